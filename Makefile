@@ -55,6 +55,7 @@ lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python packaging/check_names.py numscorch
 
 test: lint
 	NUMSCORCH_TEST_SCALE=0.1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests

@@ -10,6 +10,7 @@ from scipy import sparse
 import numscorch as ns
 from numscorch.measuring.turns import Function
 
+from . import compat
 from .compat import Pattern
 from .conftest import Compare
 from .data import Matrix, each_fresh, matrix
@@ -72,7 +73,7 @@ def coalesce(case: Matrix) -> tuple[Function, dict[str, Function]]:
         entries.sum_duplicates()
         return entries
 
-    return lambda: ns.from_coo(indices, values, case.shape), {
+    return lambda: compat.coalesced(indices, values, case.shape), {
         TORCH: lambda: torch.sparse_coo_tensor(indices, values, case.shape).coalesce(),
         SCIPY: of_scipy,
     }

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numscorch as ns
 
 __all__ = [
+    "HAS_PLANS",
     "LAST_CACHE",
     "SECOND_CACHE",
     "TIMES_THE_CACHE",
     "Pattern",
+    "coalesced",
     "copies",
     "host",
     "multiply_add",
     "rates",
+    "record_rounds",
     "replacing",
     "suffix_of",
     "traffic_of",
@@ -22,18 +30,20 @@ __all__ = [
 ]
 
 
-def found(name: str, *modules: str) -> Any:
-    """A name of the first of these modules that exists.
+def first_of(names: str, *modules: str) -> Any:
+    """A name, or an older name of the same object, of the first of these modules that the package in use has.
+
+    Files decide: an editable installation of another commit would supply a module that this one lacks.
 
     Raises:
-        ModuleNotFoundError: none of them exists.
+        ModuleNotFoundError: the package has none of them.
     """
-    for module in modules[:-1]:
-        try:
-            return getattr(import_module(f"numscorch.{module}"), name)
-        except ModuleNotFoundError:
-            continue
-    return getattr(import_module(f"numscorch.{modules[-1]}"), name)
+    folder = Path(ns.__file__).parent
+    for module in modules:
+        if (folder / f"{module.replace('.', '/')}.py").exists():
+            found = import_module(f"numscorch.{module}")
+            return next(getattr(found, name) for name in names.split() if hasattr(found, name))
+    raise ModuleNotFoundError(f"numscorch has none of {', '.join(modules)}")
 
 
 if TYPE_CHECKING:
@@ -42,13 +52,25 @@ if TYPE_CHECKING:
     from numscorch.files.load import suffix_of
     from numscorch.machine.atomic_files import replacing
     from numscorch.machine.target import host
+    from numscorch.measuring.turns import record_rounds
     from numscorch.tensors.pattern import Pattern
 else:
     ROOFS, WORK = ("explanation.roofs", "measuring.roofs"), ("explanation.work", "measuring.work")
-    LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE = (found(name, *ROOFS) for name in ("LAST_CACHE", "SECOND_CACHE", "TIMES_THE_CACHE"))
-    copies, multiply_add, rates, triad = (found(name, *ROOFS) for name in ("copies", "multiply_add", "rates", "triad"))
-    traffic_of, work_of = (found(name, *WORK) for name in ("traffic_of", "work_of"))
-    suffix_of = found("suffix_of", "files.load", "io")
-    replacing = found("replacing", "machine.atomic_files", "files.replacing")
-    host = found("host", "machine.target", "runtime.target")
-    Pattern = found("Pattern", "tensors.pattern", "pattern")
+    LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE = (first_of(name, *ROOFS) for name in ("LAST_CACHE", "SECOND_CACHE", "TIMES_THE_CACHE"))
+    copies, multiply_add, rates, triad = (first_of(name, *ROOFS) for name in ("copies", "multiply_add", "rates", "triad"))
+    traffic_of, work_of = (first_of(name, *WORK) for name in ("traffic_of", "work_of"))
+    suffix_of = first_of("suffix_of", "files.load", "io")
+    replacing = first_of("replacing", "machine.atomic_files", "files.replacing")
+    record_rounds = first_of("record_rounds enter", "measuring.turns")
+    host = first_of("host", "machine.target", "runtime.target")
+    Pattern = first_of("Pattern", "tensors.pattern", "pattern")
+
+
+HAS_PLANS = "plan" in ns.__all__
+COALESCING = {"coalesce": True} if "coalesce" in signature(ns.from_coo).parameters else {}
+
+
+def coalesced(indices: Any, values: Any, shape: Sequence[int]) -> ns.SparseTensor:
+    """A tensor of entries in any order, some of them repeated."""
+    from_coo: Any = ns.from_coo
+    return cast(ns.SparseTensor, from_coo(indices, values, shape, **COALESCING))

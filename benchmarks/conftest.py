@@ -13,9 +13,10 @@ import torch
 
 from numscorch.measuring.agreement import RELATIVE, check
 from numscorch.measuring.machine import LIBRARIES, cores
-from numscorch.measuring.turns import Function, Turns, enter, in_turns
+from numscorch.measuring.turns import Function, Turns, in_turns
 
 from . import data
+from .compat import record_rounds
 from .data import Case
 from .peers import LABELS, missing, taking_turns
 from .recording import Asked, Notes
@@ -85,7 +86,7 @@ def record(benchmark: Any, request: pytest.FixtureRequest) -> Record:
 
     def enter_record(times: Sequence[float], **info: Any) -> None:
         info["seconds"] = statistics.median(times)
-        enter(benchmark, times)
+        record_rounds(benchmark, times)
         benchmark.extra_info.update(info)
         request.config.stash[NOTES].records.append(info)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numscorch.measuring.machine import this_machine, versions
 from numscorch.measuring.memory import growth
-from numscorch.measuring.recorded import Recorded, Recorder
+from numscorch.measuring.recorded import Recorder
 from numscorch.measuring.turns import Function
 
 from .compat import rates, traffic_of, work_of
 from .peers import missing
+
+if TYPE_CHECKING:
+    from numscorch.measuring.recorded import Recording
 
 OVERHEAD = 0.05  # seconds for the calls of which the overhead is the median
 Asked = tuple[Any, ...]  # a request and its operands; or the text of statements, and a dictionary of theirs
@@ -28,13 +31,13 @@ class Notes:
     kernels: dict[str, dict[str, str]] = field(default_factory=dict)
     threads: set[int] = field(default_factory=set)
 
-    def first_call(self, ours: Function) -> Recorded:
+    def first_call(self, ours: Function) -> Recording:
         """Ours called for the first time, and its kernels noted."""
         seen = self.recorder.record(ours)
         self.kernels |= {name: asdict(kernel) for name, kernel in seen.kernels.items()}
         return seen
 
-    def facts(self, ours: Function, seen: Recorded, request: Asked | None) -> dict[str, Any]:
+    def facts(self, ours: Function, seen: Recording, request: Asked | None) -> dict[str, Any]:
         """What a record holds beside times."""
         found = _work(seen, request) | {
             "kernels": list(seen.kernels),
@@ -57,7 +60,7 @@ class Notes:
         }
 
 
-def _work(seen: Recorded, request: Asked | None) -> dict[str, int]:
+def _work(seen: Recording, request: Asked | None) -> dict[str, int]:
     """Bytes and operations of the request, or of the only one that the call came to; where it came to several, those of the result."""
     if request is None and len(seen.calls) == 1:
         request = (seen.calls[0].request, *seen.calls[0].operands)

@@ -1,4 +1,4 @@
-"""Rewrite the generated blocks of README.md and docs/*.md: ``python docs/refresh.py``.
+"""Rewrite the generated blocks of README.md and the pages in docs: ``python docs/refresh.py``.
 
 A block stands between ``<!-- begin NAME -->`` and ``<!-- end -->``. What it holds depends on the
 compiler, and on the lanes of the processor it runs on; tables of measurements on the newest recorded run (``benchmarks/tables.py``).
@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from unstored import operators_of, reductions
@@ -23,7 +24,6 @@ from numscorch.frontend.statements import einsum_request
 from numscorch.ir.loop import Block, For, walk_block
 from numscorch.machine.target import host
 from numscorch.runtime.binder import Binder
-from numscorch.runtime.blocks import cuts_of
 from numscorch.runtime.plans import describe, find_plan
 
 ROOT = Path(__file__).parent.parent
@@ -32,7 +32,10 @@ sys.path.insert(0, str(ROOT))  # for benchmarks, which is no installed package
 from benchmarks.highlights import compiling, highlights  # noqa: E402
 from benchmarks.tables import measurements  # noqa: E402
 
-FILES = ("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md", "docs/performance.md", "docs/guide/explain.md")
+FILES = (
+    *("README.md", "docs/ARCHITECTURE.md", "docs/OPERATORS.md", "docs/performance.md"),
+    *("docs/decisions/blocks-and-diagonals.md", "docs/guide/explain.md"),
+)
 EXPRESSION = "ij,jk->ik"
 
 rows = torch.arange(10_000).repeat_interleave(4)
@@ -61,8 +64,8 @@ def subscripts() -> str:
 
 
 def operands() -> str:
-    """What the compiler knows of the operands, and of the machine."""
-    return "\n".join(map(str, [*(repr(describe(o)) for o in (mesh, X)), host()]))
+    """What the compiler knows of the sparse operand, and of the machine."""
+    return f"{describe(mesh)!r}\n{host()}"
 
 
 def facts() -> str:
@@ -74,9 +77,9 @@ def facts() -> str:
 
 
 def loop_ir() -> str:
-    """The statements of the loop over a row's nonzeros."""
+    """The first statements of the loop over a row's nonzeros."""
     inner = next(s for s in walk_block(body()) if isinstance(s, For) and s.var.name == "pA2")
-    return "\n".join(map(repr, inner.body[:4]))
+    return "\n".join(map(repr, inner.body[:2]))
 
 
 def body() -> Block:
@@ -89,21 +92,21 @@ def source() -> str:
     return explanation.source
 
 
-def parameters() -> str:
-    """What the binder must find for each parameter."""
-    return "\n".join(f"{p.name:<10} {p.what:<8} of {p.of or '-'}" + (f", number {p.at}" if p.at else "") for p in plan.kernel.source.params)
+class Printed(Binder):
+    """A binder that keeps the lines of its function."""
+
+    lines: list[str]
+
+    def compiled(self, body: list[str]) -> Callable[..., Any]:
+        self.lines = body
+        return super().compiled(body)
 
 
 def binder() -> str:
     """The function of the plan."""
-    made = Binder(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)], parallel=True)
-    lines = [*made.patterns(), *made.allocation(), *made.call(), f"return {made.returned()}"]
-    return "\n".join([f"def run{inspect.signature(plan.run)}:", *(f"    {line}" for line in lines)])
-
-
-def cuts() -> str:
-    """The first of the cuts of A's rows."""
-    return f">>> cuts_of(A.pattern, 64)[:5]\n{cuts_of(mesh.pattern, 64)[:5]}"
+    printed = Printed(plan.problem, plan.steps[-1].stmt, plan.kernel, [describe(o) for o in (mesh, X)], parallel=True)
+    printed.function()
+    return "\n".join([f"def run{inspect.signature(plan.run)}:", *(f"    {line}" for line in printed.lines)])
 
 
 def unary() -> str:
@@ -134,7 +137,7 @@ def parts() -> str:
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
-    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, parameters, binder, cuts, parts)
+    made.__name__: made for made in (passes, kernel, subscripts, operands, facts, loop_ir, source, binder, parts)
 }
 
 

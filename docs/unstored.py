@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from numscorch.compute.reductions import JOINED_BY, TESTS
 from numscorch.ir.format import CSR
-from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, simplified, start_of
+from numscorch.ir.functions import FUNCTIONS, INFIX, REDUCTIONS, simplified, start_of
 from numscorch.ir.index import Access, Assignment, Binary, Expr, IndexVar, Literal, TensorVar
 from numscorch.ir.lattice import make_lattice
 from numscorch.ir.notation import parse_expr
@@ -22,7 +22,7 @@ TENSORS = {name: TensorVar(name, CSR) for name in NAMES}
 def expressions(arity: int) -> list[str]:
     """Every operator and function of so many operands."""
     called = [f"{name}({', '.join(NAMES[:arity])})" for name, function in FUNCTIONS.items() if function.arity == arity]
-    return [f"A {op} B" for op in OPERATORS] + called if arity == 2 else called
+    return [f"A {op} B" for op in INFIX] + called if arity == 2 else called
 
 
 def parsed(text: str) -> Expr:

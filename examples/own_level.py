@@ -10,7 +10,7 @@ import torch
 from training import beside_masks, compare, dense_first, train
 
 import numscorch as ns
-from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Stored
+from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Parents
 from numscorch.ir.loop import Const, Expr
 
 
@@ -42,7 +42,7 @@ class Window(Level):
     def length(self, parents: int, count: int) -> int:
         return parents
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         starts = arrays[0][stored.parents], stored.parents * self.width
         return Children(self.width, *(np.add.outer(start, np.arange(self.width)).reshape(-1) for start in starts))
 

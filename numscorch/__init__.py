@@ -6,13 +6,15 @@ The first call of each kind compiles a kernel, which stays on disk for later pro
 more than a second; ``NUMSCORCH_PROGRESS=0`` turns it off. ``logging.getLogger("numscorch").setLevel(logging.INFO)`` lists every kernel.
 """
 
+import sys as _sys
+from types import FunctionType as _FunctionType
 from typing import Any
 
 import torch as _torch
 
 from . import nn, operators, sparsify
 from .api import einsum, evaluate, explain, load, save
-from .bound import BoundEinsum, plan
+from .bound import BoundEinsum, OperandSpec, plan
 from .compute.autotuning import autotune
 from .convert.construct import from_coo, from_csr, from_torch
 from .errors import (
@@ -50,10 +52,11 @@ from .operators.sparse_constructors import (
 )
 from .operators.stacking import stack
 from .selfcheck import register_level
-from .sparsifiers.registration import register_sparsifier
+from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
 from .tensors.sparse_tensor import SparseTensor
+from .tensors.validate import _rebuild_pattern
 from .warmup import warm
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
@@ -85,6 +88,7 @@ __all__ = [
     "MemoryLimitError",
     "NumscorchError",
     "OperandError",
+    "OperandSpec",
     "PatternWarning",
     "RangeError",
     "ScheduleError",
@@ -146,6 +150,13 @@ __all__ = [
     "warm",
     "zeros",
 ]
+
+
+for _module in (nn, sparsify, _sys.modules[__name__]):  # users find names there, and pickles that say so outlive moves between files
+    for _value in map(vars(_module).get, _module.__all__):
+        if isinstance(_value, type | _FunctionType):
+            _value.__module__ = _module.__name__
+_rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # pickles name them
 
 
 REPLACED = {

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
-from .commands.asking import words_of
+from .commands.asking import error_text
 from .commands.bench import add_bench, positive
 from .commands.cache import add_cache
 from .commands.explain import add_explain
@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes at the end
         return 0
     except (NumscorchError, OSError) as error:
-        print(f"numscorch: {words_of(error)}", file=sys.stderr)
+        print(f"numscorch: {error_text(error)}", file=sys.stderr)
         return 2
 
 

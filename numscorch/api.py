@@ -239,16 +239,16 @@ def explain(
         if schedule is not None or mask is not None or reduce != "sum":
             given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
             raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
-        told = explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
-        return timed_story(told, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else told
+        page = explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
+        return timed_story(page, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else page
     if named:
         raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
-    told, request, taken = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
+    page, request, operands_read = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
     if not timed:
-        return told
+        return page
     options: dict[str, Any] = {"format": format, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
-    return timed_story(told, lambda: einsum(expr, *operands, **options), request, taken)
+    return timed_story(page, lambda: einsum(expr, *operands, **options), request, operands_read)
 
 
 def _check_expression(given: Any) -> None:
@@ -271,8 +271,8 @@ def _explained(
     if reduce == "sum" and mask is None:
         return explain_einsum(expr, operands, format, schedule), expr, operands
     check_reduction(reduce, operands)
-    request, taken = prepared(expr, operands, reduce, mask, schedule)
-    return explain_einsum(request, taken, format), request, taken
+    request, operands_read = prepared(expr, operands, reduce, mask, schedule)
+    return explain_einsum(request, operands_read, format), request, operands_read
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

@@ -34,10 +34,10 @@ from .tensors.sparse_tensor import SparseTensor, beside_programs
 
 
 @dataclass(frozen=True, slots=True)
-class Like:
+class OperandSpec:
     """What a plan knows of an operand or of its result.
 
-    >>> Like.of(torch.ones(2, 3))
+    >>> OperandSpec.of(torch.ones(2, 3))
     2x3 (dense, float32)
     """
 
@@ -51,7 +51,7 @@ class Like:
         object.__setattr__(self, "is_dense", self.format.is_dense)  # found here, where torch's compiler does not trace
 
     @classmethod
-    def of(cls, operand: Any) -> Like:
+    def of(cls, operand: Any) -> OperandSpec:
         """What is known of a tensor.
 
         Raises:
@@ -90,12 +90,12 @@ class BoundEinsum:
     def __init__(
         self,
         expr: str,
-        operands: tuple[Like, ...],
+        operands: tuple[OperandSpec, ...],
         format: Format | str | None = None,
         reduce: str = "sum",
         mask: SparseTensor | Tensor | None = None,
         schedule: str | None = None,
-        result: Like | None = None,
+        result: OperandSpec | None = None,
     ):
         self.expr, self.operands, self.result = expr, operands, result
         self.format, self.reduce, self.mask, self.schedule = format, reduce, mask, schedule
@@ -133,14 +133,14 @@ class BoundEinsum:
         if TRACERS and holds_traced(operands):
             return self._einsum(operands, out)
         self._check(operands)
-        if out is None and (fitting := self._fittings.found(operands)) is not None:
+        if out is None and (fitting := self._fittings.look_up(operands)) is not None:
             self._take(fitting)
             return fitting.call(self, *operands)
-        made = self._einsum(operands, out)
+        result = self._einsum(operands, out)
         if self.result is None and current_transform() is None:
-            self.result = Like.of(made)
+            self.result = OperandSpec.of(result)
         self._learn(operands)
-        return made
+        return result
 
     def _take(self, fitting: Fitting) -> None:
         """Let the next calls try a fitting first: Python looks ``__call__`` up in the class, so that each plan has a class."""
@@ -156,10 +156,10 @@ class BoundEinsum:
         """Keep the plan that einsum used for such operands, if it is one kernel, or a chain of them, whose result nothing converts."""
         if not self._is_plain(operands):
             return
-        request, taken = self._request(operands)
-        ready, signatures = identify(taken)
+        request, operands_read = self._request(operands)
+        ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
-        if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, taken)):
+        if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, operands_read)):
             return
         patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
         fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
@@ -179,12 +179,12 @@ class BoundEinsum:
     def _request(self, operands: Sequence[Any]) -> tuple[Request, Sequence[Any]]:
         """The request that einsum comes to, and what it is computed of: the mask is the last operand."""
         if self.reduce == "sum" and self.mask is None and self.schedule is None:
-            return einsum_request(self.expr, tuple([len(own.shape) for own in self.operands])), operands
+            return einsum_request(self.expr, tuple([len(spec.shape) for spec in self.operands])), operands
         return prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
 
     def _check(self, operands: Sequence[Any]) -> None:
         """That the operands are those that the plan was made for, in all but their patterns and values."""
-        given = tuple(map(Like.of, operands))
+        given = tuple(map(OperandSpec.of, operands))
         if given != self.operands:
             raise _misfit(self, given)
 
@@ -199,7 +199,7 @@ class BoundEinsum:
     def __repr__(self) -> str:
         options = [f"format={name_of(self.format)!r}"] if self.format is not None else []
         options += [f"reduce={self.reduce!r}"] if self.reduce != "sum" else []
-        options += [f"mask={Like.of(self.mask)}"] if self.mask is not None else []
+        options += [f"mask={OperandSpec.of(self.mask)}"] if self.mask is not None else []
         options += [f"schedule={self.schedule!r}"] if self.schedule is not None else []
         result = "unknown until the first call" if self.result is None else self.result
         return f"<plan {', '.join([self.expr, *options])}:   {'   '.join(_listed(self.operands))} -> {result}>"
@@ -260,7 +260,7 @@ def plan(
     >>> product(A, torch.ones(3, 4))
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: operand B is not what the plan was made for
+    numscorch.SizeError: operand B is not what the plan was made for
       plan    A: 2x3 (CSR, float32)   B: 3x2 (dense, float32)
       given   A: 2x3 (CSR, float32)   B: 3x4 (dense, float32)     make another plan, ns.plan('ij,jk->ik', A, B), or call ns.einsum
     """
@@ -269,10 +269,10 @@ def plan(
         raise ExpressionError(f"a plan takes the notation of einsum, as 'ij,j->i': call ns.evaluate for statements\n  {text}")
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    made = BoundEinsum(text, tuple(map(Like.of, given)), format, reduce, mask, schedule)
+    bound = BoundEinsum(text, tuple(map(OperandSpec.of, given)), format, reduce, mask, schedule)
     check_reduction(reduce, given)
-    _compile(made, given)
-    return made
+    _compile(bound, given)
+    return bound
 
 
 def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
@@ -281,33 +281,33 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     Raises:
         SizeError: an index has two sizes.
     """
-    request, taken = bound._request(operands)
+    request, operands_read = bound._request(operands)
     ready: list[Any] = []
     if current_transform() is None:
         with torch.no_grad():
-            ready = list(map(undeferred, identify(taken)[0]))
+            ready = list(map(undeferred, identify(operands_read)[0]))
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or pairs_for(request, ready):
-        known = [Operand(own.format, own.shape, "float32") for own in map(Like.of, taken)]
+        known = [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)]
         extents_of(request, known)
         wanted_format(bound.format, len(request.subscripts.result))
         return
     with torch.no_grad():
-        made = find_plan(request, bound.format, *identify(ready))
-    dtype = next(own for own, name in COMPILED.items() if name == made.problem.result.dtype)
-    bound.result = Like(tuple(made.problem.shape), made.problem.requested or made.problem.format, dtype)
+        compiled = find_plan(request, bound.format, *identify(ready))
+    dtype = next(spec for spec, name in COMPILED.items() if name == compiled.problem.result.dtype)
+    bound.result = OperandSpec(tuple(compiled.problem.shape), compiled.problem.requested or compiled.problem.format, dtype)
     bound._learn(operands)
 
 
-def _is_traced_alike(wanted: Sequence[Like], given: Sequence[Any]) -> bool:
-    """Whether operands fit a plan, for torch's compiler, which can't trace all of :meth:`Like.of`."""
+def _is_traced_alike(wanted: Sequence[OperandSpec], given: Sequence[Any]) -> bool:
+    """Whether operands fit a plan, for torch's compiler, which can't trace all of :meth:`OperandSpec.of`."""
     if len(wanted) != len(given):
         return False
-    for own, operand in zip(wanted, map(unwrapped, given), strict=True):
-        if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != own.shape or operand.dtype != own.dtype:
+    for spec, operand in zip(wanted, map(unwrapped, given), strict=True):
+        if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
             return False
-        if isinstance(operand, SparseTensor) and operand.pattern.format != own.format:
+        if isinstance(operand, SparseTensor) and operand.pattern.format != spec.format:
             return False
-        if isinstance(operand, Tensor) and (operand.layout is STRIDED) != own.is_dense:
+        if isinstance(operand, Tensor) and (operand.layout is STRIDED) != spec.is_dense:
             return False
     return True
 
@@ -317,27 +317,27 @@ def _is_final(plan: Plan, operands: Sequence[Any]) -> bool:
     return plan.problem.requested is None and (plan.problem.result.is_dense or not is_all_native(operands))
 
 
-def _has_diagonal(expr: str, operands: Sequence[Like]) -> bool:
+def _has_diagonal(expr: str, operands: Sequence[OperandSpec]) -> bool:
     """Whether an operand has an index twice."""
     terms = parse_einsum(expr, tuple([len(operand.shape) for operand in operands])).operands
     return any(len(set(names)) < len(names) for names in terms)
 
 
-def _listed(operands: Sequence[Like]) -> list[str]:
+def _listed(operands: Sequence[OperandSpec]) -> list[str]:
     return [f"{name}: {operand}" for name, operand in zip(NAMES, operands, strict=False)]
 
 
-def _misfit(bound: BoundEinsum, given: tuple[Like, ...]) -> NumscorchError:
+def _misfit(bound: BoundEinsum, given: tuple[OperandSpec, ...]) -> NumscorchError:
     """The error that shows the operands of a plan and those that were given."""
     wanted = bound.operands
     names = ", ".join(NAMES[: len(wanted)])
     way_out = f"make another plan, ns.plan({bound.expr!r}, {names}), or call ns.einsum"
     kind: type[NumscorchError] = ExpressionError
     if len(given) != len(wanted):
-        told = f"the plan takes {len(wanted)} operand{'s' * (len(wanted) != 1)}, not {len(given)}"
+        message = f"the plan takes {len(wanted)} operand{'s' * (len(wanted) != 1)}, not {len(given)}"
     else:
-        at = next(at for at, (own, other) in enumerate(zip(wanted, given, strict=True)) if own != other)
-        told, kind = f"operand {NAMES[at]} is not what the plan was made for", _kind_of(wanted[at], given[at])
+        at = next(at for at, (spec, other) in enumerate(zip(wanted, given, strict=True)) if spec != other)
+        message, kind = f"operand {NAMES[at]} is not what the plan was made for", _kind_of(wanted[at], given[at])
         if sorted(map(repr, given)) == sorted(map(repr, wanted)):
             way_out = f"pass the operands in the order {names}"
         elif kind is FormatError:
@@ -346,10 +346,10 @@ def _misfit(bound: BoundEinsum, given: tuple[Like, ...]) -> NumscorchError:
         elif kind is OperandError:
             way_out = f"convert it with {'.cpu()' if given[at].device != wanted[at].device else f'.to({wanted[at].dtype})'}, or {way_out}"
     plan, called = "   ".join(_listed(wanted)), "   ".join(_listed(given))
-    return kind(f"{told}\n  plan    {plan}\n  given   {called}     {way_out}")
+    return kind(f"{message}\n  plan    {plan}\n  given   {called}     {way_out}")
 
 
-def _kind_of(wanted: Like, given: Like) -> type[NumscorchError]:
+def _kind_of(wanted: OperandSpec, given: OperandSpec) -> type[NumscorchError]:
     """The class of an error about an operand."""
     if wanted.shape != given.shape:
         return SizeError

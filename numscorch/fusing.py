@@ -23,7 +23,7 @@ from .ir.functions import FUNCTIONS
 from .programs import traced_calls as traced_calls  # which says what is written down
 from .programs.evaluation import evaluate_parts
 from .programs.surroundings import SCALARS, Wrapper, surroundings
-from .programs.traced_programs import Program, program_of, viewed
+from .programs.traced_programs import TracedProgram, program_of, viewed
 from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 from .sparsifiers.results import evaluate_sparsified
 from .tensors.parameter import SparseParameter
@@ -32,7 +32,7 @@ from .tensors.sparse_tensor import SparseTensor, beside_programs
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
-MOST = 256  # programs that a function keeps
+MOST_PROGRAMS = 256  # programs that a function keeps
 OURS = Path(__file__).parent
 
 
@@ -49,14 +49,14 @@ class FusedExplanation:
     """What became of a function: its program and how that is compiled, or what kept it from being one."""
 
     name: str
-    program: Program | Unfused
+    program: TracedProgram | Unfused
     story: str
     explanation: Explanation | None = None
 
     @property
     def text(self) -> str:
         """The program; empty where there is none."""
-        return self.program.text if isinstance(self.program, Program) else ""
+        return self.program.text if isinstance(self.program, TracedProgram) else ""
 
     def __str__(self) -> str:
         if isinstance(self.program, Unfused):
@@ -82,7 +82,7 @@ class Fused(Wrapper):
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
-        self.programs: dict[Hashable, Program | Unfused | None] = {}
+        self.programs: dict[Hashable, TracedProgram | Unfused | None] = {}
         update_wrapper(self, function)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -113,7 +113,7 @@ class Fused(Wrapper):
         """The program for these operands and the story of each of its parts, or the call that keeps the function from being one."""
         program, operands = self.program(args, kwargs)
         story, explanation = "", None
-        if isinstance(program, Program):
+        if isinstance(program, TracedProgram):
             try:
                 explanation = _explained(program, _read(program, operands))
                 story = str(explanation)
@@ -121,26 +121,27 @@ class Fused(Wrapper):
                 story = str(error)  # all of it is torch's
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story, explanation)
 
-    def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Program | Unfused, dict[str, Any]]:
+    def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, dict[str, Any]]:
         """The program for these arguments, and its operands by their names."""
         named = self._named(args, kwargs)
         operands = {name: value for name, value in named.items() if isinstance(value, TENSORS)}
         if (why := _elsewhere() or _unfit(list(operands.values()))) is not None:
             return Unfused(why), operands
         around = surroundings(self.function, set())
-        own = tuple(map(_kind, named.values()))
-        key = None if around is None or None in own else (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *around, *named, *own)
+        kinds = tuple(map(_kind, named.values()))
+        modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        key = None if around is None or None in kinds else (*modes, *around, *named, *kinds)
         if key is not None and (known := self.programs.get(key)) is not None:
             return known, operands
         sized = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
         if sized is not None and (known := self.programs.get(sized)) is not None:
             return known, operands
-        made, reads_sizes = self._traced(args, kwargs, named)
-        if not (isinstance(made, Unfused) and not made.always) and key is not None:
-            for oldest in list(self.programs)[: max(len(self.programs) - MOST + 1, 0)]:
+        program, reads_sizes = self._traced(args, kwargs, named)
+        if not (isinstance(program, Unfused) and not program.always) and key is not None:
+            for oldest in list(self.programs)[: max(len(self.programs) - MOST_PROGRAMS + 1, 0)]:
                 self.programs.pop(oldest, None)  # which another thread may have done
-            self.programs[sized if reads_sizes else key] = made
-        return made, operands
+            self.programs[sized if reads_sizes else key] = program
+        return program, operands
 
     def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments by their names, in order; those that are called otherwise in a text get another one."""
@@ -153,17 +154,17 @@ class Fused(Wrapper):
             named[_spelled(name, named)] = value
         return named
 
-    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[Program | Unfused, bool]:
+    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, bool]:
         """The program that one run on stand-ins writes down, and whether it is for these sizes only."""
         tracer = Tracer()
         given = [tracer.operand(name, v.shape, _is_sparse(v)) if isinstance(v, TENSORS) else v for name, v in named.items()]
         keywords = dict(zip(kwargs, given[len(args) :], strict=True))
         try:
             with at_work(tracer):
-                made = self.function(*given[: len(args)], **keywords)
+                result = self.function(*given[: len(args)], **keywords)
                 if tracer.stopped is not None:
                     raise tracer.stopped
-                return _program(made, tracer, list(named)), tracer.reads_sizes
+                return _program(result, tracer, list(named)), tracer.reads_sizes
         except Stop as stop:
             return Unfused(f"{stop}{_place_of(stop)}", always=not isinstance(stop, Mismatch)), tracer.reads_sizes
         except Exception as error:  # whatever it is, the function runs as it is written, and raises its own
@@ -178,10 +179,10 @@ def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return fused.function(*args, **kwargs)
     if program.sparsifier is not None:
         return evaluate_sparsified(program.text, _read(program, operands), program.sparsifier, program.format)
-    made = evaluate_parts(program.text, _read(program, operands), program.format)
+    result = evaluate_parts(program.text, _read(program, operands), program.format)
     for dimension in program.missing:
-        made = made.unsqueeze(dimension)
-    return made
+        result = result.unsqueeze(dimension)
+    return result
 
 
 def fuse(function: Callable[..., Any]) -> Fused:
@@ -227,20 +228,20 @@ def fuse(function: Callable[..., Any]) -> Fused:
     return Fused(function)
 
 
-def _program(made: Any, tracer: Tracer, names: list[str]) -> Program:
+def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
     """The program of what a function returns.
 
     Raises:
         Stop: it isn't one tensor that it computed, with a tensor's data type.
     """
-    if isinstance(made, Sparsified):
-        program = _program(Traced(tracer, made.node), tracer, names)
+    if isinstance(result, Sparsified):
+        program = _program(Traced(tracer, result.node), tracer, names)
         if program.missing or program.format is not None:
             raise tracer.stop("what is sparsified is a sum, or has a dimension of size 1")
-        return replace(program, sparsifier=made.sparsifier, format=made.format)
-    if not isinstance(made, Traced):
-        raise tracer.stop(f"it returns {'several results' if isinstance(made, list | tuple | dict) else type(made).__name__}")
-    node = made._node
+        return replace(program, sparsifier=result.sparsifier, format=result.format)
+    if not isinstance(result, Traced):
+        raise tracer.stop(f"it returns {'several results' if isinstance(result, list | tuple | dict) else type(result).__name__}")
+    node = result._node
     if viewed(node).kind == "operand":
         raise tracer.stop("it computes nothing")
     if node.is_test:
@@ -280,10 +281,10 @@ def _kind(value: Any) -> Hashable:
     return (type(value), value) if isinstance(value, SCALARS) else None
 
 
-def _spelled(name: str, taken: Mapping[str, Any]) -> str:
+def _spelled(name: str, used: Mapping[str, Any]) -> str:
     """The name as a tensor of a text may have it."""
     name = name if name[0].isalpha() and name.isascii() else f"x{name}" if name.isascii() else "x"
-    while name in taken or name in RESERVED:
+    while name in used or name in RESERVED:
         name += "_"
     return name
 
@@ -298,13 +299,13 @@ def _is_inside(filename: str) -> bool:
     return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
 
 
-def _explained(program: Program, read: Mapping[str, Any]) -> Explanation:
+def _explained(program: TracedProgram, read: Mapping[str, Any]) -> Explanation:
     """The story of a program's kernels."""
     if program.sparsifier is None:
         return explain_program(program.text, read, program.format)
     return explain_sparsified(program.text, read, program.sparsifier, program.format)
 
 
-def _read(program: Program, operands: Mapping[str, Any]) -> Mapping[str, Any]:
+def _read(program: TracedProgram, operands: Mapping[str, Any]) -> Mapping[str, Any]:
     """The operands that a program reads."""
     return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}

@@ -51,12 +51,12 @@ EXPRESSIONS: dict[int, tuple[str, ...]] = {
         "R[i,m] = A[i,j,k,l] * X[j,m] * Y[k,m]", "R[i,j,k,l] = A[i,j,k,l] * S[k,l]",
     ),
 }  # fmt: skip
-MOST = 400  # of the checks of a level, which are about 1400
+MOST_CHECKS = 400  # of the checks of a level, which are about 1400
 OTHERS = {1: ("s", "d", "o"), 2: (CSR, CSC, COO(2), DCSR), 3: (CSF(3), COO(3), "dss"), 4: (CSF(4), COO(4))}
 
 
 @dataclass(frozen=True)
-class Check:
+class RandomCheck:
     """One statement, the formats of its sparse operands and of its result, and the seed of its values."""
 
     text: str
@@ -76,13 +76,13 @@ class Check:
         if any(len(set(term)) < len(term) for term in terms.values()) or "S[j,i]" in self.text:
             sizes = dict.fromkeys(sizes, numbers.choice((3, 4, 5)))
         torch_numbers = torch.Generator().manual_seed(self.seed)
-        made = {}
+        operands = {}
         for name, term in terms.items():
             shape = [sizes[index] for index in term]
             values = torch.randint(-3, 4, shape, generator=torch_numbers).to(torch.float64)
             kept = torch.rand(shape, generator=torch_numbers) < numbers.choice((0.0, 0.2, 0.5, 1.0))
-            made[name] = values * kept if name in "AST" else values
-        return made
+            operands[name] = values * kept if name in "AST" else values
+        return operands
 
     def run(self) -> bool:
         """Whether the entries could be stored; if so, the answer was right.
@@ -93,8 +93,8 @@ class Check:
         try:
             return self._holds()
         except Exception as error:
-            told = error if isinstance(error, FormatError) else f"{type(error).__name__}: {error}"
-            raise FormatError(f"{self}: {told}") from error
+            reason = error if isinstance(error, FormatError) else f"{type(error).__name__}: {error}"
+            raise FormatError(f"{self}: {reason}") from error
 
     def _holds(self) -> bool:
         dense = self.operands()
@@ -120,8 +120,8 @@ class Check:
             validate(result.pattern)
             right = self.result is None or result.format.parts == self.result.parts
             self.expect(right, f"the result has the format {result.format.name}")
-        found = result.to_dense() if isinstance(result, SparseTensor) else result
-        self.expect(np.allclose(found, expected, equal_nan=True), f"the result is\n{found}\nbut should be\n{expected}")
+        result_ = result.to_dense() if isinstance(result, SparseTensor) else result
+        self.expect(np.allclose(result_, expected, equal_nan=True), f"the result is\n{result_}\nbut should be\n{expected}")
         return True
 
     def expect(self, holds: bool, what: str) -> None:
@@ -137,7 +137,7 @@ def _terms(text: str) -> dict[str, str]:
     return {name: indices.rstrip("],").replace(",", "") for name, indices in pieces}
 
 
-def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[Check]:
+def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
     """Every expression with each format for its operand A, for the results that have its order, or for both."""
     numbers = random.Random(seed)
     for fmt in formats:
@@ -146,8 +146,8 @@ def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[Check]:
             others = {name: _other(numbers, len(term)) for name, term in terms.items() if name in "ST"}
             order = text.split("=")[0].count(",") + ("[" in text.split("=")[0])
             for role in ("operand", "both", "result") if order == fmt.order else ("operand",):
-                own = fmt if role != "result" else _other(numbers, fmt.order)
-                yield Check(text, {"A": own, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
+                format_ = fmt if role != "result" else _other(numbers, fmt.order)
+                yield RandomCheck(text, {"A": format_, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
 
 
 def _other(numbers: random.Random, order: int) -> Format:
@@ -157,28 +157,28 @@ def _other(numbers: random.Random, order: int) -> Format:
 
 def formats_with(level: Level) -> list[Format]:
     """Formats of order 1 to 3 with a level in every place, beside dense and compressed ones, and within blocks."""
-    found: list[Format] = []
+    formats: list[Format] = []
     for order in (1, 2, 3):
         for place, others in product(range(order), product((Dense(), Compressed()), repeat=order - 1)):
             levels = [*others[:place], level, *others[place:]]
             for modes in (range(order), reversed(range(order))):
-                _keep_valid(found, levels, list(modes))
-    _keep_valid(found, [Dense(), Compressed(), level, Dense()], [Part(0, 2), Part(1, 2), Part(1, 1, 2), Part(0, 1, 2)])
-    _keep_valid(found, [Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)])
-    return found
+                _keep_valid(formats, levels, list(modes))
+    _keep_valid(formats, [Dense(), Compressed(), level, Dense()], [Part(0, 2), Part(1, 2), Part(1, 1, 2), Part(0, 1, 2)])
+    _keep_valid(formats, [Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)])
+    return formats
 
 
-def _keep_valid(found: list[Format], levels: Sequence[Level], parts: Sequence[int | Part]) -> None:
+def _keep_valid(formats: list[Format], levels: Sequence[Level], parts: Sequence[int | Part]) -> None:
     """Add a format, unless a level refuses its place."""
     try:
-        made = Format(levels, parts)
+        format_ = Format(levels, parts)
     except FormatError:
         return
-    if made not in found:
-        found.append(made)
+    if format_ not in formats:
+        formats.append(format_)
 
 
-def register_level(level: Level, *, check: bool = True, most: int = MOST) -> None:
+def register_level(level: Level, *, check: bool = True, most: int = MOST_CHECKS) -> None:
     """Let formats name a level of your own, after checking it in many places and expressions.
 
     The level is a frozen dataclass derived from :class:`numscorch.ir.levels.Level`: level functions in loop IR, and

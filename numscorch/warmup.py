@@ -98,7 +98,7 @@ def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, A
     results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
     leaves = _leaves(results)
     if leaves:  # gradients are returned, not accumulated; graphs that began before stay
-        torch.autograd.grad(results, leaves, [torch.ones_like(own) for own in results], retain_graph=True, allow_unused=True)
+        torch.autograd.grad(results, leaves, [torch.ones_like(output) for output in results], retain_graph=True, allow_unused=True)
 
 
 def _forward(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], note: str) -> Any:
@@ -133,8 +133,8 @@ def _modules_of(call: Any) -> list[Module]:
         return [*bound, *_modules_of(call.func)]
     if isinstance(call, Module) or not inspect.isfunction(call):
         return []
-    found = inspect.getclosurevars(call)
-    values = (*found.nonlocals.values(), *found.globals.values(), *(call.__defaults__ or ()), *(call.__kwdefaults__ or {}).values())
+    variables = inspect.getclosurevars(call)
+    values = (*variables.nonlocals.values(), *variables.globals.values(), *(call.__defaults__ or ()), *(call.__kwdefaults__ or {}).values())
     return [value for value in values if isinstance(value, Module)]
 
 
@@ -142,7 +142,7 @@ def _modules_of(call: Any) -> list[Module]:
 def _restored(modules: Sequence[Module]) -> Iterator[None]:
     """Parameters, buffers, gradients and training modes of modules are the same afterwards."""
     owned = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
-    tensors = [tensor for tensor in {id(own): own for own in owned}.values() if not is_lazy(tensor) and not tensor.is_inference()]
+    tensors = [tensor for tensor in {id(value): value for value in owned}.values() if not is_lazy(tensor) and not tensor.is_inference()]
     kept = [(tensor, tensor._version, tensor.detach().clone(), tensor.grad) for tensor in tensors]
     modes = [(part, part.training) for module in modules for part in module.modules()]
     for tensor in tensors:
@@ -179,7 +179,7 @@ def _detached(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return value.detach().requires_grad_() if value.requires_grad else value
     if type(value) is dict:
-        return {key: _detached(own) for key, own in value.items()}
+        return {key: _detached(member) for key, member in value.items()}
     return type(value)(map(_detached, value)) if type(value) in (tuple, list) else value
 
 
@@ -190,14 +190,14 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping | tuple | list):
-        for own in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(own)
+        for member in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(member)
 
 
 def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """The tensors that gradients of these results reach."""
-    found: dict[int, torch.Tensor] = {id(own): own for own in results if own.is_leaf}
-    waiting, seen = [own.grad_fn for own in results], set()
+    leaves: dict[int, torch.Tensor] = {id(result): result for result in results if result.is_leaf}
+    waiting, seen = [result.grad_fn for result in results], set()
     while waiting:
         node = waiting.pop()
         if node is None or node in seen:
@@ -205,6 +205,6 @@ def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         seen.add(node)
         if type(node).__name__ == "AccumulateGrad":
             leaf = cast("Any", node).variable
-            found[id(leaf)] = leaf
+            leaves[id(leaf)] = leaf
         waiting += [following for following, _ in node.next_functions]
-    return list(found.values())
+    return list(leaves.values())

@@ -7,12 +7,12 @@ from math import prod
 
 import numpy as np
 
-from numscorch.ir.functions import FUNCTIONS, OPERATORS, REDUCTIONS, terms_of
+from numscorch.ir.functions import FUNCTIONS, INFIX, REDUCTIONS, terms_of
 from numscorch.ir.index import (
     Access,
+    Apply,
     Assignment,
     Binary,
-    Call,
     Expr,
     Forall,
     IndexVar,
@@ -83,8 +83,8 @@ def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, in
         case Literal(number):
             return number
         case Binary(op, left, right):
-            return OPERATORS[op](value(left, values, at), value(right, values, at))
-        case Call(function, args):
+            return INFIX[op](value(left, values, at), value(right, values, at))
+        case Apply(function, args):
             return FUNCTIONS[function].value(*(value(arg, values, at) for arg in args))
     raise ValueError(f"no meaning for {expr}")
 

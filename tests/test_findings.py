@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.runtime.result_arrays import Layout
+from numscorch.runtime.result_arrays import ResultLayout
 
 torch.manual_seed(0)
 a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "a sparse result is asked for by format=, as format=ns.CSF(3)",
     ),
     "more entries than int32 counts": (
-        lambda: Layout(ns.CSR, (2, 3), np.float32, "int32").allocated(np.array([2**31])),
+        lambda: ResultLayout(ns.CSR, (2, 3), np.float32, "int32").allocated(np.array([2**31])),
         ns.SizeError,
         "the result has 2147483648 entries, more than int32 can count",
     ),

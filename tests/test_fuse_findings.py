@@ -176,7 +176,7 @@ class Raced(dict[Any, Any]):
 
 
 def test_programs_may_be_dropped_in_two_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fusing, "MOST", 1)
+    monkeypatch.setattr(fusing, "MOST_PROGRAMS", 1)
     fused = ns.fuse(lambda A, x, by: (A @ x) * by)
     fused.programs = Raced()
     for by in (2.0, 5.0):

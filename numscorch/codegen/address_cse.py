@@ -24,18 +24,18 @@ def share_positions(copies: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """
     if not all(isinstance(stmt, Assign | Accumulate | Store) for stmt in copies):
         return tuple(copies)
-    made: dict[Expr, Expr] = {}
+    shared_addresses: dict[Expr, Expr] = {}
     shared: list[Stmt] = []
     for same in zip(*(_loads(stmt) for stmt in copies), strict=False):
         terms = [_terms(load.index) for load in same]
-        common = [term for term in terms[0] if all(term in own for own in terms)]
+        common = [term for term in terms[0] if all(term in summands for summands in terms)]
         if len(common) < FEWEST or len(common) == len(terms[0]) or len({load.array for load in same}) > 1:
             continue
         name = Var(f"p{same[0].array.name.removesuffix('_vals')}_all{len(shared) or ''}")
         shared.append(Assign(name, reduce(add, common)))
-        for load, own in zip(same, terms, strict=True):
-            made[load] = Load(load.array, reduce(add, [*(term for term in own if term not in common), name]))
-    return (*shared, *(map_stmt(stmt, made.get) for stmt in copies)) if shared else tuple(copies)
+        for load, summands in zip(same, terms, strict=True):
+            shared_addresses[load] = Load(load.array, reduce(add, [*(term for term in summands if term not in common), name]))
+    return (*shared, *(map_stmt(stmt, shared_addresses.get) for stmt in copies)) if shared else tuple(copies)
 
 
 def _loads(stmt: Stmt) -> list[Load]:

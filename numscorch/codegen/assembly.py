@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..ir.loop import Assign, Block, Const, Do, For, Function, If, Store, Var, While, call, has_threads, map_blocks, names_used
+from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var, While, call, has_threads, map_blocks, names_used
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
 from ..ir.tag_rules import can_merge_without_branches
@@ -80,14 +80,14 @@ PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class KernelBody:
     """A kernel's functions, its parameters, and whether the result must start as zeros, or as another value of ``fill``.
 
     ``kernel``, the last function, has all parameters. Where it is ``parallel``, it calls ``body`` for each worker, and ``finish``
     once all have returned, where something is left to do then; elsewhere it is the only function.
     """
 
-    functions: tuple[Function, ...]
+    functions: tuple[FunctionDef, ...]
     params: tuple[Param, ...]
     zeroed: bool
     parallel: bool
@@ -134,7 +134,7 @@ def _appends(stmt: ix.Stmt, stage: Stage) -> bool:
     return stage == "once" or bound_of(stmt) is not None
 
 
-def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Program:
+def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> KernelBody:
     """Lower a scheduled statement into the functions of one stage, of the parameters that they use.
 
     ``lengths`` says about how many steps loops have, by their variable: long sums are taken in blocks.
@@ -148,30 +148,30 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}
     params = tuple(p for p in known if p.name in used)
-    return Program(functions_of(body, params), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
+    return KernelBody(functions_of(body, params), params, must_be_zeroed(stmt), parallel, fill_of(stmt))
 
 
-def functions_of(block: Block, params: Sequence[Param]) -> tuple[Function, ...]:
+def functions_of(block: Block, params: Sequence[Param]) -> tuple[FunctionDef, ...]:
     """The functions of a kernel: of each worker, for the end, and the one that calls them."""
     names = tuple(param.name for param in params)
     if not has_threads(block):
-        return (Function("kernel", names, block),)
-    own, rest = _by_workers(block)
-    own = (*_parts(own, params), *own)
-    body, finish = _function("body", own, names, ("worker",)), _function("finish", rest, names)
+        return (FunctionDef("kernel", names, block),)
+    functions, rest = _by_workers(block)
+    functions = (*_parts(functions, params), *functions)
+    body, finish = _function("body", functions, names, ("worker",)), _function("finish", rest, names)
     calls = For(Var("worker"), Const(0), Var("workers"), (_called(body),), parallel=True)
     if not rest:
-        return (body, Function("kernel", names, (calls,)))
-    return (body, finish, Function("kernel", names, (calls, _called(finish))))
+        return (body, FunctionDef("kernel", names, (calls,)))
+    return (body, finish, FunctionDef("kernel", names, (calls, _called(finish))))
 
 
-def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> Function:
+def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> FunctionDef:
     """A function of what it uses."""
     used = names_used(block)
-    return Function(name, (*first, *(name for name in names if name in used)), block)
+    return FunctionDef(name, (*first, *(name for name in names if name in used)), block)
 
 
-def _called(function: Function) -> Do:
+def _called(function: FunctionDef) -> Do:
     return Do(call(function.name, *map(Var, function.params)))
 
 
@@ -184,22 +184,22 @@ def _by_workers(block: Block) -> tuple[Block, Block]:
     before, loop, after = block[:at], block[at], block[at + 1 :]
     if not isinstance(loop, For) or not all(isinstance(stmt, Assign) for stmt in before):
         raise TypeError(f"a parallel loop within {loop}, after {before}")
-    own, rest = (loop.body, ()) if loop.parallel else _by_tiles(loop)
-    return (*before, *own), ((*before, *rest, *after) if rest or after else ())
+    distributed, rest = (loop.body, ()) if loop.parallel else _by_tiles(loop)
+    return (*before, *distributed), ((*before, *rest, *after) if rest or after else ())
 
 
 def _by_tiles(loop: For) -> tuple[Block, Block]:
     """The same of a loop over tiles. Where each block has a partial sum, each tile adds to it, and they are joined after all tiles."""
-    own, rest = _by_workers(loop.body)
+    distributed, rest = _by_workers(loop.body)
     if not rest:
-        return (replace(loop, body=own),), ()
+        return (replace(loop, body=distributed),), ()
     rest = tuple(stmt for stmt in rest if not (isinstance(stmt, Assign) and loop.var.name in names_used((stmt,))))
     if loop.var.name in names_used(rest):
         raise TypeError(f"{rest} follows a parallel loop in each tile of {loop}")
     block, worker = Var("block"), Var("worker")
     start, stop = (Var("blocks") * at // Var("workers") for at in (worker, worker + 1))
     emptied = For(block, start, stop, (Store(PARTIAL, block, Const(0)),))
-    return (emptied, replace(loop, body=_adding(own))), rest
+    return (emptied, replace(loop, body=_adding(distributed))), rest
 
 
 def _adding(block: Block) -> Block:
@@ -217,8 +217,8 @@ def _adding(block: Block) -> Block:
 def _parts(block: Block, params: Sequence[Param]) -> Block:
     """Of workspaces, the worker's part."""
     used = names_used(block)
-    own = [param for param in params if param.what in PARTS and param.name in used]
-    return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in own)
+    used_params = [param for param in params if param.what in PARTS and param.name in used]
+    return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in used_params)
 
 
 def fill_of(stmt: ix.Stmt) -> float:
@@ -300,13 +300,13 @@ def must_be_zeroed(stmt: ix.Stmt) -> bool:
     variable of the result and leaves no coordinate out.
     """
     loops, assignment = around_result(stmt)
-    chunked = [loop.var for loop in loops if isinstance(loop.tag, ix.KindTiles)]  # the first chunk writes, and the others add to it
+    chunked = [loop.var for loop in loops if loop.tag == ix.Specialize("tiles")]  # the first chunk writes, and the others add to it
     if (assignment.op == "+=" and not chunked) or assignment.lhs.tensor.is_assembled or is_zero(simplified(ix.value_of(stmt))):
         return True
     result = assignment.lhs
     sparse = [a for a in (*ix.operands_of(stmt), *ix.accesses_in(assignment.rhs)) if not a.tensor.is_dense]  # workspaces, too
     for loop in loops:
-        if isinstance(loop.tag, ix.Constant) or loop.var in chunked:
+        if loop.tag == ix.Specialize("coordinates") or loop.var in chunked:
             continue  # all coordinates
         if loop.var not in result.indices:
             return True

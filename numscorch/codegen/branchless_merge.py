@@ -31,12 +31,13 @@ def lower_blended(stmt: ix.Forall, env: Env, lower: Callable[[ix.Stmt, Env], Blo
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
     appends, ahead = not ix.result_of(stmt).tensor.is_scalar, isinstance(stmt.tag, ix.Blend) and stmt.tag.ahead
 
-    def made(loop: While, walked: list[Iterator], point: frozenset[str]) -> Stmt:
+    def merge_blended(loop: While, walked: list[Iterator], point: frozenset[str]) -> Stmt:
         """Two rows, which are walked faster while they are alike, and up to the last of their entries."""
         alike = (_alike(var, walked, env, lattice, case),) if appends else ()
         return If(loop.condition, (*alike, _looking_ahead(var, walked, env, lattice, point, case), loop))
 
-    return merge_loops(var, iterators, env, lattice, case, step=_step, made=made if ahead and len(iterators) == 2 else None)
+    lower_branchless = merge_blended if ahead and len(iterators) == 2 else None
+    return merge_loops(var, iterators, env, lattice, case, step=_step, lower_branchless=lower_branchless)
 
 
 def _alike(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, case: Case) -> While:
@@ -61,8 +62,8 @@ def _looking_ahead(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: 
     step: list[Stmt] = [Assign(ahead[it.name], it.coordinate(it.position + 1)) for it in walked]
     step += _step(var, walked, env, lattice, point, case)[len(walked) :]  # but for the coordinates at hand
     for it in walked:
-        own = mine[it.name]
-        step.append(Assign(own, own + BinOp("&", ahead[it.name] - own, Var(f"{it.name}_here"))))
+        coord = mine[it.name]
+        step.append(Assign(coord, coord + BinOp("&", ahead[it.name] - coord, Var(f"{it.name}_here"))))
     first = [Assign(mine[it.name], it.coordinate(it.position)) for it in walked]
     more = all_of([it.position < it.end - 1 for it in walked])
     return If(more, (*first, While(more, tuple(step))))
@@ -75,7 +76,7 @@ def _step(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, 
     step.append(Assign(coord, call("min", *mine.values())))
     masks = {it.name: Var(f"{it.name}_here") for it in walked}
     for it in walked:
-        others = [own for name, own in mine.items() if name != it.name]
+        others = [coordinate for name, coordinate in mine.items() if name != it.name]
         step.append(Assign(masks[it.name], call("at_most", mine[it.name], others[0] if len(others) == 1 else coord)))
     inner = env.bind(var, coord, {it.name: it.segment(it.position) for it in walked})
     assured = tuple(frozenset({it.name}) for it in walked)

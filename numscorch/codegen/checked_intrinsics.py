@@ -113,8 +113,8 @@ def appended_first(values: Checked, crd: Checked, position: int, coordinate: int
     """The same, but of the last register only the first lanes."""
     count = value.size - value.shape[-1] + left
     (lanes,) = (np.broadcast_to(kept, value.shape).reshape(-1)[:count] != 0).nonzero()
-    for array, own in ((values, value.reshape(-1)[lanes]), (crd, coordinate + lanes)):
-        array.array[array.check(position, count) : position + len(lanes)] = own
+    for array, source in ((values, value.reshape(-1)[lanes]), (crd, coordinate + lanes)):
+        array.array[array.check(position, count) : position + len(lanes)] = source
     return int(position) + len(lanes)
 
 
@@ -173,11 +173,11 @@ def entered(crd: Checked, start: int, end: int, coordinate: int) -> int:
 
 def padded(crd: Checked, values: Checked, start: int, end: int, width: int, each: int) -> None:
     """Spread entries over the places that there are."""
-    number, own = np.arange(end - start), crd.array[start:end].copy()
+    number, coords = np.arange(end - start), crd.array[start:end].copy()
     coordinates, rows = crd.array[start : start + width], values.array[start * each : (start + width) * each].reshape(width, each)
-    stored, places = rows[: len(own)].copy(), np.minimum(own, width - len(own) + number)
+    stored, places = rows[: len(coords)].copy(), np.minimum(coords, width - len(coords) + number)
     coordinates[:], rows[:] = np.arange(width), 0
-    coordinates[places], rows[places] = own, stored
+    coordinates[places], rows[places] = coords, stored
 
 
 def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
@@ -209,7 +209,7 @@ def run_as_python(scope: Mapping[str, Any]) -> Callable[..., None]:
 
     def run(*args: Any) -> None:
         with np.errstate(all="ignore"):  # as in machine code, x / 0 is an infinity
-            plain["kernel"](*(Checked(own) if isinstance(own, np.ndarray) else own for own in args))
+            plain["kernel"](*(Checked(array) if isinstance(array, np.ndarray) else array for array in args))
 
     return run
 

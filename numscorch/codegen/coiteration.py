@@ -104,7 +104,7 @@ def merge_loops(
     case: Case,
     bounds: Bounds | None = None,
     step: Step | None = None,
-    made: Callable[[While, list[Iterator], frozenset[str]], Stmt] | None = None,
+    lower_branchless: Callable[[While, list[Iterator], frozenset[str]], Stmt] | None = None,
 ) -> Block:
     """Several ordered levels are walked together: a loop for each point, which runs while all its operands last.
 
@@ -119,7 +119,7 @@ def merge_loops(
             continue
         body = (step or _merge_step)(var, walked, env, lattice, point, case)
         loop = While(all_of([it.position < it.end for it in walked]), body)
-        start.append(loop if made is None else made(loop, walked, point))
+        start.append(loop if lower_branchless is None else lower_branchless(loop, walked, point))
     return tuple(start)
 
 
@@ -179,8 +179,8 @@ def _cases(
     """if all of the first point's operands are here: ..., elif all of the next one's: ..."""
     chain: Block = ()
     for present in reversed(lattice.below(point)):
-        found: dict[str, Segment] = {it.name: it.segment(it.position) for it in walked if it.name in present}
-        body = case(env.bind(var, Var(var.name), found), lattice.iterated - present)
+        segments: dict[str, Segment] = {it.name: it.segment(it.position) for it in walked if it.name in present}
+        body = case(env.bind(var, Var(var.name), segments), lattice.iterated - present)
         conditions = [test for it in walked if it.name in present for test in tests[it.name]]
         certain = not conditions or (len(walked) == 1 and not lattice.whole and not walked[0].present(walked[0].position))
         chain = body if certain else (If(all_of(conditions), body, chain),)
@@ -193,7 +193,7 @@ def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lat
     A sum of n operands would have 3**n bodies in the loops and cases of its points, with as many in each of them a level below.
     """
     coord, mine = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
-    at = {name: BinOp("==", own, coord) for name, own in mine.items()}
+    at = {name: BinOp("==", position, coord) for name, position in mine.items()}
     here = {it.name: all_of([at[it.name], *it.present(it.position)]) for it in iterators}
     size = env.extent(var)
     step: list[Stmt] = [Assign(mine[it.name], Choose(it.position < it.end, it.coordinate(it.position), size)) for it in iterators]

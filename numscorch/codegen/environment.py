@@ -65,16 +65,16 @@ class Env:
     rows: tuple[int, ...] | None = None
     first: Expr | None = None
 
-    def own(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
+    def position_var(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
         """A name for a value that depends on these variables."""
         return Var(f"{name}_{self.copy[1]}" if self.copy is not None and self.copy[0] in variables else name)
 
-    def bind(self, var: IndexVar, coord: Expr, found: Mapping[str, Segment] | None = None) -> Env:
+    def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """With a coordinate, the positions that were iterated to reach it, and those that it locates."""
         segments = dict(self.segments)
-        for name, segment in (found or {}).items():
+        for name, segment in (known or {}).items():
             segments[name] = (*segments.get(name, ()), segment)
-        conditions = {name: condition for name, condition in self.conditions.items() if name not in (found or {})}
+        conditions = {name: condition for name, condition in self.conditions.items() if name not in (known or {})}
         env = replace(self, coords={**self.coords, var: coord}, segments=segments, conditions=conditions)
         for access in self.operands:
             env = env._locate(access)
@@ -82,21 +82,21 @@ class Env:
 
     def _locate(self, access: Access) -> Env:
         """With the positions of full levels whose coordinates are known."""
-        done = list(self.segments.get(access.tensor.name, ()))
+        located = list(self.segments.get(access.tensor.name, ()))
         levels = access.tensor.format.levels
-        while len(done) < len(levels) and levels[len(done)].full and access.level_var(len(done)) in self.coords:
-            at = len(done)
+        while len(located) < len(levels) and levels[len(located)].full and access.level_var(len(located)) in self.coords:
+            at = len(located)
             coord = self.coords[access.level_var(at)]
-            mode = self.mode(access, at, self.parent(done, at))
-            done.append(Segment(levels[at].locate(mode, coord)))
+            mode = self.mode(access, at, self.parent(located, at))
+            located.append(Segment(levels[at].locate(mode, coord)))
             if isinstance(level := levels[at], Marked):
-                own = {**self.conditions, access.tensor.name: level.here(mode, coord)}
-                return replace(self, segments={**self.segments, access.tensor.name: tuple(done)}, conditions=own, masked=True)
-        return replace(self, segments={**self.segments, access.tensor.name: tuple(done)})
+                conditions = {**self.conditions, access.tensor.name: level.here(mode, coord)}
+                return replace(self, segments={**self.segments, access.tensor.name: tuple(located)}, conditions=conditions, masked=True)
+        return replace(self, segments={**self.segments, access.tensor.name: tuple(located)})
 
-    def parent(self, done: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
+    def parent(self, located: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
         """The parent of a level, among the positions found so far."""
-        return done[level - 1] if level else Segment(Const(0))
+        return located[level - 1] if level else Segment(Const(0))
 
     def mode(self, access: Access, level: int, parent: Segment) -> Mode:
         """A level of an access, for its level functions."""
@@ -119,15 +119,15 @@ class Env:
 
     def iterated(self, var: IndexVar) -> list[Iterator]:
         """The levels that a loop over the variable iterates: the next level of each operand that has it."""
-        found = []
+        iterators = []
         for access in self.operands:
-            done = self.segments.get(access.tensor.name, ())
-            at = len(done)
+            located = self.segments.get(access.tensor.name, ())
+            at = len(located)
             levels = access.tensor.format.levels
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
-                mode = self.mode(access, at, self.parent(done, at))
-                found.append(Iterator(access, at, levels[at], mode, self.conditions.get(access.tensor.name)))
-        return found
+                mode = self.mode(access, at, self.parent(located, at))
+                iterators.append(Iterator(access, at, levels[at], mode, self.conditions.get(access.tensor.name)))
+        return iterators
 
     def position(self, access: Access) -> Expr:
         """Where an access's value lies."""
@@ -147,8 +147,8 @@ class Env:
         if not tensor.is_row:
             return position
         owner = next(a for a in self.operands if a.tensor.name == tensor.shares)
-        at, done = len(owner.indices) - 1, self.segments.get(owner.tensor.name, ())
-        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.parent(done[:at], at)))
+        at, located = len(owner.indices) - 1, self.segments.get(owner.tensor.name, ())
+        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.parent(located[:at], at)))
         return position - first
 
     def strided_position(self, access: Access, variables: tuple[IndexVar, ...]) -> Expr:

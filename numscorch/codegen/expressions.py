@@ -9,7 +9,7 @@ from itertools import takewhile
 from ..errors import UnsupportedError
 from ..ir.function_table import routine_of
 from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
-from ..ir.index import Access, Binary, Call, Expr, IndexVar, Literal, accesses_in, factors_of
+from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, factors_of
 from ..ir.lattice import least_sets
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call, mul
 from ..ir.loop import Expr as LoopExpr
@@ -65,7 +65,7 @@ def is_varying(expr: Expr, env: Env) -> bool:
             return env.lanes is not None and tensor.has_values and env.lanes.var in indices and _moves(expr, env)
         case Binary(_, left, right):
             return is_varying(left, env) or is_varying(right, env)
-        case Call(_, args):
+        case Apply(_, args):
             return any(is_varying(arg, env) for arg in args)
         case Literal():
             return False
@@ -134,7 +134,7 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
             return call("truth", BinOp(op, _scalar(left, env), _scalar(right, env)), Const(1.0, dtype_of(factor)))
         case Binary(op, left, right):
             return BinOp(op, _scalar(left, env), _scalar(right, env))
-        case Call(function, args):
+        case Apply(function, args):
             return call(routine_of(function, dtype_of(factor)), *(_scalar(arg, env) for arg in args))
 
 
@@ -172,8 +172,8 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 def dtype_of(expr: Expr) -> str:
     """The data type that an expression is computed in."""
-    found = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
-    return found[0] if found else "float32"
+    dtypes = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    return dtypes[0] if dtypes else "float32"
 
 
 def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
@@ -217,7 +217,7 @@ def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
     match expr:
         case Binary(name, left, right):
             args: tuple[Expr, ...] = (left, right)
-        case Call(name, args):
+        case Apply(name, args):
             pass
         case _:
             raise UnsupportedError(f"{expr} is no operator")
@@ -269,7 +269,7 @@ def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
     place = env.position(access)
     if isinstance(place, Var | Const) and (env.copy is None or env.copy[0] not in access.indices):
         return place
-    named = env.own(f"p{access.tensor.name}", access.indices)
+    named = env.position_var(f"p{access.tensor.name}", access.indices)
     setup.append(Assign(named, place))
     return named
 

@@ -21,10 +21,10 @@ def lower_entries(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) 
     """
     walk = Walk(stmt, target, env, lower)
     total = Var("total") if walk.tag.parallel else walk.register
-    done = replace(env, registers={**env.registers, target.name: total})
+    summed = replace(env, registers={**env.registers, target.name: total})
     steps = walk.in_blocks(total) if walk.tag.parallel else (*clear(target, walk.env), *walk.run(Const(0), walk.split))
     split = (Assign(walk.split, walk.entries // walk.width * walk.width),) if walk.width > 1 and not walk.tag.parallel else ()
-    return (*split, *steps, *walk.rest(total), *lower(stmt.consumer, done))
+    return (*split, *steps, *walk.rest(total), *lower(stmt.consumer, summed))
 
 
 class Walk:
@@ -32,7 +32,7 @@ class Walk:
 
     def __init__(self, stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower):
         loops = ix.loops_of(stmt.producer)
-        if not loops or not isinstance(tag := loops[0].tag, ix.Entries):
+        if not loops or not isinstance(tag := loops[0].tag, ix.FlatSum):
             raise ScheduleError(f"expected a loop over entries, found {stmt.producer}")
         self.tag, self.target, self.lower, self.loops = tag, target, lower, loops
         self.body = next(ix.assignments(stmt.producer))
@@ -71,8 +71,8 @@ class Walk:
         worker, block, steps, partial = Var("worker"), Var("block"), Var(f"{self.name}_steps"), Var("partial_vals")
         workers, blocks = Var("workers"), Var("blocks")
         first, stop = (steps * at // blocks * self.width for at in (block, block + 1))
-        own = (*clear(self.target, self.env), *self.run(first, stop), Store(partial, block, self.register))
-        inner = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, own)
+        block_body = (*clear(self.target, self.env), *self.run(first, stop), Store(partial, block, self.register))
+        inner = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, block_body)
         join = For(block, Const(0), blocks, (Accumulate(total, partial[block]),))
         return (
             Assign(steps, self.entries // self.width),

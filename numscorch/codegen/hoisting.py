@@ -72,15 +72,15 @@ def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
         return [], loop
     changing = _assigned(loop.body) | _written(loop.body, calls) | {loop.var.name}
     settled = _set_once(loop.body)
-    found: dict[Expr, Expr] = {}
+    hoisted: dict[Expr, Expr] = {}
     for node in loads:
         resolved = _resolve(node, settled)
         if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
-            found[node] = resolved
-    if not found or sum(map(registers_of, found)) > most:
+            hoisted[node] = resolved
+    if not hoisted or sum(map(registers_of, hoisted)) > most:
         return [], loop
-    names = _names(found, names_used(loop.body))
-    moved = [Assign(names[node], resolved) for node, resolved in found.items()]
+    names = _names(hoisted, names_used(loop.body))
+    moved = [Assign(names[node], resolved) for node, resolved in hoisted.items()]
     return moved, replace(loop, body=tuple(map_stmt(stmt, names.get) for stmt in loop.body))
 
 
@@ -117,19 +117,19 @@ def _calls(block: Block) -> Iterator[Call]:
     return (e for s in walk_block(block) for top in expressions(s) for e in walk(top) if isinstance(e, Call))
 
 
-def _names(nodes: dict[Expr, Expr], taken: set[str]) -> dict[Expr, Var]:
+def _names(nodes: dict[Expr, Expr], used_names: set[str]) -> dict[Expr, Var]:
     """X0, X1, ... for loads from X_vals."""
     names: dict[Expr, Var] = {}
     for node in nodes:
         if isinstance(node, Call) and isinstance(node.args[0], Var):
-            fresh = _fresh(node.args[0].name.removesuffix("_vals"), taken)
-            taken.add(fresh)
+            fresh = _fresh(node.args[0].name.removesuffix("_vals"), used_names)
+            used_names.add(fresh)
             names[node] = Var(fresh)
     return names
 
 
-def _fresh(stem: str, taken: set[str]) -> str:
+def _fresh(stem: str, used_names: set[str]) -> str:
     number = 0
-    while f"{stem}{number}" in taken:
+    while f"{stem}{number}" in used_names:
         number += 1
     return f"{stem}{number}"

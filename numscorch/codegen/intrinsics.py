@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import intrinsic
 
-from .registers import I32, Tile, broadcast, joined, mapped, optional, registers_of, spread, tile_of
+from .registers import I32, RegisterTile, broadcast, joined, mapped, optional, registers_of, spread, tile_of
 
 CONTRACT = ("contract",)
 I64 = ir.IntType(64)
@@ -292,7 +292,7 @@ def _paired(builder: Any, x: Any, y: Any) -> Any:
 @intrinsic
 def hsums(typingctx: Any, a: Any, b: Any = None, c: Any = None, d: Any = None) -> Any:
     """The sums of four registers, or of a tile's four, as the lanes of one register: a few shuffles for all of them."""
-    tile, others = Tile(a.dtype, 4), tuple(map(optional, (b, c, d)))
+    tile, others = RegisterTile(a.dtype, 4), tuple(map(optional, (b, c, d)))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         registers = registers_of(builder, args[0]) if a.count > 1 else args
@@ -309,17 +309,17 @@ def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int)
         at = (builder.gep(place, [ir.Constant(I32, lane)]) for lane in range(lanes))
         return [context.cast(builder, builder.load(one), dtype, types.int64) for one in at]
     pairs = builder.bitcast(place, I64.as_pointer())
-    found = []
+    halves = []
     for pair in range(lanes // 2):
         both = builder.load(builder.gep(pairs, [ir.Constant(I32, pair)]), align=4)
-        found += [builder.sext(builder.trunc(both, I32), I64), builder.ashr(both, ir.Constant(I64, 32))]
-    return found
+        halves += [builder.sext(builder.trunc(both, I32), I64), builder.ashr(both, ir.Constant(I64, 32))]
+    return halves
 
 
 @intrinsic(prefer_literal=True)
 def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, position: Any, lanes: Any) -> Any:
     """array[base + stride * crd[position : position + lanes]], lane by lane: faster here than the gather instruction."""
-    register = Tile(array.dtype, lanes.literal_value)
+    register = RegisterTile(array.dtype, lanes.literal_value)
     plain = tuple(types.unliteral(t) for t in (base, stride, position))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -338,7 +338,7 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
 @intrinsic(prefer_literal=True)
 def transpose(typingctx: Any, source: Any, at: Any, apart: Any, target: Any, to: Any, between: Any, lanes: Any) -> Any:
     """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes, by shuffles of registers."""
-    register = Tile(source.dtype, lanes.literal_value)
+    register = RegisterTile(source.dtype, lanes.literal_value)
     plain = tuple(types.unliteral(t) for t in (at, apart, to, between))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:

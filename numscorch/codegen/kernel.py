@@ -62,8 +62,8 @@ class Kernel:
         with interrupts.deferred(), collector.paused():
             address_space.check_room()
             with waiting(source.text):
-                if (found := _stored(source)) is not None:
-                    return found
+                if (stored := _stored(source)) is not None:
+                    return stored
                 started = time.perf_counter()
                 addresses, code = machine.compiled(source, self.scope)
             store_code(source.name, source.text, code)

@@ -118,12 +118,12 @@ def _variable(loop: For | While) -> Var:
 
 def _steps(loop: For | While, lengths: Lengths) -> float:
     """About how many coordinates or positions a loop passes: of runs that follow one another, those of all."""
-    own = lengths.get(_variable(loop).name, 1.0)
+    length = lengths.get(_variable(loop).name, 1.0)
     match loop:
         case For(_, Load(_, Load(Var(above), _))):
-            return own * lengths.get(f"p{above.removesuffix('_pos')}", 1.0)
+            return length * lengths.get(f"p{above.removesuffix('_pos')}", 1.0)
         case _:
-            return own
+            return length
 
 
 def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
@@ -139,7 +139,7 @@ def _inside(block: Block, sums: Sums, lengths: Lengths) -> float:
     for stmt in block:
         if isinstance(stmt, Assign | Accumulate):
             added[stmt.var.name] += _terms_of(stmt.value)
-    return max([1.0, *(float(added[name]) for name in sums), *(1.0 if own >= APART else own for own in terms)])
+    return max([1.0, *(float(added[name]) for name in sums), *(1.0 if length >= APART else length for length in terms)])
 
 
 def _terms_of(value: Expr) -> int:
@@ -191,7 +191,7 @@ def _adds_to(name: str, value: Expr) -> bool:
     """Whether a value is a register plus something else."""
     match value:
         case Call("add" | "accumulate", (Var(first), *rest)) | Call("fma" | "dot" | "dots", (*rest, Var(first))) if first == name:
-            return all(part != Var(name) for own in rest for part in walk(own))
+            return all(part != Var(name) for operand in rest for part in walk(operand))
         case _:
             return False
 
@@ -220,8 +220,8 @@ def _layered(loop: For | While, sums: Sums, widths: list[int]) -> For | While:
     match loop:
         case For(_, start, stop):
             block = Var(f"{var.name}_block{len(widths)}")
-            own = replace(loop, start=block, stop=call("min", block + width, stop), body=body)
-            return For(block, start, stop, (*_cleared(parts), _layered(own, parts, inner), *_added(sums, names)), step=Const(width))
+            layer = replace(loop, start=block, stop=call("min", block + width, stop), body=body)
+            return For(block, start, stop, (*_cleared(parts), _layered(layer, parts, inner), *_added(sums, names)), step=Const(width))
         case While(condition) if (walked := walked_by(condition)) is not None:
             last = Var(f"{var.name}_last{len(widths)}")
             first = Assign(last, call("min", var + width, walked[1]))
@@ -235,12 +235,12 @@ def _apart(block: Block, sums: Sums, lengths: Lengths) -> Block:
     """A loop's body, in which each loop of many terms has sums of its own, which are then added to the others."""
     out: list[Stmt] = []
     for stmt in block:
-        own = {name: zero for name, zero in sums.items() if _writes(name, (stmt,))}
-        if own and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, own, lengths) >= APART:
-            names = {name: f"{name}_apart" for name in own}
-            out += [*_cleared({names[name]: zero for name, zero in own.items()}), *_renamed((stmt,), names), *_added(own, names)]
-        elif own and isinstance(stmt, For | While | If):
-            out.append(map_blocks(stmt, partial(_apart, sums=own, lengths=lengths)))
+        zeros = {name: zero for name, zero in sums.items() if _writes(name, (stmt,))}
+        if zeros and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, zeros, lengths) >= APART:
+            names = {name: f"{name}_apart" for name in zeros}
+            out += [*_cleared({names[name]: zero for name, zero in zeros.items()}), *_renamed((stmt,), names), *_added(zeros, names)]
+        elif zeros and isinstance(stmt, For | While | If):
+            out.append(map_blocks(stmt, partial(_apart, sums=zeros, lengths=lengths)))
         else:
             out.append(stmt)
     return tuple(out)
@@ -272,7 +272,7 @@ def _renamed(block: Block, names: Names) -> Block:
     def change(expr: Expr) -> Expr | None:
         return Var(names[expr.name]) if isinstance(expr, Var) and expr.name in names else None
 
-    def own(stmt: Stmt) -> Stmt:
+    def renamed(stmt: Stmt) -> Stmt:
         match stmt:
             case Assign(var, value) if var.name in names:
                 return Assign(Var(names[var.name]), map_expr(value, change))
@@ -283,4 +283,4 @@ def _renamed(block: Block, names: Names) -> Block:
             case _:
                 return map_stmt(stmt, change)
 
-    return tuple(map(own, block))
+    return tuple(map(renamed, block))

@@ -61,7 +61,7 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_positions(stmt, tag, env, lower)
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
-        case ix.Entries():
+        case ix.FlatSum():
             raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the loop isn't what fills the workspace of one sum")
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
@@ -76,11 +76,11 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
             return lower_transposed(stmt, lanes, env)
         case ix.Jam() as tag:
             return lower_jam(stmt, tag, env, lower, lower_serial)
-        case ix.Kinds():
+        case ix.Specialize("kinds"):
             return lower_kinds(stmt, env, lower)
-        case ix.KindTiles():
+        case ix.Specialize("tiles"):
             return lower_kind_tiles(stmt, env, lower)
-        case ix.Constant():
+        case ix.Specialize():
             return lower_constant(stmt, env, lower)
         case _:
             assert_never(stmt.tag)
@@ -135,7 +135,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return _lower_held(stmt, target, env)
     if is_collected(target):
         return lower_workspace(stmt, env.assembly, env, lower)
-    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Entries):
+    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.FlatSum):
         return lower_entries(stmt, target, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
         return _lower_parallel_sum(stmt, target, env)
@@ -158,11 +158,11 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
         inner = with_registers(_writing(stmt.producer, target, register), register, inner)
     used = sums if env.rows is None else tuple(sums[row] for row in env.rows)
     cleared = [assign for register in used for assign in clear(register, inner)]
-    done = lower(stmt.consumer, inner)
+    body = lower(stmt.consumer, inner)
     if env.first is not None:
         written = ix.with_op(stmt.consumer, "=")
-        done = (If(env.first, lower(written, inner), done),)
-    return (*cleared, *lower(stmt.producer, inner), *done)
+        body = (If(env.first, lower(written, inner), body),)
+    return (*cleared, *lower(stmt.producer, inner), *body)
 
 
 def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:
@@ -192,13 +192,13 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
     block, partial, total = Var("block"), Var("partial_vals"), Var("total")
     inner = with_registers(stmt.producer, target, env)
     (outer,) = lower(stmt.producer, inner)
-    if not isinstance(outer, For) or not isinstance(own := outer.body[-1], For):
+    if not isinstance(outer, For) or not isinstance(inner_loop := outer.body[-1], For):
         raise ScheduleError(f"expected a parallel loop, found {stmt.producer}")
     register = inner.registers[target.name]
-    run = replace(own, body=(*clear(target, inner), *own.body, Store(partial, block, register)))
+    run = replace(inner_loop, body=(*clear(target, inner), *inner_loop.body, Store(partial, block, register)))
     join = For(block, Const(0), Var("blocks"), (Accumulate(total, partial[block]),))
-    done = replace(inner, registers={**inner.registers, target.name: total})
-    return (replace(outer, body=(*outer.body[:-1], run)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, done))
+    summed = replace(inner, registers={**inner.registers, target.name: total})
+    return (replace(outer, body=(*outer.body[:-1], run)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, summed))
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:

@@ -90,10 +90,10 @@ def _symbol(source: Source, name: str) -> str:
 
 def _addresses(library: Any, source: Source) -> Addresses:
     _kept.append(library)
-    found = {name: library.get_pointer_to_function(_symbol(source, name)) for name in entries_of(source)}
-    if not all(found.values()):
-        raise KeyError(f"{source.name} has no entry {[name for name, address in found.items() if not address]}")
-    return found
+    addresses = {name: library.get_pointer_to_function(_symbol(source, name)) for name in entries_of(source)}
+    if not all(addresses.values()):
+        raise KeyError(f"{source.name} has no entry {[name for name, address in addresses.items() if not address]}")
+    return addresses
 
 
 def _add(library: Any, source: Source, name: str, function: Callable[..., None]) -> None:
@@ -106,16 +106,16 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
     of_worker = name == "body"
-    params = _taken(source, name)
+    params = _params_of(source, name)
     arguments = (*([types.int64] if of_worker else []), *(_type(param) for _, param in params))
     typing, context = cpu_target.typing_context, cpu_target.target_context
-    made = compiler.compile_extra(typing, context, function, arguments, types.void, flags, {}, library, Pipeline)
-    library.add_ir_module(_entry(context, made.fndesc, _symbol(source, name), [at for at, _ in params], of_worker))
+    compiled = compiler.compile_extra(typing, context, function, arguments, types.void, flags, {}, library, Pipeline)
+    library.add_ir_module(_entry(context, compiled.fndesc, _symbol(source, name), [at for at, _ in params], of_worker))
 
 
-def _taken(source: Source, name: str) -> list[tuple[int, Param]]:
+def _params_of(source: Source, name: str) -> list[tuple[int, Param]]:
     """The parameters that a function has, each with its word."""
-    (function,) = (own for own in source.program.functions if own.name == name)
+    (function,) = (candidate for candidate in source.program.functions if candidate.name == name)
     return [(at, param) for at, param in enumerate(source.params) if param.name in function.params]
 
 

@@ -28,50 +28,50 @@ def share(weights: np.ndarray, scale: float, rows: np.ndarray, chunk: int, kinds
     """
     columns, count = weights.shape[2], rows.shape[0]
     sums, costs = np.empty((chunk, count), np.int64), np.empty((count, count), np.int64)
-    taken, room = np.empty(chunk, np.int64), np.empty(count, np.int64)
+    chosen, room = np.empty(chunk, np.int64), np.empty(count, np.int64)
     mover, distance, before = np.empty((count, count), np.int64), np.empty(count, np.int64), np.empty(count, np.int64)
     for block in range(first, last):
         for start in range(0, columns, chunk):
             width = min(chunk, columns - start)
-            prefer(weights[block, :, start : start + width], scale, rows, sums, taken, room)
+            prefer(weights[block, :, start : start + width], scale, rows, sums, chosen, room)
             for kind in range(count):
-                price(kind, sums, taken, costs, mover, width)
-            while relieve(costs, mover, distance, before, room, sums, taken, width):
+                price(kind, sums, chosen, costs, mover, width)
+            while relieve(costs, mover, distance, before, room, sums, chosen, width):
                 pass
             for column in range(width):
-                kinds[block, start + column] = taken[column]
+                kinds[block, start + column] = chosen[column]
 
 
 @jitted
-def prefer(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray, taken: np.ndarray, room: np.ndarray) -> None:
+def prefer(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray, chosen: np.ndarray, room: np.ndarray) -> None:
     """What each column keeps of each combination, the one that it would take, and how many more may take each."""
     count, width = rows.shape[0], weights.shape[1]
     for kind in range(count):
         room[kind] = (kind + 1) * width // count - kind * width // count
-    own = np.empty(weights.shape[0], np.int64)
+    preferred = np.empty(weights.shape[0], np.int64)
     for column in range(width):
-        for row in range(len(own)):
-            own[row] = int(weights[row, column] * scale)
+        for row in range(len(preferred)):
+            preferred[row] = int(weights[row, column] * scale)
         best = 0
         for kind in range(count):
             total = 0
             for place in range(rows.shape[1]):
-                total += own[rows[kind, place]]
+                total += preferred[rows[kind, place]]
             sums[column, kind] = total
             if total > sums[column, best]:
                 best = kind
-        taken[column] = best
+        chosen[column] = best
         room[best] -= 1
 
 
 @jitted
-def price(kind: int, sums: np.ndarray, taken: np.ndarray, costs: np.ndarray, mover: np.ndarray, width: int) -> None:
+def price(kind: int, sums: np.ndarray, chosen: np.ndarray, costs: np.ndarray, mover: np.ndarray, width: int) -> None:
     """What it costs at least that a column moves on from one combination to each other, and which column that is."""
     count = sums.shape[1]
     for other in range(count):
         costs[kind, other] = FAR
     for column in range(width):
-        if taken[column] == kind:
+        if chosen[column] == kind:
             for other in range(count):
                 lost = sums[column, kind] - sums[column, other]
                 if lost < costs[kind, other]:
@@ -86,7 +86,7 @@ def relieve(
     before: np.ndarray,
     room: np.ndarray,
     sums: np.ndarray,
-    taken: np.ndarray,
+    chosen: np.ndarray,
     width: int,
 ) -> bool:
     """Move columns along the cheapest way from a combination that too many have to one that has room; False where there is no need."""
@@ -112,10 +112,10 @@ def relieve(
     room[last] -= 1
     moved = last
     while before[moved] >= 0:
-        taken[mover[before[moved], moved]] = moved
+        chosen[mover[before[moved], moved]] = moved
         moved = before[moved]
     room[moved] += 1
     while last >= 0:
-        price(last, sums, taken, costs, mover, width)
+        price(last, sums, chosen, costs, mover, width)
         last = before[last]
     return True

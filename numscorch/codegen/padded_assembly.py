@@ -38,7 +38,7 @@ class Spacing(Assembly):
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         at = self.access.indices.index(var)
         if at == 1:
-            return body if self.appends_values else (*self.found(coords), *body, *self.append(coords))
+            return body if self.appends_values else (*self.locate_entry(coords), *body, *self.append(coords))
         if at > 1:
             return body
         mode = self.mode(1, coords)
@@ -46,7 +46,7 @@ class Spacing(Assembly):
         opened = () if start is None else (Assign(self.counters[0], start),)
         return (*opened, *body, *(() if closing is None else (Do(closing),)))
 
-    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+    def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """The place at which the next entry is entered."""
         place = self._level.entered(*self._here(coords))
         return () if place is None else (Assign(self.counters[0], place),)

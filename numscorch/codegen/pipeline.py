@@ -106,7 +106,7 @@ class ToLLVM(NativeLowering):  # type: ignore[misc]
         return True
 
 
-PASSES = (
+PASSES_OF_NUMBA = (
     (TranslateByteCode, "read the bytecode"),
     (FixupArgs, "name the arguments"),
     (IRProcessing, "find the blocks"),
@@ -130,8 +130,8 @@ class Pipeline(CompilerBase):  # type: ignore[misc]
 
     def define_pipelines(self) -> list[PassManager]:
         manager = PassManager("kernel")
-        for made, description in PASSES:
-            manager.add_pass(made, description)
+        for pass_type, description in PASSES_OF_NUMBA:
+            manager.add_pass(pass_type, description)
         manager.finalize()
         return [manager]
 

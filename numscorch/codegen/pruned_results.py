@@ -18,7 +18,7 @@ from .result_assembly import Assembly
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PruningTest:
     """What an entry would be, and when it is stored: where ``condition`` is 0, or where it isn't; None is everywhere."""
 
     value: ix.Expr
@@ -26,7 +26,7 @@ class Choice:
     is_dropped: bool = False
 
 
-def choice_of(value: ix.Expr) -> Choice:
+def choice_of(value: ix.Expr) -> PruningTest:
     """What a pruned result's value says.
 
     >>> from ..ir.notation import parse_expr
@@ -36,13 +36,13 @@ def choice_of(value: ix.Expr) -> Choice:
     True
     """
     *others, last = ix.factors_of(value)
-    if isinstance(last, ix.Call) and last.function == "where":
+    if isinstance(last, ix.Apply) and last.function == "where":
         condition, kept, dropped = last.args
         if is_zero(dropped):
-            return Choice(ix.product([*others, kept]), condition)
+            return PruningTest(ix.product([*others, kept]), condition)
         if is_zero(kept):
-            return Choice(ix.product([*others, dropped]), condition, is_dropped=True)
-    return Choice(value, None)
+            return PruningTest(ix.product([*others, dropped]), condition, is_dropped=True)
+    return PruningTest(value, None)
 
 
 def append_pruned(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
@@ -56,7 +56,7 @@ def append_pruned(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
     return (*product.setup, *write, *before, *assembly.append_if(is_kept, env.coords))  # a branch would be mispredicted
 
 
-def _is_kept(stmt: ix.Assignment, choice: Choice, env: Env) -> tuple[Block, Expr]:
+def _is_kept(stmt: ix.Assignment, choice: PruningTest, env: Env) -> tuple[Block, Expr]:
     """Whether one value is kept, and what is computed before."""
     if stmt.lhs.tensor.largest is not None:
         n, m = stmt.lhs.tensor.largest

@@ -16,12 +16,12 @@ from ..ir.loop import (
     Do,
     Expr,
     For,
-    Function,
+    FunctionDef,
     If,
     Load,
     Stmt,
     Store,
-    Table,
+    TableLoad,
     Var,
     While,
 )
@@ -31,7 +31,7 @@ COMPARISONS = dict.fromkeys(("<", "<=", ">", ">=", "==", "!="), 3)
 STRENGTH = {"or": 1, "and": 2, **COMPARISONS, "|": 4, "&": 5, "+": 6, "-": 6, "*": 7, "/": 7, "//": 7, "%": 7}
 
 
-def emit_function(function: Function) -> str:
+def emit_function(function: FunctionDef) -> str:
     """The function's source."""
     return f"def {function.name}({', '.join(function.params)}):\n" + emit_block(function.body, 1)
 
@@ -104,7 +104,7 @@ def expr(node: Expr, strength: int = 0) -> str:
             return f"{dtype}({value!r})"  # repr of an infinity is "inf", which the file imports
         case Load(array, index):
             return f"{array.name}[{expr(index)}]"
-        case Table(name, _, index):
+        case TableLoad(name, _, index):
             return f"{name}[{expr(index)}]"
         case Call(function, args):
             return f"{function}({', '.join(map(expr, args))})"

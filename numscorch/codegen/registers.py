@@ -19,7 +19,7 @@ SCALARS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
 Each = Callable[..., Any]  # of the builder and one register of each tile
 
 
-class Tile(types.Type):  # type: ignore[misc]
+class RegisterTile(types.Type):  # type: ignore[misc]
     """``count`` SIMD registers of ``lanes`` values each."""
 
     def __init__(self, dtype: Any, lanes: int, count: int = 1):
@@ -32,17 +32,17 @@ class Tile(types.Type):  # type: ignore[misc]
         return ir.VectorType(SCALARS[self.dtype], self.lanes)
 
 
-@register_model(Tile)
+@register_model(RegisterTile)
 class TileModel(PrimitiveModel):  # type: ignore[misc]
     """A single register is an LLVM vector; several are an array of them."""
 
-    def __init__(self, dmm: Any, fe_type: Tile):
+    def __init__(self, dmm: Any, fe_type: RegisterTile):
         super().__init__(dmm, fe_type, fe_type.vector if fe_type.count == 1 else ir.ArrayType(fe_type.vector, fe_type.count))
 
 
-def tile_of(dtype: Any, lanes: Any, count: Any) -> Tile:
+def tile_of(dtype: Any, lanes: Any, count: Any) -> RegisterTile:
     """The tile of a call that gives its shape as literals; no count means one register."""
-    return Tile(dtype, lanes.literal_value, 1 if count is None else count.literal_value)
+    return RegisterTile(dtype, lanes.literal_value, 1 if count is None else count.literal_value)
 
 
 def optional(count: Any) -> Any:
@@ -81,9 +81,9 @@ def broadcast(builder: Any, values: Sequence[Any], vector: Any) -> list[tuple[An
     return list(zip(*(part * count if len(part) == 1 else part for part in parts), strict=True))
 
 
-def widest(args: Sequence[Any]) -> Tile:
+def widest(args: Sequence[Any]) -> RegisterTile:
     """The type of what a function of tiles and numbers returns."""
-    tiles = [arg for arg in args if isinstance(arg, Tile)]
+    tiles = [arg for arg in args if isinstance(arg, RegisterTile)]
     return max(tiles, key=lambda tile: tile.count)
 
 

@@ -21,7 +21,7 @@ from ..ir.level import Mode, Segment
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
 
 Stage = Literal["bound", "room", "once", "count", "fill"]
-MOST = Var("most")
+MOST_ENTRIES = Var("most")
 ONE = Const(1)
 
 
@@ -74,14 +74,14 @@ class Assembly:
     def begin(self, block: Expr) -> Block:
         """Where this block's positions start."""
         if self.bounding:
-            return (Assign(MOST, Const(0)),)
+            return (Assign(MOST_ENTRIES, Const(0)),)
         starts = [Const(0) if self.counting else Var("starts")[block * len(self.runs) + at] for at in range(len(self.runs))]
         return tuple(Assign(counter, start) for counter, start in zip(self.counters, starts, strict=True))
 
     def end(self, block: Expr) -> Block:
         """How many positions this block has."""
         if self.bounding:
-            return (Store(Var("bounds"), block, MOST),)
+            return (Store(Var("bounds"), block, MOST_ENTRIES),)
         if not self.counting:
             return ()
         return tuple(Store(Var("starts"), block * len(self.runs) + at, counter) for at, counter in enumerate(self.counters))
@@ -108,7 +108,7 @@ class Assembly:
         """Whether each value is appended: no other level lies below the last run."""
         return bool(self.runs) and self.runs[-1][1] == len(self.format.levels) - 1
 
-    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+    def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """What finds the next entry's position, where it is no counter of the block."""
         return ()
 
@@ -143,8 +143,8 @@ class Assembly:
             return (*body, *self._appended(self.runs[ending[0]], coords))
         below = self._counter(self.runs[ending[0] + 1])
         first = Var(f"{below.name}_first")
-        found = (*self._write_pos(level, coords), *self._appended(self.runs[ending[0]], coords))
-        return (Assign(first, below), *body, If(first < below, found))
+        stored = (*self._write_pos(level, coords), *self._appended(self.runs[ending[0]], coords))
+        return (Assign(first, below), *body, If(first < below, stored))
 
     def _marked(self, level: int, coords: Mapping[IndexVar, Expr]) -> Block:
         """Note that there is something at the present position, if the level does."""

@@ -58,11 +58,11 @@ def outranked(row: Any, at: int, m: int, size: int) -> Any:
 
     NaN is larger than none, and none is larger than it.
     """
-    first, own, count = at // m * m, abs(row[at]), 0
+    first, magnitude, count = at // m * m, abs(row[at]), 0
     for other in range(first, at):
-        count += abs(row[other]) > own
+        count += abs(row[other]) > magnitude
     for other in range(at + 1, min(first + m, size)):
-        count += abs(row[other]) >= own
+        count += abs(row[other]) >= magnitude
     return count
 
 

@@ -32,7 +32,7 @@ class Placement(Assembly):
         """The array of this worker, as C_heads."""
         return Var(f"{self.access.tensor.name}_heads")
 
-    def found(self, coords: Mapping[IndexVar, Expr]) -> Block:
+    def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """The place of the next entry below its parent."""
         ((first, _),) = self.runs
         return () if self.counting else (Assign(self.counters[0], self.heads[self.place(first - 1, coords)]),)

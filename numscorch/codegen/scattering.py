@@ -22,7 +22,8 @@ Lower = Callable[[ix.Forall, Env], Block]
 def scattered(stmt: ix.Stmt) -> dict[str, tuple[ix.Access, set[ix.IndexVar]]]:
     """For each loop that runs in blocks, by the name of its arrays: what it adds to, and the variables that change within it."""
     loops = [loop for loop in ix.loops_of(stmt) if isinstance(loop.tag, ix.Blocks)]
-    return {f"{lhs.tensor.name}_{loop.var}": (lhs, {own.var for own in ix.loops_of(loop)}) for loop in loops if (lhs := ix.result_of(loop))}
+    results = [(loop, lhs) for loop in loops if (lhs := ix.result_of(loop))]
+    return {f"{lhs.tensor.name}_{loop.var}": (lhs, {inner.var for inner in ix.loops_of(loop)}) for loop, lhs in results}
 
 
 def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Lower) -> Block:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from ..ir.loop import Call, Const, Expr, Function, Table, expressions, walk, walk_block
+from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions, walk, walk_block
 from ..machine.fingerprints import hashed
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
-from .assembly import Param, Program, assemble, at_stage
+from .assembly import KernelBody, Param, assemble, at_stage
 from .long_sums import Lengths
 from .python import emit_function
 from .result_assembly import Stage
@@ -47,7 +47,7 @@ class Source:
 
     name: str
     text: str
-    program: Program
+    program: KernelBody
 
     @property
     def params(self) -> tuple[Param, ...]:
@@ -80,11 +80,11 @@ def _header(stmt: ix.Stmt) -> str:
 
 def _headline(stmt: ix.Stmt) -> ix.Assignment:
     """What is computed: a product in the order of its operands' names, anything else as it stands."""
-    made = _assigned(stmt)
-    factors = ix.factors_of(made.rhs)
+    assignments = _assigned(stmt)
+    factors = ix.factors_of(assignments.rhs)
     if all(isinstance(f, ix.Access) for f in factors) and not _passed_on(stmt):
-        return ix.Assignment(made.lhs, ix.product(list(ix.operands_of(stmt))), made.op)
-    return made
+        return ix.Assignment(assignments.lhs, ix.product(list(ix.operands_of(stmt))), assignments.op)
+    return assignments
 
 
 def _assigned(stmt: ix.Stmt) -> ix.Assignment:
@@ -95,12 +95,12 @@ def _assigned(stmt: ix.Stmt) -> ix.Assignment:
         case ix.Forall(_, body):
             return _assigned(body)
         case ix.Where(consumer, producer):
-            made, filled = _assigned(consumer), _assigned(producer)
+            assignments, filled = _assigned(consumer), _assigned(producer)
             name = filled.lhs.tensor.name
-            if not _is_inlined(filled) or all(a.tensor.name != name for a in ix.accesses_in(made.rhs)):
-                return made
-            op = filled.op if made.op == "=" and ix.is_product(made.rhs) else made.op
-            return ix.Assignment(made.lhs, ix.mapped(made.rhs, lambda a: filled.rhs if a.tensor.name == name else a), op)
+            if not _is_inlined(filled) or all(a.tensor.name != name for a in ix.accesses_in(assignments.rhs)):
+                return assignments
+            op = filled.op if assignments.op == "=" and ix.is_product(assignments.rhs) else assignments.op
+            return ix.Assignment(assignments.lhs, ix.mapped(assignments.rhs, lambda a: filled.rhs if a.tensor.name == name else a), op)
 
 
 def _passed_on(stmt: ix.Stmt) -> list[ix.Assignment]:
@@ -111,9 +111,9 @@ def _passed_on(stmt: ix.Stmt) -> list[ix.Assignment]:
         case ix.Forall(_, body):
             return _passed_on(body)
         case ix.Where(consumer, producer):
-            made = _assigned(producer)
-            own = [] if _is_inlined(made) else [made]
-            return [*_passed_on(producer), *own, *_passed_on(consumer)]
+            assignments = _assigned(producer)
+            assignments_passed = [] if _is_inlined(assignments) else [assignments]
+            return [*_passed_on(producer), *assignments_passed, *_passed_on(consumer)]
 
 
 def _is_inlined(filled: ix.Assignment) -> bool:
@@ -135,39 +135,39 @@ def describe(access: ix.Access) -> str:
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}{largest}"
 
 
-def _imports(program: Program) -> str:
+def _imports(program: KernelBody) -> str:
     called = _called(program.functions) - {"body", "finish"}
-    own, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
-    lines = [f"from math import {', '.join(found)}"] if (found := _unwritable(program.functions)) else []
+    intrinsics, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
+    lines = [f"from math import {', '.join(names)}"] if (names := _unwritable(program.functions)) else []
     lines += ["from numba import prange"] if program.parallel else []
     scalars = sorted(_constant_types(program.functions) | (called & CASTS) | ({"array"} if _tables(program.functions) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
-    lines += [""] if own or called & APPENDING else []
-    lines += [f"from numscorch.codegen.compress_store import {', '.join(found)}"] if (found := sorted(called & APPENDING)) else []
-    lines += [f"from numscorch.codegen.intrinsics import {', '.join(own)}"] if own else []
-    lines += [f"from numscorch.codegen.register_functions import {', '.join(found)}"] if (found := sorted(called & REGISTERED)) else []
+    lines += [""] if intrinsics or called & APPENDING else []
+    lines += [f"from numscorch.codegen.compress_store import {', '.join(names)}"] if (names := sorted(called & APPENDING)) else []
+    lines += [f"from numscorch.codegen.intrinsics import {', '.join(intrinsics)}"] if intrinsics else []
+    lines += [f"from numscorch.codegen.register_functions import {', '.join(names)}"] if (names := sorted(called & REGISTERED)) else []
     lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
     return "\n".join(lines).strip("\n")
 
 
-def _expressions(functions: Sequence[Function]) -> Iterator[Expr]:
+def _expressions(functions: Sequence[FunctionDef]) -> Iterator[Expr]:
     return (e for function in functions for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
 
 
-def _tables(functions: Sequence[Function]) -> str:
+def _tables(functions: Sequence[FunctionDef]) -> str:
     """Numbers that the functions look up."""
-    found = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, Table)})
-    return "\n".join(f"{name} = array({list(values)})" for name, values in found)
+    tables = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, TableLoad)})
+    return "\n".join(f"{name} = array({list(values)})" for name, values in tables)
 
 
-def _called(functions: Sequence[Function]) -> set[str]:
+def _called(functions: Sequence[FunctionDef]) -> set[str]:
     return {e.function for e in _expressions(functions) if isinstance(e, Call)}
 
 
-def _unwritable(functions: Sequence[Function]) -> list[str]:
+def _unwritable(functions: Sequence[FunctionDef]) -> list[str]:
     """Numbers whose Python text is a name."""
     return sorted({repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)})
 
 
-def _constant_types(functions: Sequence[Function]) -> set[str]:
+def _constant_types(functions: Sequence[FunctionDef]) -> set[str]:
     return {e.dtype for e in _expressions(functions) if isinstance(e, Const) and e.dtype is not None}

@@ -21,13 +21,13 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """The positions of one level, chunk by chunk, and in a chunk one kind after the other, with a loop for each."""
     it = env.iterated(stmt.var)[0]
     if it.name in env.walked:
-        return (For(it.position, *env.walked[it.name], at_position(stmt.var, it, it.position, env, lambda found: lower(stmt.body, found))),)
+        return (For(it.position, *env.walked[it.name], at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))),)
     chunk, start, stop = Var(f"{stmt.var}_chunk"), Var(f"{it.position.name}_start"), it.end
     first, *ends = it.level.kind_starts(it.mode, chunk)
     body: list[Stmt] = []
     for kind, end in enumerate(ends):
         inner = replace(env, kinds={**env.kinds, it.name: kind})
-        step = at_position(stmt.var, it, it.position, inner, lambda found: lower(stmt.body, found))
+        step = at_position(stmt.var, it, it.position, inner, lambda known: lower(stmt.body, known))
         body += [Assign(start, stop if kind else first), Assign(stop, end), For(it.position, start, stop, step)]
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
     return (For(chunk, first_chunk, last_chunk, tuple(body)),)
@@ -70,8 +70,8 @@ def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
 def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     """The body at each coordinate; what all of them load is loaded once."""
     copies = []
-    for at, (coordinate, found) in enumerate(_coordinates(stmt, env)):
-        inner = replace(env.bind(stmt.var, Const(coordinate), found), copy=(stmt.var, at))
+    for at, (coordinate, segments) in enumerate(_coordinates(stmt, env)):
+        inner = replace(env.bind(stmt.var, Const(coordinate), segments), copy=(stmt.var, at))
         copies.append(lower(_at(stmt.body, stmt.var, coordinate), inner))
     return interleaved(copies)
 

@@ -34,12 +34,12 @@ def _squares(copy: ix.Assignment, outer: ix.IndexVar, inner: ix.IndexVar, lanes:
         raise TypeError(f"{copy} is no copy")
     here = env.bind(outer, Var(outer.name)).bind(inner, Var(inner.name))
     apart, between = stride_of(source, source.indices.index(inner)), stride_of(target, target.indices.index(outer))
-    found = []
+    squares = []
     for at in range(0, tuning.TRANSPOSED_SQUARES * lanes, lanes):
         read, written = here.position(source) + at, here.position(target) + between * at
         names = Var(f"{source.tensor}_vals"), Var(f"{target.tensor}_vals")
-        found.append(Do(call("transpose", names[0], read, apart, names[1], written, between, Const(lanes))))
-    return tuple(found)
+        squares.append(Do(call("transpose", names[0], read, apart, names[1], written, between, Const(lanes))))
+    return tuple(squares)
 
 
 def _one(copy: ix.Assignment, env: Env) -> Block:

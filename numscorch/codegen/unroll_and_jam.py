@@ -26,9 +26,9 @@ def lower_jam(stmt: ix.Forall, tag: ix.Jam, env: Env, lower: Lower, serial: Call
 
 def _named(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
     """The body at each coordinate, which has a name."""
-    own = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index has such a name
-    blocks = [_copy(stmt, number, own[number], env, lower) for number in range(times)]
-    return [(Assign(own[number], Var(stmt.var.name) + number), *blocks[number]) for number in range(times)]
+    names = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index has such a name
+    blocks = [_copy(stmt, number, names[number], env, lower) for number in range(times)]
+    return [(Assign(names[number], Var(stmt.var.name) + number), *blocks[number]) for number in range(times)]
 
 
 def _copy(stmt: ix.Forall, number: int, coordinate: Expr, env: Env, lower: Lower) -> Block:

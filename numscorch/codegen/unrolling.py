@@ -137,10 +137,10 @@ def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: in
     """One position's vector sum, left in the lanes of a register of its own; so are the variables that depend on the position."""
     named = replace(target, name=f"{target.name}{number}")
     renamed = ix.map_expr(producer, lambda a: replace(a, tensor=named) if a.tensor == target else a)
-    own = Var(f"{stmt.var}_u{number}")  # no index has such a name
-    inner = env.bind(stmt.var, own, {it.name: it.segment(it.position + number)})
+    partial_sum = Var(f"{stmt.var}_u{number}")  # no index has such a name
+    inner = env.bind(stmt.var, partial_sum, {it.name: it.segment(it.position + number)})
     inner = replace(_with_register(inner, named, Var(named.name)), copy=(stmt.var, number))
-    lowered = (Assign(own, it.coordinate(it.position + number)), *lower(renamed, inner))
+    lowered = (Assign(partial_sum, it.coordinate(it.position + number)), *lower(renamed, inner))
     return tuple(s for s in lowered if not (isinstance(s, Accumulate) and s.var.name == named.name))
 
 

@@ -17,7 +17,7 @@ from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, Marked
 from .environment import Env, clear, size_of
 from .expressions import joined, lower_product
 from .pruned_results import append_pruned
-from .result_assembly import MOST, Assembly
+from .result_assembly import MOST_ENTRIES, Assembly
 
 Lower = Callable[[ix.Stmt, Env], Block]
 
@@ -94,7 +94,7 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: 
     if assembly is not None and assembly.stage == "room":
         return lower(stmt.producer, inner)
     if assembly is not None and assembly.bounding:
-        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST, call("max", MOST, _part(name, "bound"))))
+        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
     count = _part(name, "count")
     filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if assembly is not None and assembly.counting:
@@ -168,21 +168,21 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
     """Add to a workspace's value; a coordinate's first one puts it into the list."""
     name = stmt.lhs.tensor.name
     if assembly is not None and assembly.bounding:  # of all rows together, so that nothing is read of where they end
-        return (Accumulate(MOST if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
+        return (Accumulate(MOST_ENTRIES if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
     if is_flagged(stmt.lhs) or is_cleared(stmt.lhs):
         setup, add = _add(stmt, coord, env)
         flagged = (Store(_part(name, "flag"), coord, Const(1)),) if is_flagged(stmt.lhs) else ()
         return (*setup, *flagged, *add)
-    found, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
+    position, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
     first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, counting)
     if counting:
-        return (*found, If(is_new, (*first, Accumulate(count, Const(1)))))
+        return (*position, If(is_new, (*first, Accumulate(count, Const(1)))))
     setup, add = _add(stmt, place, env)
     clear: Block = (Store(_part(name, "vals"), place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)),)
     clear = (Store(_part(name, "seen"), place, Const(0)), *clear) if counts(stmt.lhs) else clear
-    return (*setup, *found, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
+    return (*setup, *position, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
 
 
 def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
@@ -237,7 +237,7 @@ def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
         return append_pruned(stmt, assembly, env)
     product, name = lower_product(stmt.rhs, env, as_vector=False), stmt.lhs.tensor.name
     values, place = Var(f"{name}_vals"), env.position(stmt.lhs)
-    return (*product.setup, *assembly.found(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
+    return (*product.setup, *assembly.locate_entry(env.coords), Store(values, place, product.scalar), *assembly.append(env.coords))
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
@@ -263,5 +263,5 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
     if counts_absent(op, ix.value_of(stmt.producer)):
         terms = _steps([loop.var for loop in ix.loops_of(stmt.producer)])
         body = (*body, If(seen < terms, _with_zero(target, op, inner)))
-    done = lower(stmt.consumer, inner)
-    return (*body, If(Const(0) < seen, done)) if appends(stmt.consumer, env) else (*body, *done)
+    consumer = lower(stmt.consumer, inner)
+    return (*body, If(Const(0) < seen, consumer)) if appends(stmt.consumer, env) else (*body, *consumer)

@@ -8,29 +8,31 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from ..errors import ExpressionError
-from ..measuring.requests import SEED, SPECS, Asked, asked
+from ..measuring.requests import SEED, SPECS, BoundRequest, read_request
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
     """The arguments that make a request."""
     parser.add_argument("expression", metavar="EXPR", help='an einsum, as "ij,jk->ik", or statements, as "y[i] = A[i,j] * x[j]"')
-    parser.add_argument("--operand", action="append", type=_named, default=[], metavar="NAME=WHAT", help=f"one for each operand: {SPECS}")
     parser.add_argument(
-        "--format", action="append", type=_named, default=[], metavar="NAME=FORMAT", help="how an operand is stored, as A=CSC"
+        "--operand", action="append", type=_named_value, default=[], metavar="NAME=WHAT", help=f"one for each operand: {SPECS}"
+    )
+    parser.add_argument(
+        "--format", action="append", type=_named_value, default=[], metavar="NAME=FORMAT", help="how an operand is stored, as A=CSC"
     )
     parser.add_argument("--result", metavar="FORMAT", help="how the result is stored")
     parser.add_argument("--dtype", default="float32", help="of the values (float32)")
     parser.add_argument("--seed", type=_seed, default=SEED, help="of random numbers")
 
 
-def request_of(arguments: argparse.Namespace) -> Asked:
+def request_of(arguments: argparse.Namespace) -> BoundRequest:
     """The request that was asked for, with its operands.
 
     Raises:
         ExpressionError: an operand is given twice, or isn't one; or as for ``measuring.requests.asked``.
     """
-    specs, formats = _once(arguments.operand), _once(arguments.format)
-    return asked(arguments.expression, specs, formats=formats, dtype=arguments.dtype, result=arguments.result, seed=arguments.seed)
+    specs, formats = _unique_names(arguments.operand), _unique_names(arguments.format)
+    return read_request(arguments.expression, specs, formats=formats, dtype=arguments.dtype, result=arguments.result, seed=arguments.seed)
 
 
 def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argparse.Namespace]]:
@@ -39,22 +41,22 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
     Raises:
         ExpressionError: a line is no request.
 
-    >>> [(number, own.expression) for number, own in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
+    >>> [(number, request.expression) for number, request in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
     [(2, 'ij->')]
     """
     for number, line in enumerate(lines, 1):
         try:
             words = shlex.split(line, comments=True)
             if words:
-                yield number, _Parser(prog="", add_help=False).read(words)
+                yield number, _CommandParser(prog="", add_help=False).read(words)
         except ValueError as error:
             raise ExpressionError(f"{where}, line {number}: {error}\n  {line.strip()}") from error
 
 
-def words_of(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The text of an error for a terminal; of one of the operating system, the file comes first, and its number is left out.
 
-    >>> words_of(FileNotFoundError(2, "No such file or directory", "a.mtx"))
+    >>> error_text(FileNotFoundError(2, "No such file or directory", "a.mtx"))
     'a.mtx: No such file or directory'
     """
     if isinstance(error, OSError) and error.strerror and error.filename:
@@ -62,7 +64,7 @@ def words_of(error: Exception) -> str:
     return str(error)
 
 
-class _Parser(argparse.ArgumentParser):
+class _CommandParser(argparse.ArgumentParser):
     """Of one line: what is wrong with it is an error, not the end of the process."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
@@ -73,7 +75,7 @@ class _Parser(argparse.ArgumentParser):
         raise ExpressionError(f"{message}: a line holds the arguments of python -m numscorch bench")
 
 
-def _named(text: str) -> tuple[str, str]:
+def _named_value(text: str) -> tuple[str, str]:
     name, sign, what = text.partition("=")
     if not sign or not name.isidentifier() or not what:
         raise argparse.ArgumentTypeError(f"{text!r} is not as A=WHAT")
@@ -87,7 +89,7 @@ def _seed(text: str) -> int:
     return seed
 
 
-def _once(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+def _unique_names(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
     named: dict[str, str] = {}
     for name, what in pairs:
         if name in named:

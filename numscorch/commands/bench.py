@@ -20,8 +20,8 @@ MOST_THREADS = 4096
 
 def add_bench(commands: Any) -> None:
     """The command."""
-    told = "time one expression beside torch, SciPy and others, in turns, on data of your own"
-    bench = commands.add_parser("bench", help=told, description=told)
+    description = "time one expression beside torch, SciPy and others, in turns, on data of your own"
+    bench = commands.add_parser("bench", help=description, description=description)
     add_request(bench)
     bench.add_argument(
         "--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow; also what others are told"
@@ -49,14 +49,14 @@ def _seconds(text: str) -> float:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from ..measuring.table import measured
+    from ..measuring.table import measure
 
     if arguments.json is not None and not arguments.json.parent.is_dir():
         raise NumscorchError(f"there is no folder for {arguments.json}: make it, or name another file")
     before = torch.get_num_threads()
     torch.set_num_threads(arguments.threads or before)
     try:
-        table = measured(request_of(arguments), arguments.seconds)
+        table = measure(request_of(arguments), arguments.seconds)
     except AssertionError as error:
         print(f"numscorch: {error}\n  {arguments.expression}     nothing was timed: please report it with these operands", file=sys.stderr)
         return 1

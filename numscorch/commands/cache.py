@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
 from ..machine.memory import size_in_words
-from .asking import request_of, requests_in, words_of
+from .asking import error_text, request_of, requests_in
 
 
 def add_cache(commands: Any) -> None:
@@ -38,8 +38,8 @@ def add_cache(commands: Any) -> None:
     which.add_argument("--common", action="store_true", help=common)
 
 
-def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], told: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(name, help=told, description=told)
+def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], description: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=description, description=description)
     parser.set_defaults(command=command)
     return parser
 
@@ -58,49 +58,49 @@ def _list(arguments: argparse.Namespace) -> int:
     for entry in stored:
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.last_used))
         print(f"{used}  {entry.size / 1e3:8.1f} kB  {entry.path.name}  {entry.expression}")
-    print(f"{_count(len(stored), 'kernel')}, {size_in_words(sum(entry.size for entry in stored))} in {folder}")
+    print(f"{_counted(len(stored), 'kernel')}, {size_in_words(sum(entry.size for entry in stored))} in {folder}")
     return 0
 
 
 def _clear(arguments: argparse.Namespace) -> int:
     folder = _folder()
-    print(f"{_count(kernel_cache.clear(), 'kernel')} deleted from {folder}")
+    print(f"{_counted(kernel_cache.clear(), 'kernel')} deleted from {folder}")
     return 0
 
 
 def _export(arguments: argparse.Namespace) -> int:
     from ..runtime import bundles
 
-    made = bundles.export(arguments.file, arguments.expressions)
-    left = f"; {made.left_out} without machine code for this machine are left out" if made.left_out else ""
-    print(f"{arguments.file}: {_counted(made.kernels, made.schedules)}, {size_in_words(arguments.file.stat().st_size)}{left}")
+    bundle = bundles.export(arguments.file, arguments.expressions)
+    left = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
+    print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {size_in_words(arguments.file.stat().st_size)}{left}")
     return 0
 
 
 def _import(arguments: argparse.Namespace) -> int:
     from ..runtime import bundles
 
-    _check_there(arguments.file, "bundle", "python -m numscorch cache export FILE writes one, on the machine that has the kernels")
-    taken = bundles.bring_in(arguments.file)
-    print(f"{kernel_cache.folder()} has {_counted(taken.kernels, taken.schedules)} from {arguments.file}")
-    if taken.remark:
-        print(taken.remark, file=sys.stderr)
+    _check_exists(arguments.file, "bundle", "python -m numscorch cache export FILE writes one, on the machine that has the kernels")
+    imported = bundles.bring_in(arguments.file)
+    print(f"{kernel_cache.folder()} has {_counts_text(imported.kernels, imported.schedules)} from {arguments.file}")
+    if imported.remark:
+        print(imported.remark, file=sys.stderr)
     return 0
 
 
-def _counted(kernels: int, schedules: int) -> str:
-    return _count(kernels, "kernel") + (f" and {_count(schedules, 'schedule')}" if schedules else "")
+def _counts_text(kernels: int, schedules: int) -> str:
+    return _counted(kernels, "kernel") + (f" and {_counted(schedules, 'schedule')}" if schedules else "")
 
 
-def _count(number: int, noun: str) -> str:
+def _counted(number: int, noun: str) -> str:
     """
-    >>> _count(1, "kernel"), _count(0, "kernel")
+    >>> _counted(1, "kernel"), _counted(0, "kernel")
     ('1 kernel', '0 kernels')
     """
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _check_there(path: Path, what: str, way_out: str) -> None:
+def _check_exists(path: Path, what: str, way_out: str) -> None:
     """That a file is there.
 
     Raises:
@@ -116,7 +116,7 @@ def _warm(arguments: argparse.Namespace) -> int:
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
     ready = _common() if arguments.common else _requests(arguments.file)
     new, seconds = counts.compiled - before, time.perf_counter() - started
-    print(f"{ready} in {folder}; {_count(new, 'kernel')} compiled, in {seconds:.0f} s")
+    print(f"{ready} in {folder}; {_counted(new, 'kernel')} compiled, in {seconds:.0f} s")
     return 0
 
 
@@ -125,7 +125,7 @@ def _requests(path: Path) -> str:
     from ..machine.compile_log import expecting
     from .warming import warm
 
-    _check_there(path, "file of requests", "write one, a line for each request, or pass --common")
+    _check_exists(path, "file of requests", "write one, a line for each request, or pass --common")
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -136,9 +136,9 @@ def _requests(path: Path) -> str:
             try:
                 warm(request_of(request))
             except (NumscorchError, OSError) as error:
-                raise NumscorchError(f"{path}, line {number}: {words_of(error)}") from error
-            goal.done += 1
-    return f"{_count(len(requests), 'request')} {'has its' if len(requests) == 1 else 'have their'} kernels"
+                raise NumscorchError(f"{path}, line {number}: {error_text(error)}") from error
+            goal.finished += 1
+    return f"{_counted(len(requests), 'request')} {'has its' if len(requests) == 1 else 'have their'} kernels"
 
 
 def _common() -> str:
@@ -152,6 +152,6 @@ def _common() -> str:
         for name, run in runs:
             started = time.perf_counter()
             count = warm_all(run, tables)
-            print(f"{name}: {_count(count, 'more kernel')}, {time.perf_counter() - started:.1f} s", flush=True)
-            goal.done += 1
+            print(f"{name}: {_counted(count, 'more kernel')}, {time.perf_counter() - started:.1f} s", flush=True)
+            goal.finished += 1
     return f"{len(tables.kernels)} kernels of common layers and products are"

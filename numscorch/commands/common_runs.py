@@ -60,15 +60,15 @@ def uneven_graph(nodes: int) -> SparseTensor:
     True
     """
     random = torch.Generator().manual_seed(0)
-    one = (nodes * torch.rand(2, nodes * 24, generator=random) ** 2.2).long()
-    return adj_t(torch.cat([one, one.flip(0)], 1), size=nodes)
+    edges = (nodes * torch.rand(2, nodes * 24, generator=random) ** 2.2).long()
+    return adj_t(torch.cat([edges, edges.flip(0)], 1), size=nodes)
 
 
-def words(nodes: int, count: int) -> SparseTensor:
+def bags_of_words(nodes: int, count: int) -> SparseTensor:
     """Features of nodes as bags of so many words, some of which are frequent."""
     random = torch.Generator().manual_seed(1)
-    found = (FEATURES * torch.rand(nodes * count, generator=random) ** 2).long()
-    return from_coo(torch.stack([torch.arange(nodes).repeat_interleave(count), found]), torch.ones(len(found)), (nodes, FEATURES), CSR)
+    tokens = (FEATURES * torch.rand(nodes * count, generator=random) ** 2).long()
+    return from_coo(torch.stack([torch.arange(nodes).repeat_interleave(count), tokens]), torch.ones(len(tokens)), (nodes, FEATURES), CSR)
 
 
 def _gat(inputs: int, outputs: int) -> Module:
@@ -89,9 +89,9 @@ LAYERS: dict[str, Callable[[int, int], Module]] = {
 }
 INPUTS: tuple[tuple[str, Make, Callable[[], Any]], ...] = (
     ("dense features, 4 edges per node", partial(even_graph, NODES, 4), partial(torch.ones, NODES, FEATURES)),
-    ("1 % dense features, 12 edges per node", partial(even_graph, NODES, 12), partial(words, NODES, 12)),
-    ("0.5 % dense features, power law", partial(uneven_graph, NODES), partial(words, NODES, 5)),
-    ("35 % dense features, 4 edges per node", partial(even_graph, NODES, 4), partial(words, NODES, 500)),
+    ("1 % dense features, 12 edges per node", partial(even_graph, NODES, 12), partial(bags_of_words, NODES, 12)),
+    ("0.5 % dense features, power law", partial(uneven_graph, NODES), partial(bags_of_words, NODES, 5)),
+    ("35 % dense features, 4 edges per node", partial(even_graph, NODES, 4), partial(bags_of_words, NODES, 500)),
 )
 PRODUCTS: tuple[tuple[str, Make, str, torch.dtype, Sequence[int]], ...] = (
     ("CSR, float32, 4 nonzeros per row", partial(even_graph, NODES, 4), "CSR", torch.float32, WIDTHS),
@@ -111,8 +111,8 @@ class _Network(Module):
         self.first, self.second = make(FEATURES, hidden), make(hidden, classes)
 
     def forward(self, x: Any, graph: SparseTensor) -> torch.Tensor:
-        found: torch.Tensor = self.second(torch.relu(self.first(x, graph)), graph)
-        return found
+        output: torch.Tensor = self.second(torch.relu(self.first(x, graph)), graph)
+        return output
 
 
 def _networks(make: Callable[[int, int], Module], graph: Make, features: Callable[[], Any]) -> None:

@@ -33,7 +33,7 @@ WIDE = {"avx2", "avx512f", "neon"}
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Diagnosis:
     """One line of the report; ``advice`` says what to do, or why it is fine."""
 
     name: str
@@ -42,12 +42,12 @@ class Check:
     advice: str = ""
 
 
-def report() -> list[Check]:
+def report() -> list[Diagnosis]:
     """Examine the installation. Imports Numba and starts its threading layer."""
     return [*_versions(), _processor(), *_threads(), _cache(), *_numbas_cache()]
 
 
-def render(checks: Iterable[Check]) -> str:
+def render(checks: Iterable[Diagnosis]) -> str:
     """The report as text: one line a check, advice below it."""
     lines = []
     for check in checks:
@@ -64,25 +64,25 @@ def print_report() -> bool:
     return all(check.ok for check in checks)
 
 
-def _versions() -> list[Check]:
+def _versions() -> list[Diagnosis]:
     return [_version(name, bounds) for name, bounds in TESTED.items()]
 
 
-def _version(name: str, bounds: Range) -> Check:
+def _version(name: str, bounds: Range) -> Diagnosis:
     installed = platform.python_version() if name == "python" else _installed(name)
     if installed is None:
         return _missing(name)
     low, high = bounds
     inside = low <= _numbers(installed) < high
     tested = f"tested from {_dotted(low)} to before {_dotted(high)}"
-    return Check(name, installed, inside, "" if inside else f"{tested}: a result may differ or a kernel fail to compile")
+    return Diagnosis(name, installed, inside, "" if inside else f"{tested}: a result may differ or a kernel fail to compile")
 
 
-def _missing(name: str) -> Check:
+def _missing(name: str) -> Diagnosis:
     if name == "tbb":
         wheels = sys.platform != "darwin" and platform.machine().lower() in {"x86_64", "amd64"}
-        return Check(name, "not installed", not wheels, "pip install tbb" if wheels else "has no wheel for this platform")
-    return Check(name, "not installed", False, f"pip install {name}")
+        return Diagnosis(name, "not installed", not wheels, "pip install tbb" if wheels else "has no wheel for this platform")
+    return Diagnosis(name, "not installed", False, f"pip install {name}")
 
 
 def _installed(name: str) -> str | None:
@@ -110,42 +110,42 @@ def _dotted(numbers: tuple[int, ...]) -> str:
     return ".".join(map(str, numbers))
 
 
-def _processor() -> Check:
+def _processor() -> Diagnosis:
     import llvmlite.binding as llvm
 
     present = {name for name, has in llvm.get_host_cpu_features().items() if has}
-    found = [name for name in SIMD if name in present]
+    extensions = [name for name in SIMD if name in present]
     wide = bool(WIDE & present)
     advice = "" if wide else "no AVX2, AVX-512 or NEON: kernels run correctly, but at a fraction of the speed"
-    return Check("processor", f"{llvm.get_host_cpu_name()}: {', '.join(found) or 'no SIMD known'}", wide, advice)
+    return Diagnosis("processor", f"{llvm.get_host_cpu_name()}: {', '.join(extensions) or 'no SIMD known'}", wide, advice)
 
 
-def _threads() -> list[Check]:
+def _threads() -> list[Diagnosis]:
     counts = _attempt("threads", _thread_counts)
     return [_attempt("threading layer", _threading_layer), counts]
 
 
-def _attempt(name: str, check: Callable[[], Check]) -> Check:
+def _attempt(name: str, check: Callable[[], Diagnosis]) -> Diagnosis:
     try:
         return check()
     except NumscorchError as error:
-        return Check(name, "failed", False, str(error))
+        return Diagnosis(name, "failed", False, str(error))
 
 
-def _threading_layer() -> Check:
+def _threading_layer() -> Diagnosis:
     name, reason = threads.layer()
-    return Check("threading layer", name, name != "workqueue", reason)
+    return Diagnosis("threading layer", name, name != "workqueue", reason)
 
 
-def _thread_counts() -> Check:
+def _thread_counts() -> Diagnosis:
     threads.layer()
-    mine, cores = torch.get_num_threads(), _cores()
-    most = min(mine, cores)
+    wanted, cores = torch.get_num_threads(), _cores()
+    most = min(wanted, cores)
     used = threads.workers()
-    advice = "" if used >= most else f"NUMBA_NUM_THREADS allows fewer than torch's {mine}: unset it, or set it to {cores}"
-    if mine > cores:
+    advice = "" if used >= most else f"NUMBA_NUM_THREADS allows fewer than torch's {wanted}: unset it, or set it to {cores}"
+    if wanted > cores:
         advice = f"torch has more threads than there are cores: torch.set_num_threads({cores})"
-    return Check("threads", f"kernels {used}, torch {mine}, cores {cores}", not advice, advice)
+    return Diagnosis("threads", f"kernels {used}, torch {wanted}, cores {cores}", not advice, advice)
 
 
 def _cores() -> int:
@@ -153,18 +153,18 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _cache() -> Check:
+def _cache() -> Diagnosis:
     status = kernel_cache.check_writing()
     stored = kernel_cache.entries()
     value = f"{status.folder or 'nowhere'} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
     if status.problem is None:
-        return Check("kernel cache", value, True)
+        return Diagnosis("kernel cache", value, True)
     meanwhile = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
-    told = f"{status.problem}: {meanwhile} and are compiled anew in each process"
-    return Check("kernel cache", value, False, f"{told}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
+    message = f"{status.problem}: {meanwhile} and are compiled anew in each process"
+    return Diagnosis("kernel cache", value, False, f"{message}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
 
 
-def _numbas_cache() -> list[Check]:
+def _numbas_cache() -> list[Diagnosis]:
     """Numba's own cache folder, if the user set one: functions of other programs lie there, and Numba runs them unchecked."""
     from numba import config
 
@@ -174,4 +174,4 @@ def _numbas_cache() -> list[Check]:
     problem = kernel_cache.distrust(path) if path.is_dir() else None
     unused = "numscorch stores no kernels there, but in its kernel cache"
     advice = f"{problem}. {unused}; other programs with Numba run the code that they find there" if problem else unused
-    return [Check("NUMBA_CACHE_DIR", str(path), problem is None, advice)]
+    return [Diagnosis("NUMBA_CACHE_DIR", str(path), problem is None, advice)]

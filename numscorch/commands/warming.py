@@ -8,11 +8,11 @@ from typing import Any
 from ..codegen.kernel import BUILDING, build, jit_is_disabled
 from ..errors import UnsupportedError
 from ..machine import launcher
-from ..measuring.requests import Asked
+from ..measuring.requests import BoundRequest
 from ..runtime.plans import Tables, apart
 
 
-def warm(request: Asked) -> int:
+def warm(request: BoundRequest) -> int:
     """Compile the kernels of a request; how many there are.
 
     Raises:

@@ -125,9 +125,9 @@ def _compiled(text: str, operands: Sequence[Any], format: Any, schedules: Sequen
             break
         request = scheduled(plain, schedule) if schedule else plain
         with suppress(ScheduleError):
-            found = _values(compute(request, operands, format))
-            expected = found if expected is None else expected
-            if not _is_close(found, expected):
+            values = _values(compute(request, operands, format))
+            expected = values if expected is None else expected
+            if not _is_close(values, expected):
                 raise RuntimeError(f"schedule={schedule!r} gives another result: please report {text!r} with these formats")
             runs[schedule] = lambda request=request: compute(request, operands, format)
     return runs
@@ -139,13 +139,13 @@ def _values(result: Any) -> torch.Tensor:
     return values
 
 
-def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether sums in another order may differ so much."""
-    if found.shape != expected.shape or (not expected.dtype.is_floating_point and not expected.dtype.is_complex):
-        return torch.equal(found, expected)
+    if values.shape != expected.shape or (not expected.dtype.is_floating_point and not expected.dtype.is_complex):
+        return torch.equal(values, expected)
     finite = expected[expected.isfinite()]
     largest = float(finite.abs().max()) if finite.numel() else 0.0
-    return torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * largest, equal_nan=True)
+    return torch.allclose(values, expected, rtol=1e-3, atol=1e-3 * largest, equal_nan=True)
 
 
 def _timed(runs: dict[str, Any], stop: float) -> dict[str, float]:
@@ -158,4 +158,4 @@ def _timed(runs: dict[str, Any], stop: float) -> dict[str, float]:
             times[schedule].append(time.perf_counter() - start)
         if at >= 2 and time.perf_counter() > stop:
             break
-    return {schedule: median(taken) for schedule, taken in times.items()}
+    return {schedule: median(seconds) for schedule, seconds in times.items()}

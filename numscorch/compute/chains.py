@@ -20,7 +20,7 @@ from .operands import Deferred, identify
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ChainStep:
     """A function, and the places of the tensors that it is called with: operands first, then what the steps before made."""
 
     run: Callable[..., Any]
@@ -31,11 +31,11 @@ class Step:
 class Chain:
     """Steps whose last one makes the result.
 
-    >>> Chain((Step(lambda a, b: a + b, (0, 1)), Step(lambda a, b: a * b, (2, 0)))).run(3, 4)
+    >>> Chain((ChainStep(lambda a, b: a + b, (0, 1)), ChainStep(lambda a, b: a * b, (2, 0)))).run(3, 4)
     21
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
 
     def run(self, *operands: Any) -> Any:
         """The result of the last step."""
@@ -46,7 +46,7 @@ class Chain:
 
 
 @dataclass(slots=True)
-class Recorder:
+class ChainRecorder:
     """Notes the steps of a first call, to make a chain of them.
 
     A step calls its plan wherever its operands will be alike in every call that the chain stands for: the chain's own operands are, and
@@ -54,11 +54,11 @@ class Recorder:
     step's sparse result may be, as nothing reads it.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[ChainStep] = field(default_factory=list)
     is_fixed: bool = True
     is_last_alike: bool = True
 
-    def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], made: Any) -> None:
+    def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], result: Any) -> None:
         """A step that made something of the operands at these places."""
         self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
@@ -66,26 +66,26 @@ class Recorder:
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
-            self.steps.append(Step(partial(dense_result, request), tuple(reads)))
+            self.steps.append(ChainStep(partial(dense_result, request), tuple(reads)))
         elif (plan := known_plan(request, format, signatures)) is not None:
             self.is_fixed &= plan.problem.requested is None
-            self.steps.append(Step(plan.run, tuple(reads)))
+            self.steps.append(ChainStep(plan.run, tuple(reads)))
         else:
             self.is_fixed = False
-        self.is_last_alike = _is_alike(made, plan, ready)
-        self.is_fixed &= self.is_last_alike or isinstance(made, SparseTensor)
+        self.is_last_alike = _is_alike(result, plan, ready)
+        self.is_fixed &= self.is_last_alike or isinstance(result, SparseTensor)
 
     def chain(self) -> Chain | None:
         """The steps; None where the next call's may be others."""
         return Chain(tuple(self.steps)) if self.is_fixed else None
 
 
-def _is_alike(made: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
+def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
     """Whether the next call's result will be stored as this one is: dense, or in the very pattern of the operand that the plan keeps.
 
     That of another operand may be the same only this time, as that of ``A.t()`` where a step transposes A.
     """
-    if isinstance(made, SparseTensor):
+    if isinstance(result, SparseTensor):
         shares = None if plan is None else plan.problem.result.shares
-        return shares is not None and made.pattern is operands[NAMES.index(shares)].pattern
-    return isinstance(made, Tensor) and made.is_contiguous()
+        return shares is not None and result.pattern is operands[NAMES.index(shares)].pattern
+    return isinstance(result, Tensor) and result.is_contiguous()

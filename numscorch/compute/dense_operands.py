@@ -16,7 +16,7 @@ from ..frontend.datatypes import WIDENED
 from ..frontend.promotion import target_of
 from ..frontend.statements import NAMES, Request
 from ..ir.functions import FUNCTIONS, start_of, terms_of
-from ..ir.index import Access, Binary, Call, Expr, Literal, is_product
+from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
 
 OTHER_FUNCTIONS: dict[str, Any] = {
@@ -31,7 +31,7 @@ DENSE_FUNCTIONS: dict[str, Any] = {
     name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
 }
 """torch's function for each function of statements."""
-OPERATORS: dict[str, Any] = {
+TORCH_OPERATORS: dict[str, Any] = {
     "+": torch.add,
     "-": torch.sub,
     "*": torch.mul,
@@ -65,8 +65,8 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
     product = matrix_product(text) if len(tensors) == 2 else None
-    made: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
-    return made
+    result: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
+    return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +77,19 @@ class MatrixProduct:
     """
 
     is_swapped: bool
-    turned: tuple[bool, bool]
+    transposed: tuple[bool, bool]
 
     def fits(self, left: Tensor, right: Tensor) -> bool:
         """Whether both are matrices, and nothing is broadcast."""
         if left.ndim != 2 or right.ndim != 2:
             return False
         first, second = (right, left) if self.is_swapped else (left, right)
-        return first.shape[not self.turned[0]] == second.shape[self.turned[1]]
+        return first.shape[not self.transposed[0]] == second.shape[self.transposed[1]]
 
     def of(self, left: Tensor, right: Tensor) -> Tensor:
         """The product, by torch."""
         first, second = (right, left) if self.is_swapped else (left, right)
-        return torch.mm(first.t() if self.turned[0] else first, second.t() if self.turned[1] else second)
+        return torch.mm(first.t() if self.transposed[0] else first, second.t() if self.transposed[1] else second)
 
 
 @lru_cache(maxsize=1024)
@@ -97,9 +97,9 @@ def matrix_product(expr: str) -> MatrixProduct | None:
     """The product of matrices that a text spells out; None where it is something else.
 
     >>> matrix_product("jf,of->jo")
-    MatrixProduct(is_swapped=False, turned=(False, True))
+    MatrixProduct(is_swapped=False, transposed=(False, True))
     >>> matrix_product("ki,jk->ji")
-    MatrixProduct(is_swapped=True, turned=(False, False))
+    MatrixProduct(is_swapped=True, transposed=(False, False))
     """
     terms, _, result = expr.replace(" ", "").partition("->")
     left, _, right = terms.partition(",")
@@ -219,9 +219,9 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
         case Literal(value):
             return torch.tensor(value, dtype=dtype)
         case Binary(op, left, right):
-            result: Tensor = OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
+            result: Tensor = TORCH_OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
             return result
-        case Call(function, args):
+        case Apply(function, args):
             called: Tensor = function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
             return called
 

@@ -24,7 +24,7 @@ from ..schedule.facts import rounded
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
-from .chains import Chain, Recorder
+from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_sparse_format, semiring_zero
 from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
@@ -85,17 +85,17 @@ def _with_gradients(request: Request, operands: Sequence[Any], format: Format | 
     """
     for operand in operands:
         check_is_tensor(operand)
-    taken = list(map(gradients.attached, operands))
-    if SparseTensor not in map(type, taken):
-        return _dense(request, taken, format, out)
+    attached = list(map(gradients.attached, operands))
+    if SparseTensor not in map(type, attached):
+        return _dense(request, attached, format, out)
     if out is not None:
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
-    if (target := target_of(request, taken)) is not None:
-        result = _promoted(request, taken, target, format, None)
-    elif pairs := pairs_for(request, taken):
-        result = _in_pairs(pairs, taken, format, None)
+    if (target := target_of(request, attached)) is not None:
+        result = _promoted(request, attached, target, format, None)
+    elif pairs := pairs_for(request, attached):
+        result = _in_pairs(pairs, attached, format, None)
     else:
-        result = gradients.differentiable(request, taken, format, compute)
+        result = gradients.differentiable(request, attached, format, compute)
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
@@ -109,9 +109,9 @@ def _promoted(request: Request, operands: Sequence[Any], target: Promotion, form
     if target.computed is torch.bool:
         request = logical(request)
     dtype = WIDENED.get(target.computed, target.computed)
-    taken = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
+    promoted = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
     with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
-        result = compute(request, taken, format).to(target.result)
+        result = compute(request, promoted, format).to(target.result)
     return result if out is None else write(out, result)
 
 
@@ -144,16 +144,16 @@ def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
 
 def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
     """Contract pair after pair; the last one makes the result. The steps are kept as a chain under ``key``, where there is one."""
-    left, recorder = list(operands), Recorder()
+    left, recorder = list(operands), ChainRecorder()
     places = list(range(len(operands)))
     for at, pair in enumerate(pairs):
         two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))
         last = at == len(pairs) - 1
         request = _request(pair.expr, two)
-        left[pair.left] = made = compute(request, two, format if last else None, out if last else None)
+        left[pair.left] = product = compute(request, two, format if last else None, out if last else None)
         places[pair.left] = len(operands) + at
         if key is not None:
-            recorder.note(request, format if last else None, reads, two, made)
+            recorder.note(request, format if last else None, reads, two, product)
     if key is not None and isinstance(left[0], Tensor) and (chain := recorder.chain()) is not None:
         remember(key, chain)
     return left[0]

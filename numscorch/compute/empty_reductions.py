@@ -51,15 +51,16 @@ def in_sparse_format(result: SparseTensor | Tensor, format: Format, zero: float)
     if zero == 0 and isinstance(result, SparseTensor):
         return result.to(format)
     if zero == 0:
-        made = from_torch(result.detach(), format)
+        empty = from_torch(result.detach(), format)
         if not result.requires_grad:
-            return made
-        return made.with_values(at_positions(made.pattern, result[tuple(coordinates(made.pattern))]))  # gradients reach stored zeros, too
+            return empty
+        # gradients reach stored zeros, too
+        return empty.with_values(at_positions(empty.pattern, result[tuple(coordinates(empty.pattern))]))
     if isinstance(result, Tensor):
         there = result != zero
         result = from_coo(there.nonzero().T, result[there], tuple(result.shape), COO(result.ndim))
-    made = result.to(format)
-    if made.pattern.nnz == result.pattern.nnz:
-        return made
+    empty = result.to(format)
+    if empty.pattern.nnz == result.pattern.nnz:
+        return empty
     is_entry = result.with_values(torch.ones_like(result.values)).to(format).values != 0
-    return made.with_values(torch.where(is_entry, made.values, zero))
+    return empty.with_values(torch.where(is_entry, empty.values, zero))

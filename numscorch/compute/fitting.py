@@ -89,7 +89,7 @@ class Fittings:
     def __init__(self) -> None:
         self.known: tuple[Fitting, ...] = ()
 
-    def found(self, operands: Sequence[Any]) -> Fitting | None:
+    def look_up(self, operands: Sequence[Any]) -> Fitting | None:
         """The fitting with a plan for these operands."""
         for fitting in self.known:
             if len(operands) == fitting.count and (plan := fitting.find(*operands)) is not None and plan is not ABSENT:
@@ -100,7 +100,7 @@ class Fittings:
         self, operands: Sequence[Any], constants: Sequence[Any], patterns: Sequence[Any], plan: Any, takes_out: bool
     ) -> Fitting | None:
         """A fitting that keeps the plan of operands with these patterns; None if there are as many as there may be."""
-        alike = (own for own in self.known if len(operands) == own.count and own.find(*operands) is not None)
+        alike = (other for other in self.known if len(operands) == other.count and other.find(*operands) is not None)
         if (fitting := next(alike, None)) is None:
             if len(self.known) >= MOST_FITTINGS:
                 return None
@@ -131,32 +131,32 @@ class _Source:
         names = [f"o{at}" for at in range(len(operands) + len(constants))]
         self.given, self.constants, self.takes_out = names[: len(operands)], names[len(operands) :], takes_out
         named = list(zip(self.given, operands, strict=True))
-        self.ours = [name for name, own in named if type(own) is SparseTensor]
-        self.strided = [name for name, own in named if type(own) is not SparseTensor and own.layout is torch.strided]
+        self.ours = [name for name, value in named if type(value) is SparseTensor]
+        self.strided = [name for name, value in named if type(value) is not SparseTensor and value.layout is torch.strided]
         self.native = [name for name in self.given if name not in (*self.ours, *self.strided)]
         self.sparse = [name for name in names if name not in self.strided]
-        tensors = [_guarded(own)[0] for own in operands]
+        tensors = [_guarded(value)[0] for value in operands]
         numbers = list(map(id, tensors))
         self.first = list(map(numbers.index, numbers))  # the first operand with the same tensor, which guards take once
         self.apart = sorted(set(self.first))
         self.of_gradients = any(tensor.requires_grad for tensor in tensors)  # which guards compare, but not the mode
-        self.detached = [name for name, own in named if name in self.strided and own.requires_grad]
+        self.detached = [name for name, value in named if name in self.strided and value.requires_grad]
 
     def text(self) -> str:
         """``call`` and ``find``."""
         given = ", ".join(f"{name}=ABSENT" for name in self.given)
-        taken = ", ".join(map(self.ready, (*self.given, *self.constants)))
+        arguments = ", ".join(map(self.ready, (*self.given, *self.constants)))
         names = "".join(f"{name}, " for name in self.given)
         run = [f"{name} = {name}.detach()" for name in self.detached]
-        run.append(f"return plan.run({taken})" + (f" if out is None else receive(out, plan, {taken})" if self.takes_out else ""))
+        run.append(f"return plan.run({arguments})" + (f" if out is None else receive(out, plan, {arguments})" if self.takes_out else ""))
         before = ["not more", *([] if self.takes_out else ["out is None"])]
         lines = [f"def call(self, {given}, *more, out=None):"]
         lines += ["    if is_dynamo_compiling():", f"        return self._traced({names}*more, out=out)"]
-        lines += self.found(before, [f"(plan := plans.get({self.key()})) is not None"], run)
+        lines += self.branches(before, [f"(plan := plans.get({self.key()})) is not None"], run)
         lines += [f"    return self._checked({names}*more, out=out)"]
-        return "\n".join([*lines, f"def find({given}):", *self.found([], [], [f"return plans.get({self.key()}, ABSENT)"])])
+        return "\n".join([*lines, f"def find({given}):", *self.branches([], [], [f"return plans.get({self.key()}, ABSENT)"])])
 
-    def found(self, before: Sequence[str], last: Sequence[str], then: Sequence[str]) -> list[str]:
+    def branches(self, before: Sequence[str], last: Sequence[str], then: Sequence[str]) -> list[str]:
         """Lines that run where the operands are alike."""
         kinds = [f"type({name}) is SparseTensor" for name in self.ours]
         for name in self.native:  # as wrap, for what it remembers

@@ -97,26 +97,26 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
     if (same := _by_values(request, operands)) is not None:
         return _in_format(same, format, request)
     names = request.subscripts.operands
-    if any(len(set(own)) < len(own) for own in names):
-        operands = [_diagonal(o, own) for o, own in zip(operands, names, strict=True)]
+    if any(len(set(letters)) < len(letters) for letters in names):
+        operands = [_diagonal(o, letters) for o, letters in zip(operands, names, strict=True)]
         request = without_diagonals(request)
-    call = Call(request, format, operands, compute)
+    call = DifferentiableCall(request, format, operands, compute)
     through: Any = _Transformed if transformed() else _Through
-    made: Tensor = through.apply(call, *map(_values, operands))
-    return made if call.result is None else SparseTensor.trusted(call.result, made)
+    values: Tensor = through.apply(call, *map(_values, operands))
+    return values if call.result is None else SparseTensor.trusted(call.result, values)
 
 
 def _values(operand: SparseTensor | Tensor) -> Tensor:
     return operand._values if isinstance(operand, SparseTensor) else operand
 
 
-def _in_format(made: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
-    asked, zero = wanted_format(format, made.ndim), semiring_zero(request, made.dtype)
+def _in_format(result: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
+    asked, zero = wanted_format(format, result.ndim), semiring_zero(request, result.dtype)
     if asked is None:
-        return made
+        return result
     if asked.is_dense:
-        return in_dense_format(made, zero) if isinstance(made, SparseTensor) else made
-    return in_sparse_format(made, asked, zero)
+        return in_dense_format(result, zero) if isinstance(result, SparseTensor) else result
+    return in_sparse_format(result, asked, zero)
 
 
 # ---- entry by entry
@@ -172,7 +172,7 @@ def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
 # ---- through a kernel
 
 
-class Call:
+class DifferentiableCall:
     """One call: what is computed of which patterns, and the result's pattern once there is one."""
 
     def __init__(self, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
@@ -187,20 +187,20 @@ class Call:
         if values is not None:
             pairs = zip(values, self.patterns, strict=True)
             self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
-        taken = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
+        detached = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
         self.operands = ()
-        made = self.compute(self.request, taken, self.format)
-        if isinstance(made, SparseTensor):
-            self.result = made.pattern
-        return _values(made)
+        result = self.compute(self.request, detached, self.format)
+        if isinstance(result, SparseTensor):
+            self.result = result.pattern
+        return _values(result)
 
     def again(self, values: Sequence[Tensor]) -> Any:
         """The same call for other values."""
         operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
-        made = differentiable(self.request, operands, self.format, self.compute)
-        if isinstance(made, SparseTensor):
-            self.result = made.pattern
-        return made
+        result = differentiable(self.request, operands, self.format, self.compute)
+        if isinstance(result, SparseTensor):
+            self.result = result.pattern
+        return result
 
     def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
         """An operand again."""
@@ -210,10 +210,10 @@ class Call:
 
     def extents(self) -> dict[str, int]:
         """The size of each index."""
-        found: dict[str, int] = {}
+        extents: dict[str, int] = {}
         for names, shape in zip(self.request.subscripts.operands, self.shapes, strict=True):
-            found |= {name: size for name, size in zip(names, shape, strict=True) if found.get(name, 1) == 1}
-        return found
+            extents |= {name: size for name, size in zip(names, shape, strict=True) if extents.get(name, 1) == 1}
+        return extents
 
     def stretched(self) -> tuple[frozenset[str], ...]:
         """Those indices of each operand along which it has size 1, and others more."""
@@ -235,23 +235,23 @@ class Call:
         present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
         if self.request.mask is not None and self.result is None:  # the upstream gradient is dense
             present |= {self.request.mask}
-        made = gradient_of(self.request, at, is_sparse, stretched, shared, present)
-        if made is None:
+        adjoint = gradient_of(self.request, at, is_sparse, stretched, shared, present)
+        if adjoint is None:
             return None
-        if made.folded:
-            upstream = upstream * prod((values[k].conj() for k in made.folded[1:]), start=values[made.folded[0]].conj())
+        if adjoint.folded:
+            upstream = upstream * prod((values[k].conj() for k in adjoint.folded[1:]), start=values[adjoint.folded[0]].conj())
         operands: list[Any] = [upstream if self.result is None else SparseTensor(self.result, upstream)]
         if result is not None:
             operands.append(result if self.result is None else SparseTensor(self.result, result))
-        operands += [self.tensor(k, values[k]) for k in made.reads]
-        operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in made.present]
-        if made.masked and pattern is not None:
+        operands += [self.tensor(k, values[k]) for k in adjoint.reads]
+        operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in adjoint.present]
+        if adjoint.masked and pattern is not None:
             operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
-        found = self.compute(made.request, operands, None if is_sparse else "dense")
-        if isinstance(found, Tensor):
-            found = _as_shaped(found, made.kept, names, self.shapes[at])
-        found_values = found if pattern is None else as_stored(found, pattern)
-        scale = prod(extents[name] for name in made.repeated)
+        gradient = self.compute(adjoint.request, operands, None if is_sparse else "dense")
+        if isinstance(gradient, Tensor):
+            gradient = _as_shaped(gradient, adjoint.kept, names, self.shapes[at])
+        found_values = gradient if pattern is None else as_stored(gradient, pattern)
+        scale = prod(extents[name] for name in adjoint.repeated)
         return found_values * scale if scale != 1 else found_values
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
@@ -268,20 +268,20 @@ class Call:
         return upstream / counts.clamp(min=1)  # entries without a term have none to share with
 
 
-def _as_shaped(found: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
+def _as_shaped(gradient: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
     """A dense gradient in its operand's shape: along other dimensions than the kept ones it is the same everywhere."""
     sizes = [size if name in kept else 1 for name, size in zip(names, shape, strict=True)]
-    return found.reshape(sizes).expand(tuple(shape))
+    return gradient.reshape(sizes).expand(tuple(shape))
 
 
 class _Through(torch.autograd.Function):
     """A request as a function of the values of its operands."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *values: Tensor) -> Tensor:
-        made = call.run()
-        _keep(ctx, call, values, made)
-        return made
+    def forward(ctx: Any, call: DifferentiableCall, *values: Tensor) -> Tensor:
+        result = call.run()
+        _keep(ctx, call, values, result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -292,7 +292,7 @@ class _Transformed(torch.autograd.Function):
     """The same in the form that torch.func takes, which costs several times as much for each call."""
 
     @staticmethod
-    def forward(call: Call, *values: Tensor) -> Tensor:
+    def forward(call: DifferentiableCall, *values: Tensor) -> Tensor:
         return call.run(values)
 
     @staticmethod
@@ -304,26 +304,26 @@ class _Transformed(torch.autograd.Function):
         return _gradients(ctx, upstream)
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], call: Call, *values: Tensor) -> tuple[Tensor, int]:
+    def vmap(info: Any, in_dims: tuple[int | None, ...], call: DifferentiableCall, *values: Tensor) -> tuple[Tensor, int]:
         """A batch of dense operands is a dimension more; one of sparse tensors' values is gone through."""
         moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
         batched = [dim is not None for dim in in_dims[1:]]
         plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
         if plain and call.result is None and (request := batched_request(call.request, tuple(batched))) is not None:
             operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
-            made = differentiable(request, operands, "dense", call.compute)
-            return made, 0
+            result = differentiable(request, operands, "dense", call.compute)
+            return result, 0
         if not info.batch_size:  # one row of zeros has the shape of all of them
-            made = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
-            return made.new_empty((0, *made.shape)), 0
+            result = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
+            return result.new_empty((0, *result.shape)), 0
         rows = [[v[at] if b else v for v, b in zip(moved, batched, strict=True)] for at in range(info.batch_size)]
         return torch.stack([_values(call.again(row)) for row in rows]), 0
 
 
-def _keep(ctx: Any, call: Call, values: Sequence[Tensor], made: Tensor) -> None:
+def _keep(ctx: Any, call: DifferentiableCall, values: Sequence[Tensor], result: Tensor) -> None:
     """What the gradients need."""
     ctx.call = call
-    ctx.save_for_backward(*values, *([made] if chooses(call.request) else []))
+    ctx.save_for_backward(*values, *([result] if chooses(call.request) else []))
 
 
 def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:

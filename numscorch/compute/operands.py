@@ -41,8 +41,8 @@ def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...
             return str(expr), operands
     if not operands:
         raise ExpressionError("einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)")
-    text, found = from_sublists((expr, *operands))
-    return text, tuple(found)
+    text, tensors = from_sublists((expr, *operands))
+    return text, tuple(tensors)
 
 
 @dataclass(frozen=True, slots=True)

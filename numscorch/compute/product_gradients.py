@@ -37,8 +37,8 @@ class _Steps:
 @lru_cache(maxsize=256)
 def _steps(request: Request) -> _Steps:
     subs = request.subscripts
-    read = tuple(own for at, own in enumerate(subs.operands) if at != request.mask)
-    summed = dict.fromkeys(name for own in read for name in own if name not in subs.result)
+    read = tuple(letters for at, letters in enumerate(subs.operands) if at != request.mask)
+    summed = dict.fromkeys(name for letters in read for name in letters if name not in subs.result)
     names = (*subs.result, *summed)
     terms = Request(Subscripts(read, names), value_of_request(request))
     sum_at = reducing(Subscripts((names, subs.result), subs.result), "=", mask=1)
@@ -56,28 +56,28 @@ def multiplied(
         UnsupportedError: the terms are complex.
     """
     steps = _steps(request)
-    made = compute(request, list(map(_detached, operands)), format if request.mask is None else None)
+    result = compute(request, list(map(_detached, operands)), format if request.mask is None else None)
     terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])
     if isinstance(terms, Tensor):
         product: Tensor = terms.flatten(steps.kept).prod(-1)
-        return product if isinstance(made, Tensor) else made.with_values(as_stored(product, made.pattern))
+        return product if isinstance(result, Tensor) else result.with_values(as_stored(product, result.pattern))
 
     def total(values: Tensor) -> Tensor:
         summed = terms.with_values(values)
-        if isinstance(made, Tensor):
-            found: Tensor = compute(steps.sum, [summed], "dense")
-            return found
-        return as_stored(compute(steps.sum_at, [summed, made]), made.pattern)
+        if isinstance(result, Tensor):
+            sums: Tensor = compute(steps.sum, [summed], "dense")
+            return sums
+        return as_stored(compute(steps.sum_at, [summed, result]), result.pattern)
 
-    slope = _with_slope(made if isinstance(made, Tensor) else made.values, terms.values, total, prod(terms.shape[steps.kept :]))
-    return slope if isinstance(made, Tensor) else made.with_values(slope)
+    slope = _with_slope(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[steps.kept :]))
+    return slope if isinstance(result, Tensor) else result.with_values(slope)
 
 
 def _detached(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
     return operand.with_values(operand.values.detach()) if isinstance(operand, SparseTensor) else operand.detach()
 
 
-def _with_slope(made: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
+def _with_slope(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
     """A product of ``count`` terms with its gradient; ``values`` are those that are stored, of which ``total`` makes sums.
 
     It is the product, times e to the power of a sum of logarithms less itself; where one term is 0, that term times the product
@@ -97,4 +97,4 @@ def _with_slope(made: Tensor, values: Tensor, total: Callable[[Tensor], Tensor],
     fixed, negative = logarithms.detach(), total((others.detach() < 0).to(values.dtype))
     product, missing = fixed.exp() * (1 - 2 * (negative % 2)), count - total((~is_zero).to(values.dtype))
     of_zeros = torch.where(missing == 1, one, torch.where(missing == 2, two, 0))
-    return torch.where(missing == 0, made, product * of_zeros) * (logarithms - fixed).exp()
+    return torch.where(missing == 0, result, product * of_zeros) * (logarithms - fixed).exp()

@@ -45,12 +45,12 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
     """
     check_reduction(reduce, operands)
     asked = _asked_of(expr, operands, reduce, mask, schedule)
-    taken = asked.taken(operands, mask)
+    operands_read = asked.with_mask(operands, mask)
     if reduce == "mean" and not asked.terms and out is None:  # every entry is nan
-        undefined = _divided(compute(asked.request, taken, None if asked.is_masked else "dense"), 0)
+        undefined = _divided(compute(asked.request, operands_read, None if asked.is_masked else "dense"), 0)
         return stored_as(undefined, wanted_format(format, undefined.ndim), native=False)
     is_filled = is_strided(out) and format is None and semiring_zero(asked.request, operands[0].dtype) != 0
-    result = compute(asked.request, taken, "dense" if is_filled else format, out)
+    result = compute(asked.request, operands_read, "dense" if is_filled else format, out)
     return _divided(result, asked.terms) if reduce == "mean" else result
 
 
@@ -77,7 +77,7 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         UnsupportedError: the mask is not sparse.
     """
     asked = _asked_of(expr, operands, reduce, mask, schedule)
-    return asked.request, asked.taken(operands, mask)
+    return asked.request, asked.with_mask(operands, mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class _Asked:
         """Whether the mask is the request's last operand."""
         return self.request.mask is not None
 
-    def taken(self, operands: Sequence[Any], mask: Any) -> Sequence[Any]:
+    def with_mask(self, operands: Sequence[Any], mask: Any) -> Sequence[Any]:
         """The operands that the request takes."""
         if self.named is not None:
             operands = list(map(_diagonal, self.named, operands))

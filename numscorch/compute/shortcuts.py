@@ -36,7 +36,7 @@ class Shortcut:
     def _checked(self, *given: Any, out: Any = None) -> Any:
         """The result for operands that are not like those of the last call."""
         operands = tuple([operand for operand in given if operand is not ABSENT])
-        if (fitting := self.fittings.found(operands)) is None:
+        if (fitting := self.fittings.look_up(operands)) is None:
             self.misses += 1
             if self.misses > MOST_MISSES:
                 SHORTCUTS.pop(self.expr, None)

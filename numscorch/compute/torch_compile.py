@@ -27,7 +27,7 @@ from ..tensors.aside import aside
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
-from .gradients import Call, attached
+from .gradients import DifferentiableCall, attached
 
 MOST_PATTERNS = 1 << 10
 
@@ -62,25 +62,25 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
 
     It runs beside the program if its result is sparse.
     """
-    taken = [attached(operand) for operand in operands]
-    ranks, sparse = tuple([o.ndim for o in taken]), tuple([isinstance(o, SparseTensor) for o in taken])
+    ready = [attached(operand) for operand in operands]
+    ranks, sparse = tuple([o.ndim for o in ready]), tuple([isinstance(o, SparseTensor) for o in ready])
     if not any(sparse):
-        return torch.einsum(expr, *taken)
-    dtype = _computed(expr, tuple([o.dtype for o in taken]), ranks)
-    taken = [o if o.dtype == dtype else o.to(dtype) for o in taken]
+        return torch.einsum(expr, *ready)
+    dtype = _computed(expr, tuple([o.dtype for o in ready]), ranks)
+    ready = [o if o.dtype == dtype else o.to(dtype) for o in ready]
     if not _is_traceable(expr, ranks, sparse, format):
-        return aside(compute, expr, taken, format)
-    if len(taken) > 2 and (pairs := _pairs_for(expr, taken)):
+        return aside(compute, expr, ready, format)
+    if len(ready) > 2 and (pairs := _pairs_for(expr, ready)):
         for at, (left, right, joined) in enumerate(pairs):
-            two = taken[left], taken.pop(right)
-            taken[left] = traced(joined, two, format if at == len(pairs) - 1 else None)
-        return taken[0]
+            two = ready[left], ready.pop(right)
+            ready[left] = traced(joined, two, format if at == len(pairs) - 1 else None)
+        return ready[0]
     formats, values, arrays = [], [], []
-    for operand in taken:
+    for operand in ready:
         if isinstance(operand, SparseTensor):
             formats.append(_described(operand.pattern))
             values.append(operand._values)
-            arrays += [array for own in operand.pattern.arrays for array in own]
+            arrays += [array for level in operand.pattern.arrays for array in level]
         else:
             formats.append("")
             values.append(operand)
@@ -144,11 +144,11 @@ def dimensions_of(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[N
 def _read(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, ...]]:
     """The expression, and each sparse operand's format and shape."""
     expr, *formats = spec.split("|")
-    found: list[tuple[Format, tuple[int, ...]] | None] = []
+    read: list[tuple[Format, tuple[int, ...]] | None] = []
     for text in formats:
         name, _, shape = text.rpartition(" of ")
-        found.append((as_format(name), tuple(int(size) for size in shape.split("x") if size)) if text else None)
-    return expr, tuple(found)
+        read.append((as_format(name), tuple(int(size) for size in shape.split("x") if size)) if text else None)
+    return expr, tuple(read)
 
 
 _patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
@@ -160,8 +160,8 @@ def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -
     known = _patterns.get(key)
     if known is not None and all(ref() is array for ref, array in zip(known[0], arrays, strict=True)):
         return known[1]
-    own = iter([array.detach() for array in arrays])  # other tensors of the same memory, which don't keep these alive
-    pattern = Pattern(format, shape, tuple(tuple(next(own) for _ in level.arrays) for level in format.levels))
+    remaining = iter([array.detach() for array in arrays])  # other tensors of the same memory, which don't keep these alive
+    pattern = Pattern(format, shape, tuple(tuple(next(remaining) for _ in level.arrays) for level in format.levels))
     if len(_patterns) >= MOST_PATTERNS:
         _patterns.clear()
     _patterns[key] = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays], pattern
@@ -171,17 +171,17 @@ def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -
 def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> tuple[str, list[Any]]:
     """The expression and its operands again."""
     expr, formats = _read(spec)
-    found: list[Any] = []
+    tensors: list[Any] = []
     at = 0
-    for own, tensor in zip(formats, values, strict=True):
-        if own is None:
-            found.append(tensor)
+    for format_and_shape, tensor in zip(formats, values, strict=True):
+        if format_and_shape is None:
+            tensors.append(tensor)
             continue
-        format, shape = own
+        format, shape = format_and_shape
         count = sum(len(level.arrays) for level in format.levels)
-        found.append(SparseTensor(_pattern(format, shape, arrays[at : at + count]), tensor))
+        tensors.append(SparseTensor(_pattern(format, shape, arrays[at : at + count]), tensor))
         at += count
-    return expr, found
+    return expr, tensors
 
 
 def text_of(pattern: Pattern) -> str:
@@ -191,7 +191,7 @@ def text_of(pattern: Pattern) -> str:
 
 def arrays_of(pattern: Pattern) -> list[Tensor]:
     """A pattern's index arrays, one after the other."""
-    return [array for own in pattern.arrays for array in own]
+    return [array for level in pattern.arrays for array in level]
 
 
 def is_whole() -> bool:
@@ -209,8 +209,8 @@ def _is_one_graph() -> bool:
 
 def operand_of(text: str, values: Tensor, arrays: Sequence[Tensor]) -> SparseTensor:
     """The SparseTensor of which :func:`text_of` and :func:`arrays_of` told a program."""
-    _, (found,) = _operands(f"|{text}", [values], arrays)
-    return found  # type: ignore[no-any-return]
+    _, (operand,) = _operands(f"|{text}", [values], arrays)
+    return operand  # type: ignore[no-any-return]
 
 
 def shape_of(text: str) -> tuple[int, ...]:
@@ -225,14 +225,14 @@ def shape_of(text: str) -> tuple[int, ...]:
 @torch.library.custom_op("numscorch::einsum", mutates_args=())
 def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    made: Tensor = compute(expr, operands, "dense")
-    return made
+    result: Tensor = compute(expr, operands, "dense")
+    return result
 
 
 @_einsum.register_fake
 def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, formats = _read(spec)
-    shapes = [tuple(v.shape) if own is None else own[1] for own, v in zip(formats, values, strict=True)]
+    shapes = [tuple(v.shape) if known is None else known[1] for known, v in zip(formats, values, strict=True)]
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
     sizes: dict[str, Any] = {}
     for names, shape in zip(subscripts.operands, shapes, strict=True):
@@ -243,11 +243,11 @@ def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
 @torch.library.custom_op("numscorch::einsum_gradient", mutates_args=())
 def _gradient(spec: str, at: int, upstream: Tensor, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    call = Call(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
-    found = call.gradient(at, upstream, values, None)
-    if found is None:
+    call = DifferentiableCall(einsum_request(expr, tuple([o.ndim for o in operands])), "dense", operands, compute)
+    gradient = call.gradient(at, upstream, values, None)
+    if gradient is None:
         return torch.zeros_like(values[at])
-    return found.contiguous() if found is not upstream else found.clone()
+    return gradient.contiguous() if gradient is not upstream else gradient.clone()
 
 
 @_gradient.register_fake
@@ -263,11 +263,11 @@ def _setup(ctx: Any, inputs: tuple[str, list[Tensor], list[Tensor]], output: Ten
 
 def _backward(ctx: Any, upstream: Tensor) -> tuple[None, list[Tensor | None], list[None]]:
     values, arrays = list(ctx.saved_tensors[: ctx.count]), list(ctx.saved_tensors[ctx.count :])
-    found = [
+    gradients = [
         torch.ops.numscorch.einsum_gradient(ctx.spec, at, upstream, values, arrays) if value.requires_grad else None
         for at, value in enumerate(values)
     ]
-    return None, found, [None] * len(arrays)
+    return None, gradients, [None] * len(arrays)
 
 
 _einsum.register_autograd(_backward, setup_context=_setup)

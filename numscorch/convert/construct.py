@@ -24,8 +24,8 @@ from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_patte
 from ..tensors.validate import disorder, validate
 from .coalescing import coalesced
 from .conversions import can_copy, nonzeros_of, to_format
+from .matrices import nonzeros_of_few
 from .nmg import grouped
-from .nonzeros import listed
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -93,17 +93,17 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     check_order(format, shape)
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
-    if can_copy(values) and (found := listed(values.contiguous(), format)) is not None:
-        return _noted(SparseTensor.trusted(*found), "a strided tensor")
-    if (made := grouped(values, None, format)) is not None or (made := nonzeros_of(values, format)) is not None:
-        return _noted(made, "a strided tensor")
+    if can_copy(values) and (stored := nonzeros_of_few(values.contiguous(), format)) is not None:
+        return _noted(SparseTensor.trusted(*stored), "a strided tensor")
+    if (packed := grouped(values, None, format)) is not None or (packed := nonzeros_of(values, format)) is not None:
+        return _noted(packed, "a strided tensor")
     entries = values.detach().nonzero().T
     return _noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")
 
 
 def _noted(A: SparseTensor, source: str) -> SparseTensor:
     """The tensor, entered in the ledger as made from something else."""
-    size = A.values.nbytes + sum(array.nbytes for own in A.pattern.arrays for array in own)
+    size = A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
     note("conversion", f"{source} to {A.format.name} {A.pattern.shape}", size)
     return A
 
@@ -209,8 +209,8 @@ def _from_entries(
         return adopted(list(table), entries, size, target)
     if way_out is not None and check_invariants:
         _check_sorted(table.numpy(), target, way_out)
-    made = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
-    return _noted(made, "a list of entries")
+    tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+    return _noted(tensor, "a list of entries")
 
 
 def _check_sorted(table: np.ndarray, format: Format, way_out: str) -> None:
@@ -241,8 +241,8 @@ def assemble(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
 ) -> SparseTensor:
     """Pack entries in any order; values with the same coordinates are summed. O(nnz log nnz)."""
-    if (made := coalesced(indices, values, shape, format, dtype)) is not None:
-        return made
+    if (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
+        return tensor
     pattern, slots, order = pack(indices, shape, format, dtype)
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if is_identity(slots, pattern.nnz):

@@ -109,8 +109,8 @@ def _refuses(level: Level) -> bool:
 
 def _needs_list(format: Format) -> bool:
     """Whether positions are made, or marked, for all that a loop visits, so that it must visit nothing but entries."""
-    made = any(end + 1 < len(format.levels) and format.levels[end + 1].is_located for _, end in runs_of(format))
-    return made or any(level.mark is not None for level in format.levels[:-1])
+    follows_located = any(end + 1 < len(format.levels) and format.levels[end + 1].is_located for _, end in runs_of(format))
+    return follows_located or any(level.mark is not None for level in format.levels[:-1])
 
 
 def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: Format | None = None) -> tuple[Format, ...] | None:
@@ -171,34 +171,34 @@ def _is_implied(known: Parts, moved: Parts, rest: Parts) -> bool:
     if not rest:
         return True
     fixed = {part.dimension for part in moved if part.is_whole}
-    found: list[Part] = []
+    refined: list[Part] = []
     for part in known:
         if part.minus is not None:
             if part.minus not in fixed:
                 return False  # diagonals of several rows say little of their columns
             part = Part(part.dimension)
-        found += [own for own in _refined(part, rest) if own not in found]
-    needed = [own for part in rest for own in (_refined(part, known) if _is_whole(part, known) else [part])]
-    return [part for part in found if part in needed] == needed
+        refined += [piece for piece in _refined(part, rest) if piece not in refined]
+    needed = [piece for part in rest for piece in (_refined(part, known) if _is_whole(part, known) else [part])]
+    return [part for part in refined if part in needed] == needed
 
 
 def _is_whole(part: Part, known: Parts) -> bool:
     """Whether what is known of a dimension makes it up."""
-    own = _refined(part, known)
-    return own[0].modulus == 0 and own[-1].divisor == 1 and all(b.modulus == a.divisor for a, b in pairwise(own))
+    pieces = _refined(part, known)
+    return pieces[0].modulus == 0 and pieces[-1].divisor == 1 and all(b.modulus == a.divisor for a, b in pairwise(pieces))
 
 
 def _refined(part: Part, others: Parts) -> list[Part]:
     """A whole dimension as the parts that others have of it."""
-    own = [other for other in others if other.dimension == part.dimension and other.minus is None]
-    return sorted(own, key=lambda p: -p.divisor) if part.is_whole and own else [part]
+    pieces = [other for other in others if other.dimension == part.dimension and other.minus is None]
+    return sorted(pieces, key=lambda p: -p.divisor) if part.is_whole and pieces else [part]
 
 
 def _every_part(source: Format, wanted: Parts) -> Parts:
     """All the parts to list, in the order in which the source has them, but what follows from others at the end."""
-    found = [part for own in source.parts if own.minus is None for part in _refined(Part(own.dimension), wanted)]
-    found = [part for part in wanted if part.minus is not None] + found
-    return tuple(sorted(dict.fromkeys(found), key=lambda part: _follows(part, wanted)))
+    every = [part for stored in source.parts if stored.minus is None for part in _refined(Part(stored.dimension), wanted)]
+    every = [part for part in wanted if part.minus is not None] + every
+    return tuple(sorted(dict.fromkeys(every), key=lambda part: _follows(part, wanted)))
 
 
 def _listed(parts: Parts, depth: int | None = None) -> Format:

@@ -1,6 +1,10 @@
-"""Conversions: a tensor's entries in another format, copied by kernels where these can, else by way of coordinates.
+"""Conversions: a tensor's entries in another format, by one of three routes.
 
-The kernels of a conversion are those of ``conversion_steps``.
+* *Share*: formats that differ only in how the first index is stored share the other's array, and the values (``matrices``).
+* *Kernels*: entries are copied to one format after the other (``conversion_plan``), where there are enough of them to pay for compiling.
+* *Pack*: entries are sorted, by their numbers where rows are put in another order (``matrices``), else by their coordinates.
+
+A pattern remembers its conversions, so that other values are only gathered.
 """
 
 from __future__ import annotations
@@ -22,7 +26,6 @@ from ..ir.level import INT32_MAX, Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Fixed, Nonzero
 from ..machine import memory
-from ..machine.threads import must_run_serial
 from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
@@ -31,8 +34,7 @@ from ..tensors.packing import EACH, at_positions, coordinates, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_between
-from .matrices import can_regroup, regrouped
-from .resorting import can_turn, resorted, resorts, turned
+from .matrices import can_regroup, regrouped, sorted_rows, sorts
 from .spaced import respaced
 
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # entries, by formats
@@ -54,7 +56,7 @@ def _converted_so_far(source: Format, target: Format | None, entries: int) -> in
 class Conversion:
     """How values move from one pattern to another: ``target[slots] = source[order]``.
 
-    ``slots`` is None when the target stores nothing but the source's entries, ``order`` where they stay in order.
+    ``slots`` is None when the target stores nothing but the source's entries, ``order`` where they stay in order, and are shared.
     """
 
     pattern: Pattern
@@ -63,33 +65,19 @@ class Conversion:
 
     def values(self, values: np.ndarray) -> np.ndarray:
         """The target's values, from the source's: these themselves where they stay in order. O(nnz)."""
-        if self.order is None:
-            return values
-        if not must_run_serial():  # torch's threads hang in a forked child
-            return self.tensor(torch.from_numpy(values)).numpy()
-        self._note(values.itemsize)
-        gathered: np.ndarray = values[self.order.numpy()]
-        if self.slots is None:
-            return gathered
-        target = np.zeros(self.pattern.nnz, dtype=values.dtype)
-        target[self.slots.numpy()] = gathered
-        return target
-
-    def _note(self, itemsize: int) -> None:
-        if is_listed():
-            note("copy", f"values in the order of {self.pattern.format.name} {self.pattern.shape}", self.pattern.nnz * itemsize)
+        return self.tensor(torch.from_numpy(values)).numpy()
 
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
-        """The same for a torch tensor, always a copy; gradients flow. O(nnz)."""
-        self._note(values.itemsize)
+        """The same for a torch tensor; gradients flow."""
         if self.order is None:
-            return values.clone()
+            return values
+        if is_listed():
+            note("copy", f"values in the order of {self.pattern.format.name} {self.pattern.shape}", self.pattern.nnz * values.itemsize)
         gathered = values.index_select(0, self.order)
         if self.slots is None:
             return gathered
-        return values.new_zeros(self.pattern.nnz).index_copy_(
-            0, self.slots, gathered
-        )  # in place: there may be far more positions than entries
+        zeros = values.new_zeros(self.pattern.nnz)
+        return zeros.index_copy_(0, self.slots, gathered)  # in place: there may be far more positions than entries
 
 
 def to_format(A: SparseTensor, format: Format) -> SparseTensor:
@@ -104,16 +92,14 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
     """
     if format == A.format:
         return A
-    if can_regroup(A.pattern.format, format) and _is_regrouped(A.pattern, format):
-        return type(A).trusted(_regrouped(A.pattern, format), A._values)
     derived, moved = A.pattern.derived, ("moved", format)
-    is_new = ("converted", format) not in derived and moved not in derived and not _is_sorted_whole(A.pattern, format)
-    if is_new and can_copy(A.values) and (steps := _steps(A.pattern, format)):
-        made = _copied(A, steps)
-        note_conversion(A.pattern, made.pattern, made.values.nbytes)
-        return type(A).trusted(derived.setdefault(moved, made.pattern), made.values)
+    is_new = ("converted", format) not in derived and moved not in derived
+    if is_new and can_copy(A.values) and (steps := _kernels_for(A.pattern, format)):
+        copy = _copied(A, steps)
+        note_conversion(A.pattern, copy.pattern, copy.values.nbytes)
+        return type(A).trusted(derived.setdefault(moved, copy.pattern), copy.values)
     conversion = converted(A.pattern, format)
-    return type(A).trusted(conversion.pattern, conversion.tensor(A.values))
+    return type(A).trusted(conversion.pattern, conversion.tensor(A._values))
 
 
 def can_copy(values: torch.Tensor) -> bool:
@@ -132,8 +118,8 @@ def dense_of(A: SparseTensor) -> torch.Tensor | None:
     """The dense tensor, by a kernel; None where it can't, or there is too little to copy."""
     if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, tuning.COMPILE_ENTRIES):
         return None
-    made: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
-    return made
+    result: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
+    return result
 
 
 def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
@@ -169,49 +155,71 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
     >>> converted(csr, Format("ds", (1, 0))).values(np.array([1.0, 2.0, 3.0])).tolist()
     [1.0, 3.0, 2.0]
     """
-    found: Conversion | None = pattern.derived.get(("converted", format))
-    if found is None:
-        found = pattern.remember(("converted", format), lambda: _converted(pattern, format))
-        if found.order is not None:
-            note_conversion(pattern, found.pattern)
-    return found
+    conversion: Conversion | None = pattern.derived.get(("converted", format))
+    if conversion is None:
+        conversion = pattern.remember(("converted", format), lambda: _converted(pattern, format))
+        note_conversion(pattern, conversion.pattern)
+    return conversion
 
 
 def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
     """Enter a new pattern, and so many bytes of values, in the ledger: what it shares with the old one takes no memory."""
     if is_listed():
-        shared = {array.data_ptr() for own in source.arrays for array in own}
-        index = sum(array.nbytes for own in target.arrays for array in own if array.data_ptr() not in shared)
+        shared = {array.data_ptr() for arrays in source.arrays for array in arrays}
+        index = sum(array.nbytes for arrays in target.arrays for array in arrays if array.data_ptr() not in shared)
         what = f"{source.format.name} to {target.format.name} {source.shape}"
         note("transposition" if source.format.levels == target.format.levels else "conversion", what, index + values)
 
 
 def _converted(pattern: Pattern, format: Format) -> Conversion:
-    if can_regroup(pattern.format, format) and _is_regrouped(pattern, format):
-        return Conversion(_regrouped(pattern, format), None, None)
-    if _is_sorted_whole(pattern, format) and (made := (resorted if resorts(pattern, format) else turned)(pattern, format)):
-        return Conversion(made[0], torch.from_numpy(made[1]), None)
-    if steps := _steps(pattern, format):
-        return _numbered(pattern, steps)
+    if _shares(pattern, format):
+        return Conversion(regrouped(pattern, format), None, None)
+    steps = _kernels_for(pattern, format)
+    return _numbered(pattern, steps) if steps else _packed(pattern, format)
+
+
+def _shares(pattern: Pattern, format: Format) -> bool:
+    """Whether formats differ in the first index alone, whose coordinates are few enough to be counted, or are counted anyway."""
+    if not can_regroup(pattern.format, format):
+        return False
+    extent = format.parts[0].extent(pattern.shape)
+    if pattern.format.levels[0].full or (format.levels[0].full and extent * 2 * EACH <= memory.ASK_FROM):
+        return True
+    return extent <= tuning.COUNTED_COORDINATES * max(pattern.nnz, 1 << 10)
+
+
+def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
+    """The formats that kernels copy a pattern's entries to, one after the other; none where another route is better, or they can't."""
+    if _shares(pattern, format) or _is_sorted_faster(pattern, format) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
+        return ()
+    known = _converted_so_far(pattern.format, format, pattern.nnz)
+    if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
+        return ()
+    most = tuning.COUNTED_COORDINATES * pattern.nnz
+    steps = steps_between(pattern.format, format, tuple([size <= most for size in pattern.shape]))
+    return steps if known >= tuning.COMPILE_ENTRIES * len(steps) ** 2 else ()
+
+
+def _is_sorted_faster(pattern: Pattern, format: Format) -> bool:
+    """Whether sorting entries by their numbers is faster than a kernel: always within rows, and by columns where they are few."""
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # none where a kernel is always worth it
+    return sorts(pattern, format) and (pattern.format.parts == format.parts or pattern.nnz <= few)
+
+
+def _packed(pattern: Pattern, format: Format) -> Conversion:
+    if sorts(pattern, format):
+        target, order = sorted_rows(pattern, format)
+        return Conversion(target, torch.from_numpy(order), None)
     target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
     order = positions_of(pattern, order)
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
 
-def _regrouped(pattern: Pattern, format: Format) -> Pattern:
-    """The pattern with its first index stored otherwise; remembered with the old one."""
-    found: Pattern | None = pattern.derived.get(("regrouped", format))
-    if found is None:
-        found = pattern.remember(("regrouped", format), lambda: regrouped(pattern, format))
-        note_conversion(pattern, found)
-    return found
-
-
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
     """The conversion, by copying the numbers of the entries; its pattern is that of values that were converted before."""
     numbers = torch.from_numpy(np.arange(1, pattern.nnz + 1, dtype=pattern.index_dtype))
-    made = _copied(SparseTensor.trusted(pattern, numbers), steps)
-    target, written = pattern.derived.get(("moved", steps[-1]), made.pattern), made.values.numpy()
+    copy = _copied(SparseTensor.trusted(pattern, numbers), steps)
+    target, written = pattern.derived.get(("moved", steps[-1]), copy.pattern), copy.values.numpy()
     if (written > 0).all():
         return Conversion(target, torch.from_numpy(written - 1), None)
     slots = np.flatnonzero(written)
@@ -225,7 +233,7 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         FormatError: a level can't store these entries.
     """
     for at, format in enumerate(steps):
-        A = _taken_as_ordered(A) if at else A
+        A = _as_ordered(A) if at else A
         if _is_unguarded(format):
             A = launch(copying(A.format, format), (A,), format)
             continue
@@ -233,10 +241,10 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
             A = respaced(A, format)
             continue
         _check_places(A.pattern, format, steps[-1])
-        made = launch(copying(A.format, format), (A,), format)
+        copy = launch(copying(A.format, format), (A,), format)
         for level in format.levels:
-            level.tell(made.pattern.nnz, A.pattern.nnz)
-        A = made
+            level.tell(copy.pattern.nnz, A.pattern.nnz)
+        A = copy
     return A
 
 
@@ -247,7 +255,7 @@ def _is_unguarded(format: Format) -> bool:
     return not refusing and not any(level.spaced or type(level).tell is not Level.tell for level in format.levels)
 
 
-def _taken_as_ordered(A: SparseTensor) -> SparseTensor:
+def _as_ordered(A: SparseTensor) -> SparseTensor:
     """A list in which entries have the order that the next step builds upon, though its coordinates alone aren't sorted."""
     ordered = sorted_format(A.format)
     return A if ordered == A.format else type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
@@ -270,36 +278,6 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
             pack(indices, pattern.shape, target)  # which says what is wrong
 
 
-def _is_sorted_whole(pattern: Pattern, format: Format) -> bool:
-    """Whether entries are sorted by their numbers; torch, which gathers the values, must not start threads in a forked child."""
-    if resorts(pattern, format):
-        return True
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # nothing where a kernel is always worth it
-    return can_turn(pattern.format, format) and pattern.nnz <= few and not must_run_serial()
-
-
-def _is_regrouped(pattern: Pattern, format: Format) -> bool:
-    """Whether coordinates of the first index, which may have to be counted, are few enough, or the format counts them itself."""
-    if pattern.format.levels[0].full:
-        return True
-    extent = format.parts[0].extent(pattern.shape)
-    if format.levels[0].full and extent * 2 * EACH <= memory.ASK_FROM:
-        return True
-    return extent <= tuning.COUNTED_COORDINATES * max(pattern.nnz, 1 << 10)
-
-
-def _steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
-    """The formats that kernels copy a pattern's entries to, one after the other; none where they can't, or are too few."""
-    if pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX:
-        return ()
-    known = _converted_so_far(pattern.format, format, pattern.nnz)
-    if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
-        return ()
-    most = tuning.COUNTED_COORDINATES * pattern.nnz
-    steps = steps_between(pattern.format, format, tuple([size <= most for size in pattern.shape]))
-    return steps if known >= tuning.COMPILE_ENTRIES * len(steps) ** 2 else ()
-
-
 @lru_cache(maxsize=1024)
 def _widths(format: Format) -> tuple[int, ...]:
     """How many bits the coordinates of each level have, 0 for those of no such width."""
@@ -315,14 +293,14 @@ def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
 METHODS.update(converted=converted)
 
 
-def as_stored(found: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
+def as_stored(gradient: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
     """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
-    if isinstance(found, Tensor):  # of a pattern that leaves nothing out
-        return at_positions(pattern, found[tuple(coordinates(pattern))])
-    if found.pattern is pattern:
-        return found._values
-    moved, values = converted(pattern, found.format), found._values
-    if moved.order is None:
+    if isinstance(gradient, Tensor):  # of a pattern that leaves nothing out
+        return at_positions(pattern, gradient[tuple(coordinates(pattern))])
+    if gradient.pattern is pattern:
+        return gradient._values
+    conversion, values = converted(pattern, gradient.format), gradient._values
+    if conversion.order is None:
         return values
-    values = values if moved.slots is None else values.index_select(0, moved.slots)
-    return values.new_zeros(pattern.nnz).index_copy(0, moved.order.long(), values)  # which takes no narrower one
+    values = values if conversion.slots is None else values.index_select(0, conversion.slots)
+    return values.new_zeros(pattern.nnz).index_copy(0, conversion.order.long(), values)  # which takes no narrower one

@@ -44,8 +44,8 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
         stored = A.values.reshape([A.pattern.shape[d] for d in order])
         return stored.permute([order.index(d) for d in range(A.ndim)])
     check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
-    if (made := dense_of(A)) is not None:
-        return made
+    if (full := dense_of(A)) is not None:
+        return full
     indices = coordinates(A.pattern)
     place, stride = torch.zeros(indices.shape[1], dtype=torch.int64), 1
     for d in reversed(range(A.ndim)):
@@ -101,8 +101,8 @@ def numpy_values(A: SparseTensor, library: str) -> np.ndarray:
     """
     if A.dtype is torch.bfloat16:
         raise UnsupportedError(f"{library} holds numpy arrays, which have no bfloat16: use .to(torch.float32) first")
-    made: np.ndarray = A.values.detach().numpy()
-    return made
+    array: np.ndarray = A.values.detach().numpy()
+    return array
 
 
 def no_layout(A: SparseTensor, library: str) -> UnsupportedError:

@@ -46,14 +46,14 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
         return torch.as_tensor(other)
     if isinstance(other, SparseTensor) and other.pattern is A.pattern:
         return values_of(other)
-    own = coordinates(A.pattern)[A.ndim - other.ndim :]
-    indices = [row if size != 1 else torch.zeros_like(row) for row, size in zip(own, other.shape, strict=True)]
+    coords = coordinates(A.pattern)[A.ndim - other.ndim :]
+    indices = [row if size != 1 else torch.zeros_like(row) for row, size in zip(coords, other.shape, strict=True)]
     return looked_up(other, indices) if isinstance(other, SparseTensor) else other[tuple(indices)] if indices else other
 
 
-def strided(made: Any) -> torch.Tensor:
+def strided(result: Any) -> torch.Tensor:
     """A result that torch's users have dense, which nobody asked to make so: the ledger doesn't list it."""
-    return to_dense(made) if isinstance(made, SparseTensor) else made
+    return to_dense(result) if isinstance(result, SparseTensor) else result
 
 
 def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -73,9 +73,9 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     numbers, places = A.pattern.remember("numbered", lambda: _numbered(A.pattern))
     wanted = numbered(indices, A.shape)
     at = torch.searchsorted(numbers, wanted)
-    found = (at < len(numbers)).nonzero()[:, 0]
-    found = found[numbers[at[found]] == wanted[found]]
-    return A.values.new_zeros(len(wanted)).index_copy(0, found, A.values.index_select(0, places[at[found]]))
+    matches = (at < len(numbers)).nonzero()[:, 0]
+    matches = matches[numbers[at[matches]] == wanted[matches]]
+    return A.values.new_zeros(len(wanted)).index_copy(0, matches, A.values.index_select(0, places[at[matches]]))
 
 
 def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
@@ -92,7 +92,7 @@ def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Ten
     """
     if prod(shape) > INT64_MAX:
         raise SizeError(f"entries of shape {tuple(shape)} cannot be looked up: int64 cannot number that many places")
-    made = torch.zeros((), dtype=torch.int64)
-    for own, size in zip(indices, shape, strict=True):
-        made = made * size + own
-    return made
+    numbers = torch.zeros((), dtype=torch.int64)
+    for coords, size in zip(indices, shape, strict=True):
+        numbers = numbers * size + coords
+    return numbers

@@ -1,7 +1,9 @@
-"""Regrouping: matrices whose formats differ only in how the first index is stored share the second one's array, and the order of values.
+"""Matrices: conversions that need no kernel, since NumPy does them in a few calls.
 
-A row's entries are found by its number (CSR), by its place among the rows that have some (DCSR), or each entry stores its
-row (COO); each follows from another by counting or repeating rows.
+Formats that differ only in how the first index is stored share the second one's array, and the order of values: a row's entries
+are found by its number (CSR), by its place among the rows that have some (DCSR), or each entry stores its row (COO); each follows from
+another by counting or repeating rows. Where entries come in another order, both coordinates and the place of an entry make one integer,
+and plain integers are what NumPy sorts fastest, however many rows there are and however few entries are in each.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from ..ir.format import Format
+from ..ir.format import COO, Format, sorted_format
+from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
-from ..machine.threads import must_run_serial
 from ..schedule import tuning
+from ..tensors.packing import index_dtype_for, sorting_numbers
 from ..tensors.pattern import Pattern
 
 BY_NUMBER = (Dense(), Compressed())
@@ -74,14 +77,12 @@ def starts_of(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
     """Where each of so many rows starts, from the row of each entry, in order: few rows are searched for, else entries are counted."""
     count = each.numel()
     if rows * tuning.SEARCHED_ROWS < count:
-        found = np.searchsorted(each.numpy(), np.arange(rows + 1, dtype=dtype))
-        return torch.from_numpy(found.astype(dtype, copy=False))
-    if must_run_serial():  # torch's threads hang in a forked child
-        return torch.from_numpy(_starts(np.bincount(each.numpy(), minlength=rows), dtype))
+        starts = np.searchsorted(each.numpy(), np.arange(rows + 1, dtype=dtype))
+        return torch.from_numpy(starts.astype(dtype, copy=False))
     if dtype == "int32" and count <= max(tuning.NARROW_STARTS, rows):
         return torch._convert_indices_from_coo_to_csr(each, rows, out_int32=True)
-    starts = torch._convert_indices_from_coo_to_csr(each, rows)
-    return starts if dtype == "int64" else starts.int()
+    wide = torch._convert_indices_from_coo_to_csr(each, rows)
+    return wide if dtype == "int64" else wide.int()
 
 
 def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
@@ -102,3 +103,102 @@ def _starts(lengths: np.ndarray, dtype: str) -> np.ndarray:
 
 def _tensors(*arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
     return tuple(map(torch.from_numpy, arrays))
+
+
+def sorts(pattern: Pattern, target: Format) -> bool:
+    """Whether :func:`sorted_rows` makes the target: rows in order, or by columns, whose coordinates and places fit into 63 bits.
+
+    >>> from numscorch.ir.format import CSC, CSR, DCSR
+    >>> rows = Pattern(CSR, (2, 2), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]))))
+    >>> sorts(rows, CSC), sorts(rows, DCSR)
+    (True, False)
+    """
+    if not _can_sort(pattern.format, target):
+        return False
+    pos, crd = pattern.arrays[-1]
+    return (len(pos) - 1) * pattern.format.sizes(pattern.shape)[-1] << len(crd).bit_length() <= INT64_MAX
+
+
+@lru_cache(maxsize=1024)
+def _can_sort(source: Format, target: Format) -> bool:
+    """
+    >>> from numscorch.ir.format import CSC, CSR
+    >>> unordered = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
+    >>> _can_sort(unordered, CSR), _can_sort(unordered, CSC), _can_sort(CSR, CSR)
+    (True, True, False)
+    """
+    *above, last = source.levels
+    is_unordered = isinstance(last, Compressed) and last.is_unique and not last.is_ordered
+    if bool(above) and is_unordered and all(isinstance(level, Dense) for level in above) and target == sorted_format(source):
+        return True
+    is_matrix = source.is_plain and target.is_plain and sorted_format(source).levels == target.levels == BY_NUMBER
+    return is_matrix and isinstance(source.levels[1], Compressed) and source.parts == target.parts[::-1]
+
+
+def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
+    """The entries in a format that :func:`sorts` allows, and their order.
+
+    That no coordinate of an unordered row is repeated is seen on the way, and remembered with the pattern as what ``disorder`` says of it.
+
+    Complexity:
+        O(nnz log nnz + rows), and the columns of a result that is stored by columns.
+
+    >>> from numscorch.ir.format import CSC, CSR
+    >>> by_columns, order = sorted_rows(Pattern(CSR, (2, 2), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0])))), CSC)
+    >>> [array.tolist() for array in by_columns.arrays[1]], order.tolist()
+    ([[0, 2, 3], [0, 1, 0]], [0, 2, 1])
+
+    Levels are counted, not dimensions: a vector in parts has rows, too.
+
+    >>> unordered = Format("(i) -> (i // 2: dense, i % 2: compressed(ordered=False))")
+    >>> arrays = (), (torch.tensor([0, 2, 2]), torch.tensor([1, 0]))
+    >>> sorted_rows(Pattern(unordered, (4,), arrays), Format("(i) -> (i // 2: dense, i % 2: compressed)"))[1].tolist()
+    [1, 0]
+    """
+    pos, crd = pattern.level_arrays(len(pattern.format.levels) - 1)
+    rows, is_transposed = _row_of_each(pos), pattern.format.parts != target.parts
+    extents = len(pos) - 1, pattern.format.sizes(pattern.shape)[-1]
+    (first, second), size = ((crd, rows), extents[0]) if is_transposed else ((rows, crd), extents[1])
+    keys, order = sorting_numbers(first * np.int64(size) + second)
+    children = torch.from_numpy(second[order].astype(crd.dtype, copy=False))
+    if is_transposed:
+        arrays = ((), (starts_of(torch.from_numpy(first[order]), extents[1], pattern.index_dtype), children))
+        return Pattern.derived_from(target, pattern.shape, arrays, pattern.index_dtype), order
+    if not (keys[1:] == keys[:-1]).any():
+        pattern.remember("disorder", lambda: None)
+    return Pattern.derived_from(
+        target, pattern.shape, (*pattern.arrays[:-1], (pattern.arrays[-1][0], children)), pattern.index_dtype
+    ), order
+
+
+def _row_of_each(pos: np.ndarray) -> np.ndarray:
+    """The row of each entry; rows without any are passed over, of which there may be many more."""
+    lengths = pos[1:] - pos[:-1]
+    rows = np.flatnonzero(lengths != 0)
+    return np.repeat(rows, lengths[rows])
+
+
+def nonzeros_of_few(values: torch.Tensor, format: Format) -> tuple[Pattern, torch.Tensor] | None:
+    """The pattern and the values of what isn't 0; None where NumPy can't read them, there are many, or the format takes more than rows.
+
+    Values are read as they are: no derivative flows to them. O(size).
+
+    >>> from numscorch.ir.format import CSR
+    >>> pattern, stored = nonzeros_of_few(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), CSR)
+    >>> [array.tolist() for array in pattern.arrays[1]], stored.tolist()
+    ([[0, 1, 2], [1, 0]], [2.0, 3.0])
+    """
+    if not 0 < values.numel() <= tuning.LISTED_VALUES or values.dtype is torch.bfloat16 or not _is_list_or_rows(format):
+        return None
+    shape, flat = tuple(values.shape), values.numpy().reshape(-1)
+    places = np.flatnonzero(flat != 0)
+    dtype = index_dtype_for(shape, len(places))
+    columns = _tensors(*(column.astype(dtype) for column in np.unravel_index(places, shape)))
+    arrays = ((*_tensors(np.array([0, len(places)], dtype)), columns[0]), *((column,) for column in columns[1:]))
+    pattern = Pattern.derived_from(COO(len(shape)), shape, arrays, dtype.name)
+    return (pattern if format == pattern.format else regrouped(pattern, format)), torch.from_numpy(flat[places])
+
+
+@lru_cache(maxsize=1024)
+def _is_list_or_rows(format: Format) -> bool:
+    return format.order > 0 and (format == COO(format.order) or can_regroup(COO(format.order), format))

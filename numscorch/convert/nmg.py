@@ -44,8 +44,8 @@ def grouped(tensor: torch.Tensor, kept: torch.Tensor | None, format: Format) -> 
     flat = torch.nn.functional.pad(torch.where(kept, tensor, torch.zeros((), dtype=tensor.dtype)).reshape(-1), (0, 1))
     values = flat.index_select(0, places.clamp_(max=rows * columns))
     dtype = getattr(torch, level.array_dtype("crd") or "int32")
-    made = Format((format.levels[0], level, Combination(level.n, level.m, level.g)), format.parts)
-    return SparseTensor(Pattern(made, (rows, columns), ((), (crd.reshape(-1).to(dtype),), ())), values)
+    grouped_format = Format((format.levels[0], level, Combination(level.n, level.m, level.g)), format.parts)
+    return SparseTensor(Pattern(grouped_format, (rows, columns), ((), (crd.reshape(-1).to(dtype),), ())), values)
 
 
 def _used(kept: torch.Tensor, blocks: int, m: int) -> torch.Tensor:

@@ -30,7 +30,7 @@ from ..runtime.long_rows import operand_to_cut
 from ..runtime.plans import compile_tuned, describe, describe_all
 from ..schedule import Step
 from .page import notebook, save, titled
-from .roofline import Run, timed_run
+from .roofline import TimedRun, timed_run
 from .sketches import Sketch, sketch_of
 from .work import work_of
 
@@ -54,7 +54,7 @@ class Explanation:
     notes: tuple[tuple[str, str], ...] = ()
     after: tuple[str, ...] = ()
     sketches: tuple[Sketch | None, ...] = ()
-    run: Run | None = None
+    run: TimedRun | None = None
 
     @property
     def where(self) -> str:
@@ -65,8 +65,8 @@ class Explanation:
     def read(self) -> list[tuple[str, Operand, str]]:
         """The operands: by which names they are read, what is known of them, and how they are read, if not as they are."""
         named = self.names or tuple(NAMES[: len(self.operands)])
-        told = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
-        return [(name, own, self._read_as(at)) for at, (name, own) in enumerate(zip(told, self.operands, strict=True))]
+        labels = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
+        return [(name, operand, self._read_as(at)) for at, (name, operand) in enumerate(zip(labels, self.operands, strict=True))]
 
     @property
     def variables(self) -> dict[str, str]:
@@ -138,21 +138,22 @@ def variables_of_parts(problem: Problem) -> dict[str, str]:
     >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])
     {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
     """
-    told: dict[str, str] = {}
+    sums: dict[str, str] = {}
     for access in accesses_in(problem.stmt.rhs):
         fmt = problem.stored.get(access.tensor.name, dense(0))
         named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
         whole = {part.dimension: var for part, var in named if part.is_whole}
-        told |= {
+        sums |= {
             str(v): f"{whole[p.dimension]} - {whole[p.minus]} + {problem.extents[whole[p.minus]] - 1}"
             for p, v in named
             if p.minus is not None
         }
         for dimension in range(fmt.order):
-            own = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
-            if own:
-                told[own[0][1].name.rpartition("_")[0]] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in own)
-    return told
+            split = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
+            if split:
+                name = split[0][1].name.rpartition("_")[0]
+                sums[name] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in split)
+    return sums
 
 
 def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:
@@ -201,8 +202,8 @@ def explain_problem(request: Request, operands: Sequence[Any], format: Format | 
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
     some = any(isinstance(o, Format) for o in operands)
-    own = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if some else describe_all(operands)
-    request, known, _ = as_computed(request, own, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
+    described = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if some else describe_all(operands)
+    request, known, _ = as_computed(request, described, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
     request, problem, steps, source = compile_tuned(request, known, format)
     path = kernel_cache.store(source.name, source.text)
     return Explanation(f"einsum {text}", known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
@@ -216,17 +217,17 @@ def as_computed(
     Raises:
         UnsupportedError: as for ``promotion.target_of``.
     """
-    target = promotion_of(request, tuple([(dtype, len(own.shape)) for dtype, own in zip(dtypes, operands, strict=True)]))
+    target = promotion_of(request, tuple([(dtype, len(given_.shape)) for dtype, given_ in zip(dtypes, operands, strict=True)]))
     if target.computed is torch.bool:
         request = logical(request)
     dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
     narrow = (torch.bool, torch.uint8)  # which no kernel reads
-    taken = tuple([replace(own, dtype=dtype) if given in narrow else own for given, own in zip(dtypes, operands, strict=True)])
-    return request, taken, target.result
+    promoted = tuple([replace(given_, dtype=dtype) if given in narrow else given_ for given, given_ in zip(dtypes, operands, strict=True)])
+    return request, promoted, target.result
 
 
 def timed_story(
-    told: Explanation, call: Callable[[], Any], expr: str | Request, operands: Sequence[Any] | Mapping[str, Any]
+    story: Explanation, call: Callable[[], Any], expr: str | Request, operands: Sequence[Any] | Mapping[str, Any]
 ) -> Explanation:
     """An explanation with a timed run of what it explains.
 
@@ -240,8 +241,8 @@ def timed_story(
     """
     given = operands.values() if isinstance(operands, Mapping) else operands
     if any(isinstance(operand, str | Format) for operand in given):
-        raise UnsupportedError(f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {told.title}")
-    return replace(told, run=timed_run(call, lambda result: work_of(expr, operands, result)))
+        raise UnsupportedError(f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {story.title}")
+    return replace(story, run=timed_run(call, lambda result: work_of(expr, operands, result)))
 
 
 def assumed(format: Format) -> Operand:

@@ -22,7 +22,7 @@ def highlighted(source: str) -> str:
     <span class="line"><span class="keyword">for</span> i <span class="keyword">in</span> <span class="builtin">range</span>(<span class="number">3</span>):</span>
     """  # noqa: E501
     rows = source.rstrip("\n").split("\n")
-    made = [list[str]() for _ in rows]
+    pieces = [list[str]() for _ in rows]
     row, column = 1, 0
     before = ""
     for token in tokenize.generate_tokens(io.StringIO("\n".join(rows) + "\n").readline):
@@ -30,12 +30,12 @@ def highlighted(source: str) -> str:
             continue
         if token.start[0] > row:
             row, column = token.start[0], 0
-        made[row - 1].append(escape(rows[row - 1][column : token.start[1]], quote=False))
+        pieces[row - 1].append(escape(rows[row - 1][column : token.start[1]], quote=False))
         kind = _kind(token, before)
         for at, text in enumerate(token.string.split("\n")):  # a string of several lines is one span a line
-            made[token.start[0] - 1 + at].append(_span(kind, text))
+            pieces[token.start[0] - 1 + at].append(_span(kind, text))
         (row, column), before = token.end, token.string
-    return "\n".join(f'<span class="line">{"".join(parts)}</span>' for parts in made)
+    return "\n".join(f'<span class="line">{"".join(parts)}</span>' for parts in pieces)
 
 
 def _kind(token: tokenize.TokenInfo, before: str) -> str:

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from .sketches import Array, Leaf, Level, Picture, Sketch
+from .sketches import Array, Leaf, LevelSketch, Picture, Sketch
 
 STEP, ROW, LEFT = 47, 46, 100  # between leaves, between levels, and the room for the levels' names
 RADIUS = 13
 LONGEST = 15  # letters of a level's name beside the tree
 
 
-def level_list(levels: Sequence[Level], values: Array | None = None, name: str = "") -> str:
+def level_list(levels: Sequence[LevelSketch], values: Array | None = None, name: str = "") -> str:
     """Each level with its extent, its positions and its arrays, outermost first, and the values.
 
     Arrays are called as in the kernel that reads the tensor by this name, if there is one.
 
-    >>> print(level_list((Level("i", "dense", 4, 4),)))
+    >>> print(level_list((LevelSketch("i", "dense", 4, 4),)))
     <ol class="levels"><li><b>i: dense</b> <span>4 coordinates, 4 positions</span></li></ol>
     """
     items = []
@@ -59,10 +59,10 @@ def tree(drawn: Sketch) -> str:
     nodes = {(at, position): coordinate for leaf in drawn.leaves for at, (position, coordinate) in enumerate(leaf.path)}
     parts += [_node(*places[key], str(coordinate)) for key, coordinate in nodes.items()]
     parts += [_value(_across(at), _down(depth), leaf.value) for at, leaf in enumerate(drawn.leaves)]
-    told = f"The first {count} stored values and their coordinates, level by level"
+    caption = f"The first {count} stored values and their coordinates, level by level"
     return (
         f'<svg class="tree" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
-        f'aria-label="{told}"><title>{told}</title>{"".join(parts)}</svg>'
+        f'aria-label="{caption}"><title>{caption}</title>{"".join(parts)}</svg>'
     )
 
 
@@ -72,13 +72,13 @@ def _places(leaves: Sequence[Leaf], depth: int) -> dict[tuple[int, int], tuple[f
     for place, leaf in enumerate(leaves):
         for at, (position, _) in enumerate(leaf.path):
             below.setdefault((at, position), []).append(place)
-    return {key: (sum(map(_across, own)) / len(own), _down(key[0])) for key, own in below.items()}
+    return {key: (sum(map(_across, centres)) / len(centres), _down(key[0])) for key, centres in below.items()}
 
 
 def _edges(leaves: Sequence[Leaf], depth: int) -> list[tuple[tuple[tuple[int, int], ...], int]]:
     """Each pair of a node and one below it, once."""
-    found = {(at, leaf.path[at][0], leaf.path[at + 1][0]): (leaf.path, at) for leaf in leaves for at in range(depth - 1)}
-    return list(found.values())
+    edges = {(at, leaf.path[at][0], leaf.path[at + 1][0]): (leaf.path, at) for leaf in leaves for at in range(depth - 1)}
+    return list(edges.values())
 
 
 def _across(place: int) -> float:
@@ -114,7 +114,7 @@ def _value(x: float, y: float, text: str) -> str:
 def picture(drawn: Picture, name: str) -> str:
     """The picture of a pattern with its caption; it keeps its shape up to 1 : 4."""
     scale = max(1, 192 // max(drawn.width, drawn.height))
-    width, height = (max(scale * own, 24) for own in (drawn.width, drawn.height))
+    width, height = (max(scale * size, 24) for size in (drawn.width, drawn.height))
     return (
         f'<figure><img src="{drawn.address}" width="{width}" height="{height}" alt="{escape(f"Where {name} stores entries")}">'
         f"<figcaption>{escape(drawn.caption)}</figcaption></figure>"

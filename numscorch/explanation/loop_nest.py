@@ -25,16 +25,16 @@ def _item(stmt: Stmt, steps: Sequence[Step], extents: Mapping[IndexVar, int]) ->
         case Where(consumer, producer):
             name = escape(str(result_of(producer).tensor))
             first, then = _item(producer, steps, extents), _item(consumer, steps, extents)
-            made = _badges([_first(steps, lambda step: name in _workspaces(step.stmt))])
+            badges = _badges([_first(steps, lambda step: name in _workspaces(step.stmt))])
             parts = "".join(
-                f'<li class="part"><div>{what}</div><ul>{own}</ul></li>' for what, own in (("fill it", first), ("then read it", then))
+                f'<li class="part"><div>{what}</div><ul>{part}</ul></li>' for what, part in (("fill it", first), ("then read it", then))
             )
-            return f'<li class="where"><div>workspace <code>{name}</code> {made}</div><ul>{parts}</ul></li>'
+            return f'<li class="where"><div>workspace <code>{name}</code> {badges}</div><ul>{parts}</ul></li>'
         case Forall(var, body, tag):
             extent = f" of {extents[var]:,}" if var in extents else ""
-            told = CODE.sub(r"<code>\1</code>", escape(" ".join((tag.__doc__ or "").split()).partition(". ")[0].rstrip(".")) + ".")
+            description = CODE.sub(r"<code>\1</code>", escape(" ".join((tag.__doc__ or "").split()).partition(". ")[0].rstrip(".")) + ".")
             head = f"<code>{escape(f'{tag}({var})')}</code><span>{extent}</span> {_badges(passes_of(stmt, steps))}"
-            return f'<li class="loop"><div>{head}<p>{told}</p></div><ul>{_item(body, steps, extents)}</ul></li>'
+            return f'<li class="loop"><div>{head}<p>{description}</p></div><ul>{_item(body, steps, extents)}</ul></li>'
 
 
 def passes_of(loop: Forall, steps: Sequence[Step]) -> list[str]:
@@ -50,22 +50,22 @@ def passes_of(loop: Forall, steps: Sequence[Step]) -> list[str]:
     before = steps.index(tagged) - 1
     if before < 0 or _count(tagged, loop, with_tag=False) > _count(steps[before], loop, with_tag=False):
         return [tagged.name]  # there was no such loop before
-    made = _first(steps, lambda step: _count(step, loop, with_tag=False) > 0)
-    return list(dict.fromkeys([made, tagged.name]))
+    first_step = _first(steps, lambda step: _count(step, loop, with_tag=False) > 0)
+    return list(dict.fromkeys([first_step, tagged.name]))
 
 
 def _count(step: Step, loop: Forall, with_tag: bool) -> int:
-    return sum(own.var == loop.var and (own.tag == loop.tag or not with_tag) for own in loops_of(step.stmt))
+    return sum(inner.var == loop.var and (inner.tag == loop.tag or not with_tag) for inner in loops_of(step.stmt))
 
 
 def _since(steps: Sequence[Step], holds: Callable[[Step], bool]) -> Step:
     """The step from which on something holds."""
-    found = steps[-1]
+    latest = steps[-1]
     for step in reversed(steps):
         if not holds(step):
             break
-        found = step
-    return found
+        latest = step
+    return latest
 
 
 def _first(steps: Sequence[Step], holds: Callable[[Step], bool]) -> str:
@@ -106,18 +106,18 @@ def costs_in(why: str) -> list[tuple[str, float]]:
     [('ijk', 256000.0), ('jik, A stored as CSC', 794000.0)]
     """
     pieces = [COST.fullmatch(piece.strip()) for piece in why.split("; ")]
-    return [(found["what"] + found["moved"], float(found["cost"])) for found in pieces if found]
+    return [(match["what"] + match["moved"], float(match["cost"])) for match in pieces if match]
 
 
 def cost_table(steps: Sequence[Step]) -> str:
     """The costs that passes compared, as bars on one scale."""
     tables = []
     for step in steps:
-        found = costs_in(step.why)
-        if not found:
+        costs = costs_in(step.why)
+        if not costs:
             continue
-        most = max(cost for _, cost in found) or 1.0
-        rows = "".join(_cost(what, cost, most, is_chosen=at == 0) for at, (what, cost) in enumerate(found))
+        most = max(cost for _, cost in costs) or 1.0
+        rows = "".join(_cost(what, cost, most, is_chosen=at == 0) for at, (what, cost) in enumerate(costs))
         head = "<tr><th scope='col'>loop order</th><th scope='col'>cost by the model</th><td></td></tr>"
         tables.append(f"<table class='costs'><caption>{escape(step.name)}</caption><thead>{head}</thead><tbody>{rows}</tbody></table>")
     return "".join(tables)

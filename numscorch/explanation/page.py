@@ -19,7 +19,7 @@ from ..schedule import Step
 from .highlighting import highlighted
 from .level_tree import level_list, picture, tree
 from .loop_nest import cost_table, nest, pass_list
-from .roofline import Run, report
+from .roofline import TimedRun, report
 from .sketches import Sketch, levels_of
 
 SUFFIX = ".html"
@@ -59,7 +59,7 @@ class Story(Protocol):
     @property
     def after(self) -> tuple[str, ...]: ...
     @property
-    def run(self) -> Run | None: ...
+    def run(self) -> TimedRun | None: ...
 
 
 def page(title: str, body: str) -> str:
@@ -97,9 +97,9 @@ def save(path: str | PathLike[str], title: str, body: str) -> None:
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
-    made = page(title, body).encode()
+    content = page(title, body).encode()
     with replacing(path) as file:
-        file.write(made)
+        file.write(content)
 
 
 def titled(story: Story, anchored: bool = True) -> tuple[str, str]:
@@ -116,14 +116,14 @@ def titled_program(name: str, program: str, notes: str, story: Story | None, anc
 
 def _first_line(explained: Story) -> str:
     """What the explanation is of: of a program, its kernels' number and the last one's statement."""
-    compiled = [own for own in (*explained.before, explained) if not isinstance(own, str)]
+    compiled = [story for story in (*explained.before, explained) if not isinstance(story, str)]
     return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last of them: {explained.title}"
 
 
 def _kernels(explained: Story, anchored: bool) -> str:
     """A section for each kernel, and notes of what torch computes, in the order in which they run."""
     stories = [*explained.before, explained, *explained.after]
-    count = sum(not isinstance(own, str) for own in stories)
+    count = sum(not isinstance(part, str) for part in stories)
     parts, links, number = [], [], 0
     for story in stories:
         if isinstance(story, str):
@@ -134,8 +134,8 @@ def _kernels(explained: Story, anchored: bool) -> str:
         anchor = f' id="kernel-{number}"' if anchored else ""
         links.append((f"kernel-{number}", name))
         heading = f"{name}: {story.title}" if count > 1 else name
-        body, own = _kernel(story, number if anchored else 0)
-        links += own if count == 1 else []
+        body, part = _kernel(story, number if anchored else 0)
+        links += part if count == 1 else []
         parts.append(f"<section><h2{anchor}>{escape(heading)}</h2>{body}</section>")
     if explained.run is not None:
         links.append(("run", "Timed run"))
@@ -159,17 +159,17 @@ def _kernel(story: Story, number: int) -> tuple[str, list[tuple[str, str]]]:
         ("Passes", pass_list(story.steps) + _notes(story)),
         ("Source", _source(story)),
     ]
-    made, links = [], []
+    blocks, links = [], []
     for at, (name, body) in enumerate(sections):
         anchor = f"kernel-{number}-{at}"
         links.append((anchor, name))
-        made.append(f"<h3{f' id={anchor}' if number else ''}>{name}</h3>{body}")
-    return "".join(made), links
+        blocks.append(f"<h3{f' id={anchor}' if number else ''}>{name}</h3>{body}")
+    return "".join(blocks), links
 
 
 def _operands(story: Story) -> str:
     sketches = story.sketches or (None,) * len(story.operands)
-    cards = [_card(name, own, remark, drawn) for (name, own, remark), drawn in zip(story.read, sketches, strict=True)]
+    cards = [_card(name, operand, remark, drawn) for (name, operand, remark), drawn in zip(story.read, sketches, strict=True)]
     problem = story.problem
     result = f"{problem.result}: {'x'.join(map(str, problem.shape)) or 'scalar'} ({problem.format.name}), {problem.result.dtype}"
     why = f"<h4>Result {escape(result)}</h4><p>{escape(problem.inference)}</p>"

@@ -64,30 +64,30 @@ class _Relation:
         coordinates = (operand if isinstance(operand, SparseTensor) else from_torch(operand)).indices().numpy()
         kept = np.ones(coordinates.shape[1], bool)
         columns: dict[str, np.ndarray] = {}
-        for name, own, extent in zip(indices, coordinates, operand.shape, strict=True):
+        for name, coords, extent in zip(indices, coordinates, operand.shape, strict=True):
             if extent == sizes.get(name):
-                kept &= own == columns.setdefault(name, own)
-        taken = np.array([own[kept] for own in columns.values()], np.int64).reshape(len(columns), int(kept.sum()))
-        return cls(tuple(columns), taken, np.ones(taken.shape[1], np.int64))
+                kept &= coords == columns.setdefault(name, coords)
+        kept_coords = np.array([coords[kept] for coords in columns.values()], np.int64).reshape(len(columns), int(kept.sum()))
+        return cls(tuple(columns), kept_coords, np.ones(kept_coords.shape[1], np.int64))
 
     def onto(self, names: Sequence[str]) -> _Relation:
         """How many points there are at each coordinate of these variables."""
         if tuple(names) == self.names:
             return self
-        taken = self.coordinates[[self.names.index(name) for name in names]]
-        rows, at = _unique(taken)
+        projected = self.coordinates[[self.names.index(name) for name in names]]
+        rows, at = _unique(projected)
         return _Relation(tuple(names), rows, _totals(at, self.counts, rows.shape[1]))
 
 
 def _joined(relations: Sequence[_Relation], sizes: Sizes) -> int:
     """How many points lie in every relation; variables that only one of them has are counted first."""
-    others = [{name for other in relations if other is not own for name in other.names} for own in relations]
-    reduced = [own.onto([name for name in own.names if name in rest]) for own, rest in zip(relations, others, strict=True)]
-    if any(own.names != before.names for own, before in zip(reduced, relations, strict=True)):
+    others = [{name for other in relations if other is not relation for name in other.names} for relation in relations]
+    reduced = [relation.onto([name for name in relation.names if name in rest]) for relation, rest in zip(relations, others, strict=True)]
+    if any(relation.names != before.names for relation, before in zip(reduced, relations, strict=True)):
         return _joined(reduced, sizes)
-    names = tuple(dict.fromkeys(name for own in reduced for name in own.names))
-    if all(len(own.names) == len(names) for own in reduced):
-        return _in_all([own.onto(names) for own in reduced])
+    names = tuple(dict.fromkeys(name for relation in reduced for name in relation.names))
+    if all(len(relation.names) == len(names) for relation in reduced):
+        return _in_all([relation.onto(names) for relation in reduced])
     return _added_up(reduced, names, sizes)
 
 
@@ -95,18 +95,19 @@ def _in_all(relations: Sequence[_Relation]) -> int:
     """Of relations of the same variables: the products of the counts at coordinates that all of them have."""
     if len(relations) == 1:
         return int(relations[0].counts.sum())
-    rows, at = _unique(np.concatenate([own.coordinates for own in relations], axis=1))
-    ends = np.cumsum([own.coordinates.shape[1] for own in relations])[:-1]
-    found = [_totals(places, own.counts, rows.shape[1]) for own, places in zip(relations, np.split(at, ends), strict=True)]
-    return int(np.prod(found, axis=0).sum())
+    rows, at = _unique(np.concatenate([relation.coordinates for relation in relations], axis=1))
+    ends = np.cumsum([relation.coordinates.shape[1] for relation in relations])[:-1]
+    totals = [_totals(places, relation.counts, rows.shape[1]) for relation, places in zip(relations, np.split(at, ends), strict=True)]
+    return int(np.prod(totals, axis=0).sum())
 
 
 def _added_up(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes) -> int:
     """The same of relations of any variables, as an einsum of the counts."""
     letters = dict(zip(names, LETTERS, strict=False))
-    terms = ["".join(letters[name] for name in own.names) for own in relations]
+    terms = ["".join(letters[name] for name in part.names) for part in relations]
     tensors = [
-        from_coo(own.coordinates, torch.from_numpy(own.counts.astype(np.float64)), [sizes[name] for name in own.names]) for own in relations
+        from_coo(part.coordinates, torch.from_numpy(part.counts.astype(np.float64)), [sizes[name] for name in part.names])
+        for part in relations
     ]
     return round(float(compute(f"{','.join(terms)}->", tensors)))
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from ..errors import UnsupportedError
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import BinOp, Call, Choose, Const, Expr, Load, Table, Var
+from ..ir.loop import BinOp, Call, Choose, Const, Expr, Load, TableLoad, Var
 from ..tensors.packing import coordinates
 from ..tensors.pattern import Pattern
 
 Values = Mapping[str, Any]
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+NUMPY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     **{"+": operator.add, "-": operator.sub, "*": operator.mul, "//": operator.floordiv, "%": operator.mod},
     **{"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne},
     **{"and": np.logical_and, "or": np.logical_or},
@@ -61,22 +61,22 @@ def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
     >>> paths_to(A.pattern, np.array([0, 2])).table.tolist()
     [[0, 1], [1, 1]]
     """
-    found = _positions(pattern, leaves)
-    if found is None:
+    positions = _positions(pattern, leaves)
+    if positions is None:
         return None
     try:
-        values, kept = _coordinates(pattern, found)
+        values, kept = _coordinates(pattern, positions)
     except UnsupportedError:  # a level of one's own that calls what only kernels have
         return None
-    columns = [np.broadcast_to(values[f"coordinate{at}"], leaves.shape) for at in range(len(found))]
+    columns = [np.broadcast_to(values[f"coordinate{at}"], leaves.shape) for at in range(len(positions))]
     table = np.zeros((len(pattern.shape), len(leaves)), dtype=np.int64)
     for part, column in zip(pattern.format.parts, columns, strict=True):
         if part.minus is None:
             table[part.dimension] += column * part.divisor
     kept &= (table < np.array(pattern.shape, dtype=np.int64)[:, None]).all(axis=0)
     if kept.all():
-        return Paths(leaves, tuple(found), tuple(columns), table)
-    return Paths(leaves[kept], tuple(p[kept] for p in found), tuple(c[kept] for c in columns), table[:, kept])
+        return Paths(leaves, tuple(positions), tuple(columns), table)
+    return Paths(leaves[kept], tuple(p[kept] for p in positions), tuple(c[kept] for c in columns), table[:, kept])
 
 
 def table_of(pattern: Pattern, leaves: np.ndarray) -> np.ndarray:
@@ -88,30 +88,30 @@ def table_of(pattern: Pattern, leaves: np.ndarray) -> np.ndarray:
 def arrays_of(pattern: Pattern) -> list[tuple[np.ndarray, ...]]:
     """The index arrays of each level; within torch's transforms, too, where no view of a tensor can be taken."""
     views = iter(pattern.views)
-    return [tuple(islice(views, len(own))) for own in pattern.arrays]
+    return [tuple(islice(views, len(level))) for level in pattern.arrays]
 
 
 def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray] | None:
     """The positions in each level on the way to values."""
-    found, at = [leaves], len(pattern.format.levels) - 1
+    positions, at = [leaves], len(pattern.format.levels) - 1
     while at > 0:
-        parents = _parents(pattern, at, found[0])
+        parents = _parents(pattern, at, positions[0])
         if parents is None:
             return None
-        found.insert(0, parents)
+        positions.insert(0, parents)
         at -= 1
-    return found if pattern.format.levels else []
+    return positions if pattern.format.levels else []
 
 
 def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray | None:
     """The positions in the level above: by ``pos``, or because each of them has equally many below it."""
-    level, counts, own = pattern.format.levels[at], pattern.counts, arrays_of(pattern)[at]
+    level, counts, arrays = pattern.format.levels[at], pattern.counts, arrays_of(pattern)[at]
     if "pos" in level.arrays:
-        return _starting_before(own[level.arrays.index("pos")], positions)
+        return _starting_before(arrays[level.arrays.index("pos")], positions)
     if not len(positions):
         return positions
     each, size = counts[at] // max(counts[at - 1], 1), pattern.format.sizes(pattern.shape)[at]
-    if each < 1 or level.count(own, 3 * counts[at - 1], size) != 3 * counts[at]:
+    if each < 1 or level.count(arrays, 3 * counts[at - 1], size) != 3 * counts[at]:
         return None
     return positions if each == 1 else positions // each
 
@@ -122,8 +122,8 @@ def _starting_before(pos: np.ndarray, positions: np.ndarray) -> np.ndarray:
         return positions
     first, last = np.searchsorted(pos, (positions[0], positions[-1]), side="right")
     if len(positions) != positions[-1] - positions[0] + 1:
-        found: np.ndarray = first - 1 + np.searchsorted(pos[first:last], positions, side="right")
-        return found
+        parents: np.ndarray = first - 1 + np.searchsorted(pos[first:last], positions, side="right")
+        return parents
     lengths = np.diff(np.clip(pos[first - 1 : last + 1], positions[0], positions[-1] + 1))  # a run of them: no search is needed
     return np.repeat(np.arange(first - 1, first - 1 + len(lengths)), lengths)
 
@@ -136,7 +136,7 @@ def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[st
     values: dict[str, Any] = {f"size{at}": size for at, size in enumerate(sizes)}
     for at, level in enumerate(pattern.format.levels):
         mode = _mode(at, len(sizes))
-        values |= {f"{mode.name}_{name}": own for name, own in zip(level.arrays, stored[at], strict=True)}
+        values |= {f"{mode.name}_{name}": array for name, array in zip(level.arrays, stored[at], strict=True)}
         values |= {PARENT.name: above, POSITION.name: positions[at]}
         coordinate = evaluated(level.coordinate(mode, POSITION), values)
         values[f"coordinate{at}"] = np.asarray(coordinate, dtype=np.int64)
@@ -178,12 +178,12 @@ def evaluated(expr: Expr, values: Values) -> Any:
         case Load(array, index):
             return values[array.name][evaluated(index, values)]
         case BinOp(op, left, right):
-            return OPERATORS[op](evaluated(left, values), evaluated(right, values))
+            return NUMPY_OPERATORS[op](evaluated(left, values), evaluated(right, values))
         case Call(function, args):
             if function not in FUNCTIONS:
                 raise UnsupportedError(f"{function} is a routine of kernels")
             return FUNCTIONS[function](*(evaluated(arg, values) for arg in args))
         case Choose(condition, value, otherwise):
             return np.where(evaluated(condition, values), evaluated(value, values), evaluated(otherwise, values))
-        case Table(_, numbers, index):
+        case TableLoad(_, numbers, index):
             return np.array(numbers)[evaluated(index, values)]

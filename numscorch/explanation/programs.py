@@ -15,15 +15,15 @@ from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.operand import Operand
-from ..frontend.statements import NAMES, Part, Request, einsum_request, only_patterns, parse_program, scheduled
+from ..frontend.statements import NAMES, ProgramPart, Request, einsum_request, only_patterns, parse_program, scheduled
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
 from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
 from ..programs.evaluation import format_of
-from ..programs.fused_operands import taken
-from ..programs.fusion import Group, Kind, NotFused, group_from, why_alone
+from ..programs.fused_operands import widened_operand
+from ..programs.fusion import Group, NotFused, OperandKind, group_from, why_alone
 from ..programs.pairing import in_pairs, parts_of
 from ..programs.sizes import check_sizes
 from ..runtime.plans import compile_source, describe
@@ -33,7 +33,9 @@ from ..tensors.sparse_tensor import SparseTensor
 from .explanation import Explanation, as_computed, assumed, described, explain_problem, explained, read_format, read_formats
 
 
-def explain_program(text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[Part, ...] | None = None) -> Explanation:
+def explain_program(
+    text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[ProgramPart, ...] | None = None
+) -> Explanation:
     """The story of each kernel of a program, the last one's with those before it; what kernels make is described as they leave it.
 
     Raises:
@@ -51,7 +53,7 @@ def explain_program(text: str, given: Mapping[str, Any], format: Format | str | 
     at = 0
     while at < len(telling.parts):
         at = telling.tell(at)
-    return telling.told()
+    return telling.finished()
 
 
 def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
@@ -60,11 +62,11 @@ def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, for
     from ..sparsifiers.sparsify import named_in_errors  # late: it is built on einsum
 
     kept = named(sparsifier)
-    found = pruned(text, given, kept)
-    if isinstance(found, str):
+    pruned_stories = pruned(text, given, kept)
+    if isinstance(pruned_stories, str):
         story = explain_program(text, given, None)
-        return replace(story, after=(*story.after, f"\n{named_in_errors(kept)}: of the result, once it is there: {found}"))
-    parts, numbers, _ = found
+        return replace(story, after=(*story.after, f"\n{named_in_errors(kept)}: of the result, once it is there: {pruned_stories}"))
+    parts, numbers, _ = pruned_stories
     return explain_program(text, {**given, **numbers}, None, parts)  # another format is made of what this one holds
 
 
@@ -80,13 +82,13 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     Raises:
         UnsupportedError: every operand is dense.
     """
-    operands = read_formats(expr, given) if isinstance(expr, str) and any(isinstance(own, str) for own in given) else given
+    operands = read_formats(expr, given) if isinstance(expr, str) and any(isinstance(operand, str) for operand in given) else given
     operands = list(map(explained, operands))
-    known = [assumed(own) if isinstance(own, Format) else describe(own) for own in operands]
-    orders = tuple(len(own.shape) for own in known)
+    known = [assumed(operand) if isinstance(operand, Format) else describe(operand) for operand in operands]
+    orders = tuple(len(operand.shape) for operand in known)
     request = einsum_request(expr, orders) if isinstance(expr, str) else expr
     request = request if schedule is None else scheduled(request, schedule)
-    pairs = () if all(own.format.is_dense for own in known) else pairs_for(request, known)
+    pairs = () if all(operand.format.is_dense for operand in known) else pairs_for(request, known)
     text = str(request if schedule is not None else expr)
     if not pairs:
         return explain_problem(request, operands, format, text)
@@ -94,7 +96,7 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     telling.read(dict(zip(NAMES, operands, strict=False)))
     for at, pair in enumerate(pairs):
         telling.alone(at, None, einsum_request(pair.expr, tuple(map(len, pair.expr.partition("->")[0].split(",")))))
-    return telling.told()
+    return telling.finished()
 
 
 @dataclass(slots=True)
@@ -112,7 +114,7 @@ class _Telling:
     """
 
     text: str
-    parts: tuple[Part, ...]
+    parts: tuple[ProgramPart, ...]
     format: Format | str | None
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
@@ -127,18 +129,18 @@ class _Telling:
 
         orders = {n: len(term) for p in self.parts for n, term in zip(p.operands, p.request.subscripts.operands, strict=True)}
         for name, value in given.items():
-            own = read_format(value, orders.get(name, 2))
-            if isinstance(own, Format):
-                self.known[name] = self.fused[name] = assumed(own)
+            operand = read_format(value, orders.get(name, 2))
+            if isinstance(operand, Format):
+                self.known[name] = self.fused[name] = assumed(operand)
                 self.dtypes[name] = torch.float32
                 continue
-            self.known[name] = describe(explained(own))
-            self.dtypes[name] = explained(own).dtype
-            self.drawn[name] = sketch_of(explained(own))
-            own = unwrapped(own)
-            if isinstance(own, SparseTensor | torch.Tensor) and own.ndim:
-                self.fused[name] = _as_fused(own)
-                if torch.is_grad_enabled() and (own.values if isinstance(own, SparseTensor) else own).requires_grad:
+            self.known[name] = describe(explained(operand))
+            self.dtypes[name] = explained(operand).dtype
+            self.drawn[name] = sketch_of(explained(operand))
+            operand = unwrapped(operand)
+            if isinstance(operand, SparseTensor | torch.Tensor) and operand.ndim:
+                self.fused[name] = _as_fused(operand)
+                if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
                     self.moving.add(name)
             else:
                 self.fused[name] = self.known[name]
@@ -167,7 +169,7 @@ class _Telling:
         self.alone(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
         return at + 1
 
-    def told(self) -> Explanation:
+    def finished(self) -> Explanation:
         """The last kernel's story, with those before it, and parts of torch's after it."""
         compiled = [at for at, story in enumerate(self.stories) if isinstance(story, Explanation)]
         if not compiled:
@@ -196,12 +198,12 @@ class _Telling:
         )
         if all(operand.format.is_dense for operand in operands):
             self.stories.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
-            self._made(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, is_moved)
+            self._add_result(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, is_moved)
             return
         asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
         story = _story(str(part.request), request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
         self.stories.append(self._drawn(story, part.operands))
-        self._made(part, story.problem.format, story.problem.shape, dtype, is_moved)
+        self._add_result(part, story.problem.format, story.problem.shape, dtype, is_moved)
 
     def _fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
         parts = self.parts[at : group.end]
@@ -213,26 +215,26 @@ class _Telling:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
         self.stories.append(self._drawn(story, group.operands))
         dtype = getattr(torch, story.problem.result.dtype)
-        self._made(parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
+        self._add_result(parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
 
     def _drawn(self, story: Explanation, names: Sequence[str]) -> Explanation:
         """A kernel's story, with what is drawn of those operands that were given."""
         return replace(story, sketches=tuple(map(self.drawn.get, names)))
 
     def _adjoint(self, group: Group, wanted: tuple[str, ...]) -> Adjoint:
-        kinds = tuple(kind for name in group.operands if (kind := Kind.of(self.fused[name])) is not None)
+        kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
         return made_adjoint(group.request, kinds, wanted)
 
-    def _made(self, part: Part, format: Format, shape: tuple[int, ...], dtype: torch.dtype, is_moved: bool) -> None:
+    def _add_result(self, part: ProgramPart, format: Format, shape: tuple[int, ...], dtype: torch.dtype, is_moved: bool) -> None:
         self.known[part.name] = self.fused[part.name] = described(format, shape, COMPILED[WIDENED.get(dtype, dtype)])
         self.dtypes[part.name] = dtype
         if is_moved:
             self.moving.add(part.name)
 
 
-def _as_fused(own: SparseTensor | torch.Tensor) -> Operand:
-    made = taken(own.detach() if isinstance(own, torch.Tensor) else own)
-    return describe(strided(made) if isinstance(made, SparseTensor) and made.pattern.is_dense else made)
+def _as_fused(operand: SparseTensor | torch.Tensor) -> Operand:
+    fused = widened_operand(operand.detach() if isinstance(operand, torch.Tensor) else operand)
+    return describe(strided(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
 
 
 def _story(
@@ -253,36 +255,36 @@ def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape
     """Which kernels compute the gradients, in this order, and what the forward kernel keeps for them."""
     request, dtype = adjoint.forward, operands[valued(adjoint.forward)[0]].dtype
     terms = zip(request.subscripts.operands, operands, strict=True)
-    sizes = {name: size for names, own in terms for name, size in zip(names, own.shape, strict=True)}
+    sizes = {name: size for names, operand in terms for name, size in zip(names, operand.shape, strict=True)}
 
     def numbers(indices: Sequence[IndexVar | str]) -> Operand:
         return described(dense(len(indices)), tuple(sizes[str(index)] for index in indices), dtype)
 
     known = dict(zip(NAMES, operands, strict=False)) | {UPSTREAM: described(dense(len(shape)), shape, dtype)}
     known |= {member.name: numbers(member.indices) for member in request.members if member.name in request.returned}
-    wanted = {made: group.operands[NAMES.index(letter)] for letter, made in adjoint.gradients.items()}
-    told = []
+    wanted = {gradients: group.operands[NAMES.index(letter)] for letter, gradients in adjoint.gradients.items()}
+    lines = []
     for run in adjoint.runs:
-        given = tuple(known[name] if run.format is None else _turned(known[name], run.format) for name in run.operands)
+        given = tuple(known[name] if run.format is None else _transposed(known[name], run.format) for name in run.operands)
         source = compile_source(run.request, given, None)[2]
         kernel_cache.store(source.name, source.text)
         name, *returned = run.names
-        told.append(f"{source.name} for {_called(wanted[name]) if name in wanted else name}{'' if run.format is None else ', by columns'}")
-        made = {member.name: member.indices for member in run.request.members}
+        lines.append(f"{source.name} for {_called(wanted[name]) if name in wanted else name}{'' if run.format is None else ', by columns'}")
+        gradients = {member.name: member.indices for member in run.request.members}
         known[name] = numbers(run.request.subscripts.result)
-        known |= {own: numbers(made[member]) for own, member in zip(returned, run.request.returned, strict=True)}
+        known |= {operand: numbers(gradients[member]) for operand, member in zip(returned, run.request.returned, strict=True)}
     kept = f"; this kernel returns {', '.join(request.returned)} for them" if request.returned else ""
-    return f"fused: {'; '.join(told)}{kept}"
+    return f"fused: {'; '.join(lines)}{kept}"
 
 
-def _turned(operand: Operand, format: Format) -> Operand:
+def _transposed(operand: Operand, format: Format) -> Operand:
     """A sparse matrix in the other order; a dense tensor as it is."""
     if operand.format.is_dense:
         return operand
     return replace(operand, format=format, counts=(operand.shape[format.mode_order[0]], operand.counts[-1]))
 
 
-def spelled(part: Part) -> str:
+def spelled(part: ProgramPart) -> str:
     """A part as a statement, of tensors' names.
 
     >>> [spelled(part) for part in parse_program("y[i] = relu(A[i,j] * x[j]) + b[i]")]

@@ -104,7 +104,7 @@ def _count(grid: np.ndarray, table: np.ndarray, shape: tuple[int, ...]) -> None:
     drawn = table[-2:] if len(table) > 1 else [np.zeros(table.shape[1], dtype=np.int64), *table[-1:]]
     if len(table) == 0:
         drawn = [np.zeros(table.shape[1], dtype=np.int64)] * 2
-    rows, columns = (_cell(own, size, cells) for own, size, cells in zip(drawn, plane(shape), grid.shape, strict=True))
+    rows, columns = (_cell(coords, size, cells) for coords, size, cells in zip(drawn, plane(shape), grid.shape, strict=True))
     grid += np.bincount(rows * grid.shape[1] + columns, minlength=grid.size).reshape(grid.shape)
 
 

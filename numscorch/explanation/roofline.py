@@ -25,7 +25,7 @@ WHY_ABOVE = "the machine is busy, or the request reads only a part of an operand
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """The fastest of some calls, the work that they do at least, and the machine's roofs: bytes and operations a second.
 
     ``near`` is the rate of a triad over as many bytes as the request moves, which may stay in a cache; ``far`` of one from memory.
@@ -84,7 +84,7 @@ class Run:
         return self.flops / self.seconds / self.bound if self.flops else self.bytes / self.seconds / self.near
 
 
-def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> Run:
+def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:
     """Time a call, and the roofs right after it.
 
     Args:
@@ -95,20 +95,20 @@ def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> Run:
     from .roofs import rates, triad  # late: they are compiled
 
     result = call()
-    done, dtype = work(result), _dtype(result)
+    amount, dtype = work(result), _dtype(result)
     seconds, calls = _fastest(call, SECONDS)
     threads = torch.get_num_threads()
-    far, size = rates(threads), min(max(done.bytes, SMALLEST), LARGEST)
+    far, size = rates(threads), min(max(amount.bytes, SMALLEST), LARGEST)
     roofs = [triad(size, workers) for workers in {1, threads}]  # starting threads may take longer than a small triad
     near = max(roof.amount / _fastest(roof.run, ROOF_SECONDS)[0] for roof in roofs)
     peak = far.flops_per_second / (2 if dtype == "float64" else 1)  # half as many fit in a register
-    return Run(seconds, calls, done.flops, done.bytes, near, far.bytes_per_second, peak, threads, dtype)
+    return TimedRun(seconds, calls, amount.flops, amount.bytes, near, far.bytes_per_second, peak, threads, dtype)
 
 
 def _dtype(result: Any) -> str:
     """The data type of the multiply-adds that a result is compared with."""
-    own = result[0] if isinstance(result, tuple) else result
-    return "float64" if own.dtype in (torch.float64, torch.complex128) else "float32"
+    tensor = result[0] if isinstance(result, tuple) else result
+    return "float64" if tensor.dtype in (torch.float64, torch.complex128) else "float32"
 
 
 def _fastest(call: Callable[[], Any], seconds: float) -> tuple[float, int]:
@@ -138,7 +138,7 @@ def _time(seconds: float) -> str:
     return f"{seconds / 1e-9:.3g} ns"
 
 
-def report(run: Run) -> str:
+def report(run: TimedRun) -> str:
     """The figures of a run as a table, and its roofline."""
     rates = run.bytes / run.seconds / 1e9, run.flops / run.seconds / 1e9
     rows = [
@@ -152,7 +152,7 @@ def report(run: Run) -> str:
     return f"<table class='run'>{table}</table>" + (f'<div class="scroll" tabindex="0">{roofline(run)}</div>' if run.flops else "")
 
 
-def roofline(run: Run) -> str:
+def roofline(run: TimedRun) -> str:
     """The roofs over operations for each byte, and the run as a point."""
     axes = _Axes.around(run)
     parts = axes.grid()
@@ -168,10 +168,10 @@ def roofline(run: Run) -> str:
     x, y = axes.x(run.intensity), axes.y(run.flops / run.seconds)
     parts.append(f'<circle class="point" cx="{x:.1f}" cy="{y:.1f}" r="7"/>')
     parts.append(_text(x, y + 24, f"{run.flops / run.seconds / 1e9:.3g} Gflop/s", "middle", "told"))
-    told = escape(f"Roofline: {run}")
+    caption = escape(f"Roofline: {run}")
     return (
-        f'<svg class="roofline" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{told}">'
-        f"<title>{told}</title>{''.join(parts)}</svg>"
+        f'<svg class="roofline" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{caption}">'
+        f"<title>{caption}</title>{''.join(parts)}</svg>"
     )
 
 
@@ -185,7 +185,7 @@ class _Axes:
     high: float
 
     @classmethod
-    def around(cls, run: Run) -> _Axes:
+    def around(cls, run: TimedRun) -> _Axes:
         rate = run.flops / run.seconds
         knees = [run.peak / run.near, run.peak / run.far, run.intensity]
         left, right = min(knees) / 10, max(knees) * 4

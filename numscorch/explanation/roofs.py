@@ -109,8 +109,8 @@ def rates(workers: int) -> Rates:
     True
     """
     used = {1, workers}  # where other programs run, one thread may be faster than several that wait for each other
-    memory = [triad(TIMES_THE_CACHE * LAST_CACHE, own) for own in used]
-    return Rates(max(map(_rate, memory)), max(_rate(multiply_add(own)) for own in used))
+    memory = [triad(TIMES_THE_CACHE * LAST_CACHE, threads) for threads in used]
+    return Rates(max(map(_rate, memory)), max(_rate(multiply_add(threads)) for threads in used))
 
 
 def _rate(roof: Roof) -> float:

@@ -38,7 +38,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelSketch:
     """A level: which part of which dimension it stores, how many coordinates that has, how many positions there are, and its arrays."""
 
     part: str
@@ -78,7 +78,7 @@ class Sketch:
     format: Format
     shape: tuple[int, ...]
     dtype: str
-    levels: tuple[Level, ...]
+    levels: tuple[LevelSketch, ...]
     values: Array
     leaves: tuple[Leaf, ...]
     picture: Picture | None
@@ -116,26 +116,26 @@ def sketch_of(operand: Any) -> Sketch | None:
     return sketch(operand) if isinstance(operand, SparseTensor) else None
 
 
-def levels_of(operand: Operand) -> tuple[Level, ...]:
+def levels_of(operand: Operand) -> tuple[LevelSketch, ...]:
     """The levels of an operand of which no arrays are known."""
     fmt = operand.format
     counts = operand.counts or (None,) * len(fmt.levels)
     named = zip(fmt.parts, fmt.levels, fmt.sizes(operand.shape), counts, strict=True)
     return tuple(
-        Level(str(part), str(level), size, count, tuple(Array(name, "", 0, ()) for name in level.arrays))
+        LevelSketch(str(part), str(level), size, count, tuple(Array(name, "", 0, ()) for name in level.arrays))
         for part, level, size, count in named
     )
 
 
-def _levels(pattern: Pattern) -> tuple[Level, ...]:
-    found, fmt, stored = [], pattern.format, arrays_of(pattern)
+def _levels(pattern: Pattern) -> tuple[LevelSketch, ...]:
+    levels, fmt, stored = [], pattern.format, arrays_of(pattern)
     for at, (part, level, size) in enumerate(zip(fmt.parts, fmt.levels, fmt.sizes(pattern.shape), strict=True)):
         arrays = tuple(
-            Array(name, str(own.dtype), len(own), tuple(map(str, own[:FIRST].tolist())))
-            for name, own in zip(level.arrays, stored[at], strict=True)
+            Array(name, str(array.dtype), len(array), tuple(map(str, array[:FIRST].tolist())))
+            for name, array in zip(level.arrays, stored[at], strict=True)
         )
-        found.append(Level(str(part), str(level), size, pattern.counts[at], arrays))
-    return tuple(found)
+        levels.append(LevelSketch(str(part), str(level), size, pattern.counts[at], arrays))
+    return tuple(levels)
 
 
 def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[
     if type(values) not in (torch.Tensor, torch.nn.Parameter) or torch._C._functorch.maybe_current_level() is not None:
         return ()
     first = values.detach()[:most]
-    return tuple(f"{own:.{digits}g}" if isinstance(own, float | complex) else str(own) for own in first.tolist())
+    return tuple(f"{number:.{digits}g}" if isinstance(number, float | complex) else str(number) for number in first.tolist())
 
 
 def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
@@ -152,12 +152,12 @@ def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
     paths = paths_to(pattern, np.arange(min(pattern.nnz, 8 * LEAVES)))  # more than are shown, since some may hold no entry
     if paths is None or not pattern.format.levels:
         return ()
-    found = []
+    leaves = []
     for at, leaf in enumerate(paths.leaves[:LEAVES]):
         steps = zip(paths.positions, paths.coordinates, strict=True)
         path = tuple((int(position[at]), int(coordinate[at])) for position, coordinate in steps)
-        found.append(Leaf(path, values[leaf] if leaf < len(values) else "?"))
-    return tuple(found)
+        leaves.append(Leaf(path, values[leaf] if leaf < len(values) else "?"))
+    return tuple(leaves)
 
 
 def _entries(pattern: Pattern) -> int | None:

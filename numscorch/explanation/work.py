@@ -19,7 +19,7 @@ from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.statements import NAMES, Request, only_patterns, parse_program
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Binary, Call, Expr, Literal, accesses_in, variables_in
+from ..ir.index import Access, Apply, Binary, Expr, Literal, accesses_in, variables_in
 from ..programs.derived_operands import with_derived
 from ..tensors.sparse_tensor import SparseTensor
 from .points import is_dense, points, sizes_of
@@ -34,7 +34,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Summand:
     """A summand: the operands outside of whose entries it is 0, and how many operations it takes at each of its points."""
 
     needs: tuple[int, ...]
@@ -85,15 +85,15 @@ def _unread(request: Request) -> frozenset[int]:
 
 def _of_program(text: str, given: Mapping[str, Any], result: Any) -> Work:
     """Operations of every part, on what the parts before it make; bytes of what comes from outside and of the last result."""
-    made = {name: own if isinstance(own, Tensor | SparseTensor) else torch.tensor(float(own)) for name, own in given.items()}
+    tensors = {name: value if isinstance(value, Tensor | SparseTensor) else torch.tensor(float(value)) for name, value in given.items()}
     flops, parts = 0, parse_program(text)
     for part in parts:
-        with_derived(text, [part], made)
-        operands = [made[name] for name in part.operands]
+        with_derived(text, [part], tensors)
+        operands = [tensors[name] for name in part.operands]
         flops += flops_of(part.request, operands)
         if part is not parts[-1]:
-            made[part.name] = compute(part.request, operands)
-    return Work(flops, traffic_of([made[name] for name in given], result, frozenset()))
+            tensors[part.name] = compute(part.request, operands)
+    return Work(flops, traffic_of([tensors[name] for name in given], result, frozenset()))
 
 
 def traffic_of(operands: Sequence[Any], result: Any, patterns: frozenset[int] = frozenset()) -> int:
@@ -109,8 +109,8 @@ def traffic_of(operands: Sequence[Any], result: Any, patterns: frozenset[int] = 
 def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
     """The index arrays and the values of a tensor, or of each in a tuple; a dense one is its values."""
     if isinstance(tensor, tuple | list):
-        for own in tensor:
-            yield from _arrays(own, with_values)
+        for member in tensor:
+            yield from _arrays(member, with_values)
     elif isinstance(tensor, Tensor) and tensor.layout is torch.strided:
         yield from (tensor,) if with_values else ()
     elif isinstance(tensor, Tensor | SparseTensor):
@@ -126,7 +126,7 @@ def flops_of(request: Request, operands: Sequence[Any]) -> int:
     if not isinstance(request, FusedRequest):
         return space.flops(request.value, request.subscripts.result, mask)
     owner = () if request.owner is None else (NAMES.index(request.owner.tensor.name),)
-    members = sum(space.flops(own.value, [var.name for var in own.indices], owner if own.owner else ()) for own in request.members)
+    members = sum(space.flops(part.value, [var.name for var in part.indices], owner if part.owner else ()) for part in request.members)
     return members + (space.flops(request.value, request.subscripts.result, owner) if request.value is not None else 0)
 
 
@@ -147,30 +147,30 @@ class _Space:
         amounts = [(term.operations + is_added, term.needs) for term in terms]
         return sum(each * points(needs, self.subscripts, self.operands, sizes) for each, needs in amounts if each)
 
-    def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Term]:
+    def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Summand]:
         if value is None:
-            return [Term((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
+            return [Summand((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
         calls = _calls(value)
-        return [Term((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
+        return [Summand((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
 
 
-def _needs(value: Expr, sparse: set[str]) -> list[Term]:
+def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
     """The terms that a value would come to, were its products multiplied out."""
     match value:
         case Access(tensor):
-            return [Term((NAMES.index(tensor.name),) if tensor.name in sparse else (), 0)]
+            return [Summand((NAMES.index(tensor.name),) if tensor.name in sparse else (), 0)]
         case Binary("*", left, right):
             is_product = int(Literal not in (type(left), type(right)) or 1.0 not in (_number(left), _number(right)))
             pairs = [(a, b) for a in _needs(left, sparse) for b in _needs(right, sparse)]
-            return [Term((*a.needs, *b.needs), a.operations + b.operations + is_product) for a, b in pairs]
+            return [Summand((*a.needs, *b.needs), a.operations + b.operations + is_product) for a, b in pairs]
         case Binary("/", left, _):
-            return [Term(term.needs, term.operations + 1) for term in _needs(left, sparse)]
+            return [Summand(term.needs, term.operations + 1) for term in _needs(left, sparse)]
         case Binary("+" | "-", left, right):
             return _needs(left, sparse) + _needs(right, sparse)
         case _ if is_zero(simplified(value, sparse)):  # of no more than what some operand stores
-            return [Term((NAMES.index(own.tensor.name),), 0) for own in accesses_in(value) if own.tensor.name in sparse]
+            return [Summand((NAMES.index(access.tensor.name),), 0) for access in accesses_in(value) if access.tensor.name in sparse]
         case _:
-            return [Term((), 0)]
+            return [Summand((), 0)]
 
 
 def _number(value: Expr) -> float | complex | None:
@@ -182,7 +182,7 @@ def _calls(value: Expr) -> int:
     match value:
         case Binary(_, left, right):
             return _calls(left) + _calls(right)
-        case Call(_, arguments):
+        case Apply(_, arguments):
             return 1 + sum(map(_calls, arguments))
         case _:
             return 0

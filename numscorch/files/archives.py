@@ -12,20 +12,18 @@ import numpy as np
 import torch
 
 from ..errors import FormatError, SizeError
-from ..ir.format import Format, rebuilt
-from ..ir.format_text import LEVELS
+from ..ir.format import Format
 from ..ir.level import INT64_MAX
-from ..ir.parts import Part
 from ..machine.atomic_files import NOT_WHOLE, replacing
 from ..machine.memory import check_bytes
 from ..tensors.pattern import INDEX_DTYPES, Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.validate import restored, validate
+from ..tensors.validate import _rebuild_pattern, validate
 from .progress import Progress
 
 MARK = "numscorch_format"
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
-torch.serialization.add_safe_globals([SparseTensor, Format, rebuilt, Part, restored, *LEVELS.values()])  # what pickles of tensors name
+torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the names in pickles of tensors
 
 
 def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:
@@ -109,13 +107,13 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         if prod(shape) * dtype.itemsize > entry.file_size:
             raise ValueError(f"{entry.filename} announces {shape} values, but has {entry.file_size} bytes")
     with archive.open(entry) as opened:
-        made: np.ndarray = np.lib.format.read_array(opened, allow_pickle=False)
-        return made
+        array: np.ndarray = np.lib.format.read_array(opened, allow_pickle=False)
+        return array
 
 
 def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
     levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), 1)
-    return [(f"level{at}_{name}", array) for at, (level, own) in levels for name, array in zip(level.arrays, own, strict=True)]
+    return [(f"level{at}_{name}", array) for at, (level, arrays) in levels for name, array in zip(level.arrays, arrays, strict=True)]
 
 
 def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
@@ -125,11 +123,11 @@ def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
         FormatError: arrays are missing, or break what the format promises.
     """
     try:
-        format = Format(str(_found(file, arrays, MARK)))
+        format = Format(str(_required(file, arrays, MARK)))
         shape = sizes_in(file, arrays, "shape")
-        values = torch.from_numpy(_found(file, arrays, "values")).view(_dtype(file, arrays))
+        values = torch.from_numpy(_required(file, arrays, "values")).view(_dtype(file, arrays))
         levels = [
-            tuple(torch.from_numpy(_found(file, arrays, f"level{at}_{name}")) for name in level.arrays)
+            tuple(torch.from_numpy(_required(file, arrays, f"level{at}_{name}")) for name in level.arrays)
             for at, level in enumerate(format.levels, 1)
         ]
         _check_arrays(file, format, shape, levels)
@@ -142,7 +140,7 @@ def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
     return SparseTensor(pattern, values)
 
 
-def _found(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+def _required(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
     if name not in arrays:
         raise FormatError(f"{file} has no array {name!r}, which its format needs: it has {', '.join(arrays)}")
     return arrays[name]
@@ -154,7 +152,7 @@ def integers_in(file: Path, arrays: dict[str, np.ndarray], name: str, ndim: int 
     Raises:
         FormatError: it is missing, or holds something else, or numbers that int64 can't hold.
     """
-    array = _found(file, arrays, name)
+    array = _required(file, arrays, name)
     # scipy and older graphs have empty arrays of floats
     if array.ndim != ndim or (array.dtype.kind not in "iu" and array.size) or (array.dtype == np.uint64 and (array > INT64_MAX).any()):
         text = f"{name} has shape {array.shape} and dtype {array.dtype}: it must hold integers"
@@ -175,7 +173,7 @@ def sizes_in(file: Path, arrays: dict[str, np.ndarray], name: str) -> tuple[int,
 
 
 def _dtype(file: Path, arrays: dict[str, np.ndarray]) -> torch.dtype:
-    name, stored = str(_found(file, arrays, "dtype")), _found(file, arrays, "values").dtype
+    name, stored = str(_required(file, arrays, "dtype")), _required(file, arrays, "values").dtype
     dtype = getattr(torch, name, None)
     held = isinstance(dtype, torch.dtype) and str(UNKNOWN_TO_NUMPY.get(dtype, dtype)).removeprefix("torch.") == str(stored)
     if not isinstance(dtype, torch.dtype) or not held:
@@ -187,7 +185,7 @@ def _check_arrays(file: Path, format: Format, shape: tuple[int, ...], levels: li
     """What a pattern takes for granted before it can be validated."""
     if len(shape) != format.order:
         raise FormatError(f"{file} holds the shape {shape}, but its format {format.name} has {format.order} dimensions: save it again")
-    for level, own in zip(format.levels, levels, strict=True):
-        for name, array in zip(level.arrays, own, strict=True):
+    for level, level_arrays in zip(format.levels, levels, strict=True):
+        for name, array in zip(level.arrays, level_arrays, strict=True):
             if array.ndim != 1 or (level.array_dtype(name) is None and array.dtype not in INDEX_DTYPES):
                 raise FormatError(f"{file} holds {name} of {level} with shape {tuple(array.shape)} and dtype {array.dtype}: save it again")

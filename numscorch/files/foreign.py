@@ -55,8 +55,8 @@ def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
     """
     suffix = foreign_suffix(path)
     way_in = ANY if suffix is None else READERS[suffix]
-    told = f"{', '.join(ours)}, and files of torch.save under any other name"
-    return FormatError(f"{Path(path).name} is no file that ns.load reads ({told}): {way_in}")
+    kinds = f"{', '.join(ours)}, and files of torch.save under any other name"
+    return FormatError(f"{Path(path).name} is no file that ns.load reads ({kinds}): {way_in}")
 
 
 def unwritable(path: str | PathLike[str], suffix: str, ours: Sequence[str]) -> FormatError:
@@ -65,5 +65,5 @@ def unwritable(path: str | PathLike[str], suffix: str, ours: Sequence[str]) -> F
     >>> print(unwritable("A.h5", ".h5", (".mtx", ".npz")))
     A.h5: ns.save writes no .h5 files, only .mtx, .npz, and torch's (.pt): use one of these, or write A.indices() and A.values yourself
     """
-    told = f"{Path(path).name}: ns.save writes no {suffix} files, only {', '.join(ours)}, and torch's (.pt)"
-    return FormatError(f"{told}: use one of these, or write A.indices() and A.values yourself")
+    message = f"{Path(path).name}: ns.save writes no {suffix} files, only {', '.join(ours)}, and torch's (.pt)"
+    return FormatError(f"{message}: use one of these, or write A.indices() and A.values yourself")

@@ -67,15 +67,15 @@ def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUF
     """
     file = Path(path)
     if file.is_dir():
-        inside = sorted(own.name for own in file.iterdir() if own.name.lower().endswith(tuple(kinds)))
+        inside = sorted(member.name for member in file.iterdir() if member.name.lower().endswith(tuple(kinds)))
         way_out = f"did you mean {file / inside[0]}?" if inside else f"it reads {', '.join(kinds)}{others}"
         raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder; {way_out}", str(path))
     if file.exists():
         return
     stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]
     near = [file.with_name(stem + kind).name for kind in kinds if stem and file.with_name(stem + kind).exists()]
-    told = f"{call} finds no such file; it reads {', '.join(kinds)}{others}{f'; did you mean {near[0]}?' if near else ''}"
-    raise FileNotFoundError(ENOENT, told, str(path))
+    message = f"{call} finds no such file; it reads {', '.join(kinds)}{others}{f'; did you mean {near[0]}?' if near else ''}"
+    raise FileNotFoundError(ENOENT, message, str(path))
 
 
 def load(
@@ -195,8 +195,8 @@ def _check_whole(file: Path, read: torch.Tensor, dtype: torch.dtype) -> None:
     least, most = (0.0, 1.0) if dtype is torch.bool else (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
     wrong = (read != read.trunc()) | (read < least) | (read > most) | (read.abs() >= EXACT)
     if bool(wrong.any()):
-        told = f"which is no whole number that {dtype} and a file's float64 hold: pass dtype=torch.float64"
-        raise FormatError(f"{file} holds the value {read[wrong][0].item():.17g}, {told}")
+        message = f"which is no whole number that {dtype} and a file's float64 hold: pass dtype=torch.float64"
+        raise FormatError(f"{file} holds the value {read[wrong][0].item():.17g}, {message}")
 
 
 def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: bool | None) -> SparseTensor:

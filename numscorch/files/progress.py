@@ -29,9 +29,9 @@ class Progress:
         self.what, self.total, self.done, self.printed_at = what, total, 0, 0.0
         self.shown = bool(total) and (shown if shown is not None else size > LARGE and sys.stderr is not None and sys.stderr.isatty())
 
-    def reach(self, done: int) -> None:
+    def reach(self, amount: int) -> None:
         """So much is done in all."""
-        self.done = min(done, self.total)
+        self.done = min(amount, self.total)
         if self.shown and time.monotonic() - self.printed_at > EVERY:
             self.printed_at = time.monotonic()
             sys.stderr.write(f"\r{self.text()}")

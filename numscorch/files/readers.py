@@ -37,17 +37,17 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
         layout, field, symmetry = _banner(text, text.next_line("the %%MatrixMarket header"))
         sizes_line = text.next_line("the line of sizes", comment=b"%")
         wanted = 3 if layout == "coordinate" else 2
-        found = sizes(sizes_line)
-        if found is None or len(found) != wanted:
+        header = sizes(sizes_line)
+        if header is None or len(header) != wanted:
             names = "rows columns entries" if wanted == 3 else "rows columns"
             raise text.error(f"can't read the sizes {_shown(sizes_line)}: write {names}", at=text.line - 1)
-        shape = (found[0], found[1])
+        shape = (header[0], header[1])
         if symmetry != "general" and shape[0] != shape[1]:
             raise text.error(f"a {symmetry} matrix is square, but this one is {shape[0]} x {shape[1]}", at=text.line - 1)
         if layout == "array":
             indices, values = _array_entries(text, shape, symmetry)
         else:
-            indices, values = _listed(text, 2, shape, found[2], field != "pattern", exact)
+            indices, values = _listed(text, 2, shape, header[2], field != "pattern", exact)
     return *_mirrored(path, indices, values, symmetry), shape
 
 
@@ -175,10 +175,10 @@ def read_smtx(path: Path, *, progress: bool | None = None) -> tuple[np.ndarray, 
     """
     with opened(path, progress) as text:
         first = text.next_line("the line of rows, columns, nnz")
-        found = sizes(first.replace(b",", b" "))
-        if found is None or len(found) != 3:
+        header = sizes(first.replace(b",", b" "))
+        if header is None or len(header) != 3:
             raise text.error(f"can't read the sizes {_shown(first)}: write rows, columns, nnz", at=text.line - 1)
-        rows, columns, nnz = found
+        rows, columns, nnz = header
         longest = min(20 * (rows + 2), LONGEST)
         offsets = _integers_of(text, text.next_line("the row offsets", longest=longest), rows + 1, "row offsets", text.line - 1)
         indices = _integers_of(text, text.rest(), nnz, "column indices", text.line)
@@ -192,12 +192,12 @@ def read_smtx(path: Path, *, progress: bool | None = None) -> tuple[np.ndarray, 
 
 
 def _integers_of(text: Text, content: bytes, count: int, what: str, line: int) -> np.ndarray:
-    found = integers(content)
-    if found is None:
+    numbers = integers(content)
+    if numbers is None:
         raise text.error(f"the {what} hold something that is no integer", at=line)
-    if len(found) != count:
-        raise text.error(f"there are {len(found)} {what}, but the sizes on the first line ask for {count}", at=line)
-    return found
+    if len(numbers) != count:
+        raise text.error(f"there are {len(numbers)} {what}, but the sizes on the first line ask for {count}", at=line)
+    return numbers
 
 
 def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tuple[np.ndarray, ...], tuple[int, ...]]:

@@ -34,10 +34,10 @@ def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool 
     library = _library(path)
     arrays = {"values": A.values.detach(), **dict(named_arrays(A.pattern))}
     size = sum(array.nbytes for array in arrays.values())
-    told = {MARK: str(A.format), "shape": " ".join(map(str, A.pattern.shape)), "dtype": str(A.dtype).removeprefix("torch.")}
+    metadata = {MARK: str(A.format), "shape": " ".join(map(str, A.pattern.shape)), "dtype": str(A.dtype).removeprefix("torch.")}
     with replacing(path) as file, Progress(f"writing {Path(path).name}", size, shown=progress, size=size):
         try:
-            file.write(library.torch.save({name: array.clone() for name, array in arrays.items()}, told))  # it refuses shared memory
+            file.write(library.torch.save({name: array.clone() for name, array in arrays.items()}, metadata))  # it refuses shared memory
         except KeyError as error:
             raise UnsupportedError(f"{Path(path).name} can't hold {A.dtype} values: save the tensor as .npz") from error
 
@@ -53,16 +53,16 @@ def read_safetensors(file: Path) -> dict[str, np.ndarray]:
     library = _library(file)
     try:
         with library.safe_open(file, "pt") as opened:
-            told = opened.metadata() or {}
-            if MARK not in told:
+            metadata = opened.metadata() or {}
+            if MARK not in metadata:
                 raise FormatError(f"{file} holds no SparseTensor of numscorch: read it with safetensors.torch.load_file(path)")
             arrays = {name: _as_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  it is no dict
-        shape = np.array(told.get("shape", "").split(), dtype=np.int64)
+        shape = np.array(metadata.get("shape", "").split(), dtype=np.int64)
     except (library.SafetensorError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{file} is not a whole .safetensors file ({error}): fetch or save it again") from error
-    return {**arrays, MARK: np.array(told[MARK]), "shape": shape, "dtype": np.array(told.get("dtype", ""))}
+    return {**arrays, MARK: np.array(metadata[MARK]), "shape": shape, "dtype": np.array(metadata.get("dtype", ""))}
 
 
 def _as_numpy(tensor: torch.Tensor) -> np.ndarray:
@@ -74,6 +74,6 @@ def _library(path: str | PathLike[str]) -> ModuleType:
     try:
         import safetensors.torch
     except ImportError as error:
-        told = "needs the package safetensors, which isn't installed: pip install safetensors, or use .npz"
-        raise UnsupportedError(f"{Path(path).name} {told}") from error
+        message = "needs the package safetensors, which isn't installed: pip install safetensors, or use .npz"
+        raise UnsupportedError(f"{Path(path).name} {message}") from error
     return safetensors

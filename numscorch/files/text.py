@@ -208,22 +208,22 @@ def rows_of(text: Text, columns: int, rows: int | None = None) -> Iterator[tuple
     Raises:
         FormatError: with the first line that is wrong, or the counts.
     """
-    found = 0
+    count = 0
     for piece in text.pieces():
         numbers = _table(piece, columns)
-        found += len(numbers)
-        if len(numbers) and (rows is None or found <= rows):
+        count += len(numbers)
+        if len(numbers) and (rows is None or count <= rows):
             yield piece, numbers
-    if rows is not None and found != rows:
-        raise text.error(f"the header announces {rows} entries, but {found} follow: is the file cut short?")
+    if rows is not None and count != rows:
+        raise text.error(f"the header announces {rows} entries, but {count} follow: is the file cut short?")
 
 
 def _table(piece: Piece, columns: int) -> np.ndarray:
     content = piece.content.strip()
-    found = numbers(content)
-    if found is None or (found.size and not _is_regular(content, columns)):
+    table = numbers(content)
+    if table is None or (table.size and not _is_regular(content, columns)):
         _find_bad_line(piece, columns)
-    return (np.empty(0) if found is None else found).reshape(-1, columns)
+    return (np.empty(0) if table is None else table).reshape(-1, columns)
 
 
 def _find_bad_line(piece: Piece, columns: int) -> None:

@@ -66,10 +66,10 @@ def write_text(A: SparseTensor, path: str | PathLike[str], suffix: str, progress
         gzip.GzipFile("", "wb", 6, file, mtime=0) if suffix.endswith(".gz") else nullcontext(file) as written,
         Progress(f"writing {name}", total, shown=progress, size=8 * total) as bar,
     ):
-        done = 0
+        count = 0
         for text, numbers in WRITERS[kind](A):
             written.write(text)
-            bar.reach(done := done + numbers)
+            bar.reach(count := count + numbers)
 
 
 def _check(A: SparseTensor, name: str, kind: str) -> None:
@@ -142,15 +142,15 @@ def lines(columns: list[np.ndarray], end: int = NEWLINE) -> bytes:
 def integer_letters(numbers: np.ndarray) -> np.ndarray:
     """The digits of uint64 numbers, shape (n, digits) of uint8, with 0 for places that aren't used."""
     width = len(str(int(numbers.max(initial=0))))
-    made, rest = np.empty((len(numbers), width), dtype=np.uint8), numbers
+    letters, rest = np.empty((len(numbers), width), dtype=np.uint8), numbers
     if width < 10:
         rest = rest.astype(np.uint32)
     for place in reversed(range(width)):
         after = rest // 10
         digit = (rest - after * 10).astype(np.uint8) + ZERO
-        made[:, place] = digit if place == width - 1 else np.where(rest > 0, digit, 0)
+        letters[:, place] = digit if place == width - 1 else np.where(rest > 0, digit, 0)
         rest = after
-    return made
+    return letters
 
 
 def letters(values: torch.Tensor) -> np.ndarray:

@@ -103,8 +103,8 @@ class Accesses:
         names = self.request.subscripts.result
         variables, _ = self.splitting.spread(names, shape)
         last = len(shape) - 1 if self.request.form.spaced else self.last
-        found = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, last)), strict=True), strict=True))
-        moved = [found[var] for var in stmt.lhs.indices]
+        by_variable = dict(zip(variables, zip(*self.strided(names, shape, strides_with_last(shape, last)), strict=True), strict=True))
+        moved = [by_variable[var] for var in stmt.lhs.indices]
         strides[result.name] = tuple(stride for _, stride in moved)
         letters = letters_of([size for size, _ in moved], strides[result.name])
         return replace(stmt, lhs=Access(replace(result, strides=letters), stmt.lhs.indices)), strides
@@ -126,8 +126,8 @@ class Accesses:
             return product([factor for each in factors for factor in each])
 
         def read(access: Access) -> Expr:
-            own = factors[NAMES.index(access.tensor.name)]
-            return product(own if access.tensor.has_values else [_pattern(own[0]), *own[1:]])
+            factor = factors[NAMES.index(access.tensor.name)]
+            return product(factor if access.tensor.has_values else [_pattern(factor[0]), *factor[1:]])
 
         return with_dtype(mapped(request.value, read), dtype)
 
@@ -147,7 +147,7 @@ class Accesses:
         written = with_last(names, self.last) if self.last is not None else names
         first = next((name for name in written if self.extents[IndexVar(name)] != 1), None)  # a size of 1 moves nowhere
         parts = self.splitting.parts.get(first, ()) if first is not None else ()
-        users = [own for own in request.subscripts.operands if first in own]
+        users = [indices for indices in request.subscripts.operands if first in indices]
         if first is None or len(parts) != 2 or len(users) != 1 or users[0].count(first) != 1:
             return None
         return first if self.extents[IndexVar(first)] % parts[0].divisor else None
@@ -156,14 +156,15 @@ class Accesses:
         """The operand whose pattern the result keeps, if there is just one."""
         subscripts, mask = self.request.subscripts, self.request.mask
         names = enumerate(zip(subscripts.operands, self.operands, strict=True))
-        found = [at for at, (own, op) in names if not op.format.is_dense and sorted(own) == sorted(subscripts.result) and at != mask]
+        wanted = sorted(subscripts.result)
+        alike = [at for at, (indices, op) in names if not op.format.is_dense and sorted(indices) == wanted and at != mask]
         patterns = {access.tensor.name for access in accesses_in(value) if not access.tensor.has_values}
-        stored = [at for at in found if NAMES[at] in patterns]
-        found = [mask] if mask is not None else stored or found
-        found = [at for at in found if not (self.formats[at] or dense(0)).is_full]
-        if len(found) != 1 or not is_zero(simplified(value, {NAMES[found[0]]})):
+        stored = [at for at in alike if NAMES[at] in patterns]
+        alike = [mask] if mask is not None else stored or alike
+        alike = [at for at in alike if not (self.formats[at] or dense(0)).is_full]
+        if len(alike) != 1 or not is_zero(simplified(value, {NAMES[alike[0]]})):
             return None
-        return found[0]
+        return alike[0]
 
     def factor(self, at: int) -> list[Expr]:
         """An operand's access; a sparse one gets variables of its own where it broadcasts or repeats."""
@@ -176,8 +177,8 @@ class Accesses:
             letters = letters_of(*self.strided(names, operand.shape, operand.strides))
             return [Access(TensorVar(NAMES[at], dense(len(variables)), operand.dtype, strides=letters), variables)]
         flat, sizes = flattened(fmt), fmt.sizes(operand.shape)
-        own = operand.shape if fmt.is_plain else sizes
-        strides = letters_of(own, _dense_strides(fmt, operand.shape)) if fmt.is_full else ""
+        extents = operand.shape if fmt.is_plain else sizes
+        strides = letters_of(extents, _dense_strides(fmt, operand.shape)) if fmt.is_full else ""
         tensor = TensorVar(NAMES[at], flat, operand.dtype, operand.index_dtype, strides)
         if fmt.is_plain:
             return self._sparse(tensor, names, operand)
@@ -236,15 +237,15 @@ class Accesses:
 
     def counts(self, value: Expr) -> dict[str, tuple[Format, tuple[int, ...]]]:
         """How many positions the levels of each sparse operand have; those of another format than it is stored in are estimated."""
-        found = {}
+        extents = {}
         for access in accesses_in(value):
             at = NAMES.find(access.tensor.name) if len(access.tensor.name) == 1 else -1  # WX is a pattern's name, of blocks of X
             if at < 0 or access.tensor.is_dense:
                 continue
             operand, fmt = self.operands[at], access.tensor.format
             counts = operand.counts if self.formats[at] == operand.format else self._estimated(access, operand.counts[-1])
-            found[access.tensor.name] = (fmt, counts)
-        return found
+            extents[access.tensor.name] = (fmt, counts)
+        return extents
 
     def _estimated(self, access: Access, stored: int) -> tuple[int, ...]:
         counts, places = [], 1

@@ -20,7 +20,7 @@ from .parser import Subscripts
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST = 7  # operands up to which every path is priced; more are contracted in one nest
+PRICED_OPERANDS = 7  # operands up to which every path is priced; more are contracted in one nest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
     >>> split(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), [(9000, 9000), (9000, 64), (9000, 64)], [90_000, None, None])
     ()
     """
-    if not 3 <= len(shapes) <= MOST or not any(n is not None for n in stored):
+    if not 3 <= len(shapes) <= PRICED_OPERANDS or not any(n is not None for n in stored):
         return ()
     extents: dict[str, int] = {}
     for names, shape in zip(subscripts.operands, shapes, strict=True):
@@ -110,16 +110,16 @@ class _Search:
         """:meth:`best`, from what is left after each pair."""
         if len(terms) == 1:
             return 0.0, ()
-        found: tuple[float, Path] = (self.most, ())
+        cheapest: tuple[float, Path] = (self.most, ())
         for left, right in combinations(range(len(terms)), 2):
             rest = without(terms, left, right)
             steps, joined = self.join(terms[left], terms[right], rest)
-            if steps >= found[0]:
+            if steps >= cheapest[0]:
                 continue
             further, path = self.best((*rest[:left], joined, *rest[left:]))
-            if steps + further < found[0]:
-                found = (steps + further, ((left, right), *path))
-        return found
+            if steps + further < cheapest[0]:
+                cheapest = (steps + further, ((left, right), *path))
+        return cheapest
 
     def join(self, left: Term, right: Term, rest: Sequence[Term]) -> tuple[float, Term]:
         """What contracting a pair costs, and what comes of it."""

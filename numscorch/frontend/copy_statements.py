@@ -85,13 +85,13 @@ def _indices(format: Format) -> tuple[IndexVar, ...]:
 
 def _loops(source: Format, target: Format) -> tuple[str, ...]:
     """The loops: the source's levels, and what follows from those above, as soon as it does."""
-    waiting, found = _renamings(source, target, (1,) * source.order), list[IndexVar]()
+    waiting, variables = _renamings(source, target, (1,) * source.order), list[IndexVar]()
     for part in source.parts:
-        found.append(variable(part))
-        while ready := [access for access in waiting if set(_given(access)) <= set(found)]:
+        variables.append(variable(part))
+        while ready := [access for access in waiting if set(_given(access)) <= set(variables)]:
             waiting = [access for access in waiting if access not in ready]
-            found += [var for access in ready for var in access.indices if var not in found]
-    return tuple(var.name for var in found)
+            variables += [var for access in ready for var in access.indices if var not in variables]
+    return tuple(var.name for var in variables)
 
 
 def _given(access: Access) -> list[IndexVar]:
@@ -103,19 +103,19 @@ def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Acc
     """The factors that say how the parts of one format follow from those of another."""
     new = [part for part in target.parts if part not in source.parts]
     needed = {part.dimension for part in new} | {part.minus for part in new if part.minus is not None}
-    found: list[Access] = []
+    accesses: list[Access] = []
     for dimension in sorted(needed):
         whole = Part(dimension)
         if whole not in source.parts:
             parts = sorted((p for p in source.parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
             uneven = shape[dimension] % parts[0].divisor != 0
             sizes = tuple(part.extent(shape) for part in parts[1:])
-            found.append(_renaming(f"J{dimension}", [*parts, whole], [*(Dense(),) * len(parts), Joined(sizes, uneven)]))
-        own = [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]
-        if blocked := sorted(own, key=lambda part: -part.divisor):
+            accesses.append(_renaming(f"J{dimension}", [*parts, whole], [*(Dense(),) * len(parts), Joined(sizes, uneven)]))
+        split = [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]
+        if blocked := sorted(split, key=lambda part: -part.divisor):
             quotients = [Quotient(part.divisor, part.modulus) for part in blocked]
-            found.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
-    return found + [_diagonal(part, part.minus) for part in new if part.minus is not None]
+            accesses.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
+    return accesses + [_diagonal(part, part.minus) for part in new if part.minus is not None]
 
 
 def _diagonal(part: Part, row: int) -> Access:

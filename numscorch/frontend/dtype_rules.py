@@ -21,7 +21,7 @@ def common_dtype(operands: Sequence[Operand]) -> str:
 
 def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
     """The data type in which a request of operands is computed."""
-    return _named(promotion_of(request, tuple([(getattr(torch, own.dtype), len(own.shape)) for own in operands])).computed)
+    return _named(promotion_of(request, tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])).computed)
 
 
 def _named(dtype: torch.dtype) -> str:
@@ -51,9 +51,9 @@ def _check_complex(request: Request, dtype: str) -> None:
     )
 
 
-def _refuse(found: set[str], request: Request, dtype: str, instead: str) -> None:
-    if found:
-        raise UnsupportedError(f"{', '.join(sorted(found))} of {dtype} values: convert the operands with {instead}\n  {request}")
+def _refuse(dtypes: set[str], request: Request, dtype: str, instead: str) -> None:
+    if dtypes:
+        raise UnsupportedError(f"{', '.join(sorted(dtypes))} of {dtype} values: convert the operands with {instead}\n  {request}")
 
 
 def _operators(request: Request) -> set[str]:

@@ -13,9 +13,9 @@ from ..ir.index import (
     PATTERN,
     RETURNED,
     Access,
+    Apply,
     Assignment,
     Binary,
-    Call,
     Expr,
     IndexVar,
     Literal,
@@ -83,7 +83,7 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
     rows = {member.name: _row(member, request.outer, dtype) for member in request.members}
-    reader = _Reader(request, tensors, rows)
+    reader = _ValueReader(request, tensors, rows)
     statements = []
     for member in request.members:
         inner = tuple(var for var in member.indices if var not in request.outer)
@@ -128,8 +128,8 @@ def _result(
         owner = tensors[request.owner.tensor.name]
         return Access(TensorVar(name, owner.format, dtype, owner.index_dtype, shares=owner.name), indices), {}
     if request.form.prunes:
-        made = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
-        return Access(made, indices), {}
+        tensor = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
+        return Access(tensor, indices), {}
     shape = tuple(extents[var] for var in indices)
     strides = row_major(shape)
     return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
@@ -166,7 +166,7 @@ def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _ValueReader:
     """Values in the tensors of the kernel and the rows that it keeps."""
 
     request: FusedRequest
@@ -178,10 +178,10 @@ class _Reader:
 
         What is stored elsewhere in the value is so there, too: the owner is the only sparse operand.
         """
-        made = simplified(_without_ones(mapped(value, self._access)))
-        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(made)):
-            return made
-        return Binary("*", self._pattern(owner.tensor.name, owner.indices), made)
+        simple = simplified(_without_ones(mapped(value, self._access)))
+        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(simple)):
+            return simple
+        return Binary("*", self._pattern(owner.tensor.name, owner.indices), simple)
 
     def _access(self, access: Access) -> Expr:
         name = access.tensor.name
@@ -202,7 +202,7 @@ def _without_ones(expr: Expr) -> Expr:
             return times(_without_ones(left), _without_ones(right))
         case Binary(op, left, right):
             return Binary(op, _without_ones(left), _without_ones(right))
-        case Call(function, args):
-            return Call(function, tuple(map(_without_ones, args)))
+        case Apply(function, args):
+            return Apply(function, tuple(map(_without_ones, args)))
         case Access() | Literal():
             return expr

@@ -49,7 +49,7 @@ def chooses(request: Request) -> bool:
 @lru_cache(maxsize=1024)
 def has_reduced(request: Request) -> bool:
     """Whether some index is reduced."""
-    return any(not set(own) <= set(request.subscripts.result) for own in request.subscripts.operands)
+    return any(not set(names) <= set(request.subscripts.result) for names in request.subscripts.operands)
 
 
 @lru_cache(maxsize=1024)
@@ -103,8 +103,8 @@ def gradient_of(
     given = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if chooses(request) else [])]
     given += [_access(NAMES[k], subs.operands[k]) for k in reads]
     given += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([_access(STORED, names)] if masked else [])
-    made = _request(given, product([given[0], *factors, *([given[-1]] if masked else [])]), kept, masked)
-    return Gradient(made, tuple(reads), kept, repeated, folded, masked, present)
+    request_ = _request(given, product([given[0], *factors, *([given[-1]] if masked else [])]), kept, masked)
+    return Gradient(request_, tuple(reads), kept, repeated, folded, masked, present)
 
 
 def _folded(slope: Expr, alike: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
@@ -131,7 +131,7 @@ def value_of_request(request: Request) -> Expr:
     """What a request computes, but for its mask."""
     names = request.subscripts.operands
     if request.value is None:
-        return product([_access(NAMES[at], own) for at, own in enumerate(names)])
+        return product([_access(NAMES[at], indices) for at, indices in enumerate(names)])
     return request.value if request.mask is None else _without(request.value, NAMES[request.mask])
 
 
@@ -160,7 +160,7 @@ def _once(access: Access) -> Access:
 @lru_cache(maxsize=1024)
 def without_diagonals(request: Request) -> Request:
     """The request for operands that are diagonals already."""
-    terms = tuple(tuple(dict.fromkeys(own)) for own in request.subscripts.operands)
+    terms = tuple(tuple(dict.fromkeys(names)) for names in request.subscripts.operands)
     subscripts = Subscripts(terms, request.subscripts.result)
     if request.value is None:
         return plain_request(subscripts)
@@ -172,7 +172,7 @@ def without_diagonals(request: Request) -> Request:
 def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | None:
     """A product of operands some of which have a dimension more in front, as its result then has."""
     subs = request.subscripts
-    terms = tuple(("b0", *own) if b else own for own, b in zip(subs.operands, batched, strict=True))
+    terms = tuple(("b0", *names) if b else names for names, b in zip(subs.operands, batched, strict=True))
     return None if "b0" in _all(subs) else plain_request(Subscripts(terms, ("b0", *subs.result)))
 
 
@@ -201,4 +201,4 @@ def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> 
 
 
 def _all(subs: Subscripts) -> list[str]:
-    return list(dict.fromkeys(name for own in subs.operands for name in own))
+    return list(dict.fromkeys(name for names in subs.operands for name in names))

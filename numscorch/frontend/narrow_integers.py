@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..errors import UnsupportedError
 from ..ir.functions import REDUCTIONS, TESTS
-from ..ir.index import Access, Binary, Call, Expr, Literal
+from ..ir.index import Access, Apply, Binary, Expr, Literal
 from .statements import Request
 
 
@@ -32,7 +32,7 @@ def _is_modular(expr: Expr, truths: frozenset[str]) -> bool:
     match expr:
         case Binary("+" | "-" | "*", left, right):
             return _is_modular(left, truths) and _is_modular(right, truths)
-        case Call("square", (arg,)):
+        case Apply("square", (arg,)):
             return _is_modular(arg, truths)
         case Literal():
             return True
@@ -51,7 +51,7 @@ def _in_range(expr: Expr, truths: frozenset[str]) -> bool:
             return (_is_truth(left, truths) or _is_truth(right, truths)) and _in_range(left, truths) and _in_range(right, truths)
         case Binary(op, left, right):
             return op in TESTS and _in_range(left, truths) and _in_range(right, truths)
-        case Call(function, args):
+        case Apply(function, args):
             return function != "square" and all(_in_range(arg, truths) for arg in args)
 
 

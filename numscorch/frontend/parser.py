@@ -45,8 +45,8 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
             indices that are unknown or repeated.
     """
     left, arrow, right = expr.partition("->")
-    if not arrow and (found := _NO_ARROW.search(expr)):
-        raise pointed(expr, found.start(), f"{found[0]!r} is no arrow: did you mean ->?")
+    if not arrow and (match := _NO_ARROW.search(expr)):
+        raise pointed(expr, match.start(), f"{match[0]!r} is no arrow: did you mean ->?")
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")

@@ -25,7 +25,7 @@ from .dtype_rules import check_operators, computed_dtype
 from .operand import Operand
 from .parser import Subscripts
 from .promotion import unread_in
-from .relayout import Layout, Slabs, layouts, relaid
+from .relayout import Relayout, Slabs, layouts, relaid
 from .splitting import SparseTerm, Splitting, split
 from .statements import MOST_OPERANDS, NAMES, Request
 
@@ -53,7 +53,7 @@ class Problem:
     strides: Mapping[str, tuple[int, ...]]
     permutation: tuple[int, ...] = ()
     requested: Format | None = None
-    layout: Layout | None = None
+    layout: Relayout | None = None
     rows: int | None = None
     spaced: bool = False
     members: tuple[Assignment, ...] = ()
@@ -107,23 +107,23 @@ def _in_best_layout(
     return best
 
 
-def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Layout) -> bool:
+def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Relayout) -> bool:
     """Whether, of a single register, the lanes are added up, or the terms lie on a line of the cache each, and would not in the layout."""
     around = [var for var in order[-2:-1] if var.name == layout.index]
     return any(var not in stmt.lhs.indices for var in (order[-1], *around))
 
 
 def _problem_of(
-    request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Layout | None
+    request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Relayout | None
 ) -> Problem:
     """The problem of operands in their layout."""
     wanted = wanted_format(format, len(request.subscripts.result))
     accesses = _accesses(request, operands, extents_of(request, operands), wanted, format == "infer")
     accesses = replace(accesses, last=None if layout is None else layout.result)
     padded = accesses.may_be_padded()
-    problem = _made(replace(accesses, padded=padded), target, format, wanted)
+    problem = _assemble_problem(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
-        padded, problem = None, _made(accesses, target, format, wanted)
+        padded, problem = None, _assemble_problem(accesses, target, format, wanted)
     problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
     if padded is None:
         return problem
@@ -131,7 +131,7 @@ def _problem_of(
     return replace(problem, rows=prod(parts))
 
 
-def _made(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
+def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
     """The problem of operands that are read so."""
     request = accesses.request
     dtype = computed_dtype(request, accesses.operands)
@@ -166,7 +166,7 @@ def _accesses(
     return Accesses(request, operands, formats, splitting, extents)
 
 
-def _problem(choice: Choice, accesses: Accesses, facts: Facts) -> Problem:
+def _problem(choice: ResultFormat, accesses: Accesses, facts: Facts) -> Problem:
     """The problem of a statement whose result has its format."""
     names, shape = accesses.request.subscripts.result, accesses.shape
     stmt, strides = accesses.with_strides(choice.stmt, shape)
@@ -189,17 +189,17 @@ def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int])
 
 def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
     """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
-    found: dict[IndexVar, tuple[int, int]] = {}
+    extents: dict[IndexVar, tuple[int, int]] = {}
     for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
         for name, size in zip(names, operand.shape, strict=True):
             if (above := operand.shape[names.index(name)]) != size:
                 raise _clash(request, operands, name, (at, above), (at, size))
-            known, where = found.get(IndexVar(name), (1, at))
+            known, where = extents.get(IndexVar(name), (1, at))
             if size != known and 1 not in (size, known):
                 raise _clash(request, operands, name, (where, known), (at, size))
             if known == 1:
-                found[IndexVar(name)] = (size, at)
-    return {var: size for var, (size, _) in found.items()}
+                extents[IndexVar(name)] = (size, at)
+    return {var: size for var, (size, _) in extents.items()}
 
 
 def _clash(request: Request, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
@@ -234,7 +234,7 @@ def _split(
     names = request.subscripts.operands
     leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
     given = zip(names, operands, leads, strict=True)
-    tensors = [None if op.format.is_dense else SparseTerm(own, op.shape, op.format, leading) for own, op, leading in given]
+    tensors = [None if op.format.is_dense else SparseTerm(own_term, op.shape, op.format, leading) for own_term, op, leading in given]
     if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
@@ -245,17 +245,17 @@ def _split(
     sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
     if result and not kept and (several or literal if wanted is None else not wanted.is_dense):
         sums = False  # a sparse result is made row by row, not along diagonals
-    own = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
+    own_term = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     appended = set() if wanted is not None and wanted.is_dense else set(result)
     if alone:  # the last block of a dimension may bring an edge to walk beside
         appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
     if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
-    return split(tensors, sizes, own, appended, sums)
+    return split(tensors, sizes, own_term, appended, sums)
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ResultFormat:
     """The statement with its result's format, why it has that, and the format that the result is converted to afterwards."""
 
     stmt: Assignment
@@ -263,31 +263,31 @@ class Choice:
     requested: Format | None = None
 
 
-def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
+def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> ResultFormat:
     """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if _is_filled_without_terms(stmt, accesses):
-        return Choice(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
+        return ResultFormat(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
     if request.form.exact and wanted is None and inferred.lhs.tensor.shares is None:
-        return Choice(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
+        return ResultFormat(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
     if wanted is None:
-        return _filled(stmt, inferred, why, facts) if format == "auto" else Choice(inferred, why)
+        return _filled(stmt, inferred, why, facts) if format == "auto" else ResultFormat(inferred, why)
     would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
     if wanted.is_dense:
-        return Choice(stmt, would, None if wanted.is_row_major else wanted)
+        return ResultFormat(stmt, would, None if wanted.is_row_major else wanted)
     if inferred.lhs.tensor.shares is not None:
-        return Choice(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
+        return ResultFormat(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
     if wanted == result_format(inferred, parts):
-        return Choice(inferred, why)
+        return ResultFormat(inferred, why)
     if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
         order = [parts.index(part) for part in wanted.parts]
         if _fits_edges(stmt, [stmt.lhs.indices[at] for at in order]):
-            return Choice(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
+            return ResultFormat(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
     if inferred.lhs.tensor.format.is_dense:
         inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
-    return Choice(inferred, f"{why}, then converted to {wanted.name}", wanted)
+    return ResultFormat(inferred, f"{why}, then converted to {wanted.name}", wanted)
 
 
 def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
@@ -305,21 +305,21 @@ def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
     return not REDUCTIONS[request.op].of_stored and start_of(request.op, stmt.rhs, stmt.lhs.tensor.dtype) != 0
 
 
-def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> Choice:
+def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> ResultFormat:
     """Dense where the result would be about full anyway."""
     if not inferred.lhs.tensor.is_assembled:
-        return Choice(inferred, why)
+        return ResultFormat(inferred, why)
     fill = estimated_fill(inferred, facts)
-    told = f"about {fill:.0%} of the result would be stored"
-    return Choice(inferred, f"{why}; {told}") if fill < tuning.FULL_RESULT else Choice(stmt, f"{told}, so it is dense; {why}")
+    share = f"about {fill:.0%} of the result would be stored"
+    return ResultFormat(inferred, f"{why}; {share}") if fill < tuning.FULL_RESULT else ResultFormat(stmt, f"{share}, so it is dense; {why}")
 
 
 def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
     """The statement with a format for its result; an assembled one has index arrays of its own."""
-    made = with_format(stmt, fmt)
-    if not made.lhs.tensor.is_assembled:
-        return made
-    return replace(made, lhs=Access(replace(made.lhs.tensor, index_dtype=index_dtype), made.lhs.indices))
+    assembled = with_format(stmt, fmt)
+    if not assembled.lhs.tensor.is_assembled:
+        return assembled
+    return replace(assembled, lhs=Access(replace(assembled.lhs.tensor, index_dtype=index_dtype), assembled.lhs.indices))
 
 
 def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..ir.functions import FUNCTIONS, OPERATORS, TESTS
-from ..ir.index import Access, Binary, Call, Expr, Literal, factors_of, literals_in, variables_in
+from ..ir.functions import FUNCTIONS, INFIX, TESTS
+from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, literals_in, variables_in
 from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
 from .statements import NAMES, Request, only_patterns
@@ -86,8 +86,8 @@ def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtyp
         long = dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread)
         return Promotion(torch.int64, torch.int64) if long else Promotion(dtype, dtype)
     typing = _Typing(kinds, unread, default)
-    found = typing.of(request.value)
-    dtype = found[0] if isinstance(found, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
+    typed = typing.of(request.value)
+    dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
     if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
         for factor in factors_of(request.value):
             typing.convert(factor, dtype, torch.int64)
@@ -96,7 +96,7 @@ def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtyp
     computed = torch.int64 if large or (dtype is torch.bool and typing.is_long) else dtype
     for number in typing.numbers:
         check_number(number, computed)
-    truths = frozenset(NAMES[at] for at, (own, _) in enumerate(kinds) if own is torch.bool)
+    truths = frozenset(NAMES[at] for at, (dtype_, _) in enumerate(kinds) if dtype_ is torch.bool)
     check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
     return Promotion(dtype, computed)
 
@@ -144,10 +144,10 @@ class _Typing:
                 at = NAMES.index(tensor.name)
                 return None if at in self.unread or (not tensor.has_values and len(self.unread) > 0) else self.kinds[at]
             case Binary(op, left, right):
-                return self._joined((left, right), OPERATORS[op], op in TESTS, is_whole=op != "/")
-            case Call(function, args):
-                own = FUNCTIONS[function]
-                return self._joined(args, own.value, False, is_whole=own.whole is not None)
+                return self._joined((left, right), INFIX[op], op in TESTS, is_whole=op != "/")
+            case Apply(function, args):
+                rule = FUNCTIONS[function]
+                return self._joined(args, rule.value, False, is_whole=rule.whole is not None)
 
     def _noted(self, value: complex, is_whole: bool) -> complex:
         number = int(value.real) if is_whole and not isinstance(value, complex) and float(value).is_integer() else value
@@ -156,25 +156,25 @@ class _Typing:
 
     def _joined(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> Kind | complex | None:
         """The kind of a function of arguments; it has integers of integers if it ``is_whole``."""
-        found = [self.of(arg) for arg in args]
-        tensors = [own for own in found if isinstance(own, tuple)]
-        numbers = [own for own in found if own is not None and not isinstance(own, tuple)]
+        types = [self.of(arg) for arg in args]
+        tensors = [kind for kind in types if isinstance(kind, tuple)]
+        numbers = [kind for kind in types if kind is not None and not isinstance(kind, tuple)]
         if not tensors:
-            folds = len(numbers) == len(args) and not any(isinstance(own, complex) for own in numbers)
-            whole = is_whole and all(isinstance(own, int) for own in numbers)
+            folds = len(numbers) == len(args) and not any(isinstance(kind, complex) for kind in numbers)
+            whole = is_whole and all(isinstance(kind, int) for kind in numbers)
             return self._noted(evaluate(*numbers), whole) if folds else max(numbers, key=_rank, default=None)
         order = max(order for _, order in tensors)
         if is_test:
-            numbers = [own for own in numbers if not isinstance(own, int)]
-            weak = [(dtype, own) for dtype, own in tensors if not own and order and not dtype.is_floating_point and not dtype.is_complex]
+            numbers = [kind for kind in numbers if not isinstance(kind, int)]
+            weak = [(dtype, kind) for dtype, kind in tensors if not kind and order and not dtype.is_floating_point and not dtype.is_complex]
             self.is_long |= any(dtype is not torch.bool for dtype, _ in weak)
-            tensors = [own for own in tensors if own not in weak]
+            tensors = [kind for kind in tensors if kind not in weak]
         dtype = result_type(tensors, max(numbers, key=_rank, default=None))
         if not is_whole and not dtype.is_floating_point and not dtype.is_complex:
             dtype = self.default
-        for arg, own in zip(args, found, strict=True):
-            if isinstance(own, tuple):
-                self.convert(arg, own[0], dtype)
+        for arg, kind in zip(args, types, strict=True):
+            if isinstance(kind, tuple):
+                self.convert(arg, kind[0], dtype)
         return dtype, order
 
     def convert(self, expr: Expr, dtype: torch.dtype, target: torch.dtype) -> None:
@@ -204,8 +204,8 @@ def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, defaul
     """The data type if ``default`` is torch's default data type, which ``torch.result_type`` reads."""
     tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
     scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
-    made = [torch.empty(shape, dtype=reduce(torch.promote_types, own)) for shape, own in (((1,), tensors), ((), scalars)) if own]
-    dtype = torch.result_type(made[0], made[-1])
+    empty = [torch.empty(shape, dtype=reduce(torch.promote_types, dtypes)) for shape, dtypes in (((1,), tensors), ((), scalars)) if dtypes]
+    dtype = torch.result_type(empty[0], empty[-1])
     if number in NUMBERS:
         dtype = torch.result_type(torch.empty([1] * bool(tensors), dtype=dtype), NUMBERS[number])
     return torch.complex64 if dtype is torch.complex32 else dtype

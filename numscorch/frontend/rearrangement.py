@@ -16,8 +16,8 @@ Found = tuple[tuple[str, int], ...]  # these, with their places in the text
 
 
 def _place_of(text: str, name: str) -> int:
-    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
-    return found.start() if found else text.find(name)
+    match = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)
+    return match.start() if match else text.find(name)
 
 
 @lru_cache(maxsize=1024)
@@ -46,14 +46,14 @@ def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[t
 
 def _dimensions(text: str, side: str, start: int, words: bool) -> list[Found]:
     """The names of one side, dimension by dimension: words, or else letters."""
-    made: list[Found] = []
+    dimensions: list[Found] = []
     joined: list[tuple[str, int]] | None = None  # what stands in the parentheses that are open
     at = 0
     while at < len(side):
-        found = re.compile(r"\s+|\.\.\.|[()]|1(?!\w)|[A-Za-z]\w*" if words else r"\s+|\.\.\.|[()1A-Za-z]").match(side, at)
-        token, place = (found[0] if found else side[at]), start + at
+        match = re.compile(r"\s+|\.\.\.|[()]|1(?!\w)|[A-Za-z]\w*" if words else r"\s+|\.\.\.|[()1A-Za-z]").match(side, at)
+        token, place = (match[0] if match else side[at]), start + at
         if (
-            not found
+            not match
             or (token == "(" and joined is not None)
             or (token == ")" and joined is None)
             or (token == ELLIPSIS and joined is not None)
@@ -62,16 +62,16 @@ def _dimensions(text: str, side: str, start: int, words: bool) -> list[Found]:
         if token == "(":
             joined = []
         elif token == ")":
-            made.append(tuple(joined or ()))
+            dimensions.append(tuple(joined or ()))
             joined = None
         elif joined is None and not token.isspace():
-            made.append(() if token == "1" else ((token, place),))
+            dimensions.append(() if token == "1" else ((token, place),))
         elif joined is not None and not token.isspace() and token != "1":
             joined.append((token, place))
         at += len(token)
     if joined is not None:
         raise pointed(text, start + len(side), "a parenthesis is open: close it with )")
-    return made
+    return dimensions
 
 
 def _is_ellipsis(dimension: Found) -> bool:
@@ -96,8 +96,8 @@ def _check_names(text: str, before: list[Found], after: list[Found], given: tupl
 
 def _spelled(dimensions: Iterable[Found], hidden: int) -> tuple[Names, ...]:
     """The names alone, and those that an ellipsis stands for."""
-    made: list[Names] = []
+    names: list[Names] = []
     for dimension in dimensions:
-        own = [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]
-        made += own
-    return tuple(made)
+        letters = [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]
+        names += letters
+    return tuple(names)

@@ -26,7 +26,7 @@ LANES = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class Relayout:
     """The index that is contiguous, the operands that are copied so, and whether the result is: each with the place of the index."""
 
     index: str
@@ -37,7 +37,7 @@ class Layout:
         return f"{self.index} contiguous"
 
 
-def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Layout, float]]:
+def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Relayout, float]]:
     """The layouts that may pay, and what the copies cost; ``shape`` is that of a dense result, which is row-major.
 
     >>> from ..ir.format import CSR, dense
@@ -52,17 +52,17 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
         return
     if request.value is not None and not is_product(request.value):
         return
-    sparse = {name for own, op in zip(names, operands, strict=True) if not op.format.is_dense for name in own}
+    sparse = {name for indices, op in zip(names, operands, strict=True) if not op.format.is_dense for name in indices}
     if not sparse:
         return
-    found = dict.fromkeys(name for own, op in zip(names, operands, strict=True) if op.format.is_dense for name in own)
-    for name in (name for name in found if name not in sparse and all(own.count(name) < 2 for own in names)):
+    dense = dict.fromkeys(name for indices, op in zip(names, operands, strict=True) if op.format.is_dense for name in indices)
+    for name in (name for name in dense if name not in sparse and all(indices.count(name) < 2 for indices in names)):
         given = enumerate(zip(names, operands, strict=True))
-        moved = {at: own.index(name) for at, (own, op) in given if name in own and _is_apart(op, own.index(name))}
+        moved = {at: indices.index(name) for at, (indices, op) in given if name in indices and _is_apart(op, indices.index(name))}
         last = result.index(name) if name in result[:-1] and shape[result.index(name)] > 1 else None
         values = sum(prod(operands[at].shape) for at in moved) + (prod(shape) if last is not None else 0)
         if values:
-            yield Layout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
+            yield Relayout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
 
 
 def _is_apart(operand: Operand, dimension: int) -> bool:

@@ -54,7 +54,7 @@ class Splitting:
             return diagonal(names, part)
         if name not in self.parts:
             return IndexVar(name)
-        place = [(own.divisor, own.modulus) for own in self.parts[name]].index((part.divisor, part.modulus))
+        place = [(known.divisor, known.modulus) for known in self.parts[name]].index((part.divisor, part.modulus))
         return self.variables(name)[place]
 
     def spread(self, names: Names, strides: Sequence[int]) -> tuple[tuple[IndexVar, ...], tuple[int, ...]]:
@@ -69,27 +69,27 @@ class Splitting:
     def result_parts(self, names: Names) -> list[Part]:
         """The parts of a result with these names: whole dimensions and blocks, then what is within blocks."""
         split = [(at, self.parts.get(name, (Part(0),))) for at, name in enumerate(names)]
-        outer = [own[0].moved({own[0].dimension: at}) for at, own in split]
-        return outer + [part.moved({part.dimension: at}) for at, own in split for part in own[1:]]
+        outer = [pieces[0].moved({pieces[0].dimension: at}) for at, pieces in split]
+        return outer + [part.moved({part.dimension: at}) for at, pieces in split for part in pieces[1:]]
 
     def extents(self, sizes: Mapping[str, int]) -> dict[IndexVar, int]:
         """The extents of all parts."""
-        found = {}
+        extents = {}
         for name, parts in self.parts.items():
             shape = {part.dimension: sizes[name] for part in parts}
             for var, part in zip(self.variables(name), parts, strict=True):
-                found[var] = part.extent([shape.get(d, 0) for d in range(part.dimension + 1)])
-        return found
+                extents[var] = part.extent([shape.get(d, 0) for d in range(part.dimension + 1)])
+        return extents
 
     def edges(self, extents: Mapping[IndexVar, int], padded: str | None = None) -> list[Access]:
         """For each split index whose size is no multiple of its block, the pattern of what lies inside; not for a ``padded`` one."""
-        found = []
+        edges = []
         for name, parts in self.parts.items():
             left = extents[IndexVar(name)] % parts[0].divisor
             if left and name != padded:
                 inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), RELATION)
-                found.append(Access(inside, tuple(self.variables(name))))
-        return found
+                edges.append(Access(inside, tuple(self.variables(name))))
+        return edges
 
 
 def diagonal(names: Names, part: Part) -> IndexVar:
@@ -114,12 +114,12 @@ def split(
         if fmt is not formats[at] and any(level.alone is not level for level in (formats[at] or Format("")).levels):
             formats[at] = without_parts(formats[at] or Format(""))  # blocks in order have nothing of their own to gain
     while True:
-        found = _signatures([*zip(tensors, formats, strict=True), (result, result.format if result else None)])
-        clashing = {name for name, parts in found.items() if len(parts) > 1}
+        signatures = _signatures([*zip(tensors, formats, strict=True), (result, result.format if result else None)])
+        clashing = {name for name, parts in signatures.items() if len(parts) > 1}
         pairs = enumerate(zip(tensors, formats, strict=True))
         wrong = [at for at, (tensor, fmt) in pairs if tensor and fmt and not fmt.is_plain and clashing & set(tensor.names)]
         if not wrong:
-            agreed = {name: next(iter(parts)) for name, parts in found.items() if name not in clashing}
+            agreed = {name: next(iter(parts)) for name, parts in signatures.items() if name not in clashing}
             return Splitting({name: parts for name, parts in agreed.items() if len(parts) > 1}), _in_order(tensors, formats, appended)
         for at in wrong:
             formats[at] = without_parts(formats[at] or Format(""))
@@ -127,12 +127,12 @@ def split(
 
 def _signatures(tensors: Sequence[tuple[SparseTerm | None, Format | None]]) -> dict[str, set[tuple[Part, ...]]]:
     """For each index name, the ways in which sparse tensors store it."""
-    found: dict[str, set[tuple[Part, ...]]] = {}
+    signatures: dict[str, set[tuple[Part, ...]]] = {}
     for tensor, fmt in tensors:
         if tensor is not None and fmt is not None:
             for dimension, parts in _signature(fmt).items():
-                found.setdefault(tensor.names[dimension], set()).add(parts)
-    return found
+                signatures.setdefault(tensor.names[dimension], set()).add(parts)
+    return signatures
 
 
 def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
@@ -141,7 +141,7 @@ def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
     for part in sorted(fmt.parts, key=lambda p: -p.divisor):
         if part.minus is None:
             parts.setdefault(part.dimension, []).append(Part(0, part.divisor, part.modulus))
-    return {dimension: tuple(own) for dimension, own in parts.items()}
+    return {dimension: tuple(pieces) for dimension, pieces in parts.items()}
 
 
 def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> bool:

@@ -19,14 +19,14 @@ def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
     >>> {str(var): str(short) for var, short in short_names([parse_stmt("y[row] = A[row,r] * x[r,col]")]).items()}
     {'row': 'r0', 'col': 'c'}
     """
-    found = dict.fromkeys(var for stmt in stmts for var in (*stmt.lhs.indices, *variables_in(stmt.rhs)))
-    taken = {var.name for var in found if INDEX.fullmatch(var.name)}
+    variables = dict.fromkeys(var for stmt in stmts for var in (*stmt.lhs.indices, *variables_in(stmt.rhs)))
+    used = {var.name for var in variables if INDEX.fullmatch(var.name)}
     short: dict[IndexVar, IndexVar] = {}
-    for var in found:
+    for var in variables:
         if not INDEX.fullmatch(var.name):
             letter = next((char for char in var.name if char.isascii() and char.isalpha()), "i")
-            name = next(name for name in chain([letter], (f"{letter}{at}" for at in count())) if name not in taken)
-            taken.add(name)
+            name = next(name for name in chain([letter], (f"{letter}{at}" for at in count())) if name not in used)
+            used.add(name)
             short[var] = IndexVar(name)
     return short
 

@@ -18,7 +18,7 @@ from typing import TypeGuard
 from ..errors import ExpressionError
 from ..ir.format import dense
 from ..ir.functions import REDUCTIONS
-from ..ir.index import Access, Assignment, Binary, Call, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
+from ..ir.index import Access, Apply, Assignment, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
 from ..ir.notation import parse_stmt
 from ..schedule.options import AUTOMATIC, Options, parse_options
 from .parser import Subscripts, parse_einsum
@@ -80,7 +80,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgramPart:
     """A request, the names of its operands, and the name of its result."""
 
     name: str
@@ -94,7 +94,7 @@ class Part:
 
 
 @lru_cache(maxsize=1024)
-def parse_statement(text: str, before: int = 0) -> tuple[Part, ...]:
+def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
     """Read a statement; the last part's result is the statement's, the others are numbered from ``before``.
 
     Raises:
@@ -127,7 +127,7 @@ def _read(text: str) -> Assignment:
     return replace(stmt, rhs=right)
 
 
-def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar, IndexVar]) -> tuple[Part, ...]:
+def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar, IndexVar]) -> tuple[ProgramPart, ...]:
     """The parts of an assignment, with short names of its indices."""
 
     def renamed(access: Access) -> Access:
@@ -141,7 +141,7 @@ def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar,
 
 
 @lru_cache(maxsize=1024)
-def parse_program(text: str) -> tuple[Part, ...]:
+def parse_program(text: str) -> tuple[ProgramPart, ...]:
     """Read statements that newlines or semicolons separate; each reads what those before it made, and the last one's result is all's.
 
     Raises:
@@ -157,7 +157,7 @@ def parse_program(text: str) -> tuple[Part, ...]:
     statements = _statements(text)
     if len(statements) < 2:
         return parse_statement(statements[0] if statements else text)
-    parts: list[Part] = []
+    parts: list[ProgramPart] = []
     read = [_read(statement) for statement in statements]
     short = short_names(read)
     for statement, stmt in zip(statements, read, strict=True):
@@ -189,23 +189,23 @@ def written_access(name: str, indices: Sequence[str], text: str) -> str:
     return f"{name}[{','.join(written.get(index, index) for index in indices)}]"
 
 
-def _check_names(text: str, parts: Sequence[Part]) -> None:
+def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
     """That each name is made once, and read only after that; and with the same number of indices everywhere."""
-    made: dict[str, int] = {}
+    orders: dict[str, int] = {}
     for part in parts:
-        if part.name in made:
+        if part.name in orders:
             raise ExpressionError(f"{part.name} is assigned twice: give each result a name of its own\n  {text}")
-        made[part.name] = len(part.request.subscripts.result)
+        orders[part.name] = len(part.request.subscripts.result)
     seen: set[str] = set()
     for part in parts:
         for operand, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
             name = base_of(operand)
-            if name in made and (name not in seen or is_size(operand)):
+            if name in orders and (name not in seen or is_size(operand)):
                 where = "in the statement that makes it" if name == part.name else "before it is assigned"
                 raise ExpressionError(f"{name} is read {where}: rename one of the two, or assign {name} first\n  {text}")
-            if operand == name and made.get(name, len(indices)) != len(indices):
-                told = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {made[name]}"
-                raise ExpressionError(f"{told}: write as many\n  {text}")
+            if operand == name and orders.get(name, len(indices)) != len(indices):
+                message = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {orders[name]}"
+                raise ExpressionError(f"{message}: write as many\n  {text}")
         seen.add(part.name)
 
 
@@ -216,15 +216,15 @@ def tensor_names(text: str) -> frozenset[str]:
     >>> sorted(tensor_names("T[i] = A[i,j] * x[j]; y[i] = T[i] + b[i]"))
     ['A', 'b', 'x']
     """
-    made: set[str] = set()
-    found: set[str] = set()
+    assigned: set[str] = set()
+    read: set[str] = set()
     for part in parse_program(text):
-        found |= {name for name in map(base_of, part.operands) if name not in made}
-        made.add(part.name)
-    return frozenset(found)
+        read |= {name for name in map(base_of, part.operands) if name not in assigned}
+        assigned.add(part.name)
+    return frozenset(read)
 
 
-def _in_order(part: Part) -> Part:
+def _in_order(part: ProgramPart) -> ProgramPart:
     """A part whose result is read by others, so that its rows are in order."""
     request = part.request
     return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
@@ -266,7 +266,7 @@ class _Splitter:
 
     def __init__(self, lhs: Access, before: int = 0, text: str = ""):
         self.lhs, self.before, self.text = lhs, before, text
-        self.parts: list[Part] = []
+        self.parts: list[ProgramPart] = []
 
     def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "", exact: bool = False) -> Access:
         """A part, and the access to its result, which has these indices; where it is no sum of products, diagonals are taken first.
@@ -286,7 +286,7 @@ class _Splitter:
         subscripts = Subscripts(tuple(tuple(v.name for v in a.indices) for a in accesses), tuple(v.name for v in indices))
         named = mapped(value, lambda a: Access(TensorVar(letters[_valued(a)], dense(len(a.indices)), a.tensor.dtype), a.indices))
         name = name or str(self.before + len(self.parts) + 1)
-        self.parts.append(Part(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op, form=Form(exact=exact))))
+        self.parts.append(ProgramPart(name, tuple(a.tensor.name for a in accesses), Request(subscripts, named, op, form=Form(exact=exact))))
         return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
@@ -314,14 +314,14 @@ class _Splitter:
                 return Binary("*", a, b), left_over | right_over
             case Binary("/", left, right):
                 a, left_over = self._factor(left, wanted, outer | _uses(right))
-                own = (wanted & _uses(right)) - _uses(left) - outer
-                return Binary("/", a, self.reduced(right, own)), left_over | ((wanted & _uses(right)) - own)
+                summed = (wanted & _uses(right)) - _uses(left) - outer
+                return Binary("/", a, self.reduced(right, summed)), left_over | ((wanted & _uses(right)) - summed)
             case Binary(op, left, right):
                 (a, b), over = self._arguments((left, right), wanted)
                 return Binary(op, a, b), over
-            case Call(function, args):
+            case Apply(function, args):
                 inner, over = self._arguments(args, wanted)
-                return Call(function, inner), over
+                return Apply(function, inner), over
             case Access() | Literal():
                 return expr, wanted & _uses(expr)
 
@@ -330,9 +330,9 @@ class _Splitter:
         here = wanted & _uses(side)
         if isinstance(side, Binary) and side.op in "*/":
             return self._inside(side, here, outer)
-        if isinstance(side, Call | Binary):
-            own = here - outer
-            return self.reduced(side, own), here - own
+        if isinstance(side, Apply | Binary):
+            summed = here - outer
+            return self.reduced(side, summed), here - summed
         return side, here
 
     def _arguments(self, args: tuple[Expr, ...], wanted: Variables) -> tuple[tuple[Expr, ...], Variables]:

@@ -77,7 +77,7 @@ def adj_t(
     return _matrix(edges.flip(0), edge_weight, wanted[::-1], format)
 
 
-def check_nodes(edges: torch.Tensor, size: Sequence[int], told: str) -> None:
+def check_nodes(edges: torch.Tensor, size: Sequence[int], description: str) -> None:
     """That edges are between nodes that there are.
 
     Args:
@@ -90,13 +90,13 @@ def check_nodes(edges: torch.Tensor, size: Sequence[int], told: str) -> None:
 
     >>> check_nodes(torch.tensor([[0, 5], [1, 2]]), (3, 3), "the graph has")
     Traceback (most recent call last):
-    numscorch.errors.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
+    numscorch.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
     """
-    for own, what, nodes in zip(edges, ("source", "target"), size, strict=True):
-        if len(own) and not 0 <= int(own.min()) <= int(own.max()) < nodes:
-            at = int(((own < 0) | (own >= nodes)).nonzero()[0])
+    for row, what, nodes in zip(edges, ("source", "target"), size, strict=True):
+        if len(row) and not 0 <= int(row.min()) <= int(row.max()) < nodes:
+            at = int(((row < 0) | (row >= nodes)).nonzero()[0])
             allowed = f"nodes are numbered from 0 to {nodes - 1}" if nodes else "no edge can name one"
-            raise RangeError(f"edge {at} of edge_index has {what} {int(own[at])}, but {told} {counted(size)}: {allowed}")
+            raise RangeError(f"edge {at} of edge_index has {what} {int(row[at])}, but {description} {counted(size)}: {allowed}")
 
 
 def counted(size: Sequence[int]) -> str:
@@ -149,7 +149,7 @@ def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple
         return as_shape((index(size), index(size)))
     if len(size) != 2:
         raise SizeError(f"size is {tuple(size)}, but a graph's matrix has 2 dimensions: pass the number of nodes, or (sources, targets)")
-    return as_shape([found if given is None else given for given, found in zip(size, largest, strict=True)])
+    return as_shape([count if given is None else given for given, count in zip(size, largest, strict=True)])
 
 
 def _matrix(
@@ -374,13 +374,13 @@ def _weights(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
     """
     try:
         given = _as_wide(values, dtype)
-        made = given.to(dtype)
+        weights = given.to(dtype)
     except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
         raise FormatError(f"the weights of edges are no numbers of one type ({error}): pass weight=None, or another attribute") from error
-    lost = (made != given) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool)
+    lost = (weights != given) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool)
     if bool(lost.any()):
         raise FormatError(f"{dtype} can't hold the weight {given[lost][0].item()}: pass dtype=torch.float64")
-    return made
+    return weights
 
 
 def _as_wide(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:

@@ -87,12 +87,12 @@ def _compressed(A: SparseTensor, values: np.ndarray) -> Any:
     """The constructors would narrow int64 index arrays to copies: the arrays are set one by one instead."""
     from scipy.sparse import csc_array, csr_array
 
-    made = (csr_array if A.format.is_row_major else csc_array)(A.pattern.shape, dtype=values.dtype)
-    made.indptr, made.indices = A.pattern.level_arrays(1)
-    made.data = values
+    matrix = (csr_array if A.format.is_row_major else csc_array)(A.pattern.shape, dtype=values.dtype)
+    matrix.indptr, matrix.indices = A.pattern.level_arrays(1)
+    matrix.data = values
     if not A.format.is_ordered:
-        made.has_sorted_indices = False
-    return made
+        matrix.has_sorted_indices = False
+    return matrix
 
 
 def _bsr(A: SparseTensor, values: np.ndarray, block: tuple[int, int]) -> Any:
@@ -103,10 +103,10 @@ def _bsr(A: SparseTensor, values: np.ndarray, block: tuple[int, int]) -> Any:
             f"SciPy's bsr_array is made of whole blocks, but those of {A.format.name} reach over the edge of shape {A.pattern.shape}: "
             "use .to(ns.CSR) first"
         )
-    made = bsr_array(A.pattern.shape, blocksize=block, dtype=values.dtype)
-    made.indptr, made.indices = A.pattern.level_arrays(1)
-    made.data = values.reshape(-1, *block)
-    return made
+    matrix = bsr_array(A.pattern.shape, blocksize=block, dtype=values.dtype)
+    matrix.indptr, matrix.indices = A.pattern.level_arrays(1)
+    matrix.data = values.reshape(-1, *block)
+    return matrix
 
 
 def _dia(A: SparseTensor, values: np.ndarray) -> Any:

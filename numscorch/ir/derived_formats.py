@@ -71,5 +71,5 @@ def without_parts(fmt: Format) -> Format:
     for place, dimension in enumerate(order):
         above = set(order[: place + 1])
         first = next(at for at, part in enumerate(fmt.parts) if part.dimension == dimension and part.minus is None)
-        levels.append(Dense() if all(full for own, full in stored[first:] if own in above) else Compressed())
+        levels.append(Dense() if all(full for outer, full in stored[first:] if outer in above) else Compressed())
     return Format(levels, order)

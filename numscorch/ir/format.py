@@ -59,7 +59,10 @@ class Format:
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
         """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
-        return rebuilt(tuple(levels), tuple(map(Part, range(len(levels)) if order is None else order)))
+        format = cls.__new__(cls)
+        object.__setattr__(format, "levels", tuple(levels))
+        object.__setattr__(format, "parts", tuple(map(Part, range(len(levels)) if order is None else order)))
+        return format
 
     @cached_property
     def _hash(self) -> int:
@@ -74,7 +77,8 @@ class Format:
         return isinstance(other, Format) and self._hash == other._hash and self.levels == other.levels and self.parts == other.parts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return rebuilt, (self.levels, self.parts)
+        """By its text, which later versions read as well."""
+        return Format, (str(self),)
 
     @cached_property
     def mode_order(self) -> tuple[int, ...]:
@@ -178,14 +182,6 @@ def _sizes(format: Format, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(part.extent(shape) for part in format.parts)
 
 
-def rebuilt(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> Format:
-    """A format of what is known to fit together."""
-    made = Format.__new__(Format)
-    object.__setattr__(made, "levels", levels)
-    object.__setattr__(made, "parts", parts)
-    return made
-
-
 def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...], Sequence[int | Part] | None]:
     named = _from_name(text)
     if named is not None and order is None:
@@ -208,18 +204,18 @@ def _levels(given: object) -> tuple[Level, ...]:
 
 def _from_name(text: str) -> Format | None:
     """The format with a usual name, as CSR or COO(3) or BCSR(4, 4)."""
-    found = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
-    if found is None or set(text) <= set("dso"):
+    match = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
+    if match is None or set(text) <= set("dso"):
         return None
-    numbers = [int(n) for n in (found[2] or "").replace(",", " ").split()]
-    if len(numbers) in PARAMETERS.get(found[1], ()):
-        return BLOCKED[found[1]](*numbers)
-    if found[1] in EXAMPLES and (numbers or found[1] != "ELL"):
-        raise FormatError(f"the format {text.strip()!r} needs its numbers, as {EXAMPLES[found[1]]}")
+    numbers = [int(n) for n in (match[2] or "").replace(",", " ").split()]
+    if len(numbers) in PARAMETERS.get(match[1], ()):
+        return BLOCKED[match[1]](*numbers)
+    if match[1] in EXAMPLES and (numbers or match[1] != "ELL"):
+        raise FormatError(f"the format {text.strip()!r} needs its numbers, as {EXAMPLES[match[1]]}")
     if len(numbers) > 1:
         return None
     order = numbers[0] if numbers else 2
-    return named_formats(order).get(found[1], named_formats(order).get(f"{found[1]}({order})"))
+    return named_formats(order).get(match[1], named_formats(order).get(f"{match[1]}({order})"))
 
 
 def _check(fmt: Format) -> None:

@@ -51,26 +51,26 @@ def _unknown(text: str, letter: str) -> str:
     unknown format 'CRS': did you mean CSR? there are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), ...
     """
     letters = "d (dense), s (compressed), o (coordinate), or the map form, as in"
-    if sum(own not in "dso" for own in text) == 1:
+    if sum(char not in "dso" for char in text) == 1:
         return f'unknown level {letter!r} in format {text!r}: use {letters} Format("{CSR}")'
     heads = {name.partition("(")[0]: name for name in NAMES}
     near = get_close_matches(text.partition("(")[0].strip().upper(), heads, 1)
-    meant = f"did you mean {heads[near[0]]}? " if near else ""
+    suggestion = f"did you mean {heads[near[0]]}? " if near else ""
     if text.strip().lower() in LEVELS:
-        meant = f"{text.strip().lower()} is a level, as in '(i, j) -> (i: dense, j: {text.strip().lower()})'; "
-    return f"unknown format {text!r}: {meant}there are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
+        suggestion = f"{text.strip().lower()} is a level, as in '(i, j) -> (i: dense, j: {text.strip().lower()})'; "
+    return f"unknown format {text!r}: {suggestion}there are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
 
 
 def parse_map(text: str) -> Parsed:
-    found = MAP.fullmatch(text)
-    if found is None:
+    match = MAP.fullmatch(text)
+    if match is None:
         raise FormatError(f"can't read the format {text!r}: write it as {CSR!r}")
-    names = [name.strip() for name in found[1].split(",") if name.strip()]
+    names = [name.strip() for name in match[1].split(",") if name.strip()]
     if len(set(names)) != len(names):
         raise FormatError(f"a dimension is named twice in {text!r}")
     levels: list[Level] = []
     parts: list[int | Part] = []
-    for piece in re.split(r",(?![^()]*\))", found[2]):
+    for piece in re.split(r",(?![^()]*\))", match[2]):
         if piece.strip():
             part, _, level = piece.partition(":")
             parts.append(parse_part(part, names, text))
@@ -83,15 +83,15 @@ def parse_map(text: str) -> Parsed:
 
 def _level(text: str, whole: str) -> Level:
     """A level from its text, as fixed(2) or compressed(unique=False)."""
-    found = LEVEL.fullmatch(text)
-    if found is None or found[1] not in LEVELS:
+    match = LEVEL.fullmatch(text)
+    if match is None or match[1] not in LEVELS:
         raise FormatError(f"unknown level {text!r} in {whole!r}: the levels are {', '.join(LEVELS)}")
     try:
-        call = ast.parse(f"f({found[2] or ''})", mode="eval").body
+        call = ast.parse(f"f({match[2] or ''})", mode="eval").body
         given = [ast.literal_eval(arg) for arg in call.args] if isinstance(call, ast.Call) else []
         named = {word.arg or "": ast.literal_eval(word.value) for word in call.keywords} if isinstance(call, ast.Call) else {}
         if any(not isinstance(value, int) or abs(value) > LARGEST for value in [*given, *named.values()]):
             raise TypeError("its arguments are numbers that are not too large, True and False")
-        return LEVELS[found[1]](*given, **named)
+        return LEVELS[match[1]](*given, **named)
     except (SyntaxError, TypeError, ValueError) as error:
         raise FormatError(f"can't make the level {text!r} in {whole!r}: {error}") from error

@@ -225,7 +225,7 @@ TERNARY = {
 }
 FUNCTIONS: dict[str, Function] = {**UNARY, **BINARY, **TERNARY}
 """Every element-wise function, by the name that statements call it."""
-WHOLE = {f"whole_{name}": own.whole for name, own in FUNCTIONS.items() if own.whole is not None and own.whole is not own.evaluate}
+WHOLE = {f"whole_{name}": entry.whole for name, entry in FUNCTIONS.items() if entry.whole is not None and entry.whole is not entry.evaluate}
 """The functions that compute integers otherwise than floats, by the name that generated source calls them."""
 
 

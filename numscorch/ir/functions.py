@@ -14,9 +14,9 @@ from typing import Any
 
 from .function_table import FUNCTIONS as FUNCTIONS
 from .function_table import maximum, minimum
-from .index import Access, Binary, Call, Expr, Literal, accesses_in, factors_of, mapped
+from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped
 
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+INFIX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -70,8 +70,8 @@ class Reduction:
 
 
 REDUCTIONS = {
-    "+=": Reduction(0.0, OPERATORS["+"]),
-    "*=": Reduction(1.0, OPERATORS["*"]),
+    "+=": Reduction(0.0, INFIX["+"]),
+    "*=": Reduction(1.0, INFIX["*"]),
     "max=": Reduction(-math.inf, maximum, "maximum"),
     "min=": Reduction(math.inf, minimum, "minimum"),
     "stored max=": Reduction(-math.inf, maximum, "maximum", of_stored=True),
@@ -116,10 +116,10 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     >>> print(simplified(parse_expr("exp(A[i])"), {"A"}))
     1
     """
-    gone = frozenset(zero)
-    if gone:
+    zeros = frozenset(zero)
+    if zeros:
         dtype = next((a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values), "float32")
-        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in gone else a)
+        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in zeros else a)
     return _folded(expr)
 
 
@@ -163,7 +163,7 @@ def _folded(expr: Expr) -> Expr:
     match expr:
         case Binary(op, left, right):
             return _folded_operator(op, _folded(left), _folded(right))
-        case Call(function, args):
+        case Apply(function, args):
             return _folded_call(function, tuple(map(_folded, args)))
         case Access() | Literal():
             return expr
@@ -179,7 +179,7 @@ def _folded_operator(op: str, left: Expr, right: Expr) -> Expr:
     if op in "+-" and is_zero(right):
         return left
     if isinstance(left, Literal) and isinstance(right, Literal):
-        return Literal(OPERATORS[op](left.value, right.value), left.dtype)
+        return Literal(INFIX[op](left.value, right.value), left.dtype)
     return Binary(op, left, right)
 
 
@@ -193,7 +193,7 @@ def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
     numbers = [arg.value for arg in args if isinstance(arg, Literal) and not isinstance(arg.value, complex)]
     if len(numbers) == len(args):
         return Literal(FUNCTIONS[function].value(*numbers), next(arg.dtype for arg in args if isinstance(arg, Literal)))
-    return Call(function, args)
+    return Apply(function, args)
 
 
 def is_annihilated(expr: Expr) -> bool:
@@ -201,7 +201,7 @@ def is_annihilated(expr: Expr) -> bool:
     match expr:
         case Binary(op):
             return op in "*/"
-        case Call(function):
+        case Apply(function):
             return FUNCTIONS[function].annihilates
         case _:
             return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from .functions import FUNCTIONS, is_zero, simplified
-from .index import Access, Binary, Call, Expr, Literal, mapped
+from .index import Access, Apply, Binary, Expr, Literal, mapped
 from .notation import parse_expr
 
 ZERO, ONE = (Literal(value, "float32") for value in (0.0, 1.0))
@@ -33,13 +33,13 @@ def derivative(expr: Expr, name: str) -> Expr:
             return ZERO
         case Binary(op, left, right):
             return _of_operator(op, left, right, derivative(left, name), derivative(right, name))
-        case Call("where", (condition, left, right)):
+        case Apply("where", (condition, left, right)):
             return _chosen(condition, derivative(left, name), derivative(right, name))
-        case Call(function, args):
-            made: Expr = ZERO
+        case Apply(function, args):
+            total: Expr = ZERO
             for at, inner in enumerate(derivative(arg, name) for arg in args):
-                made = made if is_zero(inner) else plus(made, times(_slope(function, at, args), inner))
-            return made
+                total = total if is_zero(inner) else plus(total, times(_slope(function, at, args), inner))
+            return total
 
 
 def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr) -> Expr:
@@ -57,7 +57,7 @@ def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr
 
 
 def _chosen(condition: Expr, left: Expr, right: Expr) -> Expr:
-    return ZERO if is_zero(left) and is_zero(right) else Call("where", (condition, left, right))
+    return ZERO if is_zero(left) and is_zero(right) else Apply("where", (condition, left, right))
 
 
 def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:

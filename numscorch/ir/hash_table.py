@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges
+from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges
 from .loop import BinOp, Const, Expr, call
 
 FREE = -1  # the coordinate of a place without an entry
@@ -64,13 +64,13 @@ class Hash(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return len(arrays[-1])
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays
         lengths = pos[stored.parents + 1] - pos[stored.parents]
         places = ranges(pos[stored.parents], lengths)
-        taken = crd[places] >= 0
-        owners = np.repeat(np.arange(len(stored.parents)), lengths)[taken]
-        return Children(np.bincount(owners, minlength=len(stored.parents)), crd[places][taken], places[taken])
+        occupied = crd[places] >= 0
+        owners = np.repeat(np.arange(len(stored.parents)), lengths)[occupied]
+        return Children(np.bincount(owners, minlength=len(stored.parents)), crd[places][occupied], places[occupied])
 
 
 def table_lengths(children: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import Arrays, Children, Entries, Level, Mode, Stored, ranges, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges, times
 from .loop import Const, Expr, call
 from .padded import warn_of_padding
 
@@ -71,7 +71,7 @@ class Identity(Implicit):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         return Children(1, stored.outer[-1], stored.parents)
 
     def fan(self, size: float) -> float:
@@ -123,7 +123,7 @@ class Band(Implicit):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * self.width
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         first = np.maximum(stored.outer[-1] - self.lower, 0)
         counts = np.maximum(np.minimum(stored.outer[-1] + self.upper + 1, stored.size) - first, 0)
         coordinates = ranges(first, counts)
@@ -163,7 +163,7 @@ class Causal(Implicit):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         counts = np.minimum(stored.outer[-1] + 1, stored.size)
         coordinates = ranges(np.zeros(len(counts), dtype=np.int64), counts)
         return Children(counts, coordinates, np.repeat(stored.parents * stored.size, counts) + coordinates)
@@ -222,7 +222,7 @@ class Range(Implicit):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         shift = stored.size - 1 - stored.outer[-1]
         first = np.maximum(shift, 0)
         counts = np.maximum(np.minimum(stored.size, stored.sizes[stored.at + 1] + shift) - first, 0)
@@ -257,7 +257,7 @@ class Offset(Implicit):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         diagonal, row = stored.outer[-2], stored.outer[-1]
         return Children(1, row + diagonal - (stored.sizes[stored.at - 1] - 1), stored.parents)
 

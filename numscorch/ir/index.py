@@ -17,15 +17,13 @@ from .format import Format
 from .tags import SERIAL
 from .tags import Blend as Blend
 from .tags import Blocks as Blocks
-from .tags import Constant as Constant
-from .tags import Entries as Entries
+from .tags import FlatSum as FlatSum
 from .tags import Gallop as Gallop
 from .tags import Jam as Jam
-from .tags import Kinds as Kinds
-from .tags import KindTiles as KindTiles
 from .tags import Parallel as Parallel
 from .tags import Positions as Positions
 from .tags import Serial as Serial
+from .tags import Specialize as Specialize
 from .tags import Tag as Tag
 from .tags import Tile as Tile
 from .tags import Transpose as Transpose
@@ -144,12 +142,12 @@ class Binary:
     right: Expr
 
     def __str__(self) -> str:
-        own = STRENGTH[self.op]
-        return f"{_within(self.left, own + (own == 1))} {self.op} {_within(self.right, own + 1)}"
+        strength = STRENGTH[self.op]
+        return f"{_within(self.left, strength + (strength == 1))} {self.op} {_within(self.right, strength + 1)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Apply:
     """function(args), one of ``functions.FUNCTIONS``"""
 
     function: str
@@ -159,7 +157,7 @@ class Call:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
-Expr = Access | Literal | Binary | Call
+Expr = Access | Literal | Binary | Apply
 
 
 def _within(expr: Expr, strength: int) -> str:
@@ -239,7 +237,7 @@ def accesses_in(expr: Expr) -> list[Access]:
             return [expr]
         case Binary(_, left, right):
             return accesses_in(left) + accesses_in(right)
-        case Call(_, args):
+        case Apply(_, args):
             return [access for arg in args for access in accesses_in(arg)]
         case Literal():
             return []
@@ -273,8 +271,8 @@ def operands_of(stmt: Stmt) -> list[Access]:
     """The accesses that are read, workspaces left out, by name; one of which also just the pattern is read has values."""
     written = {a.lhs.tensor for a in assignments(stmt)}
     read = [x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written]
-    found = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # of what is read both ways, the values
-    return [found[name] for name in sorted(found)]
+    operands = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # of what is read both ways, the values
+    return [operands[name] for name in sorted(operands)]
 
 
 def arguments_of(expr: Expr) -> tuple[Expr, ...]:
@@ -282,7 +280,7 @@ def arguments_of(expr: Expr) -> tuple[Expr, ...]:
     match expr:
         case Binary(_, left, right):
             return left, right
-        case Call(_, args):
+        case Apply(_, args):
             return args
         case Access() | Literal():
             return ()
@@ -293,7 +291,7 @@ def literals_in(expr: Expr) -> list[float | complex]:
     match expr:
         case Binary(_, left, right):
             return literals_in(left) + literals_in(right)
-        case Call(_, args):
+        case Apply(_, args):
             return [number for arg in args for number in literals_in(arg)]
         case Literal(value):
             return [value]
@@ -306,7 +304,7 @@ def operators_in(expr: Expr) -> set[str]:
     match expr:
         case Binary(op, left, right):
             return {op} | operators_in(left) | operators_in(right)
-        case Call(function, args):
+        case Apply(function, args):
             return {function}.union(*map(operators_in, args))
         case Access() | Literal():
             return set()
@@ -335,8 +333,8 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
             return change(expr)
         case Binary(op, left, right):
             return Binary(op, mapped(left, change), mapped(right, change))
-        case Call(function, args):
-            return Call(function, tuple(mapped(arg, change) for arg in args))
+        case Apply(function, args):
+            return Apply(function, tuple(mapped(arg, change) for arg in args))
         case Literal():
             return expr
 
@@ -348,8 +346,8 @@ def with_dtype(expr: Expr, dtype: str) -> Expr:
             return replace(expr, dtype=dtype)
         case Binary(op, left, right):
             return Binary(op, with_dtype(left, dtype), with_dtype(right, dtype))
-        case Call(function, args):
-            return Call(function, tuple(with_dtype(arg, dtype) for arg in args))
+        case Apply(function, args):
+            return Apply(function, tuple(with_dtype(arg, dtype) for arg in args))
         case Access():
             return expr
 

@@ -18,7 +18,7 @@ from ..errors import UnsupportedError
 from .functions import is_zero, simplified
 from .index import Access, Expr, IndexVar, accesses_in
 
-MOST = 8  # operands that one loop may co-iterate: 2**8 sets to look at
+MOST_MERGED = 8  # operands that one loop may co-iterate: 2**8 sets to look at
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
     {A, B, C} > {A, C} > {B, C}
     """
     names = list(dict.fromkeys(a.tensor.name for a in accesses_in(expr) if is_iterated(a, var)))
-    if len(names) > MOST:
-        raise UnsupportedError(f"{len(names)} sparse operands share {var}, and {MOST} may: split the expression")
+    if len(names) > MOST_MERGED:
+        raise UnsupportedError(f"{len(names)} sparse operands share {var}, and {MOST_MERGED} may: split the expression")
     values: dict[frozenset[str], Expr] = {}
     for chosen in (frozenset(c) for size in range(len(names) + 1) for c in combinations(names, size)):
         value = simplified(expr, set(names) - chosen)
@@ -83,11 +83,11 @@ def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
     [['C'], ['A', 'B']]
     """
     used = sorted({a.tensor.name for a in accesses_in(expr)} & set(names))
-    found: list[frozenset[str]] = []
+    least: list[frozenset[str]] = []
     for chosen in (frozenset(c) for size in range(len(used) + 1) for c in combinations(used, size)):
-        if not any(smaller <= chosen for smaller in found) and not is_zero(simplified(expr, set(used) - chosen)):
-            found.append(chosen)
-    return found
+        if not any(smaller <= chosen for smaller in least) and not is_zero(simplified(expr, set(used) - chosen)):
+            least.append(chosen)
+    return least
 
 
 def is_iterated(access: Access, var: IndexVar) -> bool:

@@ -113,7 +113,7 @@ class Entries:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Parents:
     """Parents to unpack: their positions, the coordinates that lead there, and the levels' extents."""
 
     parents: np.ndarray
@@ -313,7 +313,7 @@ class Level:
         """Of a level without ``pos``: how many entries its last array has, for so many parents and positions; one for each position."""
         return count
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         """What is stored below some of the parents."""
         raise NotImplementedError
 
@@ -370,8 +370,8 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(counts)
-    found: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-    return found
+    numbers: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    return numbers
 
 
 def times(count: int, size: int) -> int:

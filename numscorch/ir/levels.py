@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .level import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, ranges, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, ranges, times
 from .loop import Expr
 
 
@@ -42,7 +42,7 @@ class Dense(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         coordinates = np.tile(np.arange(stored.size), len(stored.parents))
         return Children(stored.size, coordinates, np.repeat(stored.parents * stored.size, stored.size) + coordinates)
 
@@ -95,7 +95,7 @@ class Compressed(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return len(arrays[-1])
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         pos, crd = arrays
         starts = pos[stored.parents]
         counts = pos[stored.parents + 1] - starts
@@ -151,7 +151,7 @@ class Singleton(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         return Children(1, arrays[0][stored.parents], stored.parents)
 
     def fan(self, size: float) -> float:

@@ -89,7 +89,7 @@ class Choose(Operators):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(Operators):
+class TableLoad(Operators):
     """values[index]: one of a table's numbers, which stands under this name in the source"""
 
     name: str
@@ -97,7 +97,7 @@ class Table(Operators):
     index: Expr
 
 
-Expr = Var | Const | Load | BinOp | Call | Choose | Table
+Expr = Var | Const | Load | BinOp | Call | Choose | TableLoad
 LEAVES = (Var, Const)  # a tuple: `Var | Const` would make a new union at each test, which takes longer than the test
 ExprLike = Expr | int
 
@@ -171,7 +171,7 @@ Nested = TypeVar("Nested", bound="For | While | If")
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class FunctionDef:
     """def name(params): body"""
 
     name: str
@@ -310,7 +310,7 @@ def _parts(expr: Expr) -> tuple[Expr, ...]:
             return (array, index)
         case Choose(condition, value, otherwise):
             return (condition, value, otherwise)
-        case Table(_, _, index):
+        case TableLoad(_, _, index):
             return (index,)
         case Var() | Const():
             return ()
@@ -330,8 +330,8 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
             return Call(function, tuple(map_expr(arg, change) for arg in args))
         case Load(array, index):
             return Load(array, map_expr(index, change))
-        case Table(name, values, index):
-            return Table(name, values, map_expr(index, change))
+        case TableLoad(name, values, index):
+            return TableLoad(name, values, map_expr(index, change))
         case Choose(condition, value, otherwise):
             return Choose(map_expr(condition, change), map_expr(value, change), map_expr(otherwise, change))
         case Var() | Const():

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
-from .loop import Const, Expr, Table, call
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, times
+from .loop import Const, Expr, TableLoad, call
 from .nmg_assignment import assigned
 from .nmg_combinations import MOST_KINDS, kinds_at, listed, masks, starts, table
 from .padded import Fixed
@@ -125,8 +125,8 @@ class Grouped(Sharing):
         for first, last in ((0, whole), (whole, size)):
             if first < last and blocks:
                 width = min(self.chunk, last - first)
-                own = self._order(used[:, first:last].reshape(blocks, -1, width), first)
-                crd[:, first:last] = (own + np.arange(first, last, width)[:, None]).reshape(blocks, -1)
+                ordered = self._order(used[:, first:last].reshape(blocks, -1, width), first)
+                crd[:, first:last] = (ordered + np.arange(first, last, width)[:, None]).reshape(blocks, -1)
         return crd
 
     def _order(self, used: np.ndarray, first: int) -> np.ndarray:
@@ -147,15 +147,15 @@ class Grouped(Sharing):
         chosen = (used[:, None] == masks(self.n, self.m)).sum(axis=0)
         kind = int(np.argmax(chosen - capacity))
         if chosen[kind] > capacity[kind]:
-            found = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, where there is room for {capacity[kind]}"
+            reason = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, where there is room for {capacity[kind]}"
         else:
-            found = f"they can't share out the {self.kinds} combinations of {self.n} places evenly"
-        raise FormatError(f"{where}: {found}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
+            reason = f"they can't share out the {self.kinds} combinations of {self.n} places evenly"
+        raise FormatError(f"{where}: {reason}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         positions = (stored.parents[:, None] * stored.size + np.arange(stored.size)).reshape(-1)
         return Children(stored.size, arrays[0][positions], positions)
 
@@ -193,7 +193,7 @@ class Combination(Sharing):
         place, width = mode.parent.begin % size % self.chunk, call("min", Const(self.chunk), size - column // self.chunk * self.chunk)
         kind = ((place + 1) * self.kinds - Const(1)) // width
         values = tuple(coordinate for chosen in listed(self.n, self.m) for coordinate in chosen)
-        return Table(f"{mode.name}_table", values, kind * self.n + (position - mode.parent.begin * self.n))
+        return TableLoad(f"{mode.name}_table", values, kind * self.n + (position - mode.parent.begin * self.n))
 
     def _kinds(self, parents: np.ndarray, size: int) -> np.ndarray:
         return kinds_at(parents % size, size, self.kinds, self.g) if size else parents
@@ -208,7 +208,7 @@ class Combination(Sharing):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * self.n
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         kinds = self._kinds(stored.parents, stored.sizes[stored.at - 1])
         positions = (stored.parents[:, None] * self.n + np.arange(self.n)).reshape(-1)
         return Children(self.n, table(self.n, self.m)[kinds].reshape(-1), positions)

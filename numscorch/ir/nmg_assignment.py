@@ -46,8 +46,8 @@ def _exact(used: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     if most < LOOKED_UP:
         table = np.full(most + 1, -1)
         table[kinds] = np.arange(len(kinds))
-        found: np.ndarray = table[used]
-        return found
+        assigned: np.ndarray = table[used]
+        return assigned
     places = np.argsort(kinds, kind="stable")
     at = places[np.minimum(np.searchsorted(kinds, used, sorter=places), len(kinds) - 1)]
     return np.where(kinds[at] == used, at, -1)
@@ -70,9 +70,9 @@ def _matched(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> np.nd
     for column in np.argsort(choices, axis=1, kind="stable").T:  # those with the fewest choices first
         left = np.where(fits[every, column], room, 0)
         best = left.argmax(axis=1)
-        got = left[every, best] > 0
-        chosen[every[got], column[got]] = best[got]
-        room[every[got], best[got]] -= 1
+        matched = left[every, best] > 0
+        chosen[every[matched], column[matched]] = best[matched]
+        room[every[matched], best[matched]] -= 1
     for row in np.flatnonzero((chosen < 0).any(axis=1)):
         _settle(chosen[row], room[row], fits[row])
     return chosen
@@ -105,9 +105,9 @@ def _way(column: int, chosen: np.ndarray, room: np.ndarray, fits: np.ndarray) ->
 
 def _traced(kind: int, came: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
     """Who takes which kind, from the one that had room back to the start."""
-    found = []
+    path = []
     while kind >= 0:
         coordinate, before = came[kind]
-        found.append((coordinate, kind))
+        path.append((coordinate, kind))
         kind = before
-    return found
+    return path

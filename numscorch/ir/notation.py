@@ -13,24 +13,22 @@ from .index import (
     PATTERN,
     STRENGTH,
     Access,
+    Apply,
     Assignment,
     Binary,
     Blend,
     Blocks,
-    Call,
-    Constant,
-    Entries,
     Expr,
+    FlatSum,
     Forall,
     Gallop,
     IndexVar,
     Jam,
-    Kinds,
-    KindTiles,
     Literal,
     Parallel,
     Positions,
     Serial,
+    Specialize,
     Stmt,
     Tag,
     TensorVar,
@@ -69,7 +67,7 @@ def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stm
     >>> print(stmt)
     forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
     """
-    reader = _Reader(text, dict(tensors or {}))
+    reader = _Parser(text, dict(tensors or {}))
     stmt = reader.statement()
     reader.expect_end()
     return stmt
@@ -81,7 +79,7 @@ def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Exp
     >>> print(parse_expr("(A[i,j] + 2) * abs(x[j])"))
     (A[i,j] + 2) * abs(x[j])
     """
-    reader = _Reader(text, dict(tensors or {}))
+    reader = _Parser(text, dict(tensors or {}))
     expr = reader.whole()
     reader.expect_end()
     return expr
@@ -93,7 +91,7 @@ def operated(op: str, left: Expr, right: Expr) -> Expr:
     >>> print(parse_expr("-x[i] ** 2 % 3"))
     remainder(0 - pow(x[i], 2), 3)
     """
-    return Call(CALLED[op], (left, right)) if op in CALLED else Binary(op, left, right)
+    return Apply(CALLED[op], (left, right)) if op in CALLED else Binary(op, left, right)
 
 
 def number(token: str) -> float | complex:
@@ -126,7 +124,7 @@ def depth_of(expr: Expr) -> int:
     return deepest
 
 
-class _Reader:
+class _Parser:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str, tensors: dict[str, TensorVar], dtype: str = "float32"):
@@ -187,28 +185,30 @@ class _Reader:
             return Serial()
         if token == "parallel_forall":
             return Parallel()
-        if token in (named := {str(tag): tag for tag in (Kinds(), KindTiles(), Constant(), Blend(), Blend(ahead=True))}):
+        if token in (named := {str(tag): tag for tag in (Blend(), Blend(ahead=True))}):
             return named[token]
-        if found := VECTOR.fullmatch(token):
-            lanes, registers, once, rest, masked, overlapped = found.groups()
+        if match := VECTOR.fullmatch(token):
+            lanes, registers, once, rest, masked, overlapped = match.groups()
             loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))
             return Vector(int(lanes), loop, tail, bool(masked), bool(overlapped))
-        if found := re.fullmatch(r"unroll_forall<(\d+)>", token):
-            return Unroll(int(found[1]))
-        if found := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
-            return Positions(int(found[1]), bool(found[2]))
-        if found := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
-            return Entries(int(found[2]), int(found[3]), bool(found[1]))
-        if found := re.fullmatch(r"gallop_forall<(\w+)>", token):
-            return Gallop(found[1])
-        if (found := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(found[1]):
-            return Tile(int(found[1]))
-        if (found := re.fullmatch(r"block_forall<(\d+)>", token)) and int(found[1]):
-            return Blocks(int(found[1]))
-        if (found := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(found[1]):
-            return Transpose(int(found[1]))
-        if (found := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(found[1]):
-            return Jam(int(found[1]), bool(found[2]))
+        if match := re.fullmatch(r"unroll_forall<(\d+)>", token):
+            return Unroll(int(match[1]))
+        if match := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
+            return Positions(int(match[1]), bool(match[2]))
+        if match := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
+            return FlatSum(int(match[2]), int(match[3]), bool(match[1]))
+        if match := re.fullmatch(r"gallop_forall<(\w+)>", token):
+            return Gallop(match[1])
+        if match := re.fullmatch(r"specialize_forall<(kinds|tiles|coordinates)>", token):
+            return Specialize(match[1])  # type: ignore[arg-type]
+        if (match := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(match[1]):
+            return Tile(int(match[1]))
+        if (match := re.fullmatch(r"block_forall<(\d+)>", token)) and int(match[1]):
+            return Blocks(int(match[1]))
+        if (match := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(match[1]):
+            return Transpose(int(match[1]))
+        if (match := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(match[1]):
+            return Jam(int(match[1]), bool(match[2]))
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:
@@ -241,11 +241,11 @@ class _Reader:
         """
         expr = self.unary()
         compared = False
-        while (found := STRENGTH_OF.get(self.peek(), 0)) >= strength:
-            if compared and found == COMPARISON:
+        while (binding := STRENGTH_OF.get(self.peek(), 0)) >= strength:
+            if compared and binding == COMPARISON:
                 raise self.error(CHAINED)
-            compared = found == COMPARISON
-            expr = operated(self.take(), expr, self.expression(found + 1))
+            compared = binding == COMPARISON
+            expr = operated(self.take(), expr, self.expression(binding + 1))
         return expr
 
     def unary(self) -> Expr:
@@ -317,7 +317,7 @@ class _Reader:
         self.take(")")
         if len(args) != FUNCTIONS[name].arity:
             raise self.error(f"{name} takes {FUNCTIONS[name].arity} arguments, not {len(args)}")
-        return Call(name, tuple(args))
+        return Apply(name, tuple(args))
 
     def access(self) -> Access:
         name, read = self.name(), []
@@ -328,8 +328,8 @@ class _Reader:
                 self.take(",")
                 read.append(self.index())
             self.take("]")
-        if any(own != ":" for _, own in read):
-            name = f"{name}[{','.join(own for _, own in read)}]"
+        if any(order != ":" for _, order in read):
+            name = f"{name}[{','.join(order for _, order in read)}]"
         indices = tuple(var for var, _ in read if var is not None)
         return Access(self.tensor(name, len(indices)), indices)
 

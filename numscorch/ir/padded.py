@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Stored, check_bits, check_width, crd_at, times
+from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, times
 from .loop import BinOp, Call, Const, Expr, all_of, call
 
 WASTEFUL = 2.0  # positions for each entry from which packing warns
@@ -83,19 +83,19 @@ class Fixed(Level):
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         children = entries.children
-        made = self.fitted(children, entries.size)
-        width = made.width or 0
+        packed = self.fitted(children, entries.size)
+        width = packed.width or 0
         parents, coordinates = entries.parents[entries.first], entries.coordinates[entries.first]
         positions = parents * width + _places(parents, coordinates, children, width)
-        (crd,) = made.spread(children)
+        (crd,) = packed.spread(children)
         crd = crd if entries.size <= INT32_MAX else crd.astype(np.int64)
         crd[positions] = coordinates
-        return made, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
+        return packed, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * (self.width or 0)
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         width = self.width or 0
         positions = (stored.parents[:, None] * width + np.arange(width)).reshape(-1)
         return Children(width, arrays[0][positions], positions)
@@ -173,7 +173,7 @@ class Bitmap(Level):
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return parents * size
 
-    def unpack(self, arrays: Arrays, stored: Stored) -> Children:
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         bits = arrays[0][(stored.parents[:, None] * stored.size + np.arange(stored.size))] != 0
         rows, coordinates = np.nonzero(bits)
         return Children(bits.sum(axis=1), coordinates, stored.parents[rows] * stored.size + coordinates)

@@ -76,20 +76,20 @@ def parse_part(text: str, names: Sequence[str], whole: str) -> Part:
     >>> parse_part("j % 4", ["i", "j"], "...")
     Part(dimension=1, divisor=1, modulus=4, minus=None)
     """
-    found = PART.fullmatch(text.strip())
-    if found is None:
+    match = PART.fullmatch(text.strip())
+    if match is None:
         raise FormatError(f"can't read {text.strip()!r} in {whole!r}: a level stores i, i // 4, i % 4, i % 16 // 4, or j - i")
-    for name in (found[1], found[2]):
+    for name in (match[1], match[2]):
         if name is not None and name not in names:
             raise FormatError(f"{name!r} in {whole!r} is not one of the dimensions ({', '.join(names)})")
-    if found[2] is not None:
-        return Part(names.index(found[1]), minus=names.index(found[2]))
-    numbers = int(found[4] or 1), int(found[3] or 0)
+    if match[2] is not None:
+        return Part(names.index(match[1]), minus=names.index(match[2]))
+    numbers = int(match[4] or 1), int(match[3] or 0)
     if max(numbers) > LARGEST:
         raise FormatError(f"{text.strip()!r} in {whole!r}: blocks have at most {LARGEST} coordinates")
-    if numbers[0] < 1 or found[3] == "0":
+    if numbers[0] < 1 or match[3] == "0":
         raise FormatError(f"{text.strip()!r} in {whole!r} divides by 0: blocks have at least one coordinate")
-    return Part(names.index(found[1]), *numbers)
+    return Part(names.index(match[1]), *numbers)
 
 
 def parts_of(order: object) -> tuple[Part, ...]:
@@ -117,14 +117,14 @@ def whole_numbers(name: str, *numbers: object, least: int = 1) -> tuple[int, ...
     (2, 3)
     """
     try:
-        found = tuple(map(index, numbers))  # type: ignore[arg-type]
+        integers = tuple(map(index, numbers))  # type: ignore[arg-type]
     except TypeError:
-        found = ()
-    if not found or min(found) < least or max(found) > LARGEST:
+        integers = ()
+    if not integers or min(integers) < least or max(integers) > LARGEST:
         raise FormatError(
             f"{name}({', '.join(map(repr, numbers))}) is no format: its parameters are whole numbers from {least} to {LARGEST}"
         )
-    return found
+    return integers
 
 
 def check_parts(parts: Sequence[Part], shown: str) -> None:
@@ -136,9 +136,9 @@ def check_parts(parts: Sequence[Part], shown: str) -> None:
     if any(not isinstance(number, int) or number > LARGEST for part in parts for number in (part.divisor, part.modulus)):
         raise FormatError(f"{shown}: blocks have a whole number of coordinates, at most {LARGEST}")
     for dimension in sorted({part.dimension for part in parts} | set(range(max((p.dimension for p in parts), default=-1) + 1))):
-        own = sorted((p for p in parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
-        moduli = [part.modulus for part in own]
-        if not own or moduli != [0, *(part.divisor for part in own[:-1])] or own[-1].divisor != 1:
+        split = sorted((p for p in parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
+        moduli = [part.modulus for part in split]
+        if not split or moduli != [0, *(part.divisor for part in split[:-1])] or split[-1].divisor != 1:
             raise FormatError(
                 f"{shown} doesn't store dimension {name_of(dimension)} just once: use {name_of(dimension)}, "
                 f"or blocks, as {name_of(dimension)} // 4 and {name_of(dimension)} % 4"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, Forall, IndexVar, KindTiles, Stmt, Tile, is_relation, operands_of, result_of
+from .index import Access, Forall, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -34,7 +34,7 @@ def is_placed(stmt: Stmt) -> bool:
         return False
     inner = stmt
     while isinstance(inner, Forall):
-        order += [] if isinstance(inner.tag, KindTiles | Tile) else [inner.var]
+        order += [] if isinstance(inner.tag, Tile) or inner.tag == Specialize("tiles") else [inner.var]
         inner = inner.body
     sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
     return may_be_placed(result, sparse, order) and not in_storage_order(result, sparse, order)
@@ -47,10 +47,10 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
     run = run_to_place(result)
     if [var for var in order if var in run] != run:
         return False
-    own = set(result.indices)
-    own |= _determined(operands, own - set(run))
+    known = set(result.indices)
+    known |= _determined(operands, known - set(run))
     read = [(a, at, level) for a in operands for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) in run]
-    return all(level.is_ordered and (level.branchless or own >= _above(a, at)) for a, at, level in read)
+    return all(level.is_ordered and (level.branchless or known >= _above(a, at)) for a, at, level in read)
 
 
 def _above(access: Access, level: int) -> set[IndexVar]:
@@ -67,19 +67,19 @@ def run_to_place(result: Access) -> list[IndexVar]:
 
 def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar]) -> bool:
     """Whether loops over these variables visit each entry of the result once: the other variables follow from its own."""
-    own, used = set(result.indices), set(variables)
-    return own <= used and used - own <= _determined(operands, own)
+    known, used = set(result.indices), set(variables)
+    return known <= used and used - known <= _determined(operands, known)
 
 
 def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVar]:
     """The variables that follow from known ones, as a diagonal from its row and column."""
-    found: set[IndexVar] = set()
+    determined: set[IndexVar] = set()
     for access in operands:
         levels = access.tensor.format.levels
         missing = frozenset(at for at in range(len(levels)) if access.level_var(at) not in known)
         if missing and any(level.determines(at, missing) for at, level in enumerate(levels)):
-            found |= {access.level_var(at) for at in missing}
-    return found
+            determined |= {access.level_var(at) for at in missing}
+    return determined
 
 
 def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
@@ -96,14 +96,14 @@ def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence
     return walked == wanted and not loose & set(wanted[:-1])
 
 
-def _renamed(access: Access, own: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
+def _renamed(access: Access, known: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
     """The loops without what follows from others; if the result has that instead, in the place of these, where they are side by side."""
     levels = [(access.level_var(at), level.branchless) for at, level in enumerate(access.tensor.format.levels)]
-    given, made = [var for var, follows in levels if not follows], [var for var, follows in levels if follows]
+    given, followed = [var for var, follows in levels if not follows], [var for var, follows in levels if follows]
     if not given or not set(given) <= set(order):
         return order
-    left = [var for var in order if var not in made]
+    left = [var for var in order if var not in followed]
     at = left.index(given[0])
-    if made and not own & set(given) and left[at : at + len(given)] == given:
-        return [*left[:at], *made, *left[at + len(given) :]]
+    if followed and not known & set(given) and left[at : at + len(given)] == given:
+        return [*left[:at], *followed, *left[at + len(given) :]]
     return left

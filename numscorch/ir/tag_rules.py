@@ -39,12 +39,12 @@ def walked(loop: Forall) -> tuple[Access, int] | None:
     if lattice.whole:
         return None
     sparse = [access for access in operands_of(loop.body) if access.tensor.name in lattice.iterated]
-    found = [(access, at) for access in sparse for at in _iterated(access, loop.var)]
-    if len(found) != 1:
+    iterated = [(access, at) for access in sparse for at in _iterated(access, loop.var)]
+    if len(iterated) != 1:
         return None
-    access, at = found[0]
+    access, at = iterated[0]
     level = access.tensor.format.levels[at]
-    return found[0] if level.is_unique and type(level).present is Level.present else None
+    return iterated[0] if level.is_unique and type(level).present is Level.present else None
 
 
 def _iterated(access: Access, var: IndexVar) -> list[int]:
@@ -62,9 +62,9 @@ def can_take_positions(loop: Forall) -> bool:
 
     The result is a register, or lies beside the positions.
     """
-    if not isinstance(loop.body, Assignment) or (found := walked(loop)) is None:
+    if not isinstance(loop.body, Assignment) or (iterated := walked(loop)) is None:
         return False
-    lhs, (access, at) = loop.body.lhs, found
+    lhs, (access, at) = loop.body.lhs, iterated
     beside = not lhs.indices or lhs.tensor.shares == access.tensor.name
     return beside and _moves_dense(loop, loop.body, access, at)
 
@@ -73,8 +73,8 @@ def can_join_dot_products(loop: Forall) -> bool:
     """Whether the vector sums of several positions at once may be added up together: each is written where its position says."""
     match loop.body:
         case Where(Assignment(lhs, _, "=" | "+=") as consumer, Forall(_, Assignment(), Vector())):
-            found = walked(loop)
-            return found is not None and lhs.tensor.shares == found[0].tensor.name and _moves_dense(loop, consumer, *found)
+            iterated = walked(loop)
+            return iterated is not None and lhs.tensor.shares == iterated[0].tensor.name and _moves_dense(loop, consumer, *iterated)
         case _:
             return False
 

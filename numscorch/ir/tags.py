@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class FlatSum:
     """Walk all entries of the operand below in one loop over positions, ``registers`` of ``lanes`` at once; ``parallel``, in blocks."""
 
     lanes: int
@@ -144,44 +145,19 @@ class Transpose:
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
-    """Take the positions of one kind after those of another, chunk by chunk, with a loop of its own for each kind."""
+class Specialize:
+    """Write the body several times, once for each part of the loop that a table of the format distinguishes (n:m:g).
+
+    ``over`` says which: ``kinds``, a loop for the positions of each kind, chunk by chunk; ``tiles``, the body for the positions of each
+    kind, within which the loop over the same variable in it stays; ``coordinates``, all of which are known when a kernel is generated,
+    and have registers of their own.
+    """
+
+    over: Literal["kinds", "tiles", "coordinates"]
 
     def __str__(self) -> str:
-        return "kind_forall"
+        return f"specialize_forall<{self.over}>"
 
 
-@dataclass(frozen=True, slots=True)
-class KindTiles:
-    """Run the body once for the positions of each kind, chunk by chunk: the loop over the same variable in it stays within them."""
-
-    def __str__(self) -> str:
-        return "kind_tile_forall"
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """Write the body once for each coordinate: all of them are known when a kernel is made, and have registers of their own."""
-
-    def __str__(self) -> str:
-        return "constant_forall"
-
-
-Tag = (
-    Serial
-    | Parallel
-    | Vector
-    | Unroll
-    | Positions
-    | Entries
-    | Gallop
-    | Blend
-    | Tile
-    | Blocks
-    | Jam
-    | Transpose
-    | Kinds
-    | KindTiles
-    | Constant
-)
+Tag = Serial | Parallel | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
 SERIAL = Serial()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import ScheduleError
-from .index import Access, Assignment, Forall, IndexVar, KindTiles, Stmt, Tile, Vector, Where, accesses_in, loops_of
+from .index import Access, Assignment, Forall, IndexVar, Specialize, Stmt, Tile, Vector, Where, accesses_in, loops_of
 from .scatter import is_placed
 from .tag_rules import appends, why_not
 
@@ -39,7 +39,7 @@ def _check(stmt: Stmt, bound: tuple[IndexVar, ...], placed: bool) -> None:
         case Forall(var, body, Tile()):
             _check_tiled(stmt, bound)
             _check(body, bound, placed)
-        case Forall(_, body, KindTiles()):
+        case Forall(_, body, Specialize("tiles")):
             _check(body, bound, placed)
         case Forall(var, body):
             if var in bound:

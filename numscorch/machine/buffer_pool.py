@@ -14,7 +14,7 @@ from numpy.typing import DTypeLike
 
 SMALLEST = 1 << 20  # bytes from which memory is used again: below, it costs more than it saves
 LARGEST = 1 << 26  # of one result: larger ones go back to the system
-MOST = 1 << 28  # bytes that are kept for results to come
+POOL_BYTES = 1 << 28  # bytes that are kept for results to come
 LINE = 64
 
 Memory = tuple[np.ndarray, int]  # with the address of its first line
@@ -63,14 +63,14 @@ class Block:
     __slots__ = ("__array_interface__", "memory")
 
     def __init__(self, size: int, shape: tuple[int, ...], kind: str):
-        self.memory = memory = _taken(size)
+        self.memory = memory = _pooled(size)
         self.__array_interface__: dict[str, Any] = {"version": 3, "shape": shape, "typestr": kind, "data": (memory[1], False)}
 
     def __del__(self) -> None:
         _give_back(self.memory)
 
 
-def _taken(size: int) -> Memory:
+def _pooled(size: int) -> Memory:
     """Memory of this size behind the first line's start."""
     try:
         return _free[size].pop()
@@ -82,6 +82,6 @@ def _taken(size: int) -> Memory:
 def _give_back(memory: Memory) -> None:
     """Keep memory; past the bound, the sizes that were kept first go."""
     size = memory[0].nbytes - LINE
-    while sum([own * len(kept) for own, kept in list(_free.items())]) + size > MOST:
+    while sum([nbytes * len(kept) for nbytes, kept in list(_free.items())]) + size > POOL_BYTES:
         _free.pop(next(iter(_free)), None)
     _free.setdefault(size, []).append(memory)

@@ -41,7 +41,7 @@ class Goal:
 
     total: int
     unit: str
-    done: int = 0
+    finished: int = 0
 
 
 counts = Counts()
@@ -65,8 +65,8 @@ def expecting(total: int, unit: str) -> Iterator[Goal]:
     """Within it, the line on the terminal says how much of some work is done; whoever does the work counts.
 
     >>> with expecting(2, "requests") as goal:
-    ...     goal.done += 1
-    ...     _done(3)
+    ...     goal.finished += 1
+    ...     _progress(3)
     '1 of 2 requests, 3 kernels done'
     """
     global _goal
@@ -125,7 +125,7 @@ class _Line(threading.Thread):
     def text(self) -> str:
         """The line as it stands, which starts with what changes: its end may be cut."""
         seconds = self.waited + time.monotonic() - self.started_at
-        return f"numscorch: {_done(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.kernel_text)}"
+        return f"numscorch: {_progress(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.kernel_text)}"
 
     def write(self, text: str) -> None:
         """Replace the line, by spaces and returns alone, which notebooks understand as well."""
@@ -167,13 +167,13 @@ def columns(stream: Any) -> int:
         return COLUMNS
 
 
-def _done(kernels: int) -> str:
+def _progress(kernels: int) -> str:
     """How far compiling is.
 
-    >>> _done(1), _done(3)
+    >>> _progress(1), _progress(3)
     ('1 kernel done', '3 kernels done')
     """
-    goal = "" if _goal is None else f"{_goal.done} of {_goal.total} {_goal.unit}, "
+    goal = "" if _goal is None else f"{_goal.finished} of {_goal.total} {_goal.unit}, "
     return f"{goal}{kernels} kernel{'' if kernels == 1 else 's'} done"
 
 

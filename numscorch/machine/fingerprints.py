@@ -34,8 +34,8 @@ def code_name(kernel: str, source: bytes) -> str:
     >>> code_name("k", b"text") == code_name("k", b"text"), code_name("k", b"text") == code_name("k", b"other")
     (True, False)
     """
-    made = "|".join([python_version(), version("numba"), *processor()]).encode()
-    return f"{kernel}.{hashlib.sha256(made + hashlib.sha256(source).digest()).hexdigest()[:32]}.code"
+    text = "|".join([python_version(), version("numba"), *processor()]).encode()
+    return f"{kernel}.{hashlib.sha256(text + hashlib.sha256(source).digest()).hexdigest()[:32]}.code"
 
 
 def processor() -> tuple[str, str, str]:

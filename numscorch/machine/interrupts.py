@@ -46,5 +46,5 @@ def _handler() -> Handler | None:
     """The Python function that handles SIGINT; None where there is none, or signals reach another thread."""
     if threading.current_thread() is not threading.main_thread():
         return None
-    found = signal.getsignal(signal.SIGINT)
-    return found if callable(found) else None
+    handler = signal.getsignal(signal.SIGINT)
+    return handler if callable(handler) else None

@@ -50,7 +50,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CachedKernel:
     """A stored kernel: its expression, its bytes (source and machine code), and when it was last used."""
 
     name: str
@@ -152,12 +152,12 @@ def _private_folder() -> Path | None:
     current = _private
     if current is None or current[0] != os.getpid() or not (current[1] / CODE).is_dir():
         try:
-            made = os.getpid(), Path(tempfile.mkdtemp(prefix="numscorch-"))
-            atexit.register(_remove_private, *made)
-            (made[1] / CODE).mkdir(mode=0o700)
+            folder = os.getpid(), Path(tempfile.mkdtemp(prefix="numscorch-"))
+            atexit.register(_remove_private, *folder)
+            (folder[1] / CODE).mkdir(mode=0o700)
         except OSError:
             return None
-        _private = current = made
+        _private = current = folder
     return current[1]
 
 
@@ -262,7 +262,7 @@ def code_of(path: Path) -> list[Path]:
 def _code_in(directory: Path) -> list[tuple[str, Path]]:
     """The files of machine code of all kernels, each with its kernel's name."""
     files = sorted((directory / CODE).glob("kernel_*"))
-    return [(found[1], file) for file in files if (found := re.fullmatch(rf"({NAME})\..*", file.name))]
+    return [(match[1], file) for file in files if (match := re.fullmatch(rf"({NAME})\..*", file.name))]
 
 
 def _sources_in(directory: Path) -> list[Path]:
@@ -284,13 +284,13 @@ def _touch(path: Path, used: float) -> bool:
 # -- listing, clearing --------------------------------------------------------------------------------
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CachedKernel]:
     """The stored kernels, the last used first."""
-    found = []
+    listed = []
     for path, size, used in _stored(folder()):
-        found.append(Entry(path.stem, path, _expression(path), size, used))
+        listed.append(CachedKernel(path.stem, path, _expression(path), size, used))
         _touch(path, used)  # reading it here was no use
-    return sorted(found, key=lambda entry: entry.last_used, reverse=True)
+    return sorted(listed, key=lambda entry: entry.last_used, reverse=True)
 
 
 def clear() -> int:

@@ -20,8 +20,8 @@ def call_entry(typingctx: Any, address: Any, worker: Any, words: Any, failed: An
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         narrow, wide = ir.IntType(32), ir.IntType(64)
         entry = ir.FunctionType(narrow, [wide, wide.as_pointer()])
-        function, taken, status = (builder.inttoptr(args[n], kind.as_pointer()) for n, kind in ((0, entry), (2, wide), (3, wide)))
-        with builder.if_then(builder.icmp_signed("!=", builder.call(function, [args[1], taken]), narrow(0)), likely=False):
+        function, words, status = (builder.inttoptr(args[n], kind.as_pointer()) for n, kind in ((0, entry), (2, wide), (3, wide)))
+        with builder.if_then(builder.icmp_signed("!=", builder.call(function, [args[1], words]), narrow(0)), likely=False):
             builder.store(wide(1), status)
         return context.get_dummy_value()
 

@@ -12,7 +12,7 @@ from typing import Any
 from . import address_space, collector, interrupts, kernel_cache, threads
 from .compile_log import tell
 from .fingerprints import OPTIONS, hashed
-from .machine_code import Stored, stored_code
+from .machine_code import CodeFile, stored_code
 from .target import host
 
 Launch = Callable[[int, int, int, int], None]
@@ -36,7 +36,7 @@ def launcher(lock: AbstractContextManager[Any]) -> Launch:
     global _launch
     if _launch is None:
         with lock:
-            _launch = _launch or _built()
+            _launch = _launch or _build()
     return _launch
 
 
@@ -49,14 +49,14 @@ def keep(lock: AbstractContextManager[Any]) -> None:
     """Store the launcher in the cache, if it isn't there: this process may have loaded it from another folder."""
     with lock:
         if stored_code(name(), _text()) is None:
-            _built()
+            _build()
 
 
 def _text() -> str:
     return files("numscorch").joinpath("machine/launch_loop.py").read_text()
 
 
-def _built() -> Launch:
+def _build() -> Launch:
     with interrupts.deferred(), collector.paused():  # what is imported or compiled halfway stays so
         address_space.check_room()
         return _compiled()
@@ -69,13 +69,13 @@ def _compiled() -> Launch:
     from .launch_loop import launch
 
     threads.prepare()
-    own, text, signature = name(), _text(), (types.int64,) * 4
-    kernel_cache.store(own, text)
+    names, text, signature = name(), _text(), (types.int64,) * 4
+    kernel_cache.store(names, text)
     dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
-    dispatcher._cache = stored = Stored(own, text)
+    dispatcher._cache = stored = CodeFile(names, text)
     started = time.perf_counter()
     dispatcher.compile(signature)
     if not stored.was_found:
-        tell(own, text, time.perf_counter() - started)
-    made: Launch = dispatcher.overloads[signature].entry_point
-    return made
+        tell(names, text, time.perf_counter() - started)
+    entry_point: Launch = dispatcher.overloads[signature].entry_point
+    return entry_point

@@ -1,7 +1,7 @@
 """The machine code of kernels on disk: a file for each kernel, version of Python and processor.
 
 Numba's own cache trusts its files, though a flipped bit there crashes the process, writes where NUMBA_CACHE_DIR says, whoever
-owns that folder, and raises where the disk is full. :class:`Stored` takes its place: files lie in the folder of
+owns that folder, and raises where the disk is full. :class:`CodeFile` takes its place: files lie in the folder of
 ``kernel_cache``, start with a digest of their contents, and whatever fails means compiling without them.
 """
 
@@ -60,7 +60,7 @@ def _file_of(kernel: str, source: str) -> str:
     return f"{kernel_cache.CODE}/{code_name(kernel, source.encode())}"
 
 
-class Stored:
+class CodeFile:
     """The cache that a dispatcher of Numba asks for one kernel: its interface is that of ``numba.core.caching._Cache``."""
 
     def __init__(self, kernel: str, source: str):
@@ -76,11 +76,11 @@ class Stored:
             return None
         try:
             known, reduced = pickle.loads(data)
-            found = CompileResult._rebuild(context, *reduced) if known == signature else None
+            overload = CompileResult._rebuild(context, *reduced) if known == signature else None
         except DAMAGED:  # it was written whole, but by something else
             return None
-        self.was_found = found is not None
-        return found
+        self.was_found = overload is not None
+        return overload
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Store a compiled kernel where that is possible."""

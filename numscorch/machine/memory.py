@@ -47,10 +47,10 @@ def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarra
     """
     itemsize = np.dtype(dtype).itemsize
     if SMALLEST <= prod(shape) * itemsize <= LARGEST:
-        made = room(tuple(shape), dtype)
+        buffer = room(tuple(shape), dtype)
         if zeroed:
-            made.fill(0)
-        return made
+            buffer.fill(0)
+        return buffer
     memory = (np.zeros if zeroed else np.empty)(prod(shape) + LINE // itemsize, dtype)
     start = -memory.ctypes.data % LINE // itemsize
     return memory[start : start + prod(shape)].reshape(shape)
@@ -134,10 +134,10 @@ def parse_size(text: str, name: str) -> int:
     Raises:
         NumscorchError: it is none.
     """
-    found = re.fullmatch(r"\s*(\d+)\s*([KMG]?)B?\s*", text.upper())
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+)\s*([KMG]?)B?\s*", text.upper())
+    if match is None:
         raise NumscorchError(f"{name} is {text!r}: give a number of bytes, as in 200000000, 200M or 2G")
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]
 
 
 def size_in_words(count: int) -> str:

@@ -44,22 +44,22 @@ def cache_sizes(linux: Path = LINUX) -> list[int]:
     """Bytes of the processor's caches; none where the system doesn't say."""
     if sys.platform == "darwin":
         return _sizes_of_macos()
-    found = []
+    sizes = []
     for path in linux.glob("index*/size"):
         text = path.read_text().strip()
         digits, unit = text.rstrip("KMG"), text[-1:]
         if digits.isdecimal():
-            found.append(int(digits) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(unit, 1))
-    return found
+            sizes.append(int(digits) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(unit, 1))
+    return sizes
 
 
 def _sizes_of_macos() -> list[int]:
     """An unknown name is answered by an empty line, or an error."""
     try:
-        done = subprocess.run(["/usr/sbin/sysctl", "-n", *MACOS], capture_output=True, text=True, timeout=5, check=False)
+        process = subprocess.run(["/usr/sbin/sysctl", "-n", *MACOS], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [int(line) for line in done.stdout.split() if line.isdecimal() and int(line)]
+    return [int(line) for line in process.stdout.split() if line.isdecimal() and int(line)]
 
 
 def rounded_down(size: int) -> int:

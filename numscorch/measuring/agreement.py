@@ -19,19 +19,19 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5  # of float32; the second one of the largest num
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class NumberedValues:
     """Stored values of a tensor, and the number of each one's place."""
 
-    places: np.ndarray
+    positions: np.ndarray
     values: np.ndarray
     shape: tuple[int, ...]
 
     def dense(self) -> np.ndarray:
         """The tensor as an array."""
-        return _added_up(self.places, self.values, prod(self.shape)).reshape(self.shape)
+        return _sum_at(self.positions, self.values, prod(self.shape)).reshape(self.shape)
 
 
-def check(ours: Any, theirs: Any, who: str = "the peer", tolerance: float = RELATIVE) -> None:
+def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float = RELATIVE) -> None:
     """Refuse to time two functions that don't compute the same.
 
     Args:
@@ -45,33 +45,33 @@ def check(ours: Any, theirs: Any, who: str = "the peer", tolerance: float = RELA
         ...
     AssertionError: not what numpy computes: they differ by up to 1, where values are up to 2
     """
-    ours, theirs = plain(ours), plain(theirs)
-    if ours.shape != theirs.shape:
-        raise AssertionError(f"not what {who} computes: shapes are {ours.shape} and {theirs.shape}")
-    if isinstance(ours, np.ndarray) or isinstance(theirs, np.ndarray):
-        ours, theirs = _as_array(ours), _as_array(theirs)
+    result, expected = as_numpy(result), as_numpy(expected)
+    if result.shape != expected.shape:
+        raise AssertionError(f"not what {peer} computes: shapes are {result.shape} and {expected.shape}")
+    if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray):
+        result, expected = _as_array(result), _as_array(expected)
     else:
-        ours, theirs = _on_common_places(ours, theirs)
-    ours, theirs = _without_same_infinities(_wide(ours), _wide(theirs))
+        result, expected = _at_common_positions(result, expected)
+    result, expected = _without_same_infinities(_as_double(result), _as_double(expected))
     with np.errstate(invalid="ignore"):  # what infinities less others are is NaN, which is refused
-        difference, largest = abs(ours - theirs), _largest(abs(theirs))
-        beyond = _largest(difference - tolerance * abs(theirs))
+        difference, largest = abs(result - expected), _largest(abs(expected))
+        beyond = _largest(difference - tolerance * abs(expected))
     if not beyond <= ABSOLUTE * largest:
         raise AssertionError(
-            f"not what {who} computes: they differ by up to {_largest(difference):.3g}, where values are up to {largest:.3g}"
+            f"not what {peer} computes: they differ by up to {_largest(difference):.3g}, where values are up to {largest:.3g}"
         )
 
 
-def _without_same_infinities(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _without_same_infinities(result: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Zeros where both results have the same infinity, or NaN, as data that hold some make of them."""
-    odd = ~np.isfinite(theirs)
+    odd = ~np.isfinite(expected)
     if not odd.any():
-        return ours, theirs
-    same = odd & ((ours == theirs) | (np.isnan(ours) & np.isnan(theirs)))
-    return np.where(same, 0, ours), np.where(same, 0, theirs)
+        return result, expected
+    same = odd & ((result == expected) | (np.isnan(result) & np.isnan(expected)))
+    return np.where(same, 0, result), np.where(same, 0, expected)
 
 
-def plain(result: Any) -> Any:
+def as_numpy(result: Any) -> Any:
     """A result of any library as an array, or as entries."""
     library = type(result).__module__.partition(".")[0]
     if isinstance(result, SparseTensor):
@@ -115,35 +115,35 @@ def _of_graphblas(result: Any) -> Any:
 def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> Any:
     """Entries from coordinates; dimensions that have none are dense, and follow those that do."""
     shape = tuple(shape)
-    places = np.zeros(indices.shape[1], np.int64)
+    positions = np.zeros(indices.shape[1], np.int64)
     for coordinates, size in zip(indices, shape, strict=False):
-        places = places * size + coordinates
+        positions = positions * size + coordinates
     inner = prod(shape[len(indices) :])
-    return Entries((places[:, None] * inner + np.arange(inner)).ravel(), values.ravel(), shape)
+    return NumberedValues((positions[:, None] * inner + np.arange(inner)).ravel(), values.ravel(), shape)
 
 
 def _as_array(result: Any) -> np.ndarray:
-    if isinstance(result, Entries):
+    if isinstance(result, NumberedValues):
         return result.dense()
     return np.asarray(result)
 
 
-def _on_common_places(ours: Entries, theirs: Entries) -> tuple[np.ndarray, np.ndarray]:
-    if np.array_equal(ours.places, theirs.places):
-        return ours.values, theirs.values
-    places, at = np.unique(np.concatenate([ours.places, theirs.places]), return_inverse=True)
-    own = len(ours.places)
-    return _added_up(at[:own], ours.values, len(places)), _added_up(at[own:], theirs.values, len(places))
+def _at_common_positions(result: NumberedValues, expected: NumberedValues) -> tuple[np.ndarray, np.ndarray]:
+    if np.array_equal(result.positions, expected.positions):
+        return result.values, expected.values
+    positions, at = np.unique(np.concatenate([result.positions, expected.positions]), return_inverse=True)
+    count = len(result.positions)
+    return _sum_at(at[:count], result.values, len(positions)), _sum_at(at[count:], expected.values, len(positions))
 
 
-def _added_up(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
+def _sum_at(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
     """The sum of the values at each of so many places; numpy counts real numbers only."""
     if np.iscomplexobj(values):
         return np.bincount(at, values.real, count) + 1j * np.bincount(at, values.imag, count)
     return np.bincount(at, values, count)
 
 
-def _wide(array: np.ndarray) -> np.ndarray:
+def _as_double(array: np.ndarray) -> np.ndarray:
     """In double precision: whole numbers would wrap around where they are subtracted, and truth values can't be."""
     return array if array.dtype.kind in "fc" else array.astype(np.float64)
 

@@ -23,7 +23,7 @@ class Interval:
         return f"{self.ratio:.2f}x [{self.low:.2f}, {self.high:.2f}]"
 
 
-def ratio_of_medians(theirs: Sequence[float], ours: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
+def ratio_of_medians(peer_times: Sequence[float], own_times: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
     """Their median time over ours, with a percentile interval of the bootstrap.
 
     Whole turns are drawn again, theirs and ours together where there are as many of both: what slowed one turn
@@ -44,11 +44,11 @@ def ratio_of_medians(theirs: Sequence[float], ours: Sequence[float], *, confiden
     >>> print(ratio_of_medians([2.0, 2.0, 2.2], [1.0, 1.0, 1.1]))
     2.00x [2.00, 2.00]
     """
-    if not len(theirs) or not len(ours):
-        raise ValueError(f"a ratio takes times of both sides, but there are {len(theirs)} and {len(ours)}")
-    drawn = np.random.default_rng(seed)
-    own = drawn.integers(len(ours), size=(RESAMPLED, len(ours)))
-    other = own if len(theirs) == len(ours) else drawn.integers(len(theirs), size=(RESAMPLED, len(theirs)))
-    ratios = np.median(np.asarray(theirs)[other], axis=1) / np.median(np.asarray(ours)[own], axis=1)
+    if not len(peer_times) or not len(own_times):
+        raise ValueError(f"a ratio takes times of both sides, but there are {len(peer_times)} and {len(own_times)}")
+    generator = np.random.default_rng(seed)
+    samples = generator.integers(len(own_times), size=(RESAMPLED, len(own_times)))
+    peer_samples = samples if len(peer_times) == len(own_times) else generator.integers(len(peer_times), size=(RESAMPLED, len(peer_times)))
+    ratios = np.median(np.asarray(peer_times)[peer_samples], axis=1) / np.median(np.asarray(own_times)[samples], axis=1)
     low, high = np.quantile(ratios, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(np.median(theirs) / np.median(ours)), float(low), float(high))
+    return Interval(float(np.median(peer_times) / np.median(own_times)), float(low), float(high))

@@ -28,8 +28,8 @@ def growth(call: Callable[[], object]) -> int | None:
         None where the system doesn't tell: only Linux lets the largest count be reset, and some containers don't allow that.
 
     >>> import numpy as np
-    >>> taken = growth(lambda: np.ones(1 << 22))
-    >>> taken is None or 1 << 25 <= taken < 1 << 26
+    >>> nbytes = growth(lambda: np.ones(1 << 22))
+    >>> nbytes is None or 1 << 25 <= nbytes < 1 << 26
     True
     """
     if not RESET.exists():

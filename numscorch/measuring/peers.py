@@ -21,8 +21,8 @@ from ..explanation.points import sizes_of
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..tensors.sparse_tensor import SparseTensor
-from .requests import Asked
-from .shapes import Elementwise, MatMul, Sampled, Shape, Total, shape_of
+from .requests import BoundRequest
+from .shapes import Elementwise, MatMul, SampledMatMul, Shape, Sum, shape_of
 from .turns import Function
 
 TORCH, TORCH_64, SCIPY, PYDATA, GRAPHBLAS, DENSE = (
@@ -59,11 +59,11 @@ class Peers:
         return REST if GRAPHBLAS in self.functions and torch.get_num_threads() > 1 else 0.0
 
 
-def peers_of(request: Asked) -> Peers:
+def peers_of(request: BoundRequest) -> Peers:
     """Every peer that computes a request; each is called once, so that what it doesn't take is known.
 
-    >>> from .requests import asked
-    >>> peers = peers_of(asked("ijk->i", {"A": "uniform:4x3x2:0.5"}))
+    >>> from .requests import read_request
+    >>> peers = peers_of(read_request("ijk->i", {"A": "uniform:4x3x2:0.5"}))
     >>> list(peers.functions)[-1], peers.missing["torch CSR int32"]
     ('torch, dense', "can't: A has 3 dimensions")
     """
@@ -105,21 +105,21 @@ def _rows(name: str, operand: Any) -> SparseTensor:
     """A sparse matrix by rows."""
     if operand.ndim != 2:
         raise CannotError(f"can't: {name} has {operand.ndim} dimensions")
-    made: SparseTensor = operand.to(CSR)
-    return made
+    rows: SparseTensor = operand.to(CSR)
+    return rows
 
 
-def _by(convert: Callable[[SparseTensor], Any], request: Asked, dense: Callable[[torch.Tensor], Any]) -> list[Any]:
+def _by(convert: Callable[[SparseTensor], Any], request: BoundRequest, dense: Callable[[torch.Tensor], Any]) -> list[Any]:
     """The operands, sparse ones converted from rows."""
     named = request.operands.items()
-    return [convert(_rows(name, own)) if isinstance(own, SparseTensor) else dense(own) for name, own in named]
+    return [convert(_rows(name, operand)) if isinstance(operand, SparseTensor) else dense(operand) for name, operand in named]
 
 
 def in_torch(rows: SparseTensor, index_dtype: torch.dtype) -> torch.Tensor:
     """A matrix by rows as torch's CSR, with indices of this data type: MKL takes int32, torch makes int64 unless it is told otherwise."""
-    made = rows.to_torch()
-    pos, crd = (array.to(index_dtype) for array in (made.crow_indices(), made.col_indices()))
-    return torch.sparse_csr_tensor(pos, crd, made.values(), made.shape, check_invariants=False)
+    converted = rows.to_torch()
+    pos, crd = (array.to(index_dtype) for array in (converted.crow_indices(), converted.col_indices()))
+    return torch.sparse_csr_tensor(pos, crd, converted.values(), converted.shape, check_invariants=False)
 
 
 def in_graphblas(library: Any, rows: SparseTensor) -> Any:
@@ -136,20 +136,20 @@ def in_pydata(operand: SparseTensor) -> Any:
 # -- the peers ----------------------------------------------------------------------------------------
 
 
-def _of_torch(index_dtype: torch.dtype, request: Asked, shape: Shape | None) -> Function:
-    own = _by(partial(in_torch, index_dtype=index_dtype), request, lambda tensor: tensor)
+def _of_torch(index_dtype: torch.dtype, request: BoundRequest, shape: Shape | None) -> Function:
+    operands = _by(partial(in_torch, index_dtype=index_dtype), request, lambda tensor: tensor)
     match shape:
-        case Sampled(mask=mask):
-            return _sampled_addmm(own[mask], *_sides(own, shape))
-        case MatMul() if own[shape.left].layout is torch.strided and own[shape.left].ndim == 2:
-            left, right = _sides(own, MatMul(shape.right, shape.left, not shape.right_transposed, not shape.left_transposed))
+        case SampledMatMul(mask=mask):
+            return _sampled_addmm(operands[mask], *_sides(operands, shape))
+        case MatMul() if operands[shape.left].layout is torch.strided and operands[shape.left].ndim == 2:
+            left, right = _sides(operands, MatMul(shape.right, shape.left, not shape.right_transposed, not shape.left_transposed))
             return lambda: (left @ right).t()  # torch takes the sparse one on the left only
-        case Total(over=over):
-            return _summed(own[0], over)
+        case Sum(over=over):
+            return _summed(operands[0], over)
         case None:
             raise CannotError("can't: has no operator for this expression")
         case _:
-            return _plainly(own, shape)
+            return _by_operators(operands, shape)
 
 
 def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
@@ -174,88 +174,88 @@ def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) 
     return call
 
 
-def _of_scipy(request: Asked, shape: Shape | None) -> Function:
-    own = _by(lambda rows: rows.to_scipy(), request, lambda tensor: tensor.numpy())
+def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
+    operands = _by(lambda rows: rows.to_scipy(), request, lambda tensor: tensor.numpy())
     match shape:
-        case Sampled():
+        case SampledMatMul():
             raise CannotError("can't: has no sampled product")
         case Elementwise("*"):
-            return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), own)
-        case Total(over=over):
-            return lambda: own[0].sum(axis=over[0] if len(over) == 1 else None, dtype=own[0].dtype)
+            return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), operands)
+        case Sum(over=over):
+            return lambda: operands[0].sum(axis=over[0] if len(over) == 1 else None, dtype=operands[0].dtype)
         case None:
             raise CannotError("can't: has no operator for this expression")
         case _:
-            return _plainly(own, shape)
+            return _by_operators(operands, shape)
 
 
-def _of_pydata(request: Asked, shape: Shape | None) -> Function:
+def _of_pydata(request: BoundRequest, shape: Shape | None) -> Function:
     named = request.operands.values()
-    own = [in_pydata(each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
+    operands = [in_pydata(each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
     match shape:
         case MatMul() | Elementwise():
-            return _plainly(own, shape)
-        case Total(over=over):
-            return lambda: own[0].sum(axis=over if len(over) < own[0].ndim else None, dtype=own[0].dtype)
+            return _by_operators(operands, shape)
+        case Sum(over=over):
+            return lambda: operands[0].sum(axis=over if len(over) < operands[0].ndim else None, dtype=operands[0].dtype)
         case _ if request.is_einsum:
-            held = [each.tocoo() if hasattr(each, "tocoo") else each for each in own]
+            held = [each.tocoo() if hasattr(each, "tocoo") else each for each in operands]
             library = import_module(MODULES[PYDATA])
             return lambda: library.einsum(request.expr, *held)
         case _:
             raise CannotError("can't: has no operator for this expression")
 
 
-def _of_graphblas(request: Asked, shape: Shape | None) -> Function:
+def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
     library = import_module("graphblas")
     library.ss.config["nthreads"] = torch.get_num_threads()
-    own = _by(partial(in_graphblas, library), request, partial(_full_in_graphblas, library))
+    operands = _by(partial(in_graphblas, library), request, partial(_full_in_graphblas, library))
     times = library.semiring.plus_times
     match shape:
         case MatMul():
-            left, right = _sides(own, shape)
+            left, right = _sides(operands, shape)
             return lambda: times(left @ right).new()
-        case Sampled(mask=mask):
-            left, right = _sides(own, shape)
-            sampled, multiply = own[mask], library.binary.times
+        case SampledMatMul(mask=mask):
+            left, right = _sides(operands, shape)
+            sampled, multiply = operands[mask], library.binary.times
             return lambda: multiply(times(left @ right).new(mask=sampled.S) & sampled).new()
         case Elementwise("*"):
-            return lambda: reduce(lambda left, right: library.binary.times(left & right).new(), own)
+            return lambda: reduce(lambda left, right: library.binary.times(left & right).new(), operands)
         case Elementwise("+"):
-            return lambda: reduce(lambda left, right: library.binary.plus(left | right).new(), own)
-        case Total(over=(1,)) if own[0].ndim == 2:
-            return lambda: own[0].reduce_rowwise("plus").new()
-        case Total(over=(0,)) if own[0].ndim == 2:
-            return lambda: own[0].reduce_columnwise("plus").new()
+            return lambda: reduce(lambda left, right: library.binary.plus(left | right).new(), operands)
+        case Sum(over=(1,)) if operands[0].ndim == 2:
+            return lambda: operands[0].reduce_rowwise("plus").new()
+        case Sum(over=(0,)) if operands[0].ndim == 2:
+            return lambda: operands[0].reduce_columnwise("plus").new()
         case _:
             raise CannotError("can't: has no operator for this expression")
 
 
 def _full_in_graphblas(library: Any, tensor: torch.Tensor) -> Any:
-    made = library.Vector if tensor.ndim == 1 else library.Matrix
-    return made.from_dense(tensor.numpy())
+    kind = library.Vector if tensor.ndim == 1 else library.Matrix
+    return kind.from_dense(tensor.numpy())
 
 
-def _of_dense(request: Asked, shape: Shape | None) -> Function:
+def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
     """torch.einsum with the zeros; what einsum can't say is computed by torch's operators."""
-    sizes = [tuple(own.shape) for own in request.operands.values()]
-    taken = sum(prod(own) * each.dtype.itemsize for own, each in zip(sizes, request.operands.values(), strict=True))
-    if taken * SHARE > available():
-        raise CannotError(f"too large: its operands take {taken / 2**30:.3g} GiB")
+    sizes = [tuple(operand.shape) for operand in request.operands.values()]
+    nbytes = sum(prod(operand) * each.dtype.itemsize for operand, each in zip(sizes, request.operands.values(), strict=True))
+    if nbytes * SHARE > available():
+        raise CannotError(f"too large: its operands take {nbytes / 2**30:.3g} GiB")
     if (many := multiplications(request)) > MOST_DENSE:
         raise CannotError(f"too large: {many:.2g} multiplications")
-    full = {name: own.to_dense() if isinstance(own, SparseTensor) else own for name, own in request.operands.items()}
+    full = {name: operand.to_dense() if isinstance(operand, SparseTensor) else operand for name, operand in request.operands.items()}
     if request.is_einsum:
         return lambda: torch.einsum(request.expr, *full.values())
-    return Asked(request.expr, full)
+    return BoundRequest(request.expr, full)
 
 
-def multiplications(request: Asked) -> float:
+def multiplications(request: BoundRequest) -> float:
     """How many points the indices have: those of the largest statement."""
     from ..frontend.parser import parse_einsum
     from ..frontend.statements import parse_program
 
     if request.is_einsum:
-        subscripts = parse_einsum(request.expr, tuple(own.ndim for own in request.operands.values()))
+        subscripts = parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values()))
         return float(prod(sizes_of(subscripts, list(request.operands.values())).values()))
     known: dict[str, int] = {}
     for part in parse_program(request.expr):
@@ -266,25 +266,25 @@ def multiplications(request: Asked) -> float:
 
 
 def _indices(subscripts: Any) -> set[str]:
-    return {name for own in subscripts.operands for name in own}
+    return {name for names in subscripts.operands for name in names}
 
 
-def _plainly(own: list[Any], shape: Shape) -> Function:
+def _by_operators(operands: list[Any], shape: Shape) -> Function:
     """By Python's operators."""
     match shape:
         case MatMul():
-            left, right = _sides(own, shape)
+            left, right = _sides(operands, shape)
             return lambda: left @ right
         case Elementwise(op):
             join = operator.add if op == "+" else operator.mul
-            return lambda: reduce(join, own)
+            return lambda: reduce(join, operands)
         case _:
             raise CannotError("can't: has no operator for this expression")
 
 
-def _sides(own: list[Any], shape: MatMul | Sampled) -> tuple[Any, Any]:
+def _sides(operands: list[Any], shape: MatMul | SampledMatMul) -> tuple[Any, Any]:
     """The factors of a matrix product; transposes are views."""
-    left, right = own[shape.left], own[shape.right]
+    left, right = operands[shape.left], operands[shape.right]
     return (_transposed(left) if shape.left_transposed else left), (_transposed(right) if shape.right_transposed else right)
 
 
@@ -292,7 +292,7 @@ def _transposed(matrix: Any) -> Any:
     return matrix.t() if isinstance(matrix, torch.Tensor) else matrix.T  # torch's .T takes no sparse ones
 
 
-MAKERS: Mapping[str, Callable[[Asked, Shape | None], Function]] = {
+MAKERS: Mapping[str, Callable[[BoundRequest, Shape | None], Function]] = {
     TORCH: partial(_of_torch, torch.int32),
     TORCH_64: partial(_of_torch, torch.int64),
     SCIPY: _of_scipy,

@@ -40,7 +40,7 @@ class KernelRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Called:
+class PlanCall:
     """A plan's call: the request, its operands, and what it made."""
 
     request: Request
@@ -48,7 +48,7 @@ class Called:
     result: Any
 
 
-class Recorded:
+class Recording:
     """What a call ran.
 
     ``calls`` are those of plans, one for each request that it came to; ``result`` is what it returned. ``compile_seconds`` and
@@ -57,15 +57,15 @@ class Recorded:
     """
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
-        self._call, self._watch = call, _Watch(recorder)
-        self._tables = Tables(self._watch.build, {}, {}, self._watch.made)
+        self._call, self._watch = call, _CallObserver(recorder)
+        self._tables = Tables(self._watch.build, {}, {}, self._watch.on_plan)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
         self.calls = tuple(self._watch.calls)
         self._watch.is_over = True
         self.kernels = self._watch.kernels
         seconds = [recorder.seconds[name] for name in self._watch.compiled]
-        self.compile_seconds, self.load_seconds = sum(own for own, _ in seconds), sum(own for _, own in seconds)
+        self.compile_seconds, self.load_seconds = sum(compiling for compiling, _ in seconds), sum(loading for _, loading in seconds)
 
     def overhead(self, longest: float = LONGEST) -> float:
         """What a warm call takes outside of its kernels, in seconds; the median of some calls.
@@ -117,7 +117,7 @@ class Recorder:
         """Remove the folder."""
         self._folder.cleanup()
 
-    def record(self, call: Callable[[], Any]) -> Recorded:
+    def record(self, call: Callable[[], Any]) -> Recording:
         """Call a function, and tell what it ran.
 
         Args:
@@ -126,7 +126,7 @@ class Recorder:
         Raises:
             OSError: the cache folder can't be written.
         """
-        return Recorded(self, call)
+        return Recording(self, call)
 
     @contextmanager
     def in_folder(self) -> Iterator[None]:
@@ -147,7 +147,7 @@ class RecordedKernel(Kernel):
 
     __slots__ = ("watch",)
 
-    def __init__(self, kernel: Kernel, watch: _Watch):
+    def __init__(self, kernel: Kernel, watch: _CallObserver):
         super().__init__(kernel.source, kernel.scope)
         self.watch = watch
 
@@ -177,7 +177,7 @@ class RecordedKernel(Kernel):
         return run
 
 
-class _Watch:
+class _CallObserver:
     """What is seen of one call: the kernels that are built, the plans that are made and called."""
 
     def __init__(self, recorder: Recorder):
@@ -185,7 +185,7 @@ class _Watch:
         self.built: list[Source] = []  # of which no plan is known yet
         self.compiled: list[str] = []
         self.kernels: dict[str, KernelRecord] = {}
-        self.calls: list[Called] = []
+        self.calls: list[PlanCall] = []
         self.inside = 0.0  # seconds in kernels
         self.depth = 0
         self.is_over = False
@@ -194,22 +194,23 @@ class _Watch:
         self.built.append(source)
         return RecordedKernel(build(source), self)
 
-    def made(self, expr: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+    def on_plan(self, request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
         """Note the kernels of a plan, and have its calls noted."""
-        own, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
-        told = str(Explanation(f"einsum {expr}", tuple(operands), plan.problem, plan.steps, own, Path(name), expr))
-        told = told.replace(own.text, "").rstrip()
-        self.kernels.setdefault(own.name, KernelRecord(str(expr), told, own.text))
-        since = self.built.index(own) if own in self.built else len(self.built)  # before it, those of a plan that this one is part of
+        main, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
+        text = str(Explanation(f"einsum {request}", tuple(operands), plan.problem, plan.steps, main, Path(name), request))
+        text = text.replace(main.text, "").rstrip()
+        self.kernels.setdefault(main.name, KernelRecord(str(request), text, main.text))
+        # those before it belong to a plan that this one is part of
+        since = self.built.index(main) if main in self.built else len(self.built)
         for source in self.built[since + 1 :]:
-            self.kernels.setdefault(source.name, KernelRecord(str(expr), f"counts what {own.name} writes\n\n{told}", source.text))
+            self.kernels.setdefault(source.name, KernelRecord(str(request), f"counts what {main.name} writes\n\n{text}", source.text))
         del self.built[since:]
-        return replace(plan, run=self._noted(expr, plan.run))
+        return replace(plan, run=self._recorded_run(request, plan.run))
 
-    def _noted(self, expr: Request, run: Callable[..., Any]) -> Callable[..., Any]:
+    def _recorded_run(self, request: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The function of a plan; calls within another plan's are part of that one."""
 
-        def noted(*operands: Any) -> Any:
+        def recorded_run(*operands: Any) -> Any:
             if self.is_over:
                 return run(*operands)
             self.depth += 1
@@ -218,10 +219,10 @@ class _Watch:
             finally:
                 self.depth -= 1
             if not self.depth:
-                self.calls.append(Called(expr, operands, result))
+                self.calls.append(PlanCall(request, operands, result))
             return result
 
-        return noted
+        return recorded_run
 
 
 def _seconds_of(function: Callable[[], object]) -> float:

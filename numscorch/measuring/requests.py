@@ -28,13 +28,13 @@ SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BoundRequest:
     """An einsum, or statements, with their operands by name, in order."""
 
     expr: str
     operands: Mapping[str, Any]
     format: str | None = None
-    described: Mapping[str, str] = field(default_factory=dict)
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_einsum(self) -> bool:
@@ -48,10 +48,10 @@ class Asked:
         return evaluate(self.expr, format=self.format, **self.operands)
 
     def __str__(self) -> str:
-        return "\n".join([self.expr, *(f"  {name}: {told}" for name, told in self.described.items())])
+        return "\n".join([self.expr, *(f"  {name}: {description}" for name, description in self.descriptions.items())])
 
 
-def asked(
+def read_request(
     expr: str,
     specs: Mapping[str, str],
     *,
@@ -59,7 +59,7 @@ def asked(
     dtype: str = "float32",
     result: str | None = None,
     seed: int = SEED,
-) -> Asked:
+) -> BoundRequest:
     """Read a request and make its operands.
 
     Args:
@@ -79,20 +79,20 @@ def asked(
         OperandError: no such data type.
         OSError: a file can't be read.
 
-    >>> made = asked("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
-    >>> made().shape
+    >>> request = read_request("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
+    >>> request().shape
     torch.Size([4, 2])
-    >>> print(made)
+    >>> print(request)
     ij,jk->ik
       A: 4x6 CSR float32, 12 stored
       B: 6x2 dense float32
     """
     names, chosen = operands_of(expr), dict(formats or {})
-    for given in (specs, chosen):
-        _check_names(expr, names, given, is_whole=given is specs)
+    _check_names(expr, names, specs, is_whole=True)
+    _check_names(expr, names, chosen, is_whole=False)
     kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
     operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
-    return Asked(expr, operands, result, {name: describe(own) for name, own in operands.items()})
+    return BoundRequest(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
 
 
 def is_einsum(expr: str) -> bool:
@@ -119,20 +119,20 @@ def operands_of(expr: str) -> tuple[str, ...]:
 
 
 def _check_names(expr: str, names: tuple[str, ...], given: Mapping[str, str], is_whole: bool) -> None:
-    told = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
+    expected = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
     for name in given:
         if name not in names:
-            raise ExpressionError(f"{name} is no operand of {expr!r}: {told}")
+            raise ExpressionError(f"{name} is no operand of {expr!r}: {expected}")
     missing = [name for name in names if name not in given]
     if is_whole and missing:
-        raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {told}; give each {SPECS}")
+        raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {expected}; give each {SPECS}")
 
 
 def _dtype(name: str) -> torch.dtype:
-    found = {str(dtype).removeprefix("torch."): dtype for dtype in STORED}.get(name)
-    if found is None:
+    dtype = {str(stored).removeprefix("torch."): stored for stored in STORED}.get(name)
+    if dtype is None:
         raise OperandError(f"{name!r} is no data type of values: they are {listed()}")
-    return found
+    return dtype
 
 
 def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch.Generator) -> Any:
@@ -143,14 +143,14 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
             return _in_format(_numbers(shape, dtype, generator), format)
         case "uniform", [sizes, share]:
             shape = _sizes(spec, sizes)
-            made = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
-            return _in_format(made.with_values(_numbers((made.nnz,), dtype, generator)), format)
+            tensor = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
+            return _in_format(tensor.with_values(_numbers((tensor.nnz,), dtype, generator)), format)
         case (("dense" | "uniform"), _):
             raise FormatError(f"{spec!r} is no operand: give {SPECS}")
-    file, given = _file_and_shape(spec)
+    file, file_shape = _file_and_shape(spec)
     if suffix_of(file) is None and not Path(file).exists():
         raise FormatError(f"{spec!r} is no operand: give {SPECS}")
-    return _in_format(load(file, dtype=dtype, shape=given), format)
+    return _in_format(load(file, dtype=dtype, shape=file_shape), format)
 
 
 def _file_and_shape(spec: str) -> tuple[str, tuple[int, ...] | None]:
@@ -174,8 +174,8 @@ def _sizes(spec: str, text: str) -> tuple[int, ...]:
 
 def _fitting(spec: str, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Sizes whose numbers, which are drawn in double precision, fit in memory."""
-    if (taken := 8 * prod(shape)) > available():
-        raise FormatError(f"{spec!r} takes {taken / 2**30:.3g} GiB, more than is free: give smaller sizes")
+    if (nbytes := 8 * prod(shape)) > available():
+        raise FormatError(f"{spec!r} takes {nbytes / 2**30:.3g} GiB, more than is free: give smaller sizes")
     return shape
 
 
@@ -193,20 +193,20 @@ def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Genera
     return torch.randint(1, 4, shape, generator=generator).to(dtype)
 
 
-def _in_format(made: Any, format: str | None) -> Any:
+def _in_format(tensor: Any, format: str | None) -> Any:
     if format is None:
-        return made
-    wanted = read_format(format, made.ndim)
+        return tensor
+    wanted = read_format(format, tensor.ndim)
     if wanted.is_dense:
-        return made.to_dense() if isinstance(made, SparseTensor) else made
-    return made.to(wanted) if isinstance(made, SparseTensor) else _stored_as(made, wanted)
+        return tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
+    return tensor.to(wanted) if isinstance(tensor, SparseTensor) else _stored_as(tensor, wanted)
 
 
-def _stored_as(made: Tensor, wanted: Any) -> SparseTensor:
+def _stored_as(tensor: Tensor, wanted: Any) -> SparseTensor:
     """A dense tensor in a sparse format: every entry that isn't 0."""
     from ..convert.construct import from_torch
 
-    return from_torch(made, wanted)
+    return from_torch(tensor, wanted)
 
 
 def describe(operand: Any) -> str:

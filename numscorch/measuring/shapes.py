@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.statements import Request, parse_program
 from ..ir.index import Access, Binary, Expr
-from .requests import Asked
+from .requests import BoundRequest
 
 Indices = tuple[str, ...]
 
@@ -24,7 +24,7 @@ class MatMul:
 
 
 @dataclass(frozen=True, slots=True)
-class Sampled:
+class SampledMatMul:
     """The entries of left @ right that the operand ``mask`` stores, times its values."""
 
     mask: int
@@ -42,33 +42,33 @@ class Elementwise:
 
 
 @dataclass(frozen=True, slots=True)
-class Total:
+class Sum:
     """The sum of one operand over some of its dimensions, in order."""
 
     over: tuple[int, ...]
 
 
-Shape = MatMul | Sampled | Elementwise | Total
+Shape = MatMul | SampledMatMul | Elementwise | Sum
 
 
-def shape_of(request: Asked) -> Shape | None:
+def shape_of(request: BoundRequest) -> Shape | None:
     """What a request is; None where other libraries have no word for it.
 
-    >>> from .requests import asked
-    >>> shape_of(asked("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
+    >>> from .requests import read_request
+    >>> shape_of(read_request("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
     MatMul(left=0, right=1, left_transposed=False, right_transposed=True)
-    >>> shape_of(asked("C[i,j] = A[i,j] + B[i,j]", {"A": "uniform:2x3:0.5", "B": "uniform:2x3:0.5"}))
+    >>> shape_of(read_request("C[i,j] = A[i,j] + B[i,j]", {"A": "uniform:2x3:0.5", "B": "uniform:2x3:0.5"}))
     Elementwise(op='+')
     """
     subscripts, value = _read(request)
-    if subscripts is None or any(len(set(own)) < len(own) for own in subscripts.operands):
+    if subscripts is None or any(len(set(indices)) < len(indices) for indices in subscripts.operands):
         return None
     result, operands = subscripts.result, subscripts.operands
-    if value == "+" or (len(operands) > 1 and all(own == result for own in operands)):
-        return Elementwise(value) if all(own == result for own in operands) else None
+    if value == "+" or (len(operands) > 1 and all(indices == result for indices in operands)):
+        return Elementwise(value) if all(indices == result for indices in operands) else None
     match len(operands):
         case 1:
-            return _total(operands[0], result)
+            return _sum(operands[0], result)
         case 2:
             return _matmul((0, operands[0]), (1, operands[1]), result)
         case 3:
@@ -77,46 +77,46 @@ def shape_of(request: Asked) -> Shape | None:
             return None
 
 
-def _read(request: Asked) -> tuple[Subscripts | None, str]:
+def _read(request: BoundRequest) -> tuple[Subscripts | None, str]:
     """The subscripts, in the order of the operands, and what joins the operands."""
     if request.is_einsum:
-        return parse_einsum(request.expr, tuple(own.ndim for own in request.operands.values())), "*"
+        return parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values())), "*"
     parts = parse_program(request.expr)
     part = parts[0]
     if len(parts) > 1 or part.request.mask is not None or set(part.operands) != request.operands.keys():
         return None, ""
     terms = dict(zip(part.operands, part.request.subscripts.operands, strict=True))
-    joined = _joined(part.request)
-    if joined is None or len(terms) < len(part.operands):
+    operator = _operator_of(part.request)
+    if operator is None or len(terms) < len(part.operands):
         return None, ""
-    return Subscripts(tuple(terms[name] for name in request.operands), part.request.subscripts.result), joined
+    return Subscripts(tuple(terms[name] for name in request.operands), part.request.subscripts.result), operator
 
 
-def _joined(request: Request) -> str | None:
+def _operator_of(request: Request) -> str | None:
     """``*`` for a product that is summed, ``+`` for a sum of operands, None for anything else."""
     if request.op not in ("=", "+="):
         return None
-    if request.value is None or _is_joined(request.value, "*"):
+    if request.value is None or _joins_operands(request.value, "*"):
         return "*"
-    return "+" if request.op == "=" and _is_joined(request.value, "+") else None
+    return "+" if request.op == "=" and _joins_operands(request.value, "+") else None
 
 
-def _is_joined(value: Expr, by: str) -> bool:
+def _joins_operands(value: Expr, by: str) -> bool:
     """Whether these are operands and nothing else, all joined by one operator: a number among them is no operand."""
     match value:
         case Access():
             return True
         case Binary(op, left, right) if op == by:
-            return _is_joined(left, by) and _is_joined(right, by)
+            return _joins_operands(left, by) and _joins_operands(right, by)
         case _:
             return False
 
 
-def _total(indices: Indices, result: Indices) -> Total | None:
+def _sum(indices: Indices, result: Indices) -> Sum | None:
     kept = [indices.index(name) for name in result]
     is_in_order = all(before < after for before, after in pairwise(kept))
     over = tuple(at for at, name in enumerate(indices) if name not in result)
-    return Total(over) if over and is_in_order else None
+    return Sum(over) if over and is_in_order else None
 
 
 def _matmul(first: tuple[int, Indices], second: tuple[int, Indices], result: Indices) -> MatMul | None:
@@ -125,18 +125,18 @@ def _matmul(first: tuple[int, Indices], second: tuple[int, Indices], result: Ind
     if len(shared) != 1 or shared & set(result) or {*first[1], *second[1]} - shared != set(result):
         return None
     (summed,) = shared
-    free = [[name for name in own if name != summed] for _, own in (first, second)]
+    free = [[name for name in indices if name != summed] for _, indices in (first, second)]
     if any(len(names) > 1 for names in free) or not result:
         return None
     left, right = (first, second) if result[0] in first[1] else (second, first)
     return MatMul(left[0], right[0], left[1][0] == summed, len(right[1]) > 1 and right[1][-1] == summed)
 
 
-def _sampled(operands: tuple[Indices, ...], result: Indices, request: Asked) -> Sampled | None:
-    for mask, own in enumerate(operands):
-        if own == result and len(own) == 2:
+def _sampled(operands: tuple[Indices, ...], result: Indices, request: BoundRequest) -> SampledMatMul | None:
+    for mask, indices in enumerate(operands):
+        if indices == result and len(indices) == 2:
             others = [(at, names) for at, names in enumerate(operands) if at != mask]
             product = _matmul(others[0], others[1], result)
             if product is not None:
-                return Sampled(mask, product.left, product.right, product.left_transposed, product.right_transposed)
+                return SampledMatMul(mask, product.left, product.right, product.left_transposed, product.right_transposed)
     return None

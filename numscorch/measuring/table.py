@@ -19,7 +19,7 @@ from .machine import this_machine, versions
 from .memory import growth
 from .peers import peers_of
 from .recorded import Recorder
-from .requests import Asked
+from .requests import BoundRequest
 from .turns import DISTURBED, in_turns
 
 OURS = "numscorch"
@@ -44,7 +44,7 @@ class Table:
     ``missing`` says why a peer is absent; ``slower`` are those that took so much longer that they were called a few times only.
     """
 
-    request: Asked
+    request: BoundRequest
     threads: int
     rows: tuple[Row, ...]
     missing: dict[str, str]
@@ -60,7 +60,7 @@ class Table:
         """All of it, with the machine and the versions."""
         return {
             "request": self.request.expr,
-            "operands": dict(self.request.described),
+            "operands": dict(self.request.descriptions),
             "threads": self.threads,
             "sides": [asdict(row) for row in self.rows],
             "missing": self.missing,
@@ -86,14 +86,14 @@ class Table:
 
     def _line(self, row: Row, width: int) -> str:
         rate = f"{self.work.bytes / row.seconds / 1e9:8.1f} {self.work.flops / row.seconds / 1e9:8.1f}"
-        told = (
+        cells = (
             ""
             if row.ratio is None
             else f"   {row.ratio}"
             if row.name not in self.slower
             else f"   {row.ratio.ratio:.3g}x, called a few times"
         )
-        return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{told}"
+        return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{cells}"
 
     def _notes(self) -> Iterator[str]:
         if self.disturbance > DISTURBED:
@@ -111,7 +111,7 @@ class Table:
         )
 
 
-def measured(request: Asked, seconds: float) -> Table:
+def measure(request: BoundRequest, seconds: float) -> Table:
     """Compare the results of a request and its peers, then time all of them in turns.
 
     Args:
@@ -122,17 +122,17 @@ def measured(request: Asked, seconds: float) -> Table:
         AssertionError: a peer has another result; nothing was timed.
         NumscorchError: the request can't be computed, as where sizes disagree.
     """
-    if not any(isinstance(own, SparseTensor) for own in request.operands.values()):
+    if not any(isinstance(operand, SparseTensor) for operand in request.operands.values()):
         raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")
     ours = request()
     work = work_of(request.expr, _operands(request), ours)
     peers = peers_of(request)
-    for name, theirs in peers.results.items():
-        check(ours, theirs, name, TOLERANCES.get(_dtype(request), RELATIVE))
+    for name, expected in peers.results.items():
+        check(ours, expected, name, TOLERANCES.get(_dtype(request), RELATIVE))
     peers.results.clear()
     del ours
     with Recorder() as recorder:
-        seen = recorder.record(request)
+        recording = recorder.record(request)
     peak = growth(request)
     turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest, patience=PATIENCE)
     rows = [Row(OURS, statistics.median(turns.ours), None)]
@@ -141,15 +141,15 @@ def measured(request: Asked, seconds: float) -> Table:
     threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
     roofs = rates(threads)
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
-    made = (seen.compile_seconds, seen.load_seconds, peak, turns.disturbance)
-    return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *made)
+    measurements = (recording.compile_seconds, recording.load_seconds, peak, turns.disturbance)
+    return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
 
 
-def _operands(request: Asked) -> Any:
+def _operands(request: BoundRequest) -> Any:
     return list(request.operands.values()) if request.is_einsum else request.operands
 
 
-def _dtype(request: Asked) -> torch.dtype:
+def _dtype(request: BoundRequest) -> torch.dtype:
     dtype: torch.dtype = next(iter(request.operands.values())).dtype
     return dtype
 

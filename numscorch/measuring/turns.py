@@ -51,16 +51,16 @@ class Turns:
         """How many times as fast as the best peer: of the medians."""
         return statistics.median(self.peers[self.best]) / statistics.median(self.ours)
 
-    def against(self, theirs: Times) -> dict[str, float]:
+    def against(self, peer_times: Times) -> dict[str, float]:
         """A peer's time, and the ratios to ours: of the medians, with an interval, and of the fastest calls, which are disturbed least."""
-        between = ratio_of_medians(theirs, self.ours)
+        interval = ratio_of_medians(peer_times, self.ours)
         return {
-            "seconds": statistics.median(theirs),
-            "ratio": between.ratio,
-            "low": between.low,
-            "high": between.high,
-            "ratio_of_minima": min(theirs) / min(self.ours),
-            "turns": len(theirs),
+            "seconds": statistics.median(peer_times),
+            "ratio": interval.ratio,
+            "low": interval.low,
+            "high": interval.high,
+            "ratio_of_minima": min(peer_times) / min(self.ours),
+            "turns": len(peer_times),
         }
 
 
@@ -86,25 +86,25 @@ def in_turns(
         patience: leave out peers that are so many times slower than the best one; their warm-up is what is known.
     """
     others = {**peers, **(beside or {})}
-    own = _warmed_up(ours, calls, seconds)
-    taken = {name: _warmed_up(function, calls, seconds) for name, function in others.items()}
-    limit = patience * min((min(taken[peer]) for peer in peers), default=math.inf)
-    racing = {name: function for name, function in others.items() if min(taken[name]) <= limit}
-    own, taken = [], taken | {name: [] for name in racing}
-    entered = [(own, ours), *((taken[name], function) for name, function in racing.items())]
+    own_seconds = _warm_up(ours, calls, seconds)
+    seconds_of = {name: _warm_up(function, calls, seconds) for name, function in others.items()}
+    limit = patience * min((min(seconds_of[peer]) for peer in peers), default=math.inf)
+    racing = {name: function for name, function in others.items() if min(seconds_of[name]) <= limit}
+    own_seconds, seconds_of = [], seconds_of | {name: [] for name in racing}
+    functions = [(own_seconds, ours), *((seconds_of[name], function) for name, function in racing.items())]
     order = Random(0)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         start = time.perf_counter()
-        while not _enough(len(own), (time.perf_counter() - start) / seconds):
-            for times, function in order.sample(entered, len(entered)):
-                times.append(_timed(function, calls, rest))
+        while not _enough(len(own_seconds), (time.perf_counter() - start) / seconds):
+            for times, function in order.sample(functions, len(functions)):
+                times.append(_time_call(function, calls, rest))
     finally:
         if was_enabled:
             gc.enable()
-    turns = {name: tuple(times) for name, times in taken.items()}
-    return Turns(tuple(own), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
+    turns = {name: tuple(times) for name, times in seconds_of.items()}
+    return Turns(tuple(own_seconds), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
 
 
 def _enough(turns: int, share: float) -> bool:
@@ -112,15 +112,15 @@ def _enough(turns: int, share: float) -> bool:
     return turns >= MOST or share >= LONGEST or (turns >= FEWEST and share >= 1)
 
 
-def _warmed_up(function: Function, calls: int, seconds: float) -> list[float]:
+def _warm_up(function: Function, calls: int, seconds: float) -> list[float]:
     """The times of the first calls, of which long ones are one."""
     times: list[float] = []
     while len(times) < WARM_UP and sum(times) < seconds:
-        times.append(_timed(function, calls, 0.0))
+        times.append(_time_call(function, calls, 0.0))
     return times
 
 
-def _timed(function: Function, calls: int, rest: float) -> float:
+def _time_call(function: Function, calls: int, rest: float) -> float:
     if rest:
         time.sleep(rest)
     if calls == 1:
@@ -146,7 +146,7 @@ def geometric_mean(ratios: Iterable[float]) -> float:
     return math.exp(sum(logarithms) / len(logarithms))
 
 
-def enter(benchmark: Any, times: Iterable[float]) -> None:
+def record_rounds(benchmark: Any, times: Iterable[float]) -> None:
     """Enter seconds that were measured here as rounds of a pytest-benchmark, for its JSON."""
     benchmark.pedantic(lambda: None)  # its own ways to measure can't take turns
     if benchmark.stats is not None:  # --benchmark-disable

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from ..tensors.parameter import Parameter
+from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
 from .attention import SparseAttention
 from .conv import SparseConv2d
@@ -30,6 +30,7 @@ __all__ = [
     "SparseEmbeddingBag",
     "SparseLinear",
     "SparseMultiheadAttention",
+    "SparseParameter",
     "SparseTransformerEncoderLayer",
     "functional",
     "graphs",

@@ -20,7 +20,7 @@ Nodes = tuple[int, int]  # sources, targets
 FLAT = 1e-5  # the least variance of which a root is taken
 
 
-def taken_aggregations(layer: str, aggr: Any, known: Sequence[str]) -> tuple[str, ...]:
+def aggregation_names(layer: str, aggr: Any, known: Sequence[str]) -> tuple[str, ...]:
     """The names of the aggregations, whose results stand side by side.
 
     Raises:
@@ -33,7 +33,7 @@ def taken_aggregations(layer: str, aggr: Any, known: Sequence[str]) -> tuple[str
     return names
 
 
-def aggregated(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
+def aggregate(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
     """Features of sources (sources, channels) aggregated at targets, (targets, channels); 0 where none arrive.
 
     Raises:
@@ -43,13 +43,13 @@ def aggregated(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
 
 
 def _sum(x: Features, graph: Any, nodes: Nodes) -> Features:
-    found: Features = einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
-    return found
+    summed: Features = einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
+    return summed
 
 
 def _mean(x: Features, graph: Any, nodes: Nodes) -> Features:
-    found: Features = einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
-    return found
+    averaged: Features = einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
+    return averaged
 
 
 def _min(x: Features, graph: Any, nodes: Nodes) -> Features:
@@ -58,23 +58,23 @@ def _min(x: Features, graph: Any, nodes: Nodes) -> Features:
 
 def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
     zeros(graph, nodes, x.dtype)  # refuses weights
-    return densified(_mean(x * x, graph, nodes)) - densified(_mean(x, graph, nodes)).square()
+    return as_dense(_mean(x * x, graph, nodes)) - as_dense(_mean(x, graph, nodes)).square()
 
 
 def _std(x: Features, graph: Any, nodes: Nodes) -> Tensor:
     """The gradient of a root has no end near 0: such features count as equal, as in PyTorch Geometric."""
-    found = _var(x, graph, nodes).clamp(min=FLAT).sqrt()
-    return found.masked_fill(found <= math.sqrt(FLAT), 0.0)
+    deviation = _var(x, graph, nodes).clamp(min=FLAT).sqrt()
+    return deviation.masked_fill(deviation <= math.sqrt(FLAT), 0.0)
 
 
-def densified(x: Features) -> Tensor:
+def as_dense(x: Features) -> Tensor:
     """Features as a dense tensor."""
     return x.to_dense() if isinstance(x, SparseTensor) else x
 
 
 def side_by_side(parts: Sequence[Features]) -> Features:
     """The results of several aggregations, (targets, channels in all)."""
-    return parts[0] if len(parts) == 1 else torch.cat([densified(part) for part in parts], -1)
+    return parts[0] if len(parts) == 1 else torch.cat([as_dense(part) for part in parts], -1)
 
 
 AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {

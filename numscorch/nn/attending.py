@@ -18,7 +18,7 @@ LEADING = "abdfghn"  # names of the leading dimensions, as batch and heads; c is
 PADDED = "stored(A[i,j]) * where({b} > -3e38, {t} + {b}, {b})"  # what is as low as that masks a key, whatever its score
 
 
-def attended(
+def pattern_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -46,10 +46,10 @@ def attended(
         given = {"Q": query, "K": key, "V": value, "A": pattern, "c": number}  # a number takes the first one's data type
         if padding is not None:
             given["B"] = padding
-        made: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), given, None)
-        return made
+        result: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), given, None)
+        return result
     leading, rows = query.shape[:-2], (query.shape[-2], value.shape[-1])
-    flat = [own.reshape(prod(leading), *own.shape[-2:]) for own in (query * number, key, value)]
+    flat = [operand.reshape(prod(leading), *operand.shape[-2:]) for operand in (query * number, key, value)]
     biases = [None] * prod(leading) if padding is None else list(padding.reshape(prod(leading), -1))
     heads = [_head(q, k, v, pattern, dropout_p, b) for q, k, v, b in zip(*flat, biases, strict=True)]
     return torch.stack(heads).reshape(*leading, *rows) if heads else query.new_zeros(*leading, *rows)
@@ -74,10 +74,10 @@ def _number(scale: Any) -> float:
         ) from error
 
 
-def added(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def mask_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """What a mask adds to scores: the least number where it is True, or -inf, so that rows of masked keys alone have differences.
 
-    >>> added(torch.tensor([False, True]), torch.float32)
+    >>> mask_bias(torch.tensor([False, True]), torch.float32)
     tensor([ 0.0000e+00, -3.4028e+38])
     """
     least = torch.finfo(dtype).min
@@ -121,5 +121,5 @@ def _head(
     probabilities = softmax(scores, 1)
     if dropout_p:
         probabilities = probabilities.with_values(torch.nn.functional.dropout(probabilities.values, dropout_p))
-    made: torch.Tensor = einsum("ij,jd->id", probabilities, value)
-    return made
+    result: torch.Tensor = einsum("ij,jd->id", probabilities, value)
+    return result

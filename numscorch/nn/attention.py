@@ -18,7 +18,7 @@ from .weights import check_attention, check_device
 
 Linear = torch.nn.functional.linear
 Module = TypeVar("Module", bound=torch.nn.Module)
-KEPT = 8  # lengths whose patterns a module remembers
+MAX_PATTERNS = 8  # lengths whose patterns a module remembers
 
 
 class SparseAttention(torch.nn.Module):
@@ -108,9 +108,9 @@ class SparseAttention(torch.nn.Module):
         """
         check_attention(cls, layer)
         bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
-        made = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
-        made.load_state_dict(layer.state_dict())
-        return alike(made, layer)
+        attention = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
+        attention.load_state_dict(layer.state_dict())
+        return copy_settings(attention, layer)
 
     def forward(
         self,
@@ -140,14 +140,14 @@ class SparseAttention(torch.nn.Module):
         """
         _check_weights(need_weights, attn_mask)
         if self.embed_dim is None:
-            return self._attended(query, key, value, key_padding_mask, is_causal)
+            return self._attend(query, key, value, key_padding_mask, is_causal)
         self._check_sizes(query, key, value)
         if not self.batch_first and query.ndim == 3:
-            query, key, value = (own.transpose(0, 1) for own in (query, key, value))
+            query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
         padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(-2)  # the same for each head
-        q, k, v = (own.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for own in self._projected(query, key, value))
-        made = self.out_proj(self._attended(q, k, v, padding, is_causal).transpose(-3, -2).flatten(-2))
-        return (made.transpose(0, 1) if not self.batch_first and made.ndim == 3 else made), None
+        q, k, v = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for tensor in self._projected(query, key, value))
+        output = self.out_proj(self._attend(q, k, v, padding, is_causal).transpose(-3, -2).flatten(-2))
+        return (output.transpose(0, 1) if not self.batch_first and output.ndim == 3 else output), None
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         if query is key and key is value:
@@ -155,7 +155,7 @@ class SparseAttention(torch.nn.Module):
         biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
         return tuple(map(Linear, (query, key, value), self.in_proj_weight.chunk(3), biases))
 
-    def _attended(
+    def _attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, padding: torch.Tensor | None, is_causal: bool
     ) -> torch.Tensor:
         pattern = self.pattern_for(query.shape[-2], key.shape[-2])
@@ -176,59 +176,59 @@ class SparseAttention(torch.nn.Module):
         """
         wanted = (length, length if keys is None else keys)
         if isinstance(self.pattern, SparseTensor):
-            made, way_out = (
+            pattern, way_out = (
                 self.pattern,
                 "give a function from a length to a pattern, as functools.partial(ns.nn.patterns.bigbird, block=16)",
             )
         else:
-            made, way_out = self._made_for(length), "give a fixed pattern of that shape"
-        if tuple(made.shape) != wanted:
+            pattern, way_out = self._pattern_of_length(length), "give a fixed pattern of that shape"
+        if tuple(pattern.shape) != wanted:
             raise SizeError(
-                f"the pattern has shape {tuple(made.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {way_out}"
+                f"the pattern has shape {tuple(pattern.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {way_out}"
             )
-        return made
+        return pattern
 
-    def _made_for(self, length: int) -> SparseTensor:
+    def _pattern_of_length(self, length: int) -> SparseTensor:
         """What the function makes for a length, remembered."""
         if length not in self.known:
-            made = as_pattern(self.pattern(length))  # type: ignore[operator]
-            while len(self.known) >= KEPT:
+            pattern = as_pattern(self.pattern(length))  # type: ignore[operator]
+            while len(self.known) >= MAX_PATTERNS:
                 self.known.pop(next(iter(self.known)))
-            self.known[length] = made
+            self.known[length] = pattern
         return self.known[length]
 
     def _check_sizes(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
-        for name, own in (("query", query), ("key", key), ("value", value)):
-            if own.ndim not in (2, 3) or own.shape[-1] != self.embed_dim:
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if tensor.ndim not in (2, 3) or tensor.shape[-1] != self.embed_dim:
                 form = "(N, L, embed_dim)" if self.batch_first else "(L, N, embed_dim)"
-                raise SizeError(f"{name} has shape {tuple(own.shape)}: with embed_dim={self.embed_dim} it is {form}, or (L, embed_dim)")
-            check_dtype(self, self.in_proj_weight, own, name)
+                raise SizeError(f"{name} has shape {tuple(tensor.shape)}: with embed_dim={self.embed_dim} it is {form}, or (L, embed_dim)")
+            check_dtype(self, self.in_proj_weight, tensor, name)
 
     def extra_repr(self) -> str:
-        told = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)
+        description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)
         sizes = [] if self.embed_dim is None else [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
-        return ", ".join([f"pattern={told}", *sizes])
+        return ", ".join([f"pattern={description}", *sizes])
 
 
 SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # those that may differ from module to module of one layer
 
 
-def alike(made: Module, source: torch.nn.Module) -> Module:
+def copy_settings(module: Module, source: torch.nn.Module) -> Module:
     """The module itself, with what isn't in a state: settings, training, and which parameters are frozen, each as in the source's.
 
     Raises:
         UnsupportedError: the source has another module in the place of one that has a setting.
     """
-    for name, own in made.named_modules():
+    for name, member in module.named_modules():
         theirs = source.get_submodule(name)
-        own.training = theirs.training
-        for setting in SETTINGS.get(type(own), ()):
+        member.training = theirs.training
+        for setting in SETTINGS.get(type(member), ()):
             if not hasattr(theirs, setting):
-                raise UnsupportedError(f"{name} is {theirs}, not {own}: for no dropout, set {name}.p = 0")
-            setattr(own, setting, getattr(theirs, setting))
-    for name, parameter in made.named_parameters():
+                raise UnsupportedError(f"{name} is {theirs}, not {member}: for no dropout, set {name}.p = 0")
+            setattr(member, setting, getattr(theirs, setting))
+    for name, parameter in module.named_parameters():
         parameter.requires_grad_(source.get_parameter(name).requires_grad)
-    return made
+    return module
 
 
 def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:

@@ -88,8 +88,8 @@ class SparseConv2d(WithSparseWeight):
         self.padding = padding if isinstance(padding, str) else _pair("padding", padding, 0)
         self._sides = _sides(self.padding, self.kernel_size, self.stride, self.dilation)
         height, width = self.kernel_size
-        shape, named = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), bias)
+        shape, axes = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
+        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), bias)
 
     @classmethod
     def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
@@ -123,7 +123,7 @@ class SparseConv2d(WithSparseWeight):
             format=stored.format,
             dtype=stored.dtype,
         )
-        return layer._copy_dense(conv, stored)
+        return layer._copy_from_dense(conv, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The layer's output, (N, out_channels, H', W'), or without N."""
@@ -132,11 +132,11 @@ class SparseConv2d(WithSparseWeight):
         check_dtype(self, self.weight.values, input)
         batch = input if input.ndim == 4 else input[None]
         sizes = self._sizes(batch.shape[2], batch.shape[3])
-        made: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, self._unfolded(batch))
+        output: torch.Tensor = einsum("ok,nkl->nol", self.weight.tensor, self._unfolded(batch))
         if self.bias is not None:
-            made = made + self.bias.to(made.dtype)[:, None]
-        made = made.unflatten(2, sizes)
-        return made if input.ndim == 4 else made[0]
+            output = output + self.bias.to(output.dtype)[:, None]
+        output = output.unflatten(2, sizes)
+        return output if input.ndim == 4 else output[0]
 
     def _unfolded(self, batch: torch.Tensor) -> torch.Tensor:
         """What the kernel sees at each of its places: (N, in_channels * height * width, places)."""
@@ -145,36 +145,36 @@ class SparseConv2d(WithSparseWeight):
         left, right, top, bottom = self._sides
         even = (left, top) == (right, bottom)
         padded = batch if even else pad(batch, self._sides)
-        made = unfold(padded, self.kernel_size, self.dilation, (top, left) if even else 0, self.stride)
+        columns = unfold(padded, self.kernel_size, self.dilation, (top, left) if even else 0, self.stride)
         if not torch.compiler.is_compiling():
-            note("copy", f"the unfolded input {tuple(made.shape)} of SparseConv2d", made.nbytes)
-        return made
+            note("copy", f"the unfolded input {tuple(columns.shape)} of SparseConv2d", columns.nbytes)
+        return columns
 
     def _sizes(self, height: int, width: int) -> tuple[int, int]:
         """The sizes of the output."""
         left, right, top, bottom = self._sides
         around = (height + top + bottom, width + left + right)
-        own = list(zip(around, self.kernel_size, self.stride, self.dilation, strict=True))
-        found = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in own]
-        if min(found) < 1:
+        windows = list(zip(around, self.kernel_size, self.stride, self.dilation, strict=True))
+        sizes = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in windows]
+        if min(sizes) < 1:
             raise SizeError(
                 f"a kernel of {self.kernel_size}, dilation {self.dilation}, doesn't fit an input of {height} x {width} "
                 f"with padding {self.padding}: pad more, or take a smaller kernel"
             )
-        return found[0], found[1]
+        return sizes[0], sizes[1]
 
     def to_dense(self) -> torch.nn.Conv2d:
         """The layer with a dense weight."""
         sizes = self.kernel_size, self.stride, self.padding, self.dilation
         layer = torch.nn.Conv2d(self.in_channels, self.out_channels, *sizes, bias=self.bias is not None, dtype=self.weight.dtype)
-        self._give_dense(layer)
+        self._copy_to_dense(layer)
         return layer
 
     def extra_repr(self) -> str:
-        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        shown += f", padding={self.padding}" if any(self._sides) else ""
-        shown += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
-        return f"{shown}{', bias=False' if self.bias is None else ''}, {self._stored()}"
+        text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        text += f", padding={self.padding}" if any(self._sides) else ""
+        text += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
+        return f"{text}{', bias=False' if self.bias is None else ''}, {self._weight_summary()}"
 
 
 def _check_modes(groups: int, padding_mode: str) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from .aggregation import aggregated, side_by_side, taken_aggregations
+from .aggregation import aggregate, aggregation_names, side_by_side
 from .features import Features, folded, size_of, unfolded
-from .graphs import TO_TARGET, check_flow, directed, said_size
+from .graphs import TO_TARGET, check_flow, directed, stated_size
 
 
 class Convolution(torch.nn.Module):
@@ -27,7 +27,7 @@ class Convolution(torch.nn.Module):
     def __init__(self, aggr: Any, flow: str, node_dim: int, known: Sequence[str]):
         super().__init__()
         layer = type(self).__name__
-        self.aggr, self._aggregations = aggr, taken_aggregations(layer, aggr, known)
+        self.aggr, self._aggregations = aggr, aggregation_names(layer, aggr, known)
         check_flow(layer, flow)
         self.flow, self.node_dim = flow, node_dim
 
@@ -39,11 +39,11 @@ class Convolution(torch.nn.Module):
 
     def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None, graph: Any) -> tuple[int, int]:
         """How many sources and targets there are."""
-        own = None if targets is None else folded(targets, self.node_dim)
-        return size_of(folded(sources, self.node_dim), own, size, said_size(graph))
+        rows = None if targets is None else folded(targets, self.node_dim)
+        return size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
 
-    def _arriving(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
+    def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """What arrives at targets, aggregated; the results of several aggregations side by side."""
         x = folded(sources, self.node_dim)
-        found = [unfolded(aggregated(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
-        return side_by_side(found)
+        aggregates = [unfolded(aggregate(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
+        return side_by_side(aggregates)

@@ -20,11 +20,11 @@ def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "in
     >>> check_dtype(layer, layer.weight, torch.ones(2, dtype=torch.float64), "x")
     Traceback (most recent call last):
     ...
-    numscorch.errors.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
+    numscorch.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
     """
     if not isinstance(input, torch.Tensor | SparseTensor) or input.dtype == weight.dtype or torch.is_autocast_enabled("cpu"):
         return
-    kind, own, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
-    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {own.removeprefix('torch.')}"
+    kind, expected, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
+    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {expected.removeprefix('torch.')}"
     convert = f", or convert the layer with layer.to({other})" if input.dtype.is_floating_point else ""
-    raise UnsupportedError(f"{text}: pass {name}.to({own}){convert}")
+    raise UnsupportedError(f"{text}: pass {name}.to({expected}){convert}")

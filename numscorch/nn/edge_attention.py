@@ -50,23 +50,23 @@ def attend(
     Returns:
         (targets, heads, channels); 0 for a target without edges.
     """
-    edges, counts = _by_heads(graph, source_scores.shape[1])
-    kept = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
-    call = _Call(graph, edges, counts, kept, float(negative_slope))
+    edges, counts = _edges_by_head(graph, source_scores.shape[1])
+    dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
+    call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
     if transformed():
         return call.by_parts(sources, source_scores, target_scores)
-    through: Any = _Attended
-    made: Tensor = through.apply(call, sources, source_scores, target_scores)
-    return made
+    function: Any = _AttentionFunction
+    result: Tensor = function.apply(call, sources, source_scores, target_scores)
+    return result
 
 
-def by_heads(own: Pattern, heads: int) -> Pattern:
+def by_heads(pattern: Pattern, heads: int) -> Pattern:
     """The pattern of a graph in CSR with a value for each edge and head; it has the same index arrays."""
-    made: Pattern = own.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*own.shape, heads), ((), own.arrays[1], ())))
-    return made
+    wide: Pattern = pattern.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*pattern.shape, heads), ((), pattern.arrays[1], ())))
+    return wide
 
 
-def _by_heads(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
+def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
     """A one for each edge and head, and how many edges these are, None where all are single ones; remembered with the graph."""
 
     def make() -> tuple[SparseTensor, Tensor | None]:
@@ -78,40 +78,40 @@ def _by_heads(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | N
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
+class _AttentionCall:
     """One call: what it reads besides tensors through which gradients flow."""
 
     graph: SparseTensor
     edges: SparseTensor
     counts: Tensor | None
-    kept: Tensor | None  # what dropout multiplies weights by
+    dropout_mask: Tensor | None  # what dropout multiplies weights by
     slope: float
 
     def exponentials(self, source_scores: Tensor, target_scores: Tensor) -> SparseTensor:
         """Those of the scores less the largest one of each target; what is subtracted changes no softmax, nor its gradient."""
         s, t = source_scores, target_scores
-        made: SparseTensor = evaluate(EXPONENTIALS, A=self.edges, s=s, t=t, m=self._largest(s.detach(), t.detach()), slope=self.slope)
-        return made if self.counts is None else made.with_values(made.values * self.counts)
+        shares: SparseTensor = evaluate(EXPONENTIALS, A=self.edges, s=s, t=t, m=self._largest(s.detach(), t.detach()), slope=self.slope)
+        return shares if self.counts is None else shares.with_values(shares.values * self.counts)
 
     @torch.no_grad()
     def _largest(self, s: Tensor, t: Tensor) -> Tensor:
         """The largest score of each target and head: that of the largest sum, or, where leaky_relu falls, of the smallest one."""
-        found = functional.leaky_relu(self._over_edges(s) + t, self.slope)
-        return found if self.slope >= 0 else found.maximum(functional.leaky_relu(t - self._over_edges(-s), self.slope))
+        scores = functional.leaky_relu(self._over_edges(s) + t, self.slope)
+        return scores if self.slope >= 0 else scores.maximum(functional.leaky_relu(t - self._over_edges(-s), self.slope))
 
     def _over_edges(self, s: Tensor) -> Tensor:
-        made: Tensor = evaluate("m[i,h] stored max= stored(A[i,j]) * s[j,h]", A=self.graph, s=s)
-        return made
+        maxima: Tensor = evaluate("m[i,h] stored max= stored(A[i,j]) * s[j,h]", A=self.graph, s=s)
+        return maxima
 
     def dropped(self, exponentials: SparseTensor) -> SparseTensor:
         """Those that dropout keeps, which are then larger."""
-        return exponentials if self.kept is None else exponentials.with_values(exponentials.values * self.kept)
+        return exponentials if self.dropout_mask is None else exponentials.with_values(exponentials.values * self.dropout_mask)
 
     def by_parts(self, sources: Tensor, source_scores: Tensor, target_scores: Tensor) -> Tensor:
         """The result, with the gradients of each part: for gradients of gradients, and torch.func's transforms."""
         exponentials = self.exponentials(source_scores, target_scores)
-        made: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
-        return made
+        result: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
+        return result
 
 
 def _totals(exponentials: SparseTensor) -> Tensor:
@@ -120,45 +120,45 @@ def _totals(exponentials: SparseTensor) -> Tensor:
     return totals.masked_fill(totals == 0, 1.0)
 
 
-class _Attended(torch.autograd.Function):
+class _AttentionFunction(torch.autograd.Function):
     """``attend`` as a function of features and scores."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *given: Tensor) -> Tensor:
-        sources, s, t = (own.detach() for own in given)
+    def forward(ctx: Any, call: _AttentionCall, *given: Tensor) -> Tensor:
+        sources, s, t = (tensor.detach() for tensor in given)
         exponentials = call.exponentials(s, t)
         totals = _totals(exponentials)
-        arrived: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
-        made = arrived.div_(totals[..., None])
+        weighted_sums: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
+        result = weighted_sums.div_(totals[..., None])
         ctx.call = call
-        ctx.save_for_backward(*given, exponentials.values, totals, made)
-        return made
+        ctx.save_for_backward(*given, exponentials.values, totals, result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, (*given, exponentials, totals, made) = ctx.call, ctx.saved_tensors
+        call, (*given, exponentials, totals, result) = ctx.call, ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # a gradient of this gradient may be asked for
-            wanted = [own for own, need in zip(given, needed, strict=True) if need]
-            found = iter(torch.autograd.grad(call.by_parts(*given), wanted, upstream, create_graph=True))
-            return (None, *(next(found) if need else None for need in needed))
+            wanted = [tensor for tensor, need in zip(given, needed, strict=True) if need]
+            gradients = iter(torch.autograd.grad(call.by_parts(*given), wanted, upstream, create_graph=True))
+            return (None, *(next(gradients) if need else None for need in needed))
         shared = upstream / totals[..., None]
         E = call.edges.with_values(exponentials)
         of_sources = einsum("ijh,ihc->jhc", call.dropped(E), shared) if needed[0] else None
         if not (needed[1] or needed[2]):
             return None, of_sources, None, None
-        slopes = _slopes(call, E, shared, made, *given)
+        slopes = _slopes(call, E, shared, result, *given)
         of_s = einsum("ijh->jh", slopes, format="dense") if needed[1] else None
         return None, of_sources, of_s, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
 
 
-def _slopes(call: _Call, E: SparseTensor, shared: Tensor, made: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:
+def _slopes(call: _AttentionCall, E: SparseTensor, shared: Tensor, result: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:
     """The gradient of each edge's sum of scores.
 
     Of a softmax P and a result P @ X, that of the scores is ``P * (G @ X.T - d)``, where d, each row's sum of ``P * (G @ X.T)``,
     is that of ``G * (P @ X)``: no sums over edges are left.
     """
     sampled: SparseTensor = call.dropped(evaluate(SAMPLED, A=call.edges, G=shared, X=sources))
-    d = (shared * made).sum(-1)
-    found: SparseTensor = evaluate(SLOPES, R=sampled, d=d, s=s, t=t, slope=call.slope)
-    return found.with_values(found.values.mul_(E.values))
+    d = (shared * result).sum(-1)
+    slopes: SparseTensor = evaluate(SLOPES, R=sampled, d=d, s=s, t=t, slope=call.slope)
+    return slopes.with_values(slopes.values.mul_(E.values))

@@ -14,7 +14,7 @@ from .weights import check_device
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; a bag may hold one twice
 MODES = ("sum", "mean", "max")
 INDICES = (torch.int32, torch.int64)
-Listed = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 class SparseEmbeddingBag(torch.nn.Module):
@@ -48,8 +48,8 @@ class SparseEmbeddingBag(torch.nn.Module):
     Source: ``torch.nn.EmbeddingBag``; Scorch, section 4, of the product.
 
     >>> bags = SparseEmbeddingBag(10, 3, mode="sum")
-    >>> made = bags(torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2]))
-    >>> torch.equal(made[1], 2 * bags.weight[4])
+    >>> sums = bags(torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2]))
+    >>> torch.equal(sums[1], 2 * bags.weight[4])
     True
     """
 
@@ -105,23 +105,23 @@ class SparseEmbeddingBag(torch.nn.Module):
             offsets: where each bag starts in an input of one dimension.
             per_sample_weights: of the shape of the input: by what each item is multiplied, with mode ``"sum"``.
         """
-        starts, items, weights = self._listed(input, offsets, per_sample_weights)
+        starts, items, weights = self._bag_lists(input, offsets, per_sample_weights)
         _check_items(items, self.num_embeddings)
         if self.padding_idx is not None:
-            starts, items, weights = _without(self.padding_idx, starts, items, weights)
+            starts, items, weights = _drop_padding(self.padding_idx, starts, items, weights)
         counts = starts.diff()
-        return self._joined(_bags(starts, items, weights, self), counts)
+        return self._reduce(_bags(starts, items, weights, self), counts)
 
-    def _joined(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
+    def _reduce(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
         """The product, joined by the mode; autocast leaves tables alone, as torch's does."""
         with torch.autocast("cpu", enabled=False):
             if self.mode == "max":
-                made: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
-                return made.masked_fill((counts == 0)[:, None], 0)
-            made = einsum("bpn,nd->bd", bags, self.weight)
-            return made / counts.clamp(min=1)[:, None].to(made.dtype) if self.mode == "mean" else made
+                result: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
+                return result.masked_fill((counts == 0)[:, None], 0)
+            result = einsum("bpn,nd->bd", bags, self.weight)
+            return result / counts.clamp(min=1)[:, None].to(result.dtype) if self.mode == "mean" else result
 
-    def _listed(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> Listed:
+    def _bag_lists(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
         """Where bags start, and end; the items of all of them; and these items' weights."""
         if isinstance(input, SparseTensor):
             return self._of_matrix(input, offsets, weights)
@@ -138,7 +138,7 @@ class SparseEmbeddingBag(torch.nn.Module):
             raise SizeError(f"input has shape {tuple(input.shape)}{missing}: give items (n,) with offsets (B,), or a row for each bag")
         return _starts(offsets, len(input), self.include_last_offset), input, weights
 
-    def _of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> Listed:
+    def _of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
         """A matrix's rows as bags."""
         if offsets is not None or weights is not None:
             raise SizeError("input is a SparseTensor, a row for each bag, and its values are the weights: leave the other arguments out")
@@ -162,8 +162,8 @@ class SparseEmbeddingBag(torch.nn.Module):
             raise SizeError(f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: one for each item")
 
     def extra_repr(self) -> str:
-        shown = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
-        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
+        text = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
 
 
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:
@@ -199,13 +199,13 @@ def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
     ends = offsets[-1:] if has_end else offsets.new_full((1,), count)
     starts = offsets if has_end else torch.cat([offsets, ends]) if len(offsets) else offsets.new_zeros(1)
     if int(starts[0]) != 0 or bool((starts.diff() < 0).any()) or (has_end and int(ends) != count):
-        shown = str(offsets.tolist()) if len(offsets) < 9 else f"of {len(offsets)} numbers"
+        text = str(offsets.tolist()) if len(offsets) < 9 else f"of {len(offsets)} numbers"
         last = f"end at {count}" if has_end else f"lie below {count + 1}"
-        raise RangeError(f"offsets {shown}: they start at 0, don't decrease, and {last}, the number of items being {count}")
+        raise RangeError(f"offsets {text}: they start at 0, don't decrease, and {last}, the number of items being {count}")
     return starts
 
 
-def _without(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> Listed:
+def _drop_padding(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> BagLists:
     """The bags without one of the embeddings."""
     kept = items != padding
     before = torch.cat([starts.new_zeros(1), kept.cumsum(0, dtype=starts.dtype)])

@@ -66,8 +66,8 @@ class SparseEmbedding(WithSparseWeight):
         if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
             raise RangeError(f"padding_idx={padding_idx}: there are num_embeddings={num_embeddings}")
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        shape, named = (num_embeddings, embedding_dim), "(num_embeddings, embedding_dim)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), False)
+        shape, axes = (num_embeddings, embedding_dim), "(num_embeddings, embedding_dim)"
+        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), False)
 
     def reset_parameters(self) -> None:
         """Draw the values anew."""
@@ -97,7 +97,7 @@ class SparseEmbedding(WithSparseWeight):
                 raise UnsupportedError(f"{name}={getattr(table, name)} is not taken by SparseEmbedding: make the table with {name}={usual}")
         stored = sparsify(table.weight.detach(), sparsifier, format)
         sizes = table.num_embeddings, table.embedding_dim, table.padding_idx
-        return cls(*sizes, pattern=stored, format=stored.format, dtype=stored.dtype)._copy_dense(table, stored)
+        return cls(*sizes, pattern=stored, format=stored.format, dtype=stored.dtype)._copy_from_dense(table, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The embeddings, (\\*, embedding_dim): the product of a matrix with a one in each row, and the table.
@@ -107,26 +107,26 @@ class SparseEmbedding(WithSparseWeight):
         if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
             given = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
             raise OperandError(f"input is {given}: indices of embeddings are a tensor of torch.int64 or torch.int32")
-        made = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
-        return made if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], made.detach(), made)
+        rows = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
+        return rows if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
     def _rows(self, numbers: torch.Tensor) -> torch.Tensor:
         """The embeddings of a list of numbers, (n, embedding_dim)."""
         if torch.compiler.is_compiling():
-            from .lookup import looked_up  # late: it imports torch's compiler
+            from .lookup import lookup_rows  # late: it imports torch's compiler
 
-            return looked_up(numbers, self.weight.tensor)
+            return lookup_rows(numbers, self.weight.tensor)
         table = self.weight.tensor
         with torch.autocast("cpu", enabled=False):
-            made: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
-        return made
+            rows: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
+        return rows
 
     def to_dense(self) -> torch.nn.Embedding:
         """The table with all its entries."""
         table = torch.nn.Embedding(self.num_embeddings, self.embedding_dim, self.padding_idx, dtype=self.weight.dtype)
-        self._give_dense(table)
+        self._copy_to_dense(table)
         return table
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
-        return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._stored()}"
+        return f"{self.num_embeddings}, {self.embedding_dim}{padding}, {self._weight_summary()}"

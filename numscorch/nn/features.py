@@ -18,13 +18,13 @@ from .lazy import LAZY
 Features = Tensor | SparseTensor
 
 
-def transformed(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """torch.nn.functional.linear of features, dense or sparse."""
-    made: Tensor = functional.linear(x, weight, bias)
-    return made
+    result: Tensor = functional.linear(x, weight, bias)
+    return result
 
 
-def take_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
+def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
     """Features of nodes, (nodes, channels), dense or sparse; any number of channels where that is -1.
 
     With a ``node_dim``, dense ones may have more dimensions, of which that one counts nodes, and the last one channels.
@@ -48,8 +48,8 @@ def take_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x"
         check_dtype(layer, weight, x, name)
     if isinstance(x, SparseTensor) or x.layout is torch.strided:
         return x
-    taken: Features = _attached(x)
-    return taken
+    features: Features = _attached(x)
+    return features
 
 
 @beside_programs
@@ -57,15 +57,15 @@ def _attached(x: Tensor) -> Any:
     return attached(x)
 
 
-def take_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
+def checked_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
     """The features of sources and of targets, which are the same unless a pair is given."""
     if not isinstance(x, tuple | list):
-        taken = take_features(x, channels[0], layer, node_dim=node_dim)
-        return taken, taken
+        features = checked_features(x, channels[0], layer, node_dim=node_dim)
+        return features, features
     if len(x) != 2:
         raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair of those of sources and of targets")
-    sources = take_features(x[0], channels[0], layer, "x[0]", node_dim)
-    return sources, None if x[1] is None else take_features(x[1], channels[1], layer, "x[1]", node_dim)
+    sources = checked_features(x[0], channels[0], layer, "x[0]", node_dim)
+    return sources, None if x[1] is None else checked_features(x[1], channels[1], layer, "x[1]", node_dim)
 
 
 def folded(x: Features, node_dim: int) -> Features:
@@ -81,8 +81,8 @@ def unfolded(x: Features, like: Features, node_dim: int) -> Features:
     """The inverse of :func:`folded`, whose argument this was but for the number of nodes."""
     if like.ndim == 2 or isinstance(x, SparseTensor) or isinstance(like, SparseTensor):
         return x
-    made: Tensor = x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
-    return made
+    result: Tensor = x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
+    return result
 
 
 def size_of(
@@ -97,8 +97,8 @@ def size_of(
     if len(said) != 2:
         raise SizeError(f"size is {said}: pass how many sources and how many targets there are")
     rows = sources.shape[0], None if targets is None else targets.shape[0]
-    for what, own, given in zip(("sources", "targets"), rows, said, strict=True):
-        if own is not None and given is not None and own != given:
-            raise SizeError(f"size={said} says {given} {what}, but there are features of {own}: leave it out, or pass those of {given}")
+    for what, length, given in zip(("sources", "targets"), rows, said, strict=True):
+        if length is not None and given is not None and length != given:
+            raise SizeError(f"size={said} says {given} {what}, but there are features of {length}: leave it out, or pass those of {given}")
     known = (rows[1], said[1], None if of_graph is None else of_graph[1], rows[0])
     return rows[0], next(count for count in known if count is not None)

@@ -17,7 +17,7 @@ from ..operators.elementwise import is_sparse
 from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
-from .attending import added, attended
+from .attending import mask_bias, pattern_attention
 from .joined import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
@@ -44,26 +44,26 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
     if sparse or format is not None:
         given = {"tensor" if name == "input" else name: value for name, value in kwargs.items()}
         return _sparse_one_hot(*args, format=None if format is None else as_format(format), dtype=dtype, **given)
-    made = torch.nn.functional.one_hot(*args, **kwargs)
-    return made if dtype is None else made.to(dtype)
+    full = torch.nn.functional.one_hot(*args, **kwargs)
+    return full if dtype is None else full.to(dtype)
 
 
 @beside_programs
 def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
     """Each class as the last coordinate of a one at the place where it stands: the index arrays follow without sorting."""
-    classes = _checked(tensor, num_classes).detach().reshape(-1).numpy()
+    classes = _check_classes(tensor, num_classes).detach().reshape(-1).numpy()
     shape = (*tensor.shape, num_classes if num_classes != -1 else int(classes.max()) + 1)
     ones, index = torch.ones(len(classes), dtype=torch.int64 if dtype is None else dtype), index_dtype_for(shape, len(classes))
     if len(shape) == 2:
         pos, crd = np.arange(len(classes) + 1, dtype=index), classes.astype(index)
-        made = from_csr(pos, crd, ones, shape, assume_sorted=True, check_invariants=False)
+        encoded = from_csr(pos, crd, ones, shape, assume_sorted=True, check_invariants=False)
     else:
         places = np.indices(tensor.shape, dtype=index).reshape(tensor.ndim, len(classes))
-        made = from_coo(np.concatenate([places, classes[None].astype(index)]), ones, shape, assume_sorted=True, check_invariants=False)
-    return made if format is None else made.to(format)
+        encoded = from_coo(np.concatenate([places, classes[None].astype(index)]), ones, shape, assume_sorted=True, check_invariants=False)
+    return encoded if format is None else encoded.to(format)
 
 
-def _checked(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
+def _check_classes(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
     """The classes, each of them one that there is."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int64:
         given = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
@@ -120,8 +120,8 @@ def scaled_dot_product_attention(
     torch.Size([1, 2, 6, 4])
     """
     if pattern is None and not isinstance(attn_mask, SparseParameter) and not is_sparse(attn_mask):
-        theirs = torch.nn.functional.scaled_dot_product_attention
-        return theirs(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        torch_attention = torch.nn.functional.scaled_dot_product_attention
+        return torch_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     if pattern is not None and attn_mask is not None:
         raise UnsupportedError("attn_mask and pattern are both given: join them with patterns.intersection, and pass one")
     return _sparse_attention(query, key, value, attn_mask if pattern is None else pattern, dropout_p, is_causal, scale, enable_gqa)
@@ -148,22 +148,22 @@ def _sparse_attention(
     if is_causal:
         pattern = lower_part(pattern)
     if enable_gqa and key.ndim > 2:
-        key, value = (own.repeat_interleave(query.shape[-3] // own.shape[-3], -3) for own in (key, value))
+        key, value = (tensor.repeat_interleave(query.shape[-3] // tensor.shape[-3], -3) for tensor in (key, value))
     try:
         leading = broadcast_shape("attention", query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except SizeError as error:
-        raise SizeError(f"leading dimensions don't broadcast\n  {_told(query, key, value)}") from error
-    query, key, value = (own.expand(*leading, *own.shape[-2:]) for own in (query, key, value))
+        raise SizeError(f"leading dimensions don't broadcast\n  {_shapes_text(query, key, value)}") from error
+    query, key, value = (tensor.expand(*leading, *tensor.shape[-2:]) for tensor in (query, key, value))
     scale = 1 / sqrt(max(query.shape[-1], 1)) if scale is None else scale
     if padding is None:
-        return attended(query, key, value, pattern, scale, dropout_p)
+        return pattern_attention(query, key, value, pattern, scale, dropout_p)
     dtype = query.dtype
     wide = torch.promote_types(dtype, torch.float32)  # 16 bits have no number that is below every score
-    bias = added(padding, wide).expand(*leading, key.shape[-2])
-    return attended(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
+    bias = mask_bias(padding, wide).expand(*leading, key.shape[-2])
+    return pattern_attention(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
 
 
-def _told(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:
+def _shapes_text(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> str:
     return f"query: {tuple(query.shape)}   key: {tuple(key.shape)}   value: {tuple(value.shape)}"
 
 
@@ -173,7 +173,7 @@ def _check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     Raises:
         SizeError, UnsupportedError: they don't.
     """
-    shapes = _told(query, key, value)
+    shapes = _shapes_text(query, key, value)
     if min(query.ndim, key.ndim, value.ndim) < 2:
         raise SizeError(f"attention takes tensors of two dimensions or more\n  {shapes}")
     if query.shape[-1] != key.shape[-1]:

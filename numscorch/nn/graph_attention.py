@@ -15,10 +15,10 @@ from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import SUMS
 from .convolution import Convolution
 from .edge_attention import attend
-from .edge_features import Fill, arriving, edges_of
-from .features import Features, take_pair, transformed
+from .edge_features import Fill, read_edges, weighted_sums
+from .features import Features, checked_pair, linear
 from .graphs import TO_TARGET, multiplicities
-from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, meet, projection
+from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 
 class GATConv(Convolution):
@@ -104,18 +104,18 @@ class GATConv(Convolution):
     @property
     def _channels(self) -> tuple[int, int]:
         """Features of a source, and of a target; -1 where the first input tells them."""
-        own = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
-        return own[0].in_features, own[1].in_features
+        linears = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
+        return linears[0].in_features, linears[1].in_features
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for own in self.children():
-            if isinstance(own, torch.nn.Linear) and not isinstance(own, LazyLinear):
-                draw_glorot(own)
+        for child in self.children():
+            if isinstance(child, torch.nn.Linear) and not isinstance(child, LazyLinear):
+                draw_glorot(child)
         bound = math.sqrt(6 / (self.heads + self.out_channels))
-        for scores in (self.att_src, self.att_dst, self.att_edge):
-            if scores is not None:
-                torch.nn.init.uniform_(scores, -bound, bound)
+        for vectors in (self.att_src, self.att_dst, self.att_edge):
+            if vectors is not None:
+                torch.nn.init.uniform_(vectors, -bound, bound)
         if self.bias is not None:
             torch.nn.init.zeros_(self.bias)
 
@@ -136,70 +136,70 @@ class GATConv(Convolution):
             SizeError: features of another shape.
             UnsupportedError: edges have features, but there is no ``edge_dim``; or the graph is a matrix then.
         """
-        own, others = take_pair(x, self._channels, self)
-        self._meet(own, others, edge_attr)
-        nodes, graph = self._size(own, others, size, edge_index), self._directed(edge_index, own, others)
-        sources, targets = self._transformed(own, others)
-        if targets is sources and isinstance(own, SparseTensor):
-            scores, wanted = self._scores(own)
+        features, others = checked_pair(x, self._channels, self)
+        self._materialize(features, others, edge_attr)
+        nodes, graph = self._size(features, others, size, edge_index), self._directed(edge_index, features, others)
+        sources, targets = self._features_by_head(features, others)
+        if targets is sources and isinstance(features, SparseTensor):
+            source_scores, target_scores = self._scores(features)
         else:
-            scores = (sources * self.att_src).sum(-1)
-            wanted = scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
+            source_scores = (sources * self.att_src).sum(-1)
+            target_scores = source_scores.new_zeros(nodes[1], self.heads) if targets is None else (targets * self.att_dst).sum(-1)
         weights = None
         if edge_attr is None and not return_attention_weights:
-            counts = multiplicities(graph, nodes, own.dtype, self.add_self_loops)
-            made = attend(counts, sources, scores, wanted, self.negative_slope, self.dropout, self.training)
+            counts = multiplicities(graph, nodes, features.dtype, self.add_self_loops)
+            attended = attend(counts, sources, source_scores, target_scores, self.negative_slope, self.dropout, self.training)
         else:
-            made, weights = self._along(graph, nodes, edge_attr, sources, scores, wanted)
-        result = made.flatten(1) if self.concat else made.mean(1)
+            attended, weights = self._attend_by_edge(graph, nodes, edge_attr, sources, source_scores, target_scores)
+        result = attended.flatten(1) if self.concat else attended.mean(1)
         if self.res is not None and others is not None:
-            result = result + transformed(others, self.res.weight)
+            result = result + linear(others, self.res.weight)
         result = result if self.bias is None else result + self.bias
         return (result, weights) if return_attention_weights else result
 
-    def _meet(self, own: Features, others: Features | None, edge_attr: Tensor | None) -> None:
+    def _materialize(self, features: Features, others: Features | None, edge_attr: Tensor | None) -> None:
         """Tell lazy layers their numbers of inputs."""
         if edge_attr is not None and self.lin_edge is None:
             raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of an edge's features")
-        pairs = [(self.lin, own), (getattr(self, "lin_src", None), own), (getattr(self, "lin_dst", None), others), (self.res, others)]
+        lin_src, lin_dst = getattr(self, "lin_src", None), getattr(self, "lin_dst", None)
+        pairs = [(self.lin, features), (lin_src, features), (lin_dst, others), (self.res, others)]
         for layer, x in pairs:
             if x is not None:
-                meet(layer, x.shape[-1])
+                materialize(layer, x.shape[-1])
         if edge_attr is not None:
-            meet(self.lin_edge, edge_attr.shape[1] if edge_attr.ndim == 2 else 1)
+            materialize(self.lin_edge, edge_attr.shape[1] if edge_attr.ndim == 2 else 1)
 
-    def _along(
-        self, graph: Any, nodes: tuple[int, int], edge_attr: Tensor | None, sources: Tensor, scores: Tensor, wanted: Tensor
+    def _attend_by_edge(
+        self, graph: Any, nodes: tuple[int, int], edge_attr: Tensor | None, sources: Tensor, source_scores: Tensor, target_scores: Tensor
     ) -> tuple[Tensor, Any]:
         """What arrives at targets, and the weights of attention, edge by edge."""
-        edges = edges_of(graph, nodes, self.add_self_loops)
-        own = None
+        edges = read_edges(graph, nodes, self.add_self_loops)
+        edge_scores = None
         if edge_attr is not None and self.lin_edge is not None:
             end = 0 if self.flow == TO_TARGET else 1  # as in PyTorch Geometric, loops reduce features by the second row of edge_index
             given = edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end)
-            own = (self.lin_edge(given).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
-        weights = dropout(edges.weights(scores, wanted, own, self.negative_slope), self.dropout, self.training)
+            edge_scores = (self.lin_edge(given).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
+        weights = dropout(edges.weights(source_scores, target_scores, edge_scores, self.negative_slope), self.dropout, self.training)
         matrix = edges.matrix(weights)
         is_list = not isinstance(edges.graph.source, SparseTensor)
-        listed = edges.listed.flip(0) if self.flow == TO_TARGET else edges.listed
-        return arriving(matrix, sources), (listed, weights) if is_list else matrix
+        endpoints = edges.endpoints.flip(0) if self.flow == TO_TARGET else edges.endpoints
+        return weighted_sums(matrix, sources), (endpoints, weights) if is_list else matrix
 
-    def _transformed(self, own: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
+    def _features_by_head(self, features: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
         """The features of sources and targets by head: (nodes, heads, out_channels)."""
         heads = (-1, self.heads, self.out_channels)
         if self.lin is not None:
-            sources = transformed(own, self.lin.weight).view(heads)
-            same = others is own
-            return sources, sources if same else None if others is None else transformed(others, self.lin.weight).view(heads)
-        sources = transformed(own, self.lin_src.weight).view(heads)
-        return sources, None if others is None else transformed(others, self.lin_dst.weight).view(heads)
+            sources = linear(features, self.lin.weight).view(heads)
+            return sources, sources if others is features else None if others is None else linear(others, self.lin.weight).view(heads)
+        sources = linear(features, self.lin_src.weight).view(heads)
+        return sources, None if others is None else linear(others, self.lin_dst.weight).view(heads)
 
     def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
         """The scores of sparse features as sources and as targets: a product with few columns, of weights that are multiplied first."""
         weight = self.lin.weight.view(self.heads, self.out_channels, -1)  # type: ignore[union-attr]  # sources are targets: there is lin
         by_head = torch.stack([self.att_src[0], self.att_dst[0]], 1) @ weight
-        found = transformed(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
-        return found[..., 0].contiguous(), found[..., 1].contiguous()
+        scores = linear(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
+        return scores[..., 0].contiguous(), scores[..., 1].contiguous()
 
     def __repr__(self) -> str:
         return f"GATConv({self.in_channels}, {self.out_channels}, heads={self.heads})"

@@ -17,9 +17,9 @@ from ..errors import SizeError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import AGGREGATIONS, SUMS
 from .convolution import Convolution
-from .features import Features, folded, take_features, take_pair, transformed, unfolded
+from .features import Features, checked_features, checked_pair, folded, linear, unfolded
 from .graphs import TO_TARGET, directed, gcn_norm, means, sums
-from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, meet, projection
+from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 PROPAGATED = "ij,jf,of->io"  # in which order the three are multiplied is the contraction path's decision
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
@@ -99,15 +99,15 @@ class GCNConv(Convolution):
         """The features after the convolution, of shape (nodes, out_channels)."""
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
-        x = take_features(x, self.lin.in_features, self, node_dim=self.node_dim)
-        meet(self.lin, x.shape[-1])
+        x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
+        materialize(self.lin, x.shape[-1])
         nodes = folded(x, self.node_dim).shape[0]
         matrix = self._matrix(nodes, x.dtype, directed(edge_index, self.flow), edge_weight)
         if x.ndim == 2:
-            return _propagated(matrix, x, self.lin.weight, self.bias)
-        moved = transformed(x, self.lin.weight)
-        found: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
-        return _plus(found, self.bias)
+            return _propagate(matrix, x, self.lin.weight, self.bias)
+        moved = linear(x, self.lin.weight)
+        result: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
+        return _add_bias(result, self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """The matrix that is multiplied by."""
@@ -115,11 +115,11 @@ class GCNConv(Convolution):
             return sums(graph, (nodes, nodes), dtype, edge_weight)
         if dtype in self._kept:
             return self._kept[dtype]
-        made = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype=dtype)
+        matrix = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype=dtype)
         is_trained = (graph if edge_weight is None else edge_weight).requires_grad  # a later call's gradient would miss its weights
-        if self.cached and not is_trained and not made.values.is_inference():
-            self._kept[dtype] = made
-        return made
+        if self.cached and not is_trained and not matrix.values.is_inference():
+            self._kept[dtype] = matrix
+        return matrix
 
     def __repr__(self) -> str:
         return f"GCNConv({self.in_channels}, {self.out_channels})"
@@ -196,27 +196,27 @@ class SAGEConv(Convolution):
 
     def reset_parameters(self) -> None:
         """Draw the weights anew."""
-        for own in self.children():
-            own.reset_parameters()  # type: ignore[operator]
+        for child in self.children():
+            child.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """The features of targets, (targets, out_channels); ``size`` is (sources, targets), if neither features nor a matrix state it."""
-        sources, targets = take_pair(x, self._channels, self, self.node_dim)
+        sources, targets = checked_pair(x, self._channels, self, self.node_dim)
         graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
         if self.project:
-            sources = transformed(sources, self.lin.weight, self.lin.bias).relu()
-        meet(self.lin_l, sources.shape[-1] * len(self._aggregations))
-        result = _plus(self._gathered(sources, graph, nodes), self.lin_l.bias)
+            sources = linear(sources, self.lin.weight, self.lin.bias).relu()
+        materialize(self.lin_l, sources.shape[-1] * len(self._aggregations))
+        result = _add_bias(self._aggregate_and_transform(sources, graph, nodes), self.lin_l.bias)
         if self.root_weight and targets is not None:
-            meet(self.lin_r, targets.shape[-1])
-            result = result + transformed(targets, self.lin_r.weight)
+            materialize(self.lin_r, targets.shape[-1])
+            result = result + linear(targets, self.lin_r.weight)
         return functional.normalize(result, dim=-1) if self.normalize else result
 
-    def _gathered(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
+    def _aggregate_and_transform(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
         """What neighbours send, times the weight of ``lin_l``."""
         if self._aggregations == ("mean",) and sources.ndim == 2:
-            return _propagated(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
-        return transformed(self._arriving(sources, graph, nodes), self.lin_l.weight)
+            return _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
+        return linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
 
     def __repr__(self) -> str:
         return f"SAGEConv({self.in_channels}, {self.out_channels}, aggr={self.aggr})"
@@ -281,9 +281,9 @@ class GINConv(Convolution):
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """What the network makes of the sums; ``size`` is (sources, targets), if neither features nor a matrix state it."""
-        sources, targets = take_pair(x, (LAZY, LAZY), self, self.node_dim)
+        sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
         nodes = self._size(sources, targets, size, edge_index)
-        result: Any = self._arriving(sources, self._directed(edge_index, sources, targets), nodes)
+        result: Any = self._aggregate(sources, self._directed(edge_index, sources, targets), nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets
         return self.nn(result)
@@ -292,26 +292,26 @@ class GINConv(Convolution):
         return f"GINConv(nn={self.nn})"
 
 
-def _propagated(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The matrix times the features times the weight, and the bias; without gradients, the last product's kernel adds it."""
-    made: Tensor
+    result: Tensor
     if bias is None or torch.is_grad_enabled():
-        made = _plus(einsum(PROPAGATED, matrix, x, weight), bias)
+        result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
     else:
-        made = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
-    return made
+        result = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
+    return result
 
 
-def _plus(result: Any, bias: Tensor | None) -> Tensor:
+def _add_bias(result: Any, bias: Tensor | None) -> Tensor:
     """The result, and the bias if there is one."""
-    made: Tensor = result if bias is None else result + bias
-    return made
+    total: Tensor = result if bias is None else result + bias
+    return total
 
 
 def _reset(module: Any) -> None:
     """Draw the weights anew of a module, or of those in it; a plain function has none."""
-    if callable(own := getattr(module, "reset_parameters", None)):
-        own()
+    if callable(reset := getattr(module, "reset_parameters", None)):
+        reset()
         return
     for child in module.children() if isinstance(module, torch.nn.Module) else ():
         _reset(child)

@@ -27,7 +27,7 @@ from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .remembering import remembered
 
 T = TypeVar("T")
-AS_THEY_ARE, REMAINING, ANEW = "as they are", "remaining", "anew"  # what becomes of self loops
+KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "keep", "add missing", "replace"  # treatment of self loops
 FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
@@ -79,43 +79,43 @@ def gcn_norm(
             [0.7071, 0.5000]])
     """
     graph = directed(graph, flow)
-    made = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
+    make = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
     if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # what was found right once isn't looked at again
-        return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), made)
-    return made()
+        return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), make)
+    return make()
 
 
 def _gcn_norm(
     graph: Any, edge_weight: Tensor | None, num_nodes: int | None, improved: bool, add_self_loops: bool, dtype: torch.dtype | None
 ) -> SparseTensor:
-    taken = take_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
-    targets, sources = taken.shape
+    edges = read_graph(graph, edge_weight, None if num_nodes is None else (num_nodes, num_nodes))
+    targets, sources = edges.shape
     if targets != sources:
-        raise SizeError(f"gcn_norm of an adjacency matrix of shape {taken.shape}: it needs as many targets as sources")
-    loops = AS_THEY_ARE if not add_self_loops else ANEW if taken.weights is None else REMAINING
-    fill = 2.0 if improved and taken.weights is not None else 1.0
-    return taken.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(taken.matrix(dtype, loops, fill)))
+        raise SizeError(f"gcn_norm of an adjacency matrix of shape {edges.shape}: it needs as many targets as sources")
+    loops = KEEP_LOOPS if not add_self_loops else REPLACE_LOOPS if edges.weights is None else ADD_MISSING_LOOPS
+    fill = 2.0 if improved and edges.weights is not None else 1.0
+    return edges.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(edges.matrix(dtype, loops, fill)))
 
 
 @beside_programs
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """The matrix whose product with the sources' features is the sum of what arrives at each target; ``size`` is (sources, targets)."""
-    taken = take_graph(graph, edge_weight, size)
-    return taken.remember(("sums", dtype), lambda: taken.matrix(dtype))
+    edges = read_graph(graph, edge_weight, size)
+    return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
 
 @beside_programs
 def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """The matrix whose product with the sources' features is the mean of what arrives at each target."""
-    taken = take_graph(graph, None, size)
+    edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        whole = taken.matrix(dtype)
-        counted = whole if taken.weights is None else whole.with_values(torch.ones_like(whole.values))
-        made: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=whole, c=einsum("ij->i", counted))
-        return made
+        A = edges.matrix(dtype)
+        ones = A if edges.weights is None else A.with_values(torch.ones_like(A.values))
+        matrix: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=A, c=einsum("ij->i", ones))
+        return matrix
 
-    return taken.remember(("means", dtype), make)
+    return edges.remember(("means", dtype), make)
 
 
 @beside_programs
@@ -125,19 +125,19 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     Raises:
         UnsupportedError: an adjacency matrix has other values than 1, by which nothing is multiplied here.
     """
-    taken = take_graph(graph, None, size)
+    edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
-        weights = taken.edge_weights()
+        weights = edges.edge_weights()
         if weights is not None and not bool((weights == 1).all()):
             raise UnsupportedError(
                 "aggr='max' and 'min' take no weighted messages, but the adjacency matrix has values other than 1: drop them with"
                 " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
             )
-        pattern = taken.place(AS_THEY_ARE).pattern
+        pattern = edges.place(KEEP_LOOPS).pattern
         return SparseTensor(pattern, torch.zeros(pattern.nnz, dtype=dtype))
 
-    return taken.remember(("zeros", dtype), make)
+    return edges.remember(("zeros", dtype), make)
 
 
 @beside_programs
@@ -146,114 +146,114 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
     With ``add_self_loops``, every node that is both has exactly one to itself.
     """
-    taken = take_graph(graph, None, size)
-    loops = ANEW if add_self_loops else AS_THEY_ARE
-    return taken.remember(("multiplicities", loops, dtype), lambda: taken.place(loops).matrix(torch.ones(taken.edges, dtype=dtype), 1.0))
+    edges = read_graph(graph, None, size)
+    loops = REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
+    return edges.remember(("multiplicities", loops, dtype), lambda: edges.place(loops).matrix(torch.ones(edges.edges, dtype=dtype), 1.0))
 
 
 def _normalized(A: SparseTensor) -> SparseTensor:
     degrees = einsum("ij->i", A)
     roots = degrees.pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)
-    made: SparseTensor = evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
-    return made
+    normalized: SparseTensor = evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
+    return normalized
 
 
 # ---- taking a graph
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class EdgePlacement:
     """Where the weights of edges go in a matrix of targets and sources."""
 
     pattern: Pattern
     slots: Tensor | None  # the position of each weight; None where they are in order
-    kept: Tensor | None  # which edges' weights are taken; None where all are
-    added: int  # self loops that come after them
+    selection: Tensor | None  # which edges' weights are taken; None where all are
+    added_loops: int  # self loops that come after them
 
     def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
         """The matrix of these weights, those at one place summed; gradients flow to them."""
-        own = weights if self.kept is None else weights.index_select(0, self.kept)
-        if self.added:
-            own = torch.cat([own, own.new_full((self.added,), fill)])
+        values = weights if self.selection is None else weights.index_select(0, self.selection)
+        if self.added_loops:
+            values = torch.cat([values, values.new_full((self.added_loops,), fill)])
         if self.slots is not None:
-            own = own.new_zeros(self.pattern.nnz).index_add(0, self.slots, own)
-        return SparseTensor(self.pattern, own)
+            values = values.new_zeros(self.pattern.nnz).index_add(0, self.slots, values)
+        return SparseTensor(self.pattern, values)
 
 
-def placed(places: Tensor, shape: tuple[int, int], loops: str) -> Placed:
+def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
     """Edges at these targets and sources (2, edges), with their self loops as they are, remaining or anew. O(edges log edges)."""
-    kept, missing = None, torch.empty(0, dtype=torch.int64)
-    if loops != AS_THEY_ARE:
-        is_loop = places[0] == places[1]
-        kept, nodes = (~is_loop).nonzero().flatten(), min(shape)
+    selection, missing = None, torch.empty(0, dtype=torch.int64)
+    if loops != KEEP_LOOPS:
+        is_loop = endpoints[0] == endpoints[1]
+        selection, nodes = (~is_loop).nonzero().flatten(), min(shape)
         last = torch.full((nodes,), -1)
-        if loops == REMAINING:
-            at = is_loop.nonzero().flatten()
-            last.scatter_reduce_(0, places[0, at], at, "amax")
-        kept, missing = torch.cat([kept, last[last >= 0]]), (last < 0).nonzero().flatten()
-        places = torch.cat([places[:, kept], missing.expand(2, -1)], dim=1)
-    pattern, positions, order = pack(places.numpy(), shape, CSR)
+        if loops == ADD_MISSING_LOOPS:
+            edges = is_loop.nonzero().flatten()
+            last.scatter_reduce_(0, endpoints[0, edges], edges, "amax")
+        selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
+        endpoints = torch.cat([endpoints[:, selection], missing.expand(2, -1)], dim=1)
+    pattern, positions, order = pack(endpoints.numpy(), shape, CSR)
     slots = torch.empty(len(order), dtype=torch.int64)
     slots[torch.from_numpy(order)] = torch.from_numpy(positions)
-    return Placed(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, kept, len(missing))
+    return EdgePlacement(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, selection, len(missing))
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class GraphInput:
     """A graph as it was given: an edge list, or an adjacency matrix."""
 
     source: Tensor | SparseTensor  # edge_index, or the matrix
     shape: tuple[int, int]  # targets, sources
     weights: Tensor | None  # the edges', or the matrix's values
-    beside: Tensor  # what things are remembered with
+    cache_owner: Tensor  # what things are remembered with
 
     @property
     def edges(self) -> int:
         """How many there are."""
         return self.source.nnz if isinstance(self.source, SparseTensor) else int(self.source.shape[1])
 
-    def place(self, loops: str) -> Placed:
+    def place(self, loops: str) -> EdgePlacement:
         """Where the edges go; remembered with the pattern or the edge list."""
         if isinstance(self.source, SparseTensor):
             A = self.source
-            return A.pattern.remember(("edges", loops), lambda: placed(A.indices(), self.shape, loops))
+            return A.pattern.remember(("edges", loops), lambda: place_edges(A.indices(), self.shape, loops))
         edges = self.source
-        return remembered(edges, ("edges", self.shape, loops), lambda: placed(_places(edges), self.shape, loops))
+        return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(_endpoints(edges), self.shape, loops))
 
-    def listed(self, loops: str) -> Tensor:
+    def endpoints(self, loops: str) -> Tensor:
         """Targets and sources (2, edges) of the edges that are placed, their self loops as they are or anew."""
-        place = self.place(loops)
-        own = self.source.indices() if isinstance(self.source, SparseTensor) else _places(self.source)
-        own = own if place.kept is None else own[:, place.kept]
-        return torch.cat([own, torch.arange(place.added).expand(2, -1)], 1) if place.added else own
+        placement = self.place(loops)
+        edges = self.source.indices() if isinstance(self.source, SparseTensor) else _endpoints(self.source)
+        edges = edges if placement.selection is None else edges[:, placement.selection]
+        return torch.cat([edges, torch.arange(placement.added_loops).expand(2, -1)], 1) if placement.added_loops else edges
 
     def edge_weights(self) -> Tensor | None:
         """The weight of each edge, in the order of the edge list or of the matrix's entries; None where an edge list has none."""
         return of_entries(self.source.pattern, self.source.values) if isinstance(self.source, SparseTensor) else self.weights
 
-    def matrix(self, dtype: torch.dtype | None, loops: str = AS_THEY_ARE, fill: float = 1.0) -> SparseTensor:
+    def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
         """The weighted adjacency matrix."""
-        A, is_kept = self.source, isinstance(self.source, SparseTensor) and loops == AS_THEY_ARE
-        given = self.weights if is_kept else self.edge_weights()
+        A, keeps_entries = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
+        given = self.weights if keeps_entries else self.edge_weights()
         weights = torch.ones(self.edges, dtype=dtype) if given is None else given
         weights = weights if dtype is None else weights.to(dtype)
         weights = weights if weights.requires_grad else weights.detach()  # another tensor: what is remembered keeps none of a user's alive
-        if isinstance(A, SparseTensor) and is_kept:
+        if isinstance(A, SparseTensor) and keeps_entries:
             return A.with_values(weights)
         return self.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
         """What is made of the graph, made at the first call; at each call, where gradients flow to the weights."""
-        if self.beside.requires_grad:
+        if self.cache_owner.requires_grad:
             return make()
-        return remembered(self.beside, (self._pattern(), *key), make)
+        return remembered(self.cache_owner, (self._pattern(), *key), make)
 
     def _pattern(self) -> Hashable:
         """What tells apart graphs that are remembered beside one tensor."""
         if isinstance(self.source, SparseTensor):
             return self.source.pattern
-        return self.shape if self.weights is None else self.place(AS_THEY_ARE)
+        return self.shape if self.weights is None else self.place(KEEP_LOOPS)
 
 
 def check_flow(layer: str, flow: object) -> None:
@@ -277,7 +277,7 @@ def directed(graph: Any, flow: str) -> Any:
         return graph
     if is_matrix(graph):
         return attached(graph).t()
-    return remembered(graph, TO_SOURCE, lambda: _places(graph)) if isinstance(graph, Tensor) else graph
+    return remembered(graph, TO_SOURCE, lambda: _endpoints(graph)) if isinstance(graph, Tensor) else graph
 
 
 def is_matrix(graph: Any) -> bool:
@@ -285,10 +285,10 @@ def is_matrix(graph: Any) -> bool:
     return isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided)
 
 
-def said_size(graph: Any) -> tuple[int | None, int | None] | None:
+def stated_size(graph: Any) -> tuple[int | None, int | None] | None:
     """How many sources and targets a graph says that there are: a matrix, or an ``EdgeIndex`` of PyTorch Geometric; None if it doesn't.
 
-    >>> said_size(torch.zeros(2, 7, dtype=torch.int64)), said_size(torch.zeros(2, 7).to_sparse())
+    >>> stated_size(torch.zeros(2, 7, dtype=torch.int64)), stated_size(torch.zeros(2, 7).to_sparse())
     (None, (7, 2))
     """
     if is_matrix(graph):
@@ -296,7 +296,7 @@ def said_size(graph: Any) -> tuple[int | None, int | None] | None:
     return graph.sparse_size() if hasattr(graph, "sparse_size") else None
 
 
-def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     """A graph between so many sources and targets; by default, as many as it names.
 
     Raises:
@@ -317,7 +317,7 @@ def take_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
     return _from_edges(graph, edge_weight, size)
 
 
-def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     if edge_weight is not None:
         raise UnsupportedError("edge_weight beside an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
     A = attached(graph)
@@ -332,10 +332,10 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
             f"it has a row for each target and a column for each source{hint}"
         )
     check_unpadded(A)
-    return Graph(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
+    return GraphInput(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
 
 
-def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> Graph:
+def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     count = graph.shape[1] if graph.ndim == 2 and len(graph) == 2 else None
     if count is None:
         hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
@@ -344,16 +344,16 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
     largest = remembered(graph, "largest", lambda: _largest(graph, size))
     size = (max(largest) + 1, max(largest) + 1) if size is None else size
     if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
-        check_nodes(_places(graph).flip(0), size, FEATURES_OF)
+        check_nodes(_endpoints(graph).flip(0), size, FEATURES_OF)
     weights = None
     if edge_weight is not None:
         weights = as_values(edge_weight)
         if len(weights) != count:
             raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight for each")
-    return Graph(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
+    return GraphInput(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
 
 
-def _places(edges: Tensor) -> Tensor:
+def _endpoints(edges: Tensor) -> Tensor:
     """Targets and sources of an edge list, int64."""
     plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
     return as_indices(plain, "edge_index").to(torch.int64).flip(0)
@@ -366,10 +366,10 @@ def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
         FormatError: numbers that are no integers.
         RangeError: a number is negative.
     """
-    places = _places(edges)
-    if not places.numel():
+    endpoints = _endpoints(edges)
+    if not endpoints.numel():
         return -1, -1
-    if int(places.min()) < 0:
-        check_nodes(places.flip(0), size or (int(places.max()) + 1,) * 2, FEATURES_OF)
-    targets, sources = places.amax(1).tolist()
+    if int(endpoints.min()) < 0:
+        check_nodes(endpoints.flip(0), size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
+    targets, sources = endpoints.amax(1).tolist()
     return sources, targets

@@ -34,7 +34,7 @@ def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [1., 1., 1.]])
     """
     given = _of_one_shape("union", patterns)
-    return ones_at(united(given))
+    return ones_at(union_of(given))
 
 
 def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
@@ -47,7 +47,7 @@ def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [0., 1., 1.]])
     """
     given = _of_one_shape("intersection", patterns)
-    return ones_at(intersected(given))
+    return ones_at(intersection_of(given))
 
 
 def as_pattern(given: object) -> SparseTensor:
@@ -72,12 +72,12 @@ def lower_part(pattern: SparseTensor) -> SparseTensor:
     return ones_at(pattern.pattern.remember("lower part", lambda: lower(pattern.pattern)))
 
 
-def united(patterns: tuple[Pattern, ...]) -> Pattern:
+def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
     """The entries that any CSR pattern stores."""
     return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
 
 
-def intersected(patterns: tuple[Pattern, ...]) -> Pattern:
+def intersection_of(patterns: tuple[Pattern, ...]) -> Pattern:
     """The entries that all CSR patterns store."""
     keys, counts = np.unique(_keys(patterns), return_counts=True)
     return of_keys(keys[counts == len(patterns)], patterns[0].shape)
@@ -89,8 +89,8 @@ def _keys(patterns: tuple[Pattern, ...]) -> np.ndarray:
     Raises:
         SizeError: they are larger than the memory limit.
     """
-    check_entries(sum(own.nnz for own in patterns), 2, NUMBER, f"{len(patterns)} joined patterns", "ns.nn.patterns", WAY_OUT)
-    return np.concatenate([keys_of(own) for own in patterns])
+    check_entries(sum(pattern.nnz for pattern in patterns), 2, NUMBER, f"{len(patterns)} joined patterns", "ns.nn.patterns", WAY_OUT)
+    return np.concatenate([keys_of(pattern) for pattern in patterns])
 
 
 def _of_one_shape(name: str, patterns: Sequence[SparseTensor | torch.Tensor]) -> tuple[Pattern, ...]:
@@ -100,7 +100,7 @@ def _of_one_shape(name: str, patterns: Sequence[SparseTensor | torch.Tensor]) ->
         SizeError: none are given, or of several shapes.
         UnsupportedError: something else was given.
     """
-    shapes = [tuple(getattr(own, "shape", ())) for own in patterns]
+    shapes = [tuple(getattr(pattern, "shape", ())) for pattern in patterns]
     if len(set(shapes)) != 1 or len(shapes[0]) != 2:
         raise SizeError(f"{name} of patterns with shapes {', '.join(map(str, shapes)) or '()'}: give one or more matrices of one shape")
-    return tuple(as_pattern(own).pattern for own in patterns)
+    return tuple(as_pattern(pattern).pattern for pattern in patterns)

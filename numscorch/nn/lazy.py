@@ -30,7 +30,7 @@ class LazyLinear(torch.nn.Linear):
     """A torch.nn.Linear before its first input, which :meth:`meet` makes a plain one; it is saved and loaded as one.
 
     >>> layer = LazyLinear(3, bias=False)
-    >>> layer.meet(2)
+    >>> layer.materialize(2)
     >>> layer
     Linear(in_features=2, out_features=3, bias=False)
     """
@@ -41,7 +41,7 @@ class LazyLinear(torch.nn.Linear):
         self.weight = UninitializedParameter()
         self.register_parameter("bias", torch.nn.Parameter(torch.zeros(out_features)) if bias else None)
 
-    def meet(self, in_features: int) -> None:
+    def materialize(self, in_features: int) -> None:
         """Become a plain layer with so many inputs, its weights drawn."""
         self._become(in_features)
         self._draw(self)
@@ -76,10 +76,10 @@ def projection(in_features: int, out_features: int, bias: bool, draw: Draw = dra
     return layer
 
 
-def meet(layer: torch.nn.Module | None, in_features: int) -> None:
+def materialize(layer: torch.nn.Module | None, in_features: int) -> None:
     """Tell a lazy layer the number of its inputs; nothing to do for others."""
     if isinstance(layer, LazyLinear):
-        layer.meet(in_features)
+        layer.materialize(in_features)
 
 
 def check_channels(layer: str, **channels: int) -> None:

@@ -63,8 +63,8 @@ class SparseLinear(WithSparseWeight):
     ):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        shape, named = (out_features, in_features), "(out_features, in_features)"
-        self._take(new_weight(self, shape, named, density, pattern, format, dtype, device), bias)
+        shape, axes = (out_features, in_features), "(out_features, in_features)"
+        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), bias)
 
     @classmethod
     def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
@@ -88,7 +88,7 @@ class SparseLinear(WithSparseWeight):
         stored = sparsify(linear.weight.detach(), sparsifier, format)
         bias = linear.bias is not None
         layer = cls(linear.in_features, linear.out_features, bias, pattern=stored, format=stored.format, dtype=stored.dtype)
-        return layer._copy_dense(linear, stored)
+        return layer._copy_from_dense(linear, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The layer's output, of shape (\\*, out_features)."""
@@ -99,9 +99,9 @@ class SparseLinear(WithSparseWeight):
     def to_dense(self) -> torch.nn.Linear:
         """The layer with a dense weight."""
         layer = torch.nn.Linear(self.in_features, self.out_features, self.bias is not None, dtype=self.weight.dtype)
-        self._give_dense(layer)
+        self._copy_to_dense(layer)
         return layer
 
     def extra_repr(self) -> str:
         has = "True" if self.bias is not None else "False"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, {self._stored()}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, {self._weight_summary()}"

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from ..compute.dispatch import compute
-from ..compute.gradients import Call, attached
+from ..compute.gradients import DifferentiableCall, attached
 from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
 from ..frontend.statements import einsum_request
 from ..tensors.sparse_tensor import SparseTensor
 from .one_hot import PRODUCT, ones_at
 
 
-def looked_up(numbers: Tensor, table: SparseTensor) -> Tensor:
+def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
     """The rows of a table, (n, d), by their numbers, (n,), while torch compiles or exports a program.
 
     Raises:
@@ -24,15 +24,15 @@ def looked_up(numbers: Tensor, table: SparseTensor) -> Tensor:
     """
     if table.pattern.is_dense:
         return torch.nn.functional.embedding(numbers, attached(table))
-    made: Tensor = torch.ops.numscorch.lookup(text_of(table.pattern), numbers, table._values, arrays_of(table.pattern))
-    return made
+    rows: Tensor = torch.ops.numscorch.lookup(text_of(table.pattern), numbers, table._values, arrays_of(table.pattern))
+    return rows
 
 
 @torch.library.custom_op("numscorch::lookup", mutates_args=())
 def _lookup(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
     table = operand_of(text, values, arrays)
-    made: Tensor = compute(PRODUCT, [ones_at(numbers, table), table], "dense")
-    return made
+    rows: Tensor = compute(PRODUCT, [ones_at(numbers, table), table], "dense")
+    return rows
 
 
 @_lookup.register_fake
@@ -44,9 +44,9 @@ def _(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> T
 def _gradient(text: str, upstream: Tensor, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
     table = operand_of(text, values, arrays)
     operands = [ones_at(numbers, table), table]
-    call = Call(einsum_request(PRODUCT, (2, 2)), "dense", operands, compute)
-    found = call.gradient(1, upstream, [own.values for own in operands], None)
-    return torch.zeros_like(values) if found is None else found.contiguous()
+    call = DifferentiableCall(einsum_request(PRODUCT, (2, 2)), "dense", operands, compute)
+    gradient = call.gradient(1, upstream, [operand.values for operand in operands], None)
+    return torch.zeros_like(values) if gradient is None else gradient.contiguous()
 
 
 @_gradient.register_fake
@@ -62,8 +62,8 @@ def _setup(ctx: Any, inputs: tuple[str, Tensor, Tensor, list[Tensor]], output: T
 def _backward(ctx: Any, upstream: Tensor) -> tuple[None, None, Tensor | None, list[None]]:
     numbers, values, *arrays = ctx.saved_tensors
     wanted = ctx.needs_input_grad[2]
-    found = torch.ops.numscorch.lookup_gradient(ctx.text, upstream, numbers, values, arrays) if wanted else None
-    return None, None, found, [None] * len(arrays)
+    gradient = torch.ops.numscorch.lookup_gradient(ctx.text, upstream, numbers, values, arrays) if wanted else None
+    return None, None, gradient, [None] * len(arrays)
 
 
 _lookup.register_autograd(_backward, setup_context=_setup)

@@ -104,8 +104,8 @@ class MoE(torch.nn.Module):
             gates = self.gate(input).softmax(-1)
         if not is_sparse(unwrapped(gates)):
             gates = top_k_gates(gates.reshape(-1, gates.shape[-1]), self.top_k, normalize=self.normalize)
-        made: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
-        return made.reshape(*input.shape[:-1], made.shape[-1])
+        output: torch.Tensor = mixture(input.reshape(-1, input.shape[-1]), gates, self.experts)
+        return output.reshape(*input.shape[:-1], output.shape[-1])
 
     def extra_repr(self) -> str:
         count, d_in, d_out = self.experts.shape
@@ -172,35 +172,35 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     tensor([[2.2500],
             [3.0000]])
     """
-    taken = attached(gates)
-    if not isinstance(taken, SparseTensor):
+    gates_ = attached(gates)
+    if not isinstance(gates_, SparseTensor):
         raise UnsupportedError("the gates are dense, so that each expert would be computed: choose some with top_k_gates or ns.from_torch")
-    _check_sizes(input, taken, experts)
-    stored = taken if taken.pattern.format == CSR else taken.to(CSR)
-    plan: Dispatch = stored.pattern.remember("dispatch", lambda: dispatched(stored.pattern))
-    slots = einsum("sb,bd->sd", _of_ones(plan.taken, input.dtype), input)
+    _check_sizes(input, gates_, experts)
+    stored = gates_ if gates_.pattern.format == CSR else gates_.to(CSR)
+    plan: Dispatch = stored.pattern.remember("dispatch", lambda: plan_dispatch(stored.pattern))
+    slots = einsum("sb,bd->sd", _of_ones(plan.slot_tokens, input.dtype), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
-    outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.owners, input.dtype), grouped, experts)
-    made: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.given, stored.values), outputs.reshape(-1, experts.shape[2]))
-    return made
+    outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.group_experts, input.dtype), grouped, experts)
+    mixed: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
+    return mixed
 
 
 @dataclass(frozen=True)
 class Dispatch:
     """Which token is in each slot (slots, tokens), each group's expert (groups, n), and in which slots a token is (tokens, slots)."""
 
-    taken: Pattern
-    owners: Pattern
-    given: Pattern
+    slot_tokens: Pattern
+    group_experts: Pattern
+    token_slots: Pattern
 
 
-def dispatched(gates: Pattern) -> Dispatch:
+def plan_dispatch(gates: Pattern) -> Dispatch:
     """Slots for the entries of a CSR matrix of gates, expert by expert; each expert's last group may have free ones.
 
     There are as many groups as these gates could need at most, so that what is compiled doesn't follow the numbers of tokens.
 
-    >>> plan = dispatched(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
-    >>> plan.given.level_arrays(1)[1].tolist(), plan.owners.level_arrays(1)[1].tolist()
+    >>> plan = plan_dispatch(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
+    >>> plan.token_slots.level_arrays(1)[1].tolist(), plan.group_experts.level_arrays(1)[1].tolist()
     ([4, 0, 5], [0, 1])
     """
     (tokens, count), (pos, expert) = gates.shape, gates.views
@@ -210,13 +210,13 @@ def dispatched(gates: Pattern) -> Dispatch:
     most = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
     starts = (groups.cumsum() - groups) * GROUP - (loads.cumsum() - loads)
     slots = np.arange(len(expert)) + starts.repeat(loads)
-    given = np.empty_like(slots)
-    given[order] = slots  # of a token in increasing order, as its experts are
-    owned = np.arange(count).repeat(groups)
+    entry_slots = np.empty_like(slots)
+    entry_slots[order] = slots  # of a token in increasing order, as its experts are
+    group_experts = np.arange(count).repeat(groups)
     return Dispatch(
         of_single(slots, _rows(pos, len(expert))[order], (most * GROUP, tokens)),
-        of_single(np.arange(len(owned)), owned, (most, count)),
-        of_same_rows(gates, given, (tokens, most * GROUP)),
+        of_single(np.arange(len(group_experts)), group_experts, (most, count)),
+        of_same_rows(gates, entry_slots, (tokens, most * GROUP)),
     )
 
 

@@ -28,19 +28,19 @@ def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     A = zeros(graph, nodes, x.dtype)
     if isinstance(x, SparseTensor):
         return _largest_of_stored(x.to(CSR), A)
-    found: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
-    without = A.pattern.remember("rows without entries", lambda: _empty(A.pattern))
-    return found if without is None else found.masked_fill(without, 0.0)
+    maxima: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
+    empty_rows = A.pattern.remember("rows without entries", lambda: _empty(A.pattern))
+    return maxima if empty_rows is None else maxima.masked_fill(empty_rows, 0.0)
 
 
 def _empty(pattern: Pattern) -> Tensor | None:
     """Which rows of a CSR matrix store nothing, as a column; None where each one stores something."""
-    found = pattern.arrays[1][0].diff() == 0
-    return found[:, None] if bool(found.any()) else None
+    is_empty = pattern.arrays[1][0].diff() == 0
+    return is_empty[:, None] if bool(is_empty.any()) else None
 
 
 @dataclass(frozen=True, eq=False)
-class _Meeting:
+class _MaxPlan:
     """Which stored features of sources meet at which of the result's."""
 
     pattern: Pattern  # the result's
@@ -50,22 +50,22 @@ class _Meeting:
 
 def _largest_of_stored(x: SparseTensor, A: SparseTensor) -> SparseTensor:
     """The largest of features in CSR, which have a result wherever a neighbour stores one."""
-    meeting = remembered(A.values, ("meeting", x.pattern), lambda: _meeting(A, x))
-    found: Tensor = einsum("pq,q->p", meeting.terms, x.values, reduce="max_plus")
-    return SparseTensor(meeting.pattern, found if meeting.floor is None else found.maximum(meeting.floor))
+    plan = remembered(A.values, ("meeting", x.pattern), lambda: _max_plan(A, x))
+    maxima: Tensor = einsum("pq,q->p", plan.terms, x.values, reduce="max_plus")
+    return SparseTensor(plan.pattern, maxima if plan.floor is None else maxima.maximum(plan.floor))
 
 
-def _meeting(A: SparseTensor, x: SparseTensor) -> _Meeting:
+def _max_plan(A: SparseTensor, x: SparseTensor) -> _MaxPlan:
     """Every pair of an edge and a feature of its source, sorted by target and feature."""
-    width, (pos, features) = x.shape[1], (own.long() for own in x.pattern.arrays[1])
+    width, (pos, features) = x.shape[1], (array.long() for array in x.pattern.arrays[1])
     targets, sources = A.indices()
     stored = pos.diff()[sources]
     first = stored.cumsum(0) - stored  # of each edge's terms
     positions = torch.arange(int(stored.sum())) + (pos[sources] - first).repeat_interleave(stored)
-    places, at = torch.unique(targets.repeat_interleave(stored) * width + features[positions], return_inverse=True)
+    places, result_positions = torch.unique(targets.repeat_interleave(stored) * width + features[positions], return_inverse=True)
     rows = places // width
     pattern = pack(torch.stack([rows, places % width]).numpy(), (A.shape[0], width), CSR)[0]
-    terms = pack(torch.stack([at, positions]).numpy(), (len(places), x.nnz), CSR)[0]
-    lacks = terms.arrays[1][0].diff() < A.pattern.arrays[1][0].diff()[rows]
-    floor = torch.where(lacks, 0.0, float("-inf")).to(x.dtype) if bool(lacks.any()) else None
-    return _Meeting(pattern, SparseTensor(terms, torch.zeros(terms.nnz, dtype=x.dtype)), floor)
+    terms = pack(torch.stack([result_positions, positions]).numpy(), (len(places), x.nnz), CSR)[0]
+    has_unstored = terms.arrays[1][0].diff() < A.pattern.arrays[1][0].diff()[rows]
+    floor = torch.where(has_unstored, 0.0, float("-inf")).to(x.dtype) if bool(has_unstored.any()) else None
+    return _MaxPlan(pattern, SparseTensor(terms, torch.zeros(terms.nnz, dtype=x.dtype)), floor)

@@ -16,5 +16,5 @@ def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
     Raises:
         SizeError: a number is no row's.
     """
-    made: SparseTensor = one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
-    return made
+    encoded: SparseTensor = one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
+    return encoded

@@ -18,12 +18,12 @@ import torch
 from ..errors import RangeError, SizeError
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .joined import intersection, union, united
-from .rows import between, check_rows, drawn, expanded, of_rows, ones_at, runs
+from .joined import intersection, union, union_of
+from .rows import check_rows, expand_blocks, of_rows, ones_at, pattern_of_ranges, random_choices, runs
 
 __all__ = ["bigbird", "block", "causal", "global_tokens", "intersection", "longformer", "random_blocks", "sliding_window", "union"]
 
-KEPT = 32  # patterns that each function remembers
+MAX_PATTERNS = 32  # patterns that each function remembers
 BAND = "(i, j) -> (i: dense, j: band"
 
 
@@ -203,20 +203,20 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
 # What follows works on patterns, and is remembered.
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_PATTERNS)
 def _sliding_window(n: int, w: int) -> Pattern:
     rows, w = np.arange(n), min(w, n)
     way_out = f"choose a smaller window; as mask= of an einsum, ns.zeros({n}, {n}, format={f'{BAND}({w}, {w}))'!r}) stores no indices"
-    return between(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n, way_out)
+    return pattern_of_ranges(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n, way_out)
 
 
 @lru_cache(4)  # large ones
 def _causal(n: int) -> Pattern:
     way_out = "torch.nn.functional.scaled_dot_product_attention(is_causal=True) stores no pattern"
-    return between(np.zeros(n, np.int64), np.arange(1, n + 1), n, way_out)
+    return pattern_of_ranges(np.zeros(n, np.int64), np.arange(1, n + 1), n, way_out)
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_PATTERNS)
 def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
     """A row is the list of tokens, or of all columns, which stand one after the other in ``choices``."""
     everywhere = np.zeros(n, np.bool_)
@@ -226,35 +226,35 @@ def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
     return of_rows(counts, choices[runs(starts, counts)], (n, n))
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_PATTERNS)
 def _block_rows(n: int, size: int, count: int, window: int | None, seed: int) -> Pattern:
     """Random blocks, and with a window its blocks, outside of which the random ones then lie."""
     blocks = -(-n // size)
-    own = np.arange(blocks)
+    diagonal = np.arange(blocks)
     before, after = (0, 0) if window is None else (min((window + 1) // 2, blocks), min(window // 2, blocks) + 1)
-    low, high = np.maximum(own - before, 0), np.minimum(own + after, blocks)
-    random = drawn(blocks - (high - low), count, np.random.default_rng(seed))
+    low, high = np.maximum(diagonal - before, 0), np.minimum(diagonal + after, blocks)
+    random = random_choices(blocks - (high - low), count, np.random.default_rng(seed))
     random = np.where(random >= low[:, None], random + (high - low)[:, None], random)  # past the window
-    rows = np.concatenate([np.repeat(own, high - low), np.repeat(own, random.shape[1])])
+    rows = np.concatenate([np.repeat(diagonal, high - low), np.repeat(diagonal, random.shape[1])])
     columns = np.concatenate([runs(low, high - low), random.ravel()])
     keys = np.sort((rows * blocks + columns)[(columns >= 0) & (columns < blocks)])
-    return expanded(keys // max(blocks, 1), keys % max(blocks, 1), (blocks, blocks), size, (n, n))
+    return expand_blocks(keys // max(blocks, 1), keys % max(blocks, 1), (blocks, blocks), size, (n, n))
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_PATTERNS)
 def _bigbird(n: int, size: int, random: int, window: int, tokens: tuple[int, ...], seed: int) -> Pattern:
-    return united((_block_rows(n, size, random, window, seed), _global_tokens(n, tokens)))
+    return union_of((_block_rows(n, size, random, window, seed), _global_tokens(n, tokens)))
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_PATTERNS)
 def _longformer(n: int, window: int, tokens: tuple[int, ...]) -> Pattern:
-    return united((_sliding_window(n, window // 2), _global_tokens(n, tokens)))
+    return union_of((_sliding_window(n, window // 2), _global_tokens(n, tokens)))
 
 
-@lru_cache(KEPT)
+@lru_cache(MAX_PATTERNS)
 def _blocks(mask: bytes, shape: tuple[int, int], size: int) -> Pattern:
     rows, columns = np.frombuffer(mask, np.bool_).reshape(shape).nonzero()
-    return expanded(rows, columns, shape, size, (shape[0] * size, shape[1] * size))
+    return expand_blocks(rows, columns, shape, size, (shape[0] * size, shape[1] * size))
 
 
 def _whole(function: str, name: str, value: int, least: int = 0) -> int:

@@ -43,10 +43,10 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
             OperandError: not a torch.nn.MultiheadAttention, or no sparsifier.
             UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
         """
-        made = cls.around(layer)
-        weight: Any = made._parameters.pop("in_proj_weight")
-        made._modules["in_proj_weight"] = SparseParameter(sparsify(weight.detach(), sparsifier, format), weight.requires_grad)
-        return made
+        attention = cls.around(layer)
+        weight: Any = attention._parameters.pop("in_proj_weight")
+        attention._modules["in_proj_weight"] = SparseParameter(sparsify(weight.detach(), sparsifier, format), weight.requires_grad)
+        return attention
 
     @classmethod
     def around(cls, layer: torch.nn.MultiheadAttention) -> Self:
@@ -56,11 +56,11 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
             OperandError, UnsupportedError: as :meth:`from_dense`.
         """
         check_attention(cls, layer)
-        made = cls.__new__(cls)
-        vars(made).update(vars(layer))
-        for held in ("_parameters", "_buffers", "_modules"):
-            vars(made)[held] = dict(vars(layer)[held])
-        return made
+        attention = cls.__new__(cls)
+        vars(attention).update(vars(layer))
+        for field in ("_parameters", "_buffers", "_modules"):
+            vars(attention)[field] = dict(vars(layer)[field])
+        return attention
 
     def forward(
         self,
@@ -80,36 +80,38 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         """
         if is_causal and attn_mask is None:
             raise UnsupportedError("is_causal=True is a hint of attn_mask: give that, as Transformer.generate_square_subsequent_mask(L)")
-        is_batched, turned = query.ndim == 3, query.ndim == 3 and not self.batch_first
-        q, k, v = (self._heads(own, turned) for own in self._projected(query, key, value))
-        mask = _joined(attn_mask, key_padding_mask, q)
+        is_batched, is_sequence_first = query.ndim == 3, query.ndim == 3 and not self.batch_first
+        q, k, v = (self._heads(projected, is_sequence_first) for projected in self._projected(query, key, value))
+        mask = _joined_masks(attn_mask, key_padding_mask, q)
         weights = None
         if need_weights:
-            attended, weights = self._weighted(q, k, v, mask)
+            attended, weights = self._weigh_values(q, k, v, mask)
             weights = weights.mean(1) if average_attn_weights else weights
             weights = weights if is_batched else weights[0]
         else:
             attended = scaled_dot_product_attention(q, k, v, mask, self.dropout if self.training else 0.0)
-        made: torch.Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
-        return made.transpose(0, 1) if turned else made if is_batched else made[0], weights
+        output: torch.Tensor = self.out_proj(attended.transpose(1, 2).flatten(2))
+        return output.transpose(0, 1) if is_sequence_first else output if is_batched else output[0], weights
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Queries, keys and values: thirds of one product, which is computed once for each different input."""
         weight = unwrapped(self.in_proj_weight)
-        made: dict[int, tuple[torch.Tensor, ...]] = {}
-        for own in (query, key, value):
-            if id(own) not in made:
-                check_dtype(self, weight, own)
-                made[id(own)] = linear(own, weight, self.in_proj_bias).chunk(3, -1)
-        return made[id(query)][0], made[id(key)][1], made[id(value)][2]
+        projections: dict[int, tuple[torch.Tensor, ...]] = {}
+        for tensor in (query, key, value):
+            if id(tensor) not in projections:
+                check_dtype(self, weight, tensor)
+                projections[id(tensor)] = linear(tensor, weight, self.in_proj_bias).chunk(3, -1)
+        return projections[id(query)][0], projections[id(key)][1], projections[id(value)][2]
 
-    def _heads(self, projected: torch.Tensor, turned: bool) -> torch.Tensor:
+    def _heads(self, projected: torch.Tensor, is_sequence_first: bool) -> torch.Tensor:
         """(N, heads, L, size of a head)."""
-        batch = projected.transpose(0, 1) if turned else projected if projected.ndim == 3 else projected[None]
+        batch = projected.transpose(0, 1) if is_sequence_first else projected if projected.ndim == 3 else projected[None]
         heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
         return heads.transpose(1, 2)
 
-    def _weighted(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def _weigh_values(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """What is attended to, and with which weights."""
         scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
@@ -117,17 +119,17 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 
     def to_dense(self) -> torch.nn.MultiheadAttention:
         """The module with dense projections."""
-        made = torch.nn.MultiheadAttention.__new__(torch.nn.MultiheadAttention)
-        vars(made).update(vars(self.around(self)))
+        attention = torch.nn.MultiheadAttention.__new__(torch.nn.MultiheadAttention)
+        vars(attention).update(vars(self.around(self)))
         weight: Any = self.in_proj_weight
         if isinstance(weight, SparseParameter):
-            del made._modules["in_proj_weight"]
+            del attention._modules["in_proj_weight"]
             full = torch.nn.Parameter(weight.tensor.to_dense().detach(), weight.requires_grad)
-            vars(made)["_parameters"] = {"in_proj_weight": full, **made._parameters}  # the first one, as in torch's
+            vars(attention)["_parameters"] = {"in_proj_weight": full, **attention._parameters}  # the first one, as in torch's
         projection: Any = self.out_proj
         if hasattr(projection, "to_dense"):
-            made.out_proj = projection.to_dense()
-        return made
+            attention.out_proj = projection.to_dense()
+        return attention
 
 
 def unwrapped(weight: Any) -> Any:
@@ -135,18 +137,18 @@ def unwrapped(weight: Any) -> Any:
     return weight.tensor if isinstance(weight, SparseParameter) else weight
 
 
-def _joined(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
+def _joined_masks(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
     """Both masks as one that is added to the scores (N, heads, L, S)."""
     if attn_mask is not None:
-        attn_mask = _added(attn_mask, q)
+        attn_mask = _as_bias(attn_mask, q)
         attn_mask = attn_mask.unflatten(0, q.shape[:2]) if attn_mask.ndim == 3 else attn_mask
     if key_padding_mask is None:
         return attn_mask
-    padding = _added(key_padding_mask, q).reshape(-1, 1, 1, key_padding_mask.shape[-1])
+    padding = _as_bias(key_padding_mask, q).reshape(-1, 1, 1, key_padding_mask.shape[-1])
     return padding if attn_mask is None else attn_mask + padding
 
 
-def _added(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+def _as_bias(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """A mask as numbers that are added to scores: of truth values, True leaves out."""
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -torch.inf)

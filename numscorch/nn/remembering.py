@@ -14,7 +14,7 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from ..tensors.pattern import _untransformed
 
 T = TypeVar("T")
-MOST = 32  # things that are remembered beside one tensor
+MOST_REMEMBERED = 32  # things that are remembered beside one tensor
 
 Entry = tuple["weakref.ref[Tensor]", tuple[int, int], dict[Hashable, Any]]
 _entries: dict[int, Entry] = {}
@@ -30,13 +30,13 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     ``torch.no_grad()`` instead. A tensor that was made under ``torch.inference_mode()`` has no version, and one within a transform of
     torch.func no address: nothing is remembered beside them, and each call makes it again.
 
-    >>> weights, made = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
-    >>> made(), weights.mul_(5).tolist(), made()
+    >>> weights, total = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
+    >>> total(), weights.mul_(5).tolist(), total()
     (2.0, [5.0, 5.0], 10.0)
-    >>> weights.data.mul_(5).tolist(), made()
+    >>> weights.data.mul_(5).tolist(), total()
     ([25.0, 25.0], 10.0)
     >>> weights.data = torch.ones(2)
-    >>> made()
+    >>> total()
     2.0
     """
     if tensor.is_inference() or is_functorch_wrapped_tensor(tensor):
@@ -47,12 +47,12 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     known = entry[2]
     if key not in known:
         with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):  # for training, in any precision, too
-            made = _untransformed(make)
-        if len(known) >= MOST:
+            computed = _untransformed(make)
+        if len(known) >= MOST_REMEMBERED:
             known.clear()
-        known[key] = made
-    found: T = known[key]
-    return found
+        known[key] = computed
+    value: T = known[key]
+    return value
 
 
 def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:

@@ -27,12 +27,12 @@ def check_rows(rows: int) -> None:
     check_bytes(rows * 4 * NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", WAY_OUT)
 
 
-def drawn(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
+def random_choices(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
     """In each row ``count`` different numbers below ``among``, each set as likely as any other; -1 where there are no more.
 
     R. W. Floyd's algorithm ("Programming Pearls: A Sample of Brilliance", CACM 1987), for all rows at once.
 
-    >>> np.sort(drawn(np.array([3, 2]), 4, np.random.default_rng(0))).tolist()
+    >>> np.sort(random_choices(np.array([3, 2]), 4, np.random.default_rng(0))).tolist()
     [[0, 1, 2], [-1, 0, 1]]
     """
     count = min(count, int(among.max(initial=0)))
@@ -67,7 +67,7 @@ def _check_columns(count: int, rows: int, way_out: str = WAY_OUT) -> None:
     check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", way_out)
 
 
-def between(low: np.ndarray, high: np.ndarray, n: int, way_out: str) -> Pattern:
+def pattern_of_ranges(low: np.ndarray, high: np.ndarray, n: int, way_out: str) -> Pattern:
     """Rows of consecutive columns.
 
     Raises:
@@ -77,7 +77,7 @@ def between(low: np.ndarray, high: np.ndarray, n: int, way_out: str) -> Pattern:
     return of_rows(high - low, runs(low, high - low), (n, n))
 
 
-def expanded(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], size: int, shape: tuple[int, int]) -> Pattern:
+def expand_blocks(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], size: int, shape: tuple[int, int]) -> Pattern:
     """Sorted blocks, each a square of entries; the last row and column of blocks are cut to the shape.
 
     Raises:
@@ -88,11 +88,11 @@ def expanded(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], siz
     starts, lengths = ((np.cumsum(counts) - counts) * size).repeat(size)[: shape[0]], (counts * size).repeat(size)[: shape[0]]
     _check_columns(int(lengths.sum()), shape[0])
     inner = (columns[:, None] * size + np.arange(size)).ravel()  # the columns of one row in each row of blocks
-    taken = inner[runs(starts, lengths)]
-    inside = taken < shape[1]
+    numbers = inner[runs(starts, lengths)]
+    inside = numbers < shape[1]
     if inside.all():
-        return of_rows(lengths, taken, shape)
-    return of_keys((np.arange(shape[0]).repeat(lengths) * shape[1] + taken)[inside], shape)
+        return of_rows(lengths, numbers, shape)
+    return of_keys((np.arange(shape[0]).repeat(lengths) * shape[1] + numbers)[inside], shape)
 
 
 def keys_of(pattern: Pattern) -> np.ndarray:
@@ -125,7 +125,7 @@ def of_even_rows(columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
     rows, width = columns.shape
     dtype = index_dtype_for(shape, columns.size)
     pos = np.arange(rows + 1, dtype=dtype) * dtype.type(width)
-    return _known(pos, columns.ravel(), shape, (1, 1))
+    return _pattern_with_spreads(pos, columns.ravel(), shape, (1, 1))
 
 
 def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
@@ -138,15 +138,15 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     pos = np.zeros(shape[0] + 1, dtype)
     pos[1:][rows] = 1
     longer = 1 if len(rows) < tuning.SPREAD_POSITIONS else 2 ** round(log2(shape[0] / len(rows)))
-    return _known(pos.cumsum(dtype=dtype), columns, shape, (1, longer))
+    return _pattern_with_spreads(pos.cumsum(dtype=dtype), columns, shape, (1, longer))
 
 
 def of_same_rows(pattern: Pattern, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
     """The CSR pattern with as many entries in each row as another one."""
-    return _known(pattern.views[0], columns, shape, pattern.spreads)
+    return _pattern_with_spreads(pattern.views[0], columns, shape, pattern.spreads)
 
 
-def _known(pos: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...]) -> Pattern:
+def _pattern_with_spreads(pos: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...]) -> Pattern:
     """A CSR pattern of which is known what the compiler asks for."""
     dtype = index_dtype_for(shape, len(columns))
     pattern = Pattern.written(CSR, shape, ((), (pos.astype(dtype, copy=False), columns.astype(dtype))), f"int{8 * dtype.itemsize}")

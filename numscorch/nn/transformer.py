@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import gelu, relu
 
 from ..errors import UnsupportedError
-from .attention import SparseAttention, alike
+from .attention import SparseAttention, copy_settings
 from .weights import check_device
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
@@ -91,7 +91,7 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         )
         """
         theirs, norm = layer.self_attn, layer.norm1
-        made = cls(
+        encoder = cls(
             pattern,
             theirs.embed_dim,
             theirs.num_heads,
@@ -104,9 +104,9 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
             layer.linear1.bias is not None,
             dtype=layer.linear1.weight.dtype,
         )
-        made.self_attn.dropout = theirs.dropout
-        made.load_state_dict(layer.state_dict())
-        return alike(made, layer)
+        encoder.self_attn.dropout = theirs.dropout
+        encoder.load_state_dict(layer.state_dict())
+        return copy_settings(encoder, layer)
 
     def forward(
         self,
@@ -125,19 +125,19 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         """
         options = {"key_padding_mask": src_key_padding_mask, "attn_mask": src_mask, "is_causal": is_causal}
         if self.norm_first:
-            src = src + self._attended(self.norm1(src), options)
-            return src + self._fed_forward(self.norm2(src))
-        src = self.norm1(src + self._attended(src, options))
-        made: torch.Tensor = self.norm2(src + self._fed_forward(src))
-        return made
+            src = src + self._self_attention(self.norm1(src), options)
+            return src + self._feed_forward(self.norm2(src))
+        src = self.norm1(src + self._self_attention(src, options))
+        output: torch.Tensor = self.norm2(src + self._feed_forward(src))
+        return output
 
-    def _attended(self, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-        made: torch.Tensor = self.dropout1(self.self_attn(x, x, x, **options)[0])
-        return made
+    def _self_attention(self, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
+        attended: torch.Tensor = self.dropout1(self.self_attn(x, x, x, **options)[0])
+        return attended
 
-    def _fed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-        return made
+    def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
+        output: torch.Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        return output
 
 
 def _activation(given: str | Activation) -> Activation:

@@ -37,14 +37,14 @@ class WeightsFirst(torch.nn.Module):
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
         """As torch's; within a larger module, which lists parameters in this order, the sparse weights come before their module."""
-        first = {id(own) for own in self._sparse_weights()} if memo is not None else ()
+        first = {id(weight) for weight in self._sparse_weights()} if memo is not None else ()
         yield from sorted(super().named_modules(memo, prefix, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """As torch's, with the values of the sparse weights first."""
-        first = {id(own.values) for own in self._sparse_weights()}
+        first = {id(weight.values) for weight in self._sparse_weights()}
         yield from sorted(super().named_parameters(prefix, recurse, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
@@ -58,7 +58,7 @@ class WeightsFirst(torch.nn.Module):
         super().register_parameter(name, param)
 
     def _sparse_weights(self) -> list[SparseParameter]:
-        return [own for own in self._modules.values() if isinstance(own, SparseParameter)]
+        return [child for child in self._modules.values() if isinstance(child, SparseParameter)]
 
 
 class WithSparseWeight(WeightsFirst):
@@ -79,13 +79,13 @@ class WithSparseWeight(WeightsFirst):
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
 
-    def _take(self, stored: SparseTensor, bias: bool) -> None:
+    def _set_weight(self, stored: SparseTensor, bias: bool) -> None:
         """Hold a weight with this pattern, and a bias, both drawn anew."""
         self.weight = SparseParameter(stored)
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
-    def _copy_dense(self, dense: Any, stored: SparseTensor) -> Self:
+    def _copy_from_dense(self, dense: Any, stored: SparseTensor) -> Self:
         """Take the numbers of a dense module, and what is frozen in it."""
         with torch.no_grad():
             self.weight.values.copy_(stored.values)
@@ -95,7 +95,7 @@ class WithSparseWeight(WeightsFirst):
                 self.bias.requires_grad_(dense.bias.requires_grad)
         return self.train(dense.training)
 
-    def _give_dense(self, dense: Any) -> None:
+    def _copy_to_dense(self, dense: Any) -> None:
         """Hand a dense module the numbers, and what is frozen."""
         with torch.no_grad():
             dense.weight.copy_(self.weight.tensor.to_dense().reshape(dense.weight.shape))
@@ -105,7 +105,7 @@ class WithSparseWeight(WeightsFirst):
                 dense.bias.requires_grad_(self.bias.requires_grad)
         dense.train(self.training)
 
-    def _stored(self) -> str:
+    def _weight_summary(self) -> str:
         """What ``extra_repr`` shows of the weight."""
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
 
@@ -209,7 +209,7 @@ def new_weight(
     if (density is None) == (pattern is None):
         raise UnsupportedError(_both_or_none(type(owner).__name__, shape, density, pattern))
     wanted, dtype = as_format(format), dtype or torch.get_default_dtype()
-    stored = _random(shape, density, wanted, dtype) if density is not None else _taken(pattern, shape, rows_and_columns, dtype)
+    stored = _random(shape, density, wanted, dtype) if density is not None else _checked_pattern(pattern, shape, rows_and_columns, dtype)
     return stored.to(wanted)
 
 
@@ -218,8 +218,8 @@ def _both_or_none(owner: str, shape: tuple[int, int], density: Any, pattern: Any
     if density is None:
         return f"{owner} needs to know which entries it stores: give density=0.1, or pattern=, a mask or sparse tensor of shape {shape}"
     given = f"{type(pattern).__name__} of shape {tuple(pattern.shape)}" if hasattr(pattern, "shape") else repr(pattern)
-    told = f"{owner} was given density={density!r} and pattern={given}: both say which entries it stores"
-    return f"{told}; leave density= out to store those of the pattern, or pattern= to draw them"
+    message = f"{owner} was given density={density!r} and pattern={given}: both say which entries it stores"
+    return f"{message}; leave density= out to store those of the pattern, or pattern= to draw them"
 
 
 def _check_density(density: Any) -> None:
@@ -234,8 +234,8 @@ def _check_density(density: Any) -> None:
             f"density={described(density)}: give a share as a number, as density=0.1, or a mask or sparse tensor as pattern="
         )
     if not 0 <= density <= 1:
-        meant = f", as density={density / 100:.3g}" if 1 < density <= 100 else ""
-        raise SizeError(f"density={density}: the share of entries that is stored lies between 0 and 1{meant}")
+        suggestion = f", as density={density / 100:.3g}" if 1 < density <= 100 else ""
+        raise SizeError(f"density={density}: the share of entries that is stored lies between 0 and 1{suggestion}")
 
 
 def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
@@ -243,8 +243,8 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
     _check_density(density)
     if (keep := structured(format)) is not None:
         if abs(density - keep.n / keep.m) > CLOSE:
-            told = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
-            raise SizeError(f"{told}: give density={keep.n / keep.m:.3g}, or another format")
+            message = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
+            raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
         kept = from_torch(keep(torch.rand(shape)))
         return kept.with_values(torch.zeros(kept.nnz, dtype=dtype))
     height, width = _block(format)
@@ -284,7 +284,7 @@ def _spread(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
     return (corners + inside).reshape(-1, 2).t()
 
 
-def _taken(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
+def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
     """The entries of a pattern, in the data type that is wanted; dimensions behind the second are columns, too."""
     if isinstance(pattern, str | Format) or is_number(pattern):
         way_out = f"density={pattern} draws so many" if is_number(pattern) else "format= says how they are stored"
@@ -296,7 +296,7 @@ def _taken(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: t
     if pattern.ndim > 2 and tuple(pattern.shape[:1]) == shape[:1] and math.prod(pattern.shape[1:]) == shape[1]:
         pattern = pattern.reshape(shape)
     if tuple(pattern.shape) != shape:
-        turned = "; transpose it" if tuple(pattern.shape) == shape[::-1] else ""
-        raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}{turned}")
+        suggestion = "; transpose it" if tuple(pattern.shape) == shape[::-1] else ""
+        raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}{suggestion}")
     stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
     return stored.with_values(torch.zeros(stored.pattern.nnz, dtype=dtype))

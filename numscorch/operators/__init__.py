@@ -144,8 +144,8 @@ PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
 TABLES.update({other: TABLES[name] for other, name in BESIDES.items()})
 TABLES.update(in_place_of(TABLES))
-OPERATORS.update({name: own if name in DIRECT else checked(name, own) for name, own in PRODUCT_OPERATORS.items()})
-OPERATORS.update({name: beside_programs(checked(name, own)) for name, own in TABLES.items()})
+OPERATORS.update({name: function if name in DIRECT else checked(name, function) for name, function in PRODUCT_OPERATORS.items()})
+OPERATORS.update({name: beside_programs(checked(name, implementation)) for name, implementation in TABLES.items()})
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -210,7 +210,7 @@ FUNCTIONS.update(
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
 OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = beside_programs(getitem), beside_programs(setitem), iterated
 OPERATORS["contains"] = beside_programs(contains)
-OPERATORS.update({name: beside_programs(own) for name, own in BITWISE.items()})
+OPERATORS.update({name: beside_programs(implementation) for name, implementation in BITWISE.items()})
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:
@@ -236,14 +236,14 @@ def _ours(value: Any) -> Any:
     return attached(value) if is_sparse(value) and not isinstance(value, SparseTensor) else unwrapped(value)
 
 
-def _theirs(made: Any) -> Any:
+def _theirs(result: Any) -> Any:
     """A result as torch's users have it: in a layout of torch; several, each so."""
-    if type(made) is tuple:
-        return tuple(map(_theirs, made))
-    if not isinstance(made, SparseTensor):
-        return made
-    made = made.to(sorted_format(made.format))
-    return (made if has_torch_layout(made.pattern) else made.to(COO(made.ndim))).to_torch()
+    if type(result) is tuple:
+        return tuple(map(_theirs, result))
+    if not isinstance(result, SparseTensor):
+        return result
+    result = result.to(sorted_format(result.format))
+    return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
 
 
 @lru_cache(maxsize=1024)
@@ -255,11 +255,11 @@ def public(name: str) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and _is_plain(args):
             return ours(*args)
-        found = list(_sparse_in((*args, *kwargs.values())))
-        if not found:
+        sparse = list(_sparse_in((*args, *kwargs.values())))
+        if not sparse:
             return theirs(*args, **kwargs)
-        made = ours(*map(_ours, args), **{key: _ours(value) for key, value in kwargs.items()})
-        return _theirs(made) if all(isinstance(t, torch.Tensor) for t in found) else made
+        result = ours(*map(_ours, args), **{key: _ours(value) for key, value in kwargs.items()})
+        return _theirs(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
     update_wrapper(function, ours, assigned=("__doc__",), updated=())
     function.__name__ = function.__qualname__ = name

@@ -29,8 +29,8 @@ LAYOUTS = ("memory_format",)  # which the values, a vector, cannot have
 class Signature:
     """What a function of the table takes: the names of its arguments, and which ones have to be dense."""
 
-    def __init__(self, name: str, own: Callable[..., Any]):
-        given = inspect.signature(own).parameters.values()
+    def __init__(self, name: str, function: Callable[..., Any]):
+        given = inspect.signature(function).parameters.values()
         self.name, self.names = name, frozenset(p.name for p in given if p.kind in (*BY_PLACE, Parameter.KEYWORD_ONLY))
         self.by_place = [p.name for p in given if p.kind in BY_PLACE]
         self.is_open = any(p.kind is Parameter.VAR_KEYWORD for p in given)
@@ -46,9 +46,9 @@ class Signature:
             return False
         if any(type(args[at]) is SparseTensor for at in self.dense_places if at < len(args)):
             return False
-        if self.dense_args and any(type(own) is SparseTensor for own in args[len(self.by_place) :]):
+        if self.dense_args and any(type(arg) is SparseTensor for arg in args[len(self.by_place) :]):
             return False
-        return not kwargs or (kwargs.keys() <= self.names and not any(type(own) is SparseTensor for own in kwargs.values()))
+        return not kwargs or (kwargs.keys() <= self.names and not any(type(arg) is SparseTensor for arg in kwargs.values()))
 
     def fitted(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The arguments by the function's own names, with dense ones where it takes no sparse ones.
@@ -60,8 +60,8 @@ class Signature:
         for key in kwargs.keys() & NUMPYS.keys():
             if NUMPYS[key] in kwargs and NUMPYS[key] in self.names:
                 raise OperandError(f"{self.name} got multiple values of one argument, {key}= and {NUMPYS[key]}=: leave one out")
-        named = {NUMPYS[key] if key in NUMPYS and NUMPYS[key] in self.names else key: own for key, own in kwargs.items()}
-        named = {key: own for key, own in named.items() if key in self.names or (own is not None and key not in LAYOUTS)}
+        named = {NUMPYS[key] if key in NUMPYS and NUMPYS[key] in self.names else key: value for key, value in kwargs.items()}
+        named = {key: value for key, value in named.items() if key in self.names or (value is not None and key not in LAYOUTS)}
         if "out" in named and "out" not in self.names:
             raise UnsupportedError(f"out= of {self.name} with a SparseTensor: use what is returned")
         given = list(args)
@@ -71,10 +71,10 @@ class Signature:
         if unknown:
             takes = ", ".join([*self.by_place, *sorted(self.names - {*self.by_place})])
             raise OperandError(f"{self.name} of a SparseTensor takes {takes}, not {', '.join(unknown)}: leave it out, or use .to_dense()")
-        for at, own in enumerate(given):
+        for at, value in enumerate(given):
             if at in self.dense_places or (self.dense_args and at >= len(self.by_place)):
-                given[at] = self._dense(own)
-        return given, {key: self._dense(own) if key in self.dense or key not in self.names else own for key, own in named.items()}
+                given[at] = self._dense(value)
+        return given, {key: self._dense(value) if key in self.dense or key not in self.names else value for key, value in named.items()}
 
     def _dense(self, value: Any) -> Any:
         value = value.tensor if isinstance(value, SparseParameter) else value
@@ -90,26 +90,26 @@ class Signature:
         if not isinstance(first, torch.Tensor):
             raise OperandError(f"{self.name} of {type(first).__name__} beside a SparseTensor: it takes a tensor first")
         theirs = getattr(torch.Tensor, self.name, None) or torchs(self.name)
-        return theirs(*map(self._dense, args), **{key: self._dense(own) for key, own in kwargs.items()})
+        return theirs(*map(self._dense, args), **{key: self._dense(value) for key, value in kwargs.items()})
 
 
-def checked(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of the table whose arguments may have torch's or numpy's names, and be sparse where it takes dense ones."""
-    signature = Signature(name, own)
+    signature = Signature(name, function)
     most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most
 
-    @wraps(own)
+    @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # nothing to look at, and cheap
-            return own(*args)
+            return function(*args)
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):
-            return own(*args, **kwargs)
+            return function(*args, **kwargs)
         given, named = signature.fitted(args, kwargs)
         first = given[0] if given else named.get(signature.by_place[0]) if signature.by_place else None
         if signature.needs_sparse and not isinstance(first, SparseTensor):
             return signature.of_dense(args, kwargs)
-        return own(*given, **named)
+        return function(*given, **named)
 
     call.__name__ = call.__qualname__ = name
-    call.__doc__ = own.__doc__ or f"torch.Tensor.{name}, of a SparseTensor."
+    call.__doc__ = function.__doc__ or f"torch.Tensor.{name}, of a SparseTensor."
     return call

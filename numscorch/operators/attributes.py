@@ -19,8 +19,8 @@ def _transposed(name: str, is_conjugate: bool, matrices: bool) -> Callable[[Spar
             raise SizeError(
                 f"{name} of a {input.ndim}-dimensional tensor: it takes {'' if matrices else 'batches of '}matrices, permute any"
             )
-        made = transpose(input, -2, -1)
-        return made.with_values(made.values.conj()) if is_conjugate and input.dtype.is_complex else made
+        view = transpose(input, -2, -1)
+        return view.with_values(view.values.conj()) if is_conjugate and input.dtype.is_complex else view
 
     attribute.__doc__ = f"torch's {name}: the last two dimensions exchanged; nothing is copied, but for complex conjugates."
     return attribute
@@ -55,15 +55,15 @@ def register_hook(input: SparseTensor, hook: Callable[[SparseTensor], SparseTens
     """
     pattern = input.pattern
 
-    def own(gradient: torch.Tensor) -> torch.Tensor | None:
-        made = hook(SparseTensor(pattern, gradient))
-        if made is not None and not (isinstance(made, SparseTensor) and pattern.stores_as(made.pattern)):
+    def wrapped(gradient: torch.Tensor) -> torch.Tensor | None:
+        changed = hook(SparseTensor(pattern, gradient))
+        if changed is not None and not (isinstance(changed, SparseTensor) and pattern.stores_as(changed.pattern)):
             raise UnsupportedError(
                 "the hook returned something else than a gradient with the tensor's pattern: use gradient.with_values(...)"
             )
-        return None if made is None else made.values
+        return None if changed is None else changed.values
 
-    return input.values.register_hook(own)
+    return input.values.register_hook(wrapped)
 
 
 def _stride(input: SparseTensor, dim: int | None = None) -> Any:
@@ -91,8 +91,8 @@ def _imag(input: SparseTensor) -> SparseTensor:
 
 def _new(name: str) -> Callable[..., torch.Tensor]:
     def new(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        made: torch.Tensor = getattr(input.values, name)(*args, **kwargs)
-        return made
+        tensor: torch.Tensor = getattr(input.values, name)(*args, **kwargs)
+        return tensor
 
     new.__name__ = new.__qualname__ = name
     new.__doc__ = f"torch's {name}: a dense tensor of the values' data type."

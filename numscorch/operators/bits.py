@@ -22,9 +22,9 @@ def _of_bools(sign: str, name: str) -> Callable[..., Any]:
         for operand in operands:
             kind = getattr(operand, "dtype", type(operand))
             if kind not in (torch.bool, bool):
-                told = kind if isinstance(kind, torch.dtype) else kind.__name__
+                name_ = kind if isinstance(kind, torch.dtype) else kind.__name__
                 way_out = f"use {name} for whether entries are other than 0, or .to_dense() for their bits"
-                raise UnsupportedError(f"{sign} of {told} works on bits, but of SparseTensors it takes bool: {way_out}")
+                raise UnsupportedError(f"{sign} of {name_} works on bits, but of SparseTensors it takes bool: {way_out}")
         return OPERATORS[name](*operands)
 
     operator.__name__ = operator.__qualname__ = name

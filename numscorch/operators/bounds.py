@@ -45,8 +45,8 @@ def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, i
     """torch.nn.functional.hardtanh; dense where 0 isn't between the bounds."""
     if not min_val <= 0 <= max_val:
         return functional.hardtanh(densified(input, "hardtanh", FROM_ZERO), min_val, max_val)
-    made = at_entries(input.pattern, lambda values: functional.hardtanh(values, min_val, max_val), input._values)
-    return written(input, made) if inplace else SparseTensor(input.pattern, made)
+    clipped = at_entries(input.pattern, lambda values: functional.hardtanh(values, min_val, max_val), input._values)
+    return written(input, clipped) if inplace else SparseTensor(input.pattern, clipped)
 
 
 BOUNDS: dict[str, Callable[..., Any]] = {

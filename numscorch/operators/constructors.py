@@ -40,7 +40,7 @@ def in_formats(
         @wraps(ours)
         def constructor(*args: Any, format: Format | str | None = None, **kwargs: Any) -> Any:
             if format is not None:
-                return make(*args, format=as_format(format), **_taken(ours.__name__, kwargs, refused))
+                return make(*args, format=as_format(format), **_tensor_options(ours.__name__, kwargs, refused))
             if "density" in kwargs:
                 raise UnsupportedError(f"{ours.__name__} with density= makes a sparse tensor: say how it is stored, as format=ns.CSR")
             return theirs(*args, **kwargs)
@@ -50,7 +50,7 @@ def in_formats(
     return beside
 
 
-def _taken(name: str, kwargs: dict[str, Any], refused: tuple[str, ...]) -> dict[str, Any]:
+def _tensor_options(name: str, kwargs: dict[str, Any], refused: tuple[str, ...]) -> dict[str, Any]:
     """The arguments that are left when a device is checked; what only torch's tensors have is refused."""
     for other in refused:
         given = kwargs.pop(other, None)
@@ -123,8 +123,8 @@ def empty(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | No
     >>> ns.empty(2, 3, format=ns.CSR).nnz
     0
     """
-    made: SparseTensor = zeros(*sizes, size=size, format=format, dtype=dtype, requires_grad=requires_grad)
-    return made
+    tensor: SparseTensor = zeros(*sizes, size=size, format=format, dtype=dtype, requires_grad=requires_grad)
+    return tensor
 
 
 @in_formats(torch.full)
@@ -144,8 +144,8 @@ def full(size: Any, fill_value: Any, *, format: Format, dtype: torch.dtype | Non
     shape, dtype = _sizes((size,), None), torch.full((), fill_value, dtype=dtype).dtype
     _check_room(prod(shape), shape, dtype, format, "ns.zeros stores nothing, and ns.rand and ns.randn take a density")
     everywhere = from_torch(torch.ones(shape, dtype=torch.bool), format)
-    made: SparseTensor = LIKE["full_like"](everywhere, fill_value, dtype=dtype, requires_grad=requires_grad)
-    return made
+    tensor: SparseTensor = LIKE["full_like"](everywhere, fill_value, dtype=dtype, requires_grad=requires_grad)
+    return tensor
 
 
 @in_formats(torch.ones)
@@ -157,8 +157,8 @@ def ones(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | Non
     6
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    made: SparseTensor = full(_sizes(sizes, size), 1, format=format, dtype=dtype, requires_grad=requires_grad)
-    return made
+    tensor: SparseTensor = full(_sizes(sizes, size), 1, format=format, dtype=dtype, requires_grad=requires_grad)
+    return tensor
 
 
 @in_formats(torch.rand)
@@ -232,17 +232,17 @@ def drawn(count: int, among: int, generator: torch.Generator | None = None) -> n
         kept = np.ones(among, np.bool_)
         kept[drawn(among - count, among, generator)] = False
         return np.flatnonzero(kept)
-    found = np.empty(0, np.int64)
-    while (missing := count - len(found)) > 0:
+    places = np.empty(0, np.int64)
+    while (missing := count - len(places)) > 0:
         repeats = missing * count // among  # about so many of the draws are known already
         more = torch.randint(among, (missing + repeats + 8,), generator=generator)
-        found = np.sort(np.concatenate([found, more.numpy()]))
-        found = found[np.diff(found, prepend=-1) > 0]
-    if len(found) == count:
-        return found
-    kept = np.zeros(len(found), np.bool_)
-    kept[torch.randperm(len(found), generator=generator)[:count].numpy()] = True
-    return found[kept]
+        places = np.sort(np.concatenate([places, more.numpy()]))
+        places = places[np.diff(places, prepend=-1) > 0]
+    if len(places) == count:
+        return places
+    kept = np.zeros(len(places), np.bool_)
+    kept[torch.randperm(len(places), generator=generator)[:count].numpy()] = True
+    return places[kept]
 
 
 def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, way_out: str) -> None:

@@ -31,8 +31,8 @@ def _densely(name: str) -> Callable[..., Any]:
     def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_sparse(input) and is_sparse(target):
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
-        made: torch.Tensor = theirs(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
-        return made
+        loss: torch.Tensor = theirs(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
+        return loss
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch.nn.functional.{name} of a sparse and a dense tensor, as of two dense ones."
@@ -51,8 +51,8 @@ def _of_difference(name: str) -> Callable[..., Any]:
         if tuple(input.shape) != tuple(target.shape):
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
         gap = sub(input, target)
-        made = at_entries(gap.pattern, lambda values: theirs(values, torch.zeros_like(values), reduction="none", **kwargs), gap.values)
-        return _reduced(gap.with_values(made), reduction)
+        losses = at_entries(gap.pattern, lambda values: theirs(values, torch.zeros_like(values), reduction="none", **kwargs), gap.values)
+        return _reduced(gap.with_values(losses), reduction)
 
     loss.__name__ = loss.__qualname__ = name
     loss.__doc__ = f"torch.nn.functional.{name}; of two sparse tensors, in O(nnz), and sparse with reduction='none'."

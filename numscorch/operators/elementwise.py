@@ -162,9 +162,9 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Any:
 
 def mul(input: Any, other: Any) -> Any:
     """The element-wise product: only entries that both store can be other than 0."""
-    made = _joined("{A} * {B}", input, other) if _has_dimensions(input) and _has_dimensions(other) else _scaled(torch.mul, input, other)
-    made = made if made is not None else _scaled(torch.mul, other, input)
-    return made if made is not None else _joined("{A} * {B}", input, other)
+    product = _joined("{A} * {B}", input, other) if _has_dimensions(input) and _has_dimensions(other) else _scaled(torch.mul, input, other)
+    product = product if product is not None else _scaled(torch.mul, other, input)
+    return product if product is not None else _joined("{A} * {B}", input, other)
 
 
 def div(input: Any, other: Any) -> Any:
@@ -216,11 +216,11 @@ def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[t
     >>> gone, kept, str(request)
     ((1,), 1, 'A[i0,i1] over i0i1->i0')
     """
-    gone = _dims(dim, order)
-    kept = [f"i{at}" for at in range(order) if at not in gone]
+    reduced = _dims(dim, order)
+    kept = [f"i{at}" for at in range(order) if at not in reduced]
     result = f"R[{','.join(kept)}]" if kept else "R"
     (part,) = parse_statement(f"{result} {op} {_term('A', order, order)}")
-    return tuple(gone), len(kept), part.request
+    return tuple(reduced), len(kept), part.request
 
 
 REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Entries that aren't stored are 0, and count.
@@ -247,13 +247,13 @@ REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Entri
 def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
         input = input if dtype is None else input.to(dtype)
-        gone, kept, request = _reducing(op, _whole(dim), input.ndim)
-        if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in gone):
+        reduced, kept, request = _reducing(op, _whole(dim), input.ndim)
+        if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in reduced):
             raise SizeError(f"the largest or smallest of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
         result = compute(request, (input,), "dense" if kept < 2 else None)
         if not keepdim:
             return result
-        sizes = [1 if at in gone else size for at, size in enumerate(input.shape)]
+        sizes = [1 if at in reduced else size for at, size in enumerate(input.shape)]
         return OPERATORS["reshape"](result, sizes) if isinstance(result, SparseTensor) else result.reshape(sizes)
 
     reduction.__name__ = reduction.__qualname__ = name
@@ -301,8 +301,8 @@ def _softmax(name: str, input: Any, dim: int, dtype: torch.dtype | None) -> Any:
     input = input if dtype is None else input.to(dtype)
     (place,) = _dims(_whole(dim), input.ndim)
     wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # rounded to 16 bits only at the end
-    made = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
-    return made if wide is input else made.to(input.dtype)
+    result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
+    return result if wide is input else result.to(input.dtype)
 
 
 @lru_cache(maxsize=64)

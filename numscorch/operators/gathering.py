@@ -41,19 +41,19 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     (tensor([2., 3.]), tensor([3., 4.]))
     """
     given = list(map(plain, key if isinstance(key, tuple) else (key,)))
-    for own in given:
-        if not isinstance(own, INDICES):
-            raise IndexKindError(f"{own!r} as index: index by integers, slices, None, ..., lists of integers, masks and tensors")
-    lists = [own for own in given if _is_list(own)]
+    for key_ in given:
+        if not isinstance(key_, INDICES):
+            raise IndexKindError(f"{key_!r} as index: index by integers, slices, None, ..., lists of integers, masks and tensors")
+    lists = [key_ for key_ in given if _is_list(key_)]
     if not lists or (len(lists) == 1 and not is_sparse(lists[0]) and np.ndim(lists[0]) == 1):
         return indexing.getitem(input, tuple(given))
     keys = spelled_out(_without_masks(given, input), input.ndim)
     places, at = [], 0
-    for own in keys:
-        places += [at] if isinstance(own, torch.Tensor) else []
-        at += not isinstance(own, int)
-    made = indexing.getitem(input, tuple(slice(None) if isinstance(own, torch.Tensor) else own for own in keys))
-    return _picked(made, places, [own for own in keys if isinstance(own, torch.Tensor)])
+    for key_ in keys:
+        places += [at] if isinstance(key_, torch.Tensor) else []
+        at += not isinstance(key_, int)
+    result = indexing.getitem(input, tuple(slice(None) if isinstance(key_, torch.Tensor) else key_ for key_ in keys))
+    return _picked(result, places, [key_ for key_ in keys if isinstance(key_, torch.Tensor)])
 
 
 INDICES = (int, slice, type(None), type(Ellipsis), list, range, torch.Tensor, np.ndarray, SparseTensor)
@@ -70,24 +70,24 @@ def _without_masks(keys: Sequence[Any], input: SparseTensor) -> list[Any]:
         SizeError: a mask's shape is another than that of the dimensions that it indexes.
         UnsupportedError: an index is neither numbers nor truth values.
     """
-    taken = [getattr(own, "ndim", 1) if _is_list(own) and _is_mask(own) else own is not None for own in keys]
-    dots = next((at for at, own in enumerate(keys) if own is Ellipsis), len(keys))
-    made: list[Any] = []
-    for at, own in enumerate(keys):
-        if not _is_list(own):
-            made.append(own)
+    counts = [getattr(key, "ndim", 1) if _is_list(key) and _is_mask(key) else key is not None for key in keys]
+    dots = next((at for at, key in enumerate(keys) if key is Ellipsis), len(keys))
+    plain_keys: list[Any] = []
+    for at, key in enumerate(keys):
+        if not _is_list(key):
+            plain_keys.append(key)
             continue
-        if not _is_mask(own):
-            made.append(_numbers(own))
+        if not _is_mask(key):
+            plain_keys.append(_numbers(key))
             continue
-        mask = own if isinstance(own, SparseTensor) else torch.as_tensor(own)
-        first = sum(taken[:at]) if at < dots else input.ndim - sum(taken[at:])
+        mask = key if isinstance(key, SparseTensor) else torch.as_tensor(key)
+        first = sum(counts[:at]) if at < dots else input.ndim - sum(counts[at:])
         if tuple(mask.shape) != tuple(input.shape[first : first + mask.ndim]):
             raise SizeError(
                 f"a mask of shape {tuple(mask.shape)} at dim {first} of a tensor of shape {tuple(input.shape)}: they must agree"
             )
-        made += list(_places_of(mask))
-    return made
+        plain_keys += list(_places_of(mask))
+    return plain_keys
 
 
 def _is_mask(key: Any) -> bool:
@@ -113,25 +113,25 @@ def _places_of(mask: Any) -> Any:
 def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Tensor]) -> Any:
     """The entries, or slices, at the places in some dimensions that lists of one shape name together."""
     sizes = [input.shape[at] for at in places]
-    inside = [in_range(own, size, at) for own, size, at in zip(lists, sizes, places, strict=True)]
+    inside = [in_range(numbers, size, at) for numbers, size, at in zip(lists, sizes, places, strict=True)]
     shape: tuple[int, ...] = ()
-    for own in inside:
-        shape = broadcast_shape("lists", shape, own.shape)
+    for numbers in inside:
+        shape = broadcast_shape("lists", shape, numbers.shape)
     check_looked_up(shape, len(places))
-    inside = [own.expand(shape) for own in inside]
+    inside = [numbers.expand(shape) for numbers in inside]
     if len(places) == input.ndim:
-        return looked_up(input, [own.reshape(-1) for own in inside]).reshape(shape)
+        return looked_up(input, [numbers.reshape(-1) for numbers in inside]).reshape(shape)
     first = places[0] if list(places) == list(range(places[0], places[0] + len(places))) else 0
     rest = [d for d in range(input.ndim) if d not in places]
-    turned = input.permute(*rest[:first], *places, *rest[first:])
-    before, after = turned.shape[:first], turned.shape[first + len(places) :]
-    merged = reshape(turned, (*before, prod(sizes), *after))
+    permuted = input.permute(*rest[:first], *places, *rest[first:])
+    before, after = permuted.shape[:first], permuted.shape[first + len(places) :]
+    merged = reshape(permuted, (*before, prod(sizes), *after))
     number = torch.zeros((), dtype=torch.int64)
-    for own, size in zip(inside, sizes, strict=True):
-        number = number * size + own
+    for numbers, size in zip(inside, sizes, strict=True):
+        number = number * size + numbers
     whole = [Chosen(range(size)) for size in merged.shape]
     whole[first] = Chosen(tuple(number.reshape(-1).tolist()))
-    return reshape(indexing.taken(merged, whole), (*before, *shape, *after))
+    return reshape(indexing.selected(merged, whole), (*before, *shape, *after))
 
 
 def in_range(numbers: torch.Tensor, size: int, dim: int) -> torch.Tensor:
@@ -205,7 +205,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
     if not index.numel():  # torch takes an index of any shape then
         return input.values.new_zeros(index.shape)
     fits = index.ndim == input.ndim and all(
-        d == at or own <= size for d, (own, size) in enumerate(zip(index.shape, input.shape, strict=True))
+        d == at or extent <= size for d, (extent, size) in enumerate(zip(index.shape, input.shape, strict=True))
     )
     if not fits:
         raise SizeError(f"gather along dim {dim} of shape {tuple(input.shape)} by an index of shape {tuple(index.shape)}: it must fit")
@@ -216,10 +216,10 @@ def _along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
     """Entries in the index's shape, each of its own place in all dimensions but one."""
     check_looked_up(index.shape, input.ndim)
     places = []
-    for d, (own, size) in enumerate(zip(index.shape, input.shape, strict=True)):
-        step = torch.arange(own) if size != 1 else torch.zeros(own, dtype=torch.int64)
+    for d, (numbers, size) in enumerate(zip(index.shape, input.shape, strict=True)):
+        step = torch.arange(numbers) if size != 1 else torch.zeros(numbers, dtype=torch.int64)
         places.append(in_range(index, size, d) if d == at else step.reshape([-1 if other == d else 1 for other in range(index.ndim)]))
-    flat = [own.expand(index.shape).reshape(-1) for own in places]
+    flat = [numbers.expand(index.shape).reshape(-1) for numbers in places]
     return looked_up(input, flat).reshape(index.shape)
 
 

@@ -28,12 +28,12 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def write(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
-        made = function(input, *args, **kwargs)
-        if not isinstance(made, SparseTensor):
+        result = function(input, *args, **kwargs)
+        if not isinstance(result, SparseTensor):
             raise SizeError(f"{name}_ of {input}: the result is dense, and {PATTERNS}")
-        if not input.pattern.stores_as(made.pattern):
-            raise SizeError(f"{name}_ of {input}\n  gives {made}: their patterns differ, and {PATTERNS}")
-        return written(input, made.values)
+        if not input.pattern.stores_as(result.pattern):
+            raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
+        return written(input, result.values)
 
     write.__name__ = write.__qualname__ = f"{name}_"
     write.__doc__ = f"torch's {name}_: {name} in place, where the result has the tensor's pattern."

@@ -38,30 +38,30 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     >>> A[1].to_dense(), A[0, 1], A[:, [1, 0]].to_dense().tolist()
     (tensor([3., 4.]), tensor(2.), [[2.0, 0.0], [4.0, 3.0]])
     """
-    keys = spelled_out([plain(own) for own in (key if isinstance(key, tuple) else (key,))], input.ndim)
-    chosen = [_chosen(own, size, at) for at, (own, size) in enumerate(zip([k for k in keys if k is not None], input.shape, strict=True))]
-    made = taken(input, chosen)
+    keys = spelled_out([plain(one) for one in (key if isinstance(key, tuple) else (key,))], input.ndim)
+    chosen = [_chosen(one, size, at) for at, (one, size) in enumerate(zip([k for k in keys if k is not None], input.shape, strict=True))]
+    result = selected(input, chosen)
     at = 0
-    for own in keys:
-        if own is None:
-            made = unsqueeze(made, at) if isinstance(made, SparseTensor) else made.unsqueeze(at)
-        at += own is None or not isinstance(own, int)
-    return made
+    for one in keys:
+        if one is None:
+            result = unsqueeze(result, at) if isinstance(result, SparseTensor) else result.unsqueeze(at)
+        at += one is None or not isinstance(one, int)
+    return result
 
 
-def taken(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
+def selected(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
     """The entries at the chosen coordinates."""
     if all(c.numbers == range(size) and not c.is_one for c, size in zip(chosen, input.shape, strict=True)):
         return input
     shape = [len(c.numbers) for c in chosen if not c.is_one]
 
     def move(indices: np.ndarray) -> Moved:
-        kept, made = np.arange(indices.shape[1]), list[np.ndarray]()
-        for own, c in zip(indices, chosen, strict=True):
-            places, which = _found(own[kept], c.numbers)
-            kept, made = kept[which], [column[which] for column in made]
-            made += [] if c.is_one else [places]
-        return np.stack(made) if made else np.empty((0, len(kept)), np.int64), kept
+        kept, columns = np.arange(indices.shape[1]), list[np.ndarray]()
+        for row, c in zip(indices, chosen, strict=True):
+            places, which = _matches(row[kept], c.numbers)
+            kept, columns = kept[which], [column[which] for column in columns]
+            columns += [] if c.is_one else [places]
+        return np.stack(columns) if columns else np.empty((0, len(kept)), np.int64), kept
 
     is_remembered = all(isinstance(c.numbers, range) for c in chosen)
     return rearranged(input, ("taken", tuple(chosen)) if is_remembered else None, shape, move, read=lambda: _in_rows(input, chosen))
@@ -86,7 +86,7 @@ def _in_rows(input: SparseTensor, chosen: Sequence[Chosen]) -> Read | None:
     return np.stack([columns, of_entries] if outer else [of_entries, columns]), numbers
 
 
-def _found(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Where coordinates stand among numbers, and whose these are: one may stand there several times, or not at all."""
     if isinstance(numbers, range):
         places, rest = np.divmod(coordinates - numbers.start, numbers.step)
@@ -112,8 +112,8 @@ def plain(key: Any) -> Any:
 
 def spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
     """A key for each dimension: the ellipsis, and what is left out, as slices."""
-    dots = [at for at, own in enumerate(keys) if own is Ellipsis]
-    given = sum(own is not None and own is not Ellipsis for own in keys)
+    dots = [at for at, key_ in enumerate(keys) if key_ is Ellipsis]
+    given = sum(key_ is not None and key_ is not Ellipsis for key_ in keys)
     if given > ndim or len(dots) > 1:
         raise RangeError(f"{given} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
     at = dots[0] if dots else len(keys)
@@ -152,7 +152,7 @@ def _number(number: int, size: int, dim: int) -> int:
 
 def _along(input: SparseTensor, dim: int, chosen: Chosen) -> Any:
     at = place(dim, input.ndim)
-    return taken(input, [chosen if d == at else Chosen(range(size)) for d, size in enumerate(input.shape)])
+    return selected(input, [chosen if d == at else Chosen(range(size)) for d, size in enumerate(input.shape)])
 
 
 def select(input: SparseTensor, dim: int, index: int) -> Any:
@@ -187,8 +187,8 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
         kept = np.flatnonzero(above <= 0 if lower else above >= 0)
         return indices[:, kept], kept
 
-    made: SparseTensor = rearranged(input, ("triangle", diagonal, lower), input.shape, move)
-    return made
+    result: SparseTensor = rearranged(input, ("triangle", diagonal, lower), input.shape, move)
+    return result
 
 
 def tril(input: SparseTensor, diagonal: int = 0) -> SparseTensor:

@@ -38,6 +38,6 @@ def kaiming_uniform_(
 
 
 INITIAL: dict[Callable[..., Any], Callable[..., Any]] = {
-    **{own: of_values(own) for own in (init.constant_, init.normal_, init.uniform_)},
+    **{function: of_values(function) for function in (init.constant_, init.normal_, init.uniform_)},
     init.kaiming_uniform_: kaiming_uniform_,
 }

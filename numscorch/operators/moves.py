@@ -25,7 +25,7 @@ from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, 
 
 def _listed(given: Any) -> list[int]:
     """What is given as one number, as several, or as a list of them."""
-    return [int(given)] if isinstance(given, int) else [int(own) for own in given]
+    return [int(given)] if isinstance(given, int) else [int(number) for number in given]
 
 
 def _several(dims: tuple[Any, ...]) -> list[int]:
@@ -41,17 +41,17 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     tensor([[2., 3.],
             [1., 0.]])
     """
-    turned = tuple(place(d, input.ndim) for d in _several(dims or (named["dims"],)))
-    if len(set(turned)) < len(turned):
-        raise SizeError(f"flip of dims {turned}: name each once")
+    flipped = tuple(place(d, input.ndim) for d in _several(dims or (named["dims"],)))
+    if len(set(flipped)) < len(flipped):
+        raise SizeError(f"flip of dims {flipped}: name each once")
 
     def move(indices: np.ndarray) -> Moved:
-        made = indices.copy()
-        for d in turned:
-            made[d] = input.shape[d] - 1 - made[d]
-        return made, None
+        moved = indices.copy()
+        for d in flipped:
+            moved[d] = input.shape[d] - 1 - moved[d]
+        return moved, None
 
-    return rearranged(input, ("flip", turned), input.shape, move)
+    return rearranged(input, ("flip", flipped), input.shape, move)
 
 
 def fliplr(input: SparseTensor) -> Any:
@@ -77,10 +77,10 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 
     def move(indices: np.ndarray) -> Moved:
-        made = indices.copy()
+        moved = indices.copy()
         for d, step in zip(at, steps, strict=True):
-            made[d] = (made[d] + step) % max(input.shape[d], 1)
-        return made, None
+            moved[d] = (moved[d] + step) % max(input.shape[d], 1)
+        return moved, None
 
     return rearranged(input, ("roll", tuple(steps), tuple(at)), input.shape, move)
 
@@ -94,8 +94,8 @@ def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
     times = _several(repeats or (named["repeats"],))
     if len(times) < input.ndim or min(times, default=0) < 0:
         raise SizeError(f"repeat {tuple(times)} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
-    own = (1,) * (len(times) - input.ndim) + tuple(input.shape)
-    shape = tuple(size * n for size, n in zip(own, times, strict=True))
+    extents = (1,) * (len(times) - input.ndim) + tuple(input.shape)
+    shape = tuple(size * n for size, n in zip(extents, times, strict=True))
     return copied(input, ("repeat", tuple(times)), times, shape)
 
 
@@ -125,9 +125,9 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
         raise SizeError(f"pad {tuple(pad)} of shape {tuple(input.shape)} would leave the shape {tuple(shape)}")
 
     def move(indices: np.ndarray) -> Moved:
-        made = indices + np.array([before for before, _ in pairs], np.int64)[:, None]
-        kept = np.flatnonzero(((made >= 0) & (made < np.array(shape, np.int64)[:, None])).all(axis=0))
-        return made[:, kept], kept
+        moved = indices + np.array([before for before, _ in pairs], np.int64)[:, None]
+        kept = np.flatnonzero(((moved >= 0) & (moved < np.array(shape, np.int64)[:, None])).all(axis=0))
+        return moved[:, kept], kept
 
     return rearranged(input, ("pad", tuple(pairs)), shape, move)
 
@@ -158,14 +158,14 @@ def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int =
     size = input.shape[-1] + abs(offset)
     others = [d for d in range(order) if d not in (rows, columns)]
     shape = [size] * order
-    for d, own in zip(others, input.shape, strict=False):
-        shape[d] = own
+    for d, extent in zip(others, input.shape, strict=False):
+        shape[d] = extent
 
     def move(indices: np.ndarray) -> Moved:
-        made = np.empty((order, indices.shape[1]), np.int64)
-        made[others] = indices[:-1]
-        made[rows], made[columns] = indices[-1] + max(-offset, 0), indices[-1] + max(offset, 0)
-        return made, None
+        moved = np.empty((order, indices.shape[1]), np.int64)
+        moved[others] = indices[:-1]
+        moved[rows], moved[columns] = indices[-1] + max(-offset, 0), indices[-1] + max(offset, 0)
+        return moved, None
 
     return rearranged(input, ("diag_embed", offset, rows, columns), shape, move, order=False)
 
@@ -201,7 +201,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
 
 def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
     """Dimensions moved to other places, the rest in order; nothing is copied."""
-    before, after = ([place(d, input.ndim) for d in _listed(own)] for own in (source, destination))
+    before, after = ([place(d, input.ndim) for d in _listed(dims_)] for dims_ in (source, destination))
     if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
         raise SizeError(f"movedim from {source} to {destination}: name as many dimensions of each, none twice")
     rest = iter([d for d in range(input.ndim) if d not in before])

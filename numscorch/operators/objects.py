@@ -59,8 +59,8 @@ def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     if isinstance(other, SparseTensor):
         return other._values
     ones = input.with_values(torch.ones_like(input._values.detach()))
-    made: SparseTensor = mul(ones, other.to(input.dtype))
-    return made.values
+    product: SparseTensor = mul(ones, other.to(input.dtype))
+    return product.values
 
 
 def zero_(input: SparseTensor) -> SparseTensor:
@@ -216,11 +216,11 @@ def count_nonzero(input: SparseTensor, dim: Any = None) -> Any:
 
 def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
     """The coordinates of entries other than 0, row by row."""
-    found = _nonzeros(input).indices()
-    return tuple(found) if as_tuple else found.t()
+    places = _nonzeros(input).indices()
+    return tuple(places) if as_tuple else places.t()
 
 
-class Entry(torch.Tensor):
+class VectorEntry(torch.Tensor):
     """An entry of a vector of integers or booleans, which torch functions take for a plain tensor.
 
     ``D[v]`` treats a vector ``v`` of fewer than 32 plain tensors as a tuple of indices. If the entries have a class of their own,
@@ -235,7 +235,7 @@ class Entry(torch.Tensor):
 def _plain(given: Any) -> Any:
     """The arguments of a function, with plain tensors in place of entries."""
     match given:
-        case Entry():
+        case VectorEntry():
             with torch._C.DisableTorchFunctionSubclass():
                 return given.as_subclass(torch.Tensor)
         case tuple() | list() if type(given) in (tuple, list):
@@ -252,7 +252,7 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
         raise SizeError("iteration over a tensor without dimensions")
     slices = (input[at] for at in range(input.shape[0]))
     is_index = input.ndim == 1 and not (input.dtype.is_floating_point or input.dtype.is_complex)
-    return (own.as_subclass(Entry) for own in slices) if is_index else slices
+    return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
 
 
 OBJECTS: dict[str, Callable[..., Any]] = {

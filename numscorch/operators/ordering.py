@@ -9,7 +9,7 @@ import torch
 from ..convert.construct import assemble
 from ..convert.conversions import converted
 from ..convert.dense import to_format
-from ..convert.resorting import resorts
+from ..convert.matrices import sorts
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
 from ..tensors.methods import METHODS
@@ -31,7 +31,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
     ([0, 2], [2.0, 4.0])
     """
     target = sorted_format(A.format)
-    if resorts(A.pattern, target) and "disorder" not in A.pattern.derived:
+    if sorts(A.pattern, target) and "disorder" not in A.pattern.derived:
         converted(A.pattern, target)  # which mostly finds that nothing is repeated
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)

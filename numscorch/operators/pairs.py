@@ -56,7 +56,7 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
         UnsupportedError: the value is infinite or NaN, and no tensor has floats.
     """
     given = {"A": input, "B": tensor1, "C": tensor2}
-    if isinstance(value, float) and not any(own.dtype.is_floating_point or own.dtype.is_complex for own in given.values()):
+    if isinstance(value, float) and not any(tensor.dtype.is_floating_point or tensor.dtype.is_complex for tensor in given.values()):
         if not isfinite(value):
             raise UnsupportedError(f"addcmul of integers takes no value={value}: convert the tensors with .to(torch.float64)")
         value = int(value)  # torch cuts the fraction off

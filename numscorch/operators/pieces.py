@@ -65,9 +65,9 @@ def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0
             raise SizeError(f"split into parts of size {wanted} along dim {dim}: give a positive one")
         return _cut(tensor, at, [*range(0, max(size, 1), max(wanted, 1)), size])
     bounds = [0]
-    for own in wanted:
-        bounds.append(bounds[-1] + own)
-    if bounds[-1] != size or any(own < 0 for own in wanted):
+    for size_ in wanted:
+        bounds.append(bounds[-1] + size_)
+    if bounds[-1] != size or any(size_ < 0 for size_ in wanted):
         raise SizeError(f"split into sizes {tuple(wanted)} along dim {dim}: they must add up to {size}")
     return _cut(tensor, at, bounds)
 
@@ -83,10 +83,10 @@ def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 def tensor_split(input: SparseTensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None) -> Any:
     """So many parts of a dimension, whose sizes differ by 1 at most, or parts that end where the indices say."""
     at = place(dim, input.ndim)
-    given, size = next(own for own in (indices_or_sections, indices, sections) if own is not None), input.shape[at]
+    given, size = next(bound for bound in (indices_or_sections, indices, sections) if bound is not None), input.shape[at]
     given = given.tolist() if isinstance(given, torch.Tensor) else given
     if not isinstance(given, int):
-        ends = [min(max(own + size * (own < 0), 0), size) for own in given]
+        ends = [min(max(bound + size * (bound < 0), 0), size) for bound in given]
         return _cut(input, at, [0, *ends, size])
     if given < 1:
         raise SizeError(f"tensor_split into {given} parts: give a positive number")

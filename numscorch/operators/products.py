@@ -92,11 +92,11 @@ def _check_ranks(name: str, ranks: tuple[int, int], wanted: tuple[int, int] | No
     Raises:
         SizeError: they have others.
     """
-    told = f"{name} of {ranks[0]}- and {ranks[1]}-dimensional operands"
+    message = f"{name} of {ranks[0]}- and {ranks[1]}-dimensional operands"
     if wanted is not None and ranks != wanted:
-        raise SizeError(f"{told}: it takes {wanted[0]} and {wanted[1]}, matmul any")
+        raise SizeError(f"{message}: it takes {wanted[0]} and {wanted[1]}, matmul any")
     if 0 in ranks:
-        raise SizeError(f"{told}: both need at least one dimension")
+        raise SizeError(f"{message}: both need at least one dimension")
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
@@ -110,10 +110,10 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
         raise _unfit(first, second)
-    made = _contracted(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
+    product = _contracted(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
     if bias is None:
-        return made
-    return made + (bias.to(made.dtype) if torch.is_autocast_enabled("cpu") else bias)
+        return product
+    return product + (bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
 
 
 def _unfit(input: Sequence[int], weight: Sequence[int]) -> SizeError:
@@ -202,11 +202,11 @@ def _whole_factors(name: str, dtype: torch.dtype, beta: float, alpha: float) -> 
     return int(beta), int(alpha)
 
 
-def _check_fits(name: str, own: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+def _check_fits(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     """That a shape broadcasts to another one."""
-    ends = zip(reversed(own), reversed(wanted), strict=False)
-    if len(own) > len(wanted) or any(size not in (1, end) for size, end in ends):
-        raise SizeError(f"{name} of an input of shape {own} and a product of shape {wanted}: the input has to broadcast to that")
+    ends = zip(reversed(shape), reversed(wanted), strict=False)
+    if len(shape) > len(wanted) or any(size not in (1, end) for size, end in ends):
+        raise SizeError(f"{name} of an input of shape {shape} and a product of shape {wanted}: the input has to broadcast to that")
 
 
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
@@ -310,11 +310,11 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
             [1., 1., 1.]])
     """
     pairs = (list(range(a.ndim - dims, a.ndim)), list(range(dims))) if isinstance(dims, int) else tuple(map(_dimensions, dims))
-    left, right = ([d % t.ndim for d in own] for t, own in zip((a, b), pairs, strict=True))
+    left, right = ([d % t.ndim for d in dims_] for t, dims_ in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
         raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name as many of each")
-    for own, other in zip(left, right, strict=True):
-        check_inner("tensordot", a, b, own, other)
+    for dims_, other in zip(left, right, strict=True):
+        check_inner("tensordot", a, b, dims_, other)
     first = [f"a{d}" for d in range(a.ndim)]
     second = [first[left[right.index(d)]] if d in right else f"b{d}" for d in range(b.ndim)]
     kept = [n for n in first if n not in second] + [n for n in second if n not in first]

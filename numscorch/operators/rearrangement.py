@@ -50,12 +50,12 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
         before, after = parse_rearrangement(pattern, tensor.ndim, tuple(sizes))
     known = _measured(pattern, before, tuple(tensor.shape), sizes)
     first, last = tuple(chain(*before)), tuple(chain(*after))
-    made = tensor.reshape([known[name] for name in first])
-    made = made.permute([first.index(name) for name in last if name in first])
+    result = tensor.reshape([known[name] for name in first])
+    result = result.permute([first.index(name) for name in last if name in first])
     if len(last) > len(first):
         full = [known[name] for name in last]
-        made = made.reshape([size if name in first else 1 for name, size in zip(last, full, strict=True)]).expand(full)
-    return made.reshape([prod([known[name] for name in group]) for group in after])
+        result = result.reshape([size if name in first else 1 for name, size in zip(last, full, strict=True)]).expand(full)
+    return result.reshape([prod([known[name] for name in group]) for group in after])
 
 
 def _measured(text: str, before: Iterable[Names], shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -70,6 +70,6 @@ def _measured(text: str, before: Iterable[Names], shape: tuple[int, ...], sizes:
                 text, _place_of(text, unknown[1]), f"dimension {at} has size {size}, which parts? Give {unknown[0]}= or {unknown[1]}="
             )
         if any(name not in known for name in group) or prod([known[name] for name in group]) != size:
-            told = ", ".join(f"{name}={known[name]}" for name in group if name in known) or "1"
-            raise SizeError(f"dimension {at} has size {size}, which is not made of {told}\n  {text}")
+            known_sizes = ", ".join(f"{name}={known[name]}" for name in group if name in known) or "1"
+            raise SizeError(f"dimension {at} has size {size}, which is not made of {known_sizes}\n  {text}")
     return known

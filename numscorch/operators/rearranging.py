@@ -58,10 +58,10 @@ def rearranged(
 
     def build() -> Conversion:
         indices, numbers = read() or (coordinates(A.pattern).numpy(), None)
-        made, kept = move(indices)
-        kept = np.arange(made.shape[1]) if kept is None else kept
+        moved, kept = move(indices)
+        kept = np.arange(moved.shape[1]) if kept is None else kept
         kept = kept if numbers is None else numbers[kept]
-        target, slots, sorting = pack(made, shape, fitting(A, shape, order), A.pattern.index_dtype)
+        target, slots, sorting = pack(moved, shape, fitting(A, shape, order), A.pattern.index_dtype)
         source = torch.from_numpy(positions_of(A.pattern, kept[sorting]))
         return Conversion(target, source, None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
@@ -136,15 +136,15 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
     wanted = _sizes(sizes if shape is None else (shape,), prod(input.shape), tuple(input.shape))
     if wanted == tuple(input.shape):
         return input
-    before, after = ([size for size in own if size != 1] for own in (input.shape, wanted))
+    before, after = ([size for size in shape_ if size != 1] for shape_ in (input.shape, wanted))
     if before != after and prod(before) > INT64_MAX:
         raise SizeError(f"reshape of {tuple(input.shape)} to {wanted}: int64 cannot number that many places")
 
     def move(indices: np.ndarray) -> Moved:
         if before == after:  # only dimensions of size 1 come or go
-            made = np.zeros((len(wanted), indices.shape[1]), np.int64)
-            made[[at for at, size in enumerate(wanted) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
-            return made, None
+            moved = np.zeros((len(wanted), indices.shape[1]), np.int64)
+            moved[[at for at, size in enumerate(wanted) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
+            return moved, None
         return unraveled(_raveled(indices, input.shape), wanted), None
 
     return rearranged(input, ("reshape", wanted), wanted, move, order=False)
@@ -162,16 +162,16 @@ def _sizes(shape: tuple[Any, ...], numel: int, before: tuple[int, ...]) -> tuple
 
 def _raveled(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     number = np.zeros(indices.shape[1], np.int64)
-    for own, size in zip(indices, shape, strict=True):
-        number = number * size + own
+    for numbers, size in zip(indices, shape, strict=True):
+        number = number * size + numbers
     return number
 
 
 def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    made = np.empty((len(shape), len(number)), np.int64)
+    coords = np.empty((len(shape), len(number)), np.int64)
     for at in reversed(range(len(shape))):
-        number, made[at] = np.divmod(number, max(shape[at], 1))
-    return made
+        number, coords[at] = np.divmod(number, max(shape[at], 1))
+    return coords
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
@@ -187,8 +187,8 @@ def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
 def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
     """Without dimensions of size 1: all of them, or those that are named."""
     named = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    gone = {place(d, input.ndim) for d in named}
-    return reshape(input, [size for at, size in enumerate(input.shape) if at not in gone or size != 1])
+    squeezed = {place(d, input.ndim) for d in named}
+    return reshape(input, [size for at, size in enumerate(input.shape) if at not in squeezed or size != 1])
 
 
 def unsqueeze(input: SparseTensor, dim: int) -> Any:
@@ -205,24 +205,24 @@ def expand(input: SparseTensor, *sizes: Any) -> Any:
         SizeError: a size other than 1 would grow, or the result is larger than the memory limit.
     """
     wanted = tuple(int(s) for s in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes))
-    own = (1,) * (len(wanted) - input.ndim) + tuple(input.shape)
-    wanted = tuple(size if new == -1 else new for size, new in zip(own, wanted, strict=False))
-    if len(wanted) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(own, wanted, strict=True)):
+    extents = (1,) * (len(wanted) - input.ndim) + tuple(input.shape)
+    wanted = tuple(size if new == -1 else new for size, new in zip(extents, wanted, strict=False))
+    if len(wanted) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(extents, wanted, strict=True)):
         raise SizeError(f"a tensor of shape {tuple(input.shape)} can't be expanded to {wanted}: only sizes of 1 grow")
-    times = [new if size != new else 1 for size, new in zip(own, wanted, strict=True)]
+    times = [new if size != new else 1 for size, new in zip(extents, wanted, strict=True)]
     return copied(input, ("expand", wanted), times, wanted)
 
 
 def copied(input: SparseTensor, key: Hashable, times: Sequence[int], shape: Sequence[int]) -> Any:
     """The entries so many times along each dimension of a shape that may have more dimensions in front; one copy after the other."""
     added, count = len(shape) - input.ndim, prod(times)
-    own = (1,) * added + tuple(input.shape)
+    extents = (1,) * added + tuple(input.shape)
 
     def move(indices: np.ndarray) -> Moved:
-        steps = unraveled(np.arange(count), times) * np.array(own, np.int64)[:, None]
+        steps = unraveled(np.arange(count), times) * np.array(extents, np.int64)[:, None]
         full = np.concatenate([np.zeros((added, indices.shape[1]), np.int64), indices])
-        made = (full[:, :, None] + steps[:, None, :]).reshape(len(shape), indices.shape[1] * count)
-        return made, np.repeat(np.arange(indices.shape[1]), count)
+        moved = (full[:, :, None] + steps[:, None, :]).reshape(len(shape), indices.shape[1] * count)
+        return moved, np.repeat(np.arange(indices.shape[1]), count)
 
     return rearranged(input, key, shape, move, copies=count)
 
@@ -254,7 +254,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     entries = [t.to(COO(t.ndim)) for t in given]
     starts = np.cumsum([0, *(t.shape[at] for t in given)])
     indices = [t.indices().numpy() for t in entries]
-    for own, start in zip(indices, starts[:-1], strict=True):
-        own[at] += start
+    for numbers, start in zip(indices, starts[:-1], strict=True):
+        numbers[at] += start
     values = torch.cat([t.values.to(dtype) for t in entries])
     return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, shape, True))

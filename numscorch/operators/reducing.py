@@ -31,11 +31,11 @@ def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: 
     """
     input = input if dtype is None else input.to(dtype)
     input = input.to(torch.int64) if dtype is None and not (input.dtype.is_floating_point or input.dtype.is_complex) else input
-    gone = _dims(_whole(dim), input.ndim)
+    dims = _dims(_whole(dim), input.ndim)
     letters = "abcdefghijklmnopqrstuvwxyz"[: input.ndim]
-    reduced = f"{letters}->{''.join(letter for at, letter in enumerate(letters) if at not in gone)}"
-    made = einsum(reduced, input, format="dense", reduce="prod")
-    return made.reshape([1 if at in gone else size for at, size in enumerate(input.shape)]) if keepdim else made
+    reduced = f"{letters}->{''.join(letter for at, letter in enumerate(letters) if at not in dims)}"
+    result = einsum(reduced, input, format="dense", reduce="prod")
+    return result.reshape([1 if at in dims else size for at, size in enumerate(input.shape)]) if keepdim else result
 
 
 def sum_to_size(input: SparseTensor, *size: Any) -> Any:
@@ -49,13 +49,13 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
     tensor([[5.],
             [4.]])
     """
-    wanted = tuple(int(own) for own in (size[0] if len(size) == 1 and not isinstance(size[0], int) else size))
+    wanted = tuple(int(target) for target in (size[0] if len(size) == 1 and not isinstance(size[0], int) else size))
     before = input.ndim - len(wanted)
     pairs = list(zip(wanted, input.shape[max(before, 0) :], strict=False))
-    if before < 0 or any(own not in (1, size) for own, size in pairs):
+    if before < 0 or any(target not in (1, size) for target, size in pairs):
         raise SizeError(f"sum_to_size {wanted} of shape {tuple(input.shape)}: each size is 1, or that of the tensor")
-    gone = (*range(before), *(before + at for at, (own, size) in enumerate(pairs) if own != size))
-    return total(input, gone, keepdim=True).reshape(wanted) if gone else input
+    reduced = (*range(before), *(before + at for at, (target, size) in enumerate(pairs) if target != size))
+    return total(input, reduced, keepdim=True).reshape(wanted) if reduced else input
 
 
 def norm(
@@ -131,8 +131,8 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
             return pairs(input, dim)
         if dim is None:
             return reduction(input)
-        found = first_of(input, 1, dim, name == "max", nan_first=True)
-        return kinds(found if keepdim else (own.squeeze(dim) for own in found))
+        results = first_of(input, 1, dim, name == "max", nan_first=True)
+        return kinds(results if keepdim else (result.squeeze(dim) for result in results))
 
     extreme.__name__ = extreme.__qualname__ = name
     extreme.__doc__ = f"The {name} of all entries, stored or not; with a dimension also where they are."
@@ -142,10 +142,10 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
 def _places(name: str) -> Callable[..., Any]:
     def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
         if dim is None:
-            found: torch.Tensor = places(flatten(input), 0)
-            return found.reshape([1] * input.ndim) if keepdim else found
-        found = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
-        return found if keepdim else found.squeeze(dim)
+            results: torch.Tensor = places(flatten(input), 0)
+            return results.reshape([1] * input.ndim) if keepdim else results
+        results = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
+        return results if keepdim else results.squeeze(dim)
 
     places.__name__ = places.__qualname__ = name
     places.__doc__ = f"torch's {name}, of the first such entry; those that aren't stored count."
@@ -154,13 +154,13 @@ def _places(name: str) -> Callable[..., Any]:
 
 def _tested(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-        gone = _dims(_whole(dim), input.ndim)
-        if any(input.shape[d] == 0 for d in gone):
-            kept = [1 if d in gone else size for d, size in enumerate(input.shape) if keepdim or d not in gone]
+        reduced = _dims(_whole(dim), input.ndim)
+        if any(input.shape[d] == 0 for d in reduced):
+            kept = [1 if d in reduced else size for d, size in enumerate(input.shape) if keepdim or d not in reduced]
             check_bytes(product(kept), f"the dense result of shape {tuple(kept)}", name, "reduce fewer dimensions at once")
             return torch.full(kept, name == "all")
-        made = reduce((input != 0).to(torch.float32), dim, keepdim)
-        return made.to(torch.bool) if isinstance(made, SparseTensor) else made != 0
+        counts = reduce((input != 0).to(torch.float32), dim, keepdim)
+        return counts.to(torch.bool) if isinstance(counts, SparseTensor) else counts != 0
 
     test.__name__ = test.__qualname__ = name
     test.__doc__ = f"Whether {name} of the entries are other than 0; those that aren't stored are 0. Of no entries, dense."

@@ -29,8 +29,8 @@ def _flatten_with_keys(A: SparseTensor) -> tuple[list[tuple[pytree.KeyEntry, Any
 
 
 def _unflatten(values: Any, pattern: Pattern) -> SparseTensor:
-    (own,) = values
-    return SparseTensor.trusted(pattern, own)  # whatever a tree function put in the values' place
+    (value,) = values
+    return SparseTensor.trusted(pattern, value)  # whatever a tree function put in the values' place
 
 
 def _collate(batch: Sequence[SparseTensor], *, collate_fn_map: Any = None) -> Any:

@@ -40,8 +40,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
         return torch.isin(elements, tested, assume_unique=assume_unique, invert=invert)
     if torch.isin(torch.zeros((), dtype=elements.dtype), tested, invert=invert):
         return torch.isin(densified(elements, "isin", "it holds at entries that aren't stored"), tested, invert=invert)
-    made = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
-    return SparseTensor(elements.pattern, made)
+    result = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
+    return SparseTensor(elements.pattern, result)
 
 
 def _elements(given: Any) -> torch.Tensor:
@@ -79,20 +79,20 @@ def masked_setitem(input: torch.Tensor, key: Any, value: Any) -> None:
 
 
 def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
-    made: list[Any] = []
-    for own in key if isinstance(key, tuple) else (key,):
-        if not isinstance(own, SparseTensor):
-            made.append(own)
+    keys: list[Any] = []
+    for part in key if isinstance(key, tuple) else (key,):
+        if not isinstance(part, SparseTensor):
+            keys.append(part)
             continue
-        if own.dtype.is_floating_point or own.dtype.is_complex:
-            raise OperandError(f"an index of sparse {own.dtype} values: index by a sparse mask, as A != 0, or by whole numbers")
-        if own.dtype != torch.bool:
-            made.append(densified(own, "an index", "every number counts, also 0"))
+        if part.dtype.is_floating_point or part.dtype.is_complex:
+            raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by whole numbers")
+        if part.dtype != torch.bool:
+            keys.append(densified(part, "an index", "every number counts, also 0"))
             continue
-        if len(made) == 0 and own.shape != input.shape[: own.ndim]:
-            raise RangeError(f"a mask of shape {tuple(own.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
-        made += argwhere(own).unbind(1)
-    return tuple(made)
+        if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
+            raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
+        keys += argwhere(part).unbind(1)
+    return tuple(keys)
 
 
 SEARCHES: dict[str, Callable[..., Any]] = {

@@ -14,7 +14,7 @@ from ..errors import SizeError
 from ..ir.format import Format
 from ..tensors.arrays import as_indices, as_shape, as_tensor, check_values
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.torch_layouts import Layout, quietly
+from ..tensors.torch_layouts import TorchLayout, quietly
 from .constructors import Constructor, in_formats, trained
 
 REFUSED = ("pin_memory",)
@@ -62,10 +62,10 @@ def sparse_coo_tensor(
     if tuple(shape[table.shape[0] :]) != inside:
         raise SizeError(f"values has shape {tuple(entries.shape)}, but size is {shape}: its last dimensions must be those of each value")
     full = table.numpy() if not inside else _repeated(table.numpy(), inside)
-    kept = Layout(torch.sparse_coo, sparse=table.shape[0], dense=len(inside)).format
+    kept = TorchLayout(torch.sparse_coo, sparse=table.shape[0], dense=len(inside)).format
     is_checked = check_invariants is not False
-    made = from_coo(full, entries.reshape(-1), shape, kept, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
-    return trained(to_format(made, format), requires_grad)
+    tensor = from_coo(full, entries.reshape(-1), shape, kept, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
+    return trained(to_format(tensor, format), requires_grad)
 
 
 def _repeated(table: np.ndarray, inside: tuple[int, ...]) -> np.ndarray:
@@ -101,8 +101,8 @@ def _compressed(theirs: Constructor, first: str = "compressed_indices", second: 
             raise SizeError(f"{theirs.__name__} takes {first}, {second} and values of at least one dimension each, and a size of two")
         shape = () if size is None else (as_shape(size),)
         native = quietly(lambda: theirs(*arrays, entries.detach(), *shape, check_invariants=False, **layout))
-        made = from_torch(native, check_invariants=checked)
-        return trained(to_format(made.with_values(entries.reshape(-1)), format), requires_grad)
+        tensor = from_torch(native, check_invariants=checked)
+        return trained(to_format(tensor.with_values(entries.reshape(-1)), format), requires_grad)
 
     def by_name(*args: Any, **kwargs: Any) -> Any:
         return ours(*args, **{{first: "starts", second: "coordinates"}.get(name, name): value for name, value in kwargs.items()})

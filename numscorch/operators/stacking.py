@@ -131,8 +131,8 @@ def _joined_arrays(patterns: Sequence[Pattern], at: int, dtype: torch.dtype) -> 
     level = patterns[0].format.levels[at]
     joined = []
     for number, name in enumerate(level.arrays):
-        own = level.array_dtype(name)
-        arrays = [pattern.arrays[at][number].to(getattr(torch, own) if own else dtype) for pattern in patterns]
+        stored_as = level.array_dtype(name)
+        arrays = [pattern.arrays[at][number].to(getattr(torch, stored_as) if stored_as else dtype) for pattern in patterns]
         joined.append(_counted_on(arrays, [pattern.counts[at] for pattern in patterns]) if name == "pos" else torch.cat(arrays))
     return tuple(joined)
 

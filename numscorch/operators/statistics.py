@@ -30,9 +30,9 @@ def _summed(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
     return strided(total(with_entries(A, values), dim, keepdim=True))
 
 
-def _shaped(made: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
+def _shaped(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
     """Without the dimensions that were reduced, if these aren't to be kept."""
-    return made if keepdim else made.squeeze(tuple(_dims(_whole(dim), made.ndim)))
+    return statistic if keepdim else statistic.squeeze(tuple(_dims(_whole(dim), statistic.ndim)))
 
 
 def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -68,8 +68,8 @@ def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         variance, mean = _moments(input, dim, (1 if unbiased else 0) if correction is None else correction)
-        made = _shaped(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
-        return (made, _shaped(mean, dim, keepdim).to(input.dtype)) if with_mean else made
+        spread = _shaped(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
+        return (spread, _shaped(mean, dim, keepdim).to(input.dtype)) if with_mean else spread
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch's {name}, dense, over entries that aren't stored too, in O(nnz) and the result's size."
@@ -142,19 +142,19 @@ def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bo
     at = place(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
         raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer")
-    turned = transpose(input, at, input.ndim - 1)
+    transposed_ = transpose(input, at, input.ndim - 1)
     where, way_out = f"k={k} of shape {tuple(input.shape)}", "take a smaller k, or the entries in parts"
-    check_entries(prod(turned.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, way_out)
-    *rows, columns = coordinates(turned.pattern)
-    *sizes, size = turned.shape
+    check_entries(prod(transposed_.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, way_out)
+    *rows, columns = coordinates(transposed_.pattern)
+    *sizes, size = transposed_.shape
     row = numbered(rows, sizes).expand(len(columns))
     free_row, free_column = _unstored(row, columns, (prod(sizes), size), k)
-    row, columns, values = torch.cat([row, free_row]), torch.cat([columns, free_column]), values_of(turned)
+    row, columns, values = torch.cat([row, free_row]), torch.cat([columns, free_column]), values_of(transposed_)
     values = torch.cat([values, values.new_zeros(len(free_row))])
     order = torch.argsort(columns)
     order = order[_order(values.detach()[order], largest, nan_first)]
-    found = _leading(row, order, prod(sizes), k).reshape(*sizes, k)
-    return values[found].transpose(at, -1), columns[found].transpose(at, -1)
+    leading = _leading(row, order, prod(sizes), k).reshape(*sizes, k)
+    return values[leading].transpose(at, -1), columns[leading].transpose(at, -1)
 
 
 def _order(values: torch.Tensor, largest: bool, nan_first: bool) -> torch.Tensor:

@@ -12,7 +12,7 @@ from ..convert.dense import to_format
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
-from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, Layout, compressed_arrays, format_of, layout_of
+from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, TorchLayout, compressed_arrays, format_of, layout_of
 from ..tensors.validate import disorder
 
 
@@ -67,7 +67,7 @@ TO_LAYOUTS: dict[str, Callable[..., Any]] = {
 }
 
 
-def own_layout(A: SparseTensor) -> Layout | None:
+def own_layout(A: SparseTensor) -> TorchLayout | None:
     """The layout of torch that stores what the tensor's format does, in whatever order rows have; None where there is none."""
     return A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
 
@@ -84,33 +84,33 @@ def layout(A: SparseTensor) -> torch.layout:
     """
     if A.format.is_dense:
         return torch.strided
-    if (own := own_layout(A)) is None:
+    if (stored_layout := own_layout(A)) is None:
         way_out = "A.format says how it is stored, and .to_sparse() and .to_sparse_csr() convert it"
         raise AttributeError(f"torch has no layout for {A.format.name}: {way_out}", name="layout", obj=A)
-    return own.layout
+    return stored_layout.layout
 
 
 def _has_layout(wanted: torch.layout) -> Callable[[SparseTensor], bool]:
-    return lambda A: (own := own_layout(A)) is not None and own.layout is wanted and not A.format.is_dense
+    return lambda A: (stored_layout := own_layout(A)) is not None and stored_layout.layout is wanted and not A.format.is_dense
 
 
-def _dimensions(A: SparseTensor, what: str) -> Layout:
+def _dimensions(A: SparseTensor, what: str) -> TorchLayout:
     """The layout, which knows how many dimensions are sparse or dense."""
-    if (own := own_layout(A)) is None:
+    if (stored_layout := own_layout(A)) is None:
         raise UnsupportedError(f"{what} of {A.format.name}, for which torch has no layout: A.format says how each dimension is stored")
-    return own
+    return stored_layout
 
 
 def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.Tensor]:
     """An index array of compressed layouts."""
 
     def array(input: SparseTensor) -> torch.Tensor:
-        own = own_layout(input)
-        if own is None or own.layout not in COMPRESSED or (own.layout in BY_ROWS) != by_rows:
+        stored_layout = own_layout(input)
+        if stored_layout is None or stored_layout.layout not in COMPRESSED or (stored_layout.layout in BY_ROWS) != by_rows:
             kind = "CSR or BSR" if by_rows else "CSC or BSC"
             way_out = ".to_sparse_csr()" if by_rows else ".to_sparse_csc()"
             raise UnsupportedError(f"{name} of {input.format.name}, which is not {kind}: convert it with {way_out}, or use .indices()")
-        return compressed_arrays(input.pattern, own)[at].clone()
+        return compressed_arrays(input.pattern, stored_layout)[at].clone()
 
     array.__name__ = array.__qualname__ = name
     array.__doc__ = f"A copy of torch's {name}, in the order of the values. O(nnz)."
@@ -119,12 +119,12 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
 
 def stored(A: SparseTensor) -> int:
     """torch's ``_nnz``: how many coordinates are stored, of blocks or of dense dimensions once, and in each matrix of a batch."""
-    own = own_layout(A)
-    if own is None or A.format.is_dense:
+    stored_layout = own_layout(A)
+    if stored_layout is None or A.format.is_dense:
         return A.nnz
-    if own.layout is torch.sparse_coo:
-        return A.pattern.counts[own.sparse - 1]
-    return compressed_arrays(A.pattern, own)[1].shape[-1]
+    if stored_layout.layout is torch.sparse_coo:
+        return A.pattern.counts[stored_layout.sparse - 1]
+    return compressed_arrays(A.pattern, stored_layout)[1].shape[-1]
 
 
 def _is_coalesced(A: SparseTensor) -> bool:

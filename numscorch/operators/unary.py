@@ -31,8 +31,8 @@ FROM_ZERO = "it is not 0 at 0, and A.to_dense() asks for a dense result"
 
 def torchs(name: str) -> Callable[..., Any]:
     """torch's function of this name, or that of torch.nn.functional."""
-    found: Callable[..., Any] = getattr(torch, name, None) or getattr(functional, name)
-    return found
+    function: Callable[..., Any] = getattr(torch, name, None) or getattr(functional, name)
+    return function
 
 
 def _of_values(name: str) -> Callable[..., Any]:
@@ -43,8 +43,8 @@ def _of_values(name: str) -> Callable[..., Any]:
         inplace = kwargs.pop("inplace", False)
         if at is not None and len(args) > at:
             args, inplace = (*args[:at], *args[at + 1 :]), args[at]
-        made = at_entries(input.pattern, lambda values: theirs(values, *args, **kwargs), input._values)
-        return written(input, made) if inplace else SparseTensor(input.pattern, made)
+        at_stored = at_entries(input.pattern, lambda values: theirs(values, *args, **kwargs), input._values)
+        return written(input, at_stored) if inplace else SparseTensor(input.pattern, at_stored)
 
     return _named(function, name, "of the stored values; 0 at entries that aren't stored")
 
@@ -67,8 +67,8 @@ def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     instead = f"{alone if what == NOT_ZERO else ''}A.to_dense() asks for a dense one"
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        made: torch.Tensor = theirs(densified(input, name, instead), *args, **kwargs)
-        return made
+        result: torch.Tensor = theirs(densified(input, name, instead), *args, **kwargs)
+        return result
 
     return _named(function, name, what)
 
@@ -86,8 +86,8 @@ def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace:
     >>> dropout(ns.from_torch(torch.eye(2)), training=False).values
     tensor([1., 1.])
     """
-    made = functional.dropout(input._values, p, training)
-    return written(input, made) if inplace else SparseTensor(input.pattern, made)
+    values = functional.dropout(input._values, p, training)
+    return written(input, values) if inplace else SparseTensor(input.pattern, values)
 
 
 def pow(input: Any, exponent: Any) -> Any:

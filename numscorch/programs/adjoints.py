@@ -14,12 +14,12 @@ from functools import lru_cache
 from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.parser import Subscripts
-from ..frontend.statements import NAMES, Part, Request
+from ..frontend.statements import NAMES, ProgramPart, Request
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero
 from ..ir.gradient import derivative, plus, times
 from ..ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
-from .fusion import FLOATS, Kind, NotFused, fused_request
+from .fusion import FLOATS, NotFused, OperandKind, fused_request
 
 RESULT, UPSTREAM = "result", "upstream"
 
@@ -36,7 +36,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class KernelRun:
     """One kernel: the names that it makes, its result's first, and of which names, the sparse operand in a format."""
 
     names: tuple[str, ...]
@@ -50,12 +50,12 @@ class Adjoint:
     """The forward request, which also returns numbers of the rows, and the kernels of the gradients of these operands."""
 
     forward: FusedRequest
-    runs: tuple[Run, ...]
+    runs: tuple[KernelRun, ...]
     gradients: Mapping[str, str]
 
 
 @lru_cache(maxsize=256)
-def adjoint_of(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]) -> Adjoint | None:
+def adjoint_of(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]) -> Adjoint | None:
     """How to compute the gradients of the wanted letters, of operands of these kinds; None where kernels of parts do better.
 
     Worth it is what would store the entries of a pattern between parts. A row of a dense tensor is better stored than made again.
@@ -66,7 +66,7 @@ def adjoint_of(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str
         return None
 
 
-def made_adjoint(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]) -> Adjoint:
+def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]) -> Adjoint:
     """The same.
 
     Raises:
@@ -82,9 +82,9 @@ def made_adjoint(request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[s
 class _Adjoining:
     """Makes the adjoint of one request."""
 
-    def __init__(self, request: FusedRequest, kinds: tuple[Kind, ...], wanted: tuple[str, ...]):
+    def __init__(self, request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]):
         self.request, self.wanted = request, wanted
-        self.kinds: dict[str, Kind | None] = {NAMES[at]: kind for at, kind in enumerate(kinds)}
+        self.kinds: dict[str, OperandKind | None] = {NAMES[at]: kind for at, kind in enumerate(kinds)}
         self.dtype = next(kind.dtype for at in valued(request) if (kind := self.kinds[NAMES[at]]) is not None)
         self.pattern = self._sole_sparse()
         levels = [self.pattern.level_var(at) for at in range(len(self.pattern.indices))]
@@ -95,7 +95,7 @@ class _Adjoining:
         self.statements = {s.name: s for s in [*members, result]}
         self.backward: dict[str, Statement] = {}
         self.gradients = self._differentiated([*members, result])
-        self.made: dict[str, Kind | None] = {}
+        self.made: dict[str, OperandKind | None] = {}
 
     def _sole_sparse(self) -> Access:
         sparse = {a for s in (*self.request.members,) for a in accesses_in(s.value) if self._is_sparse(a)}
@@ -160,9 +160,9 @@ class _Adjoining:
         return self._add(name, indices, total)
 
     def _alone(self, name: str, indices: tuple[IndexVar, ...], term: Expr) -> Expr:
-        made: Expr = Access(TensorVar(self._add(name, indices, term), dense(len(indices))), indices)
+        access: Expr = Access(TensorVar(self._add(name, indices, term), dense(len(indices))), indices)
         is_beside = self.column in indices and self.row in indices
-        return self._where_stored(made, self.pattern) if is_beside else made
+        return self._where_stored(access, self.pattern) if is_beside else access
 
     def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> str:
         """The name of a new statement, for a gradient of what has this name.
@@ -172,11 +172,11 @@ class _Adjoining:
         """
         if not set(indices) <= set(variables_in(value)):
             raise NotFused(f"the gradient of {name} is the same along an index")
-        made = f"grad_{name}"
-        while made in self.statements or made in self.backward:
-            made += "_"
-        self.backward[made] = Statement(made, indices, value)
-        return made
+        fresh = f"grad_{name}"
+        while fresh in self.statements or fresh in self.backward:
+            fresh += "_"
+        self.backward[fresh] = Statement(fresh, indices, value)
+        return fresh
 
     # ---- kernels
 
@@ -188,15 +188,15 @@ class _Adjoining:
         needed = [n for n in dict.fromkeys(n for name in by_columns for n in self._slice(name, known) if n != name) if self._is_of_row(n)]
         runs = []
         for name in by_rows:
-            own = [n for n in needed if n in self._slice(name, known)]
-            runs.append(self._run(name, known, None, own))
-            known += own
-            needed = [n for n in needed if n not in own]
+            sliced = [n for n in needed if n in self._slice(name, known)]
+            runs.append(self._run(name, known, None, sliced))
+            known += sliced
+            needed = [n for n in needed if n not in sliced]
         for name in needed:
             runs.append(self._run(name, known, None, ()))
             known.append(name)
-        turned = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
-        runs += [self._run(name, known, turned, ()) for name in by_columns]
+        transposed = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
+        runs += [self._run(name, known, transposed, ()) for name in by_columns]
         return Adjoint(replace(self.request, returned=tuple(self.saved)), tuple(runs), self.gradients)
 
     def _is_by_columns(self, name: str) -> bool:
@@ -211,38 +211,38 @@ class _Adjoining:
 
     def _slice(self, name: str, known: Iterable[str]) -> list[str]:
         """The statements that one needs, itself last."""
-        found: dict[str, None] = {}
+        visited: dict[str, None] = {}
 
-        def visit(own: str) -> None:
-            for access in accesses_in(self._statement(own).value):
-                if access.tensor.name not in (*self.kinds, *known, *found):
+        def visit(name_: str) -> None:
+            for access in accesses_in(self._statement(name_).value):
+                if access.tensor.name not in (*self.kinds, *known, *visited):
                     visit(access.tensor.name)
-            found[own] = None
+            visited[name_] = None
 
         visit(name)
-        return list(found)
+        return list(visited)
 
-    def _run(self, name: str, known: Sequence[str], format: Format | None, returned: Sequence[str]) -> Run:
+    def _run(self, name: str, known: Sequence[str], format: Format | None, returned: Sequence[str]) -> KernelRun:
         """The kernel of one gradient.
 
         Raises:
             NotFused: it takes more than one.
         """
-        kinds = dict(self.kinds) | {own: Kind(len(self._indices(own)), self.dtype, None, self._units(own)) for own in known}
+        kinds = dict(self.kinds) | {name_: OperandKind(len(self._indices(name_)), self.dtype, None, self._units(name_)) for name_ in known}
         if format is not None:
-            kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or Kind(2, self.dtype), format=format)
-        parts = [_part(self._statement(own)) for own in self._slice(name, known)]
+            kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or OperandKind(2, self.dtype), format=format)
+        parts = [_part(self._statement(name_)) for name_ in self._slice(name, known)]
         request, operands = fused_request(parts, kinds, set())
-        made = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
-        if not all(set(m.indices) <= set(request.outer) for _, m in made.values()):
+        members = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
+        if not all(set(m.indices) <= set(request.outer) for _, m in members.values()):
             raise NotFused(f"{', '.join(returned)} aren't numbers of one row")
-        names = (name, *(made[own][0] for own in sorted(made)))
-        return Run(names, replace(request, returned=tuple(sorted(made))), operands, format)
+        names = (name, *(members[name_][0] for name_ in sorted(members)))
+        return KernelRun(names, replace(request, returned=tuple(sorted(members))), operands, format)
 
     def _units(self, name: str) -> tuple[int, ...]:
         """The dimensions of size 1 of what a statement makes: of indices that have no more in any operand."""
         terms = zip(self.request.subscripts.operands, self.kinds.values(), strict=True)
-        wide = {own for names, kind in terms if kind is not None for at, own in enumerate(names) if at not in kind.units}
+        wide = {index for names, kind in terms if kind is not None for at, index in enumerate(names) if at not in kind.units}
         return tuple([at for at, var in enumerate(self._indices(name)) if var.name not in wide])
 
     def _indices(self, name: str) -> tuple[IndexVar, ...]:
@@ -255,7 +255,7 @@ def _value(request: FusedRequest) -> Expr:
     return request.value
 
 
-def _part(statement: Statement) -> Part:
+def _part(statement: Statement) -> ProgramPart:
     """The statement as a part: its operands by letters."""
     accesses = list(dict.fromkeys(Access(TensorVar(a.tensor.name, dense(len(a.indices))), a.indices) for a in accesses_in(statement.value)))
     letters = {(a.tensor.name, a.indices): NAMES[at] for at, a in enumerate(accesses)}
@@ -265,4 +265,4 @@ def _part(statement: Statement) -> Part:
     )
     terms = tuple(tuple(var.name for var in a.indices) for a in accesses)
     subscripts = Subscripts(terms, tuple(var.name for var in statement.indices))
-    return Part(statement.name, tuple(a.tensor.name for a in accesses), Request(subscripts, value, statement.op))
+    return ProgramPart(statement.name, tuple(a.tensor.name for a in accesses), Request(subscripts, value, statement.op))

@@ -14,7 +14,7 @@ import torch
 
 from ..errors import ExpressionError, RangeError, UnsupportedError
 from ..frontend.statement_names import SIZE, base_of, is_size
-from ..frontend.statements import Part, parse_program
+from ..frontend.statements import ProgramPart, parse_program
 from ..tensors.sparse_tensor import SparseTensor
 
 Key = tuple[int | slice, ...]
@@ -31,7 +31,7 @@ def is_index_size(text: str, name: str) -> bool:
     return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
 
 
-def with_derived(text: str, parts: Sequence[Part], values: dict[str, Any]) -> None:
+def with_derived(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
     """Add the derived operands of parts whose tensors are there.
 
     Raises:
@@ -60,9 +60,9 @@ def _slice(text: str, name: str, tensor: Any) -> Any:
         )
     if tensor.ndim != len(key):
         raise ExpressionError(f"{name} has {len(key)} indices, but {base_of(name)} has {tensor.ndim} dimensions\n  {text}")
-    for at, own in enumerate(key):
-        if isinstance(own, int) and not -tensor.shape[at] <= own < tensor.shape[at]:
-            raise RangeError(f"index {own} of {name} is out of range along dim {at}, whose size is {tensor.shape[at]}\n  {text}")
+    for at, entry in enumerate(key):
+        if isinstance(entry, int) and not -tensor.shape[at] <= entry < tensor.shape[at]:
+            raise RangeError(f"index {entry} of {name} is out of range along dim {at}, whose size is {tensor.shape[at]}\n  {text}")
     return tensor[key]
 
 
@@ -72,7 +72,7 @@ def key_of(name: str) -> Key:
     >>> key_of("A[0,:,1:8:2]")
     (0, slice(None, None, None), slice(1, 8, 2))
     """
-    return tuple(_entry(own) for own in name.partition("[")[2].removesuffix("]").split(","))
+    return tuple(_entry(entry) for entry in name.partition("[")[2].removesuffix("]").split(","))
 
 
 def _entry(text: str) -> int | slice:
@@ -88,7 +88,7 @@ def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:
         raise ExpressionError(
             f"index {name} is on the left side only: {name}= is its size, a whole number, not {_shown(values[name])}\n  {text}"
         )
-    dtypes = {own.dtype for key, own in values.items() if isinstance(own, SparseTensor | torch.Tensor) and key != name}
+    dtypes = {value.dtype for key, value in values.items() if isinstance(value, SparseTensor | torch.Tensor) and key != name}
     dtype = torch.get_default_dtype() if not dtypes else dtypes.pop() if len(dtypes) == 1 else torch.bool
     return torch.ones(1, dtype=dtype).expand(size)
 

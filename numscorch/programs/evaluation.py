@@ -12,14 +12,14 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..compute import gradients
-from ..compute.chains import Recorder
+from ..compute.chains import ChainRecorder
 from ..compute.dispatch import compute, current_transform
 from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.promotion import number_as
-from ..frontend.statements import Part, Request, parse_program, tensor_names, written_access
+from ..frontend.statements import ProgramPart, Request, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..runtime.plans import known_plan, remember
@@ -27,7 +27,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .derived_operands import derives, is_index_size, with_derived
 from .fused_gradients import fused_with_gradients
-from .fused_operands import is_native, returned, taken
+from .fused_operands import is_native, returned, widened_operand
 from .fusion import Group, group_from
 from .pairing import in_pairs
 from .sizes import check_sizes
@@ -47,19 +47,19 @@ def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | N
         with torch.autocast("cpu", enabled=False):
             return evaluate_parts(text, given, format)
     if forward_ad._current_level >= 0:
-        refuse_tangents([own for own in given.values() if isinstance(own, SparseTensor | Tensor)])
+        refuse_tangents([value for value in given.values() if isinstance(value, SparseTensor | Tensor)])
     key = _key(text, given, format)
     if key is None:
         return _evaluated(text, given, format, None)
-    ready, found = key
-    chain = known_plan(text, format, found)
+    ready, recorder_ = key
+    chain = known_plan(text, format, recorder_)
     if chain is not None:
         return chain.run(*ready)
-    recorder = Recorder()
-    made = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
-    if isinstance(made, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
-        remember((text, format, *found), chain)
-    return made
+    recorder = ChainRecorder()
+    result = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
+    if isinstance(result, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
+        remember((text, format, *recorder_), chain)
+    return result
 
 
 def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], tuple[Hashable, ...]] | None:
@@ -71,16 +71,16 @@ def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], t
     if derives(text):
         return None
     if not NUMBERS.isdisjoint(kinds):
-        leading = next((own.dtype for own in values if type(own) not in NUMBERS and own.ndim), None)
+        leading = next((operand.dtype for operand in values if type(operand) not in NUMBERS and operand.ndim), None)
         if leading is None:
             return None
-        values = [_number(own, leading) if type(own) in NUMBERS else own for own in values]
+        values = [_number(operand, leading) if type(operand) in NUMBERS else operand for operand in values]
     ready, signatures = identify(values)
     if None in signatures or not WIDENED.keys().isdisjoint(signatures):
         return None
-    if SCALAR in signatures and len({own.dtype for own in ready}) > 1:
+    if SCALAR in signatures and len({operand.dtype for operand in ready}) > 1:
         return None
-    if any(type(own) is SparseTensor and type(value) is not SparseTensor for own, value in zip(ready, values, strict=True)):
+    if any(type(operand) is SparseTensor and type(value) is not SparseTensor for operand, value in zip(ready, values, strict=True)):
         return None
     return ready, (*given, *signatures)
 
@@ -95,7 +95,7 @@ def _remembered_number(value: float, dtype: torch.dtype) -> Tensor:
     return as_tensor(value, dtype)
 
 
-def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None) -> Any:
+def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
     """Every part of a program, as :func:`computed`."""
     if not isinstance(text, str):
         raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
@@ -108,7 +108,7 @@ def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None,
 
 
 def computed(
-    text: str, parts: tuple[Part, ...], given: Mapping[str, Any], format: Format | str | None, recorder: Recorder | None = None
+    text: str, parts: tuple[ProgramPart, ...], given: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None = None
 ) -> dict[str, Any]:
     """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
     values = dict(given)
@@ -122,37 +122,37 @@ def computed(
         with_derived(text, parts[at:], values)
         parts = in_pairs(parts, at, values) if current_transform() is None else parts
         group = group_from(parts, at, values, format) if current_transform() is None else None
-        if group is not None and (made := _fused(text, parts, at, group, values)) is not None:
-            own, names, at = None, group.operands, group.end
+        if group is not None and (result := _fused(text, parts, at, group, values)) is not None:
+            wanted, names, at = None, group.operands, group.end
             ran: Request = group.request
         elif parts[at].request.form.prunes:
             break
         else:
-            own = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
-            made = _computed(text, parts, parts[at], values, own)
+            wanted = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
+            result = _computed(text, parts, parts[at], values, wanted)
             ran, names, at = parts[at].request, parts[at].operands, at + 1
         if recorder is not None:
-            recorder.is_fixed &= group is None or _is_as_made(group, values, made)
-            recorder.note(ran, own, [places[name] for name in names], [values[name] for name in names], made)
+            recorder.is_fixed &= group is None or _is_as_made(group, values, result)
+            recorder.note(ran, wanted, [places[name] for name in names], [values[name] for name in names], result)
             places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
-        values[parts[at - 1].name] = made
+        values[parts[at - 1].name] = result
     return values
 
 
-def _is_as_made(group: Group, values: Mapping[str, Any], made: Any) -> bool:
+def _is_as_made(group: Group, values: Mapping[str, Any], result: Any) -> bool:
     """Whether a group's result is the kernel's own: a sparse one may have been stored as torch's operands are."""
-    return isinstance(made, Tensor) or not is_native(group.request, [values[name] for name in group.operands])
+    return isinstance(result, Tensor) or not is_native(group.request, [values[name] for name in group.operands])
 
 
-def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
+def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
     """What one kernel computes of the parts from here on; None where gradients flow, and kernels of the parts alone do better."""
     for part in parts[at : group.end]:
         _check_ranks(text, part, values)
     given = [values[name] for name in group.operands]
-    operands = list(map(taken, given))
+    operands = list(map(widened_operand, given))
 
-    def again(taken: Sequence[Any]) -> Any:
-        known = dict(zip(group.operands, taken, strict=True))
+    def again(tensors: Sequence[Any]) -> Any:
+        known = dict(zip(group.operands, tensors, strict=True))
         for part in parts[at : group.end]:
             known[part.name] = _computed(text, parts, part, known, format_of(part, parts))
         return known[parts[group.end - 1].name]
@@ -160,14 +160,14 @@ def _fused(text: str, parts: tuple[Part, ...], at: int, group: Group, values: Ma
     try:
         if not (torch.is_grad_enabled() and gradients.wanted(operands)):
             return returned(group.request, given, compute(group.request, operands))
-        made = fused_with_gradients(group, operands, again)
+        result = fused_with_gradients(group, operands, again)
     except SizeError:
         again(operands)  # whose error speaks of the part that doesn't fit
         raise
-    return None if made is None else returned(group.request, given, made)
+    return None if result is None else returned(group.request, given, result)
 
 
-def _computed(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any], format: Format | str | None) -> Any:
+def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any], format: Format | str | None) -> Any:
     """One part alone."""
     _check_ranks(text, part, values)
     check_sizes(text, parts, part, values)
@@ -177,7 +177,7 @@ def _computed(text: str, parts: Sequence[Part], part: Part, values: Mapping[str,
     return compute(part.request, operands, format)
 
 
-def format_of(part: Part, parts: Sequence[Part]) -> str | None:
+def format_of(part: ProgramPart, parts: Sequence[ProgramPart]) -> str | None:
     """The format of a part's result where none is asked for, None if it is inferred.
 
     What has no stored term is -inf, which a sparse result can't say; and sums that other parts read are, as those of
@@ -191,16 +191,16 @@ def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
     """Refuse other tensors than the program's operands."""
     wanted = tensor_names(text)
     missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
-    made = sorted({part.name for part in parse_program(text)} & set(unknown))
-    if made and not missing:
-        raise ExpressionError(f"operands: {', '.join(made)} assigned in the text\n  {text}     leave it out, or rename one of the two")
+    assigned = sorted({part.name for part in parse_program(text)} & set(unknown))
+    if assigned and not missing:
+        raise ExpressionError(f"operands: {', '.join(assigned)} assigned in the text\n  {text}     leave it out, or rename one of the two")
     if sizes := [name for name in missing if is_index_size(text, name)]:
         raise ExpressionError(f"index {sizes[0]} is on the left side only, so its extent is unknown: give it, as {sizes[0]}=5\n  {text}")
     what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
     raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
 
 
-def _check_ranks(text: str, part: Part, values: Mapping[str, Any]) -> None:
+def _check_ranks(text: str, part: ProgramPart, values: Mapping[str, Any]) -> None:
     """Check that each operand has a dimension for each index."""
     for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
         if name in values and (order := values[name].ndim) != len(indices):

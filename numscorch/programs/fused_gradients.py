@@ -13,7 +13,7 @@ from ..convert.dense import to_dense
 from ..frontend.statements import NAMES
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
-from .fusion import Group, Kind
+from .fusion import Group, OperandKind
 
 Again = Callable[[Sequence[Any]], Tensor]
 
@@ -24,18 +24,18 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], again: Again) ->
     ``again`` computes it part by part: for gradients of gradients.
     """
     values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
-    kinds = tuple(kind for operand in operands if (kind := Kind.of(operand)) is not None)
-    wanted = tuple(NAMES[at] for at, own in enumerate(values) if own.requires_grad)
+    kinds = tuple(kind for operand in operands if (kind := OperandKind.of(operand)) is not None)
+    wanted = tuple(NAMES[at] for at, value in enumerate(values) if value.requires_grad)
     adjoint = adjoint_of(group.request, kinds, wanted) if len(kinds) == len(operands) else None
     if adjoint is None:
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
     through: Any = _Fused
-    made: Tensor = through.apply(_Call(adjoint, patterns, again), *values)
-    return made
+    result: Tensor = through.apply(_ProgramCall(adjoint, patterns, again), *values)
+    return result
 
 
-class _Call:
+class _ProgramCall:
     """One call: how its gradients are computed, and of which patterns."""
 
     def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], again: Again):
@@ -50,11 +50,11 @@ class _Call:
         known: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
         known |= {NAMES[at]: operand for at, operand in enumerate(self.operands(values))}
         for run in self.adjoint.runs:
-            taken = [known[name] for name in run.operands]
+            operands = [known[name] for name in run.operands]
             if run.format is not None:
-                taken = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in taken]
-            made = compute(run.request, taken)
-            known |= zip(run.names, made if isinstance(made, tuple) else (made,), strict=True)
+                operands = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in operands]
+            results = compute(run.request, operands)
+            known |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
         return {letter: known[name] for letter, name in self.adjoint.gradients.items()}
 
 
@@ -62,11 +62,11 @@ class _Fused(torch.autograd.Function):
     """A fused program as a function of its operands' values."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *values: Tensor) -> Tensor:
-        made = compute(call.adjoint.forward, call.operands([v.detach() for v in values]))
-        result: Tensor = made[0] if isinstance(made, tuple) else made
+    def forward(ctx: Any, call: _ProgramCall, *values: Tensor) -> Tensor:
+        output = compute(call.adjoint.forward, call.operands([v.detach() for v in values]))
+        result: Tensor = output[0] if isinstance(output, tuple) else output
         ctx.call, ctx.count = call, len(values)
-        ctx.save_for_backward(*values, *(made[1:] if isinstance(made, tuple) else ()))
+        ctx.save_for_backward(*values, *(output[1:] if isinstance(output, tuple) else ()))
         return result
 
     @staticmethod
@@ -76,12 +76,12 @@ class _Fused(torch.autograd.Function):
         if torch.is_grad_enabled():  # a gradient of this gradient may be asked for
             wanted = [v for v, need in zip(values, needed, strict=True) if need]
             result = ctx.call.again(ctx.call.operands(values))
-            found = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
-            return (None, *(next(found) if need else None for need in needed))
+            grads = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
+            return (None, *(next(grads) if need else None for need in needed))
         gradients = ctx.call.gradients(values, saved, upstream)
         patterns = ctx.call.patterns
         shaped = [_shaped(gradients.get(NAMES[at]), value, patterns[at] is not None) for at, value in enumerate(values)]
-        return (None, *(own if need else None for own, need in zip(shaped, needed, strict=True)))
+        return (None, *(gradient if need else None for gradient, need in zip(shaped, needed, strict=True)))
 
 
 def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
@@ -91,5 +91,5 @@ def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
     if is_sparse:
         values: Tensor = gradient._values
         return values
-    made: Tensor = to_dense(gradient) if isinstance(gradient, SparseTensor) else gradient
-    return made.sum_to_size(value.shape)
+    full: Tensor = to_dense(gradient) if isinstance(gradient, SparseTensor) else gradient
+    return full.sum_to_size(value.shape)

@@ -19,14 +19,14 @@ from ..ir.index import accesses_in
 from ..tensors.sparse_tensor import SparseTensor
 
 
-def taken(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
     """A tensor as a fused kernel takes it: torch's sparse ones wrapped, by rows, and 16 bits widened; gradients flow to it."""
     if isinstance(operand, SparseTensor):
         operand = attached(operand)
     elif operand.layout is not STRIDED:
         operand = by_rows(attached(operand))
-    made: SparseTensor | Tensor = converted(operand, WIDENED.get(operand.dtype, operand.dtype))
-    return made
+    operand_: SparseTensor | Tensor = converted(operand, WIDENED.get(operand.dtype, operand.dtype))
+    return operand_
 
 
 def by_rows(operand: SparseTensor) -> SparseTensor:
@@ -38,15 +38,15 @@ def by_rows(operand: SparseTensor) -> SparseTensor:
     return operand.to(CSR) if operand.format == COO(2) else operand
 
 
-def returned(request: FusedRequest, given: Sequence[Any], made: SparseTensor | Tensor) -> Any:
+def returned(request: FusedRequest, given: Sequence[Any], result: SparseTensor | Tensor) -> Any:
     """The result, rounded once if the operands that were ``given`` have 16 bits, in the owner's layout, and torch's where they are."""
     narrow = given[valued(request)[0]].dtype
-    made = made if made.dtype is narrow else made.to(narrow)
-    if not isinstance(made, SparseTensor) or request.owner is None or request.form.prunes:
-        return made
+    result = result if result.dtype is narrow else result.to(narrow)
+    if not isinstance(result, SparseTensor) or request.owner is None or request.form.prunes:
+        return result
     owner = given[NAMES.index(request.owner.tensor.name)]
     listed = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo
-    return stored_as(made, COO(2) if listed and made.format == CSR else None, is_native(request, given), asked=False)
+    return stored_as(result, COO(2) if listed and result.format == CSR else None, is_native(request, given), asked=False)
 
 
 def is_native(request: FusedRequest, given: Sequence[Any]) -> bool:

@@ -21,7 +21,7 @@ from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.promotion import has_complex_number
 from ..frontend.statement_names import base_of
-from ..frontend.statements import MOST_OPERANDS, NAMES, Form, Part, only_patterns
+from ..frontend.statements import MOST_OPERANDS, NAMES, Form, ProgramPart, only_patterns
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
@@ -42,7 +42,7 @@ class NotFused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OperandKind:
     """What fusion depends on of an operand: its format, None for a dense tensor; ``units`` are its dimensions of size 1."""
 
     order: int
@@ -51,7 +51,7 @@ class Kind:
     units: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, operand: Any) -> Kind | None:
+    def of(cls, operand: Any) -> OperandKind | None:
         """The kind of a tensor as a fused kernel takes it, or of what is known of one; None for anything else."""
         if isinstance(operand, Operand):
             return cls(len(operand.shape), operand.dtype, None if operand.format.is_dense else operand.format, _units(operand.shape))
@@ -83,7 +83,7 @@ class Group:
         return format is None or (isinstance(format, str) and format == "dense" and not self.request.keeps)
 
 
-def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
+def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
     """The longest run of parts from ``start`` on that one kernel computes; None where that is one part alone.
 
     ``format`` is what is asked for of the last part's result, which no fused kernel converts to.
@@ -97,7 +97,7 @@ def group_from(parts: tuple[Part, ...], start: int, values: Mapping[str, Any], f
     return group if group is None or group.end < len(parts) or group.can_be(format) else None
 
 
-def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> str | None:
+def why_alone(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> str | None:
     """Why a part isn't fused with the next one; None where it could be, or is the last one.
 
     >>> import torch
@@ -115,17 +115,17 @@ def why_alone(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> st
     return None
 
 
-def _kinds(parts: Sequence[Part], values: Mapping[str, Any]) -> dict[str, Kind | None]:
+def _kinds(parts: Sequence[ProgramPart], values: Mapping[str, Any]) -> dict[str, OperandKind | None]:
     wanted = {name for part in parts for name in part.operands if name in values}
-    return {name: Kind.of(values[name]) for name in sorted(wanted)}
+    return {name: OperandKind.of(values[name]) for name in sorted(wanted)}
 
 
-def _read_by(parts: Sequence[Part]) -> set[str]:
-    return {own for part in parts for name in part.operands for own in (name, base_of(name))}
+def _read_by(parts: Sequence[ProgramPart]) -> set[str]:
+    return {read for part in parts for name in part.operands for read in (name, base_of(name))}
 
 
 @lru_cache(maxsize=1024)
-def _longest(parts: tuple[Part, ...], start: int, kinds: tuple[tuple[str, Kind | None], ...]) -> Group | None:
+def _longest(parts: tuple[ProgramPart, ...], start: int, kinds: tuple[tuple[str, OperandKind | None], ...]) -> Group | None:
     for end in range(len(parts), start + 1, -1):
         try:
             request, operands = fused_request(parts[start:end], dict(kinds), _read_by(parts[end:]))
@@ -135,7 +135,9 @@ def _longest(parts: tuple[Part, ...], start: int, kinds: tuple[tuple[str, Kind |
     return None
 
 
-def fused_request(parts: Sequence[Part], kinds: Mapping[str, Kind | None], later: set[str]) -> tuple[FusedRequest, tuple[str, ...]]:
+def fused_request(
+    parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]
+) -> tuple[FusedRequest, tuple[str, ...]]:
     """The parts as one request; ``later`` are the names that parts behind them read.
 
     Raises:
@@ -147,7 +149,7 @@ def fused_request(parts: Sequence[Part], kinds: Mapping[str, Kind | None], later
 class _Fusing:
     """Makes one request of several parts."""
 
-    def __init__(self, parts: Sequence[Part], kinds: Mapping[str, Kind | None], later: set[str]):
+    def __init__(self, parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]):
         self.parts, self.kinds, self.later = parts, kinds, later
         self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # of each operand as it is accessed
         self.members: dict[str, Member] = {}
@@ -166,14 +168,16 @@ class _Fusing:
     def _runs_along(self, name: str) -> bool:
         """Whether a shared index is better left inside, for registers to run along: results end in it, and rows of a sum are added up."""
         terms = [term for part in self.parts for term in zip(part.operands, part.request.subscripts.operands, strict=True)]
-        sparse = {own for own, _ in terms if (kind := self.kinds.get(own)) is not None and kind.format is not None}
+        sparse = {name_ for name_, _ in terms if (kind := self.kinds.get(name_)) is not None and kind.format is not None}
         results = [part.request.subscripts.result for part in self.parts]
         is_summed = any(not set(names) <= set(results[-1]) for _, names in terms)
         return (
-            is_summed and all(names[-1] == name for names in results) and not any(own in sparse and name in names for own, names in terms)
+            is_summed
+            and all(names[-1] == name for names in results)
+            and not any(operand in sparse and name in names for operand, names in terms)
         )
 
-    def _walked(self, part: Part) -> Iterator[str]:
+    def _walked(self, part: ProgramPart) -> Iterator[str]:
         """The indices of a part that run over what its sparse operands store."""
         for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
             kind = self.kinds.get(name)
@@ -189,35 +193,35 @@ class _Fusing:
             if part.name in self.later:
                 raise NotFused(f"{part.name} is read again later")
             self.members[part.name] = self._member(part)
-        made = self._member(last)
+        member = self._member(last)
         prunes = last.request.form.prunes
-        keeps = made.owner is not None and made.is_stored and not prunes
+        keeps = member.owner is not None and member.is_stored and not prunes
         if not self.letters or all(self._kind(name).format is None for name, _ in self.letters):
             raise NotFused("every operand is dense")
         terms = tuple(names for _, names in self.letters)
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
-        self._check_pruned(last, made)
-        pruned = replace(FusedRequest(subscripts, made.value, made.op), form=Form(prunes=prunes, largest=last.request.form.largest))
-        request = replace(pruned, members=members, outer=self.outer, owner=made.owner, keeps=keeps)
+        self._check_pruned(last, member)
+        pruned = replace(FusedRequest(subscripts, member.value, member.op), form=Form(prunes=prunes, largest=last.request.form.largest))
+        request = replace(pruned, members=members, outer=self.outer, owner=member.owner, keeps=keeps)
         return request, tuple(name for name, _ in self.letters)
 
-    def _check_pruned(self, part: Part, made: Member) -> None:
+    def _check_pruned(self, part: ProgramPart, member: Member) -> None:
         """That what is appended comes in order, and that rows of which blocks keep their largest values are made whole."""
-        if part.request.form.prunes and made.indices[: len(self.outer)] != self.outer:
+        if part.request.form.prunes and member.indices[: len(self.outer)] != self.outer:
             raise NotFused(f"the rows of {part.name} aren't made in order")
-        if part.request.form.prunes and made.owner is not None and len(made.indices) != 2:
-            raise NotFused(f"{part.name} would be sparse, with {len(made.indices)} dimensions")
-        if part.request.form.largest is not None and (made.owner is not None or made.indices[-1] in self.outer):
+        if part.request.form.prunes and member.owner is not None and len(member.indices) != 2:
+            raise NotFused(f"{part.name} would be sparse, with {len(member.indices)} dimensions")
+        if part.request.form.largest is not None and (member.owner is not None or member.indices[-1] in self.outer):
             raise NotFused(f"{part.name} keeps the largest of a block, and its rows aren't made one after the other")
 
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
-        found = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
+        dtypes = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
         if any(has_complex_number(part.request) for part in self.parts):
             raise NotFused("a complex number: fused are floats")
-        if len(found) != 1 or not found <= set(FUSED):
-            raise NotFused(f"data types {', '.join(sorted(found))}: fused are floats, all of one type")
+        if len(dtypes) != 1 or not dtypes <= set(FUSED):
+            raise NotFused(f"data types {', '.join(sorted(dtypes))}: fused are floats, all of one type")
 
     def _check_size(self) -> None:
         """That parts don't read one another so often that the passes, which look at a result as one expression, take long."""
@@ -234,23 +238,23 @@ class _Fusing:
         lean: dict[str, set[str]] = {}
         narrow: dict[str, set[str]] = {}
         for part in self.parts:
-            own: set[str] = set()
+            indices: set[str] = set()
             for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
                 units = {names[at] for at in kind.units} if (kind := self.kinds.get(name)) is not None else lean.get(name, set())
-                own |= set(names) - units
-            narrow[part.name] = set().union(*part.request.subscripts.operands) - own
+                indices |= set(names) - units
+            narrow[part.name] = set().union(*part.request.subscripts.operands) - indices
             lean[part.name] = narrow[part.name] & set(part.request.subscripts.result)
-            wide |= own
+            wide |= indices
         if broadcast := [part.name for part in self.parts if narrow[part.name] & wide]:
             raise NotFused(f"{broadcast[0]} has size 1 along an index of which others have more")
 
-    def _kind(self, name: str) -> Kind:
+    def _kind(self, name: str) -> OperandKind:
         kind = self.kinds.get(name)
         if kind is None:
             raise NotFused(f"{name} is not a tensor that kernels accept")
         return kind
 
-    def _member(self, part: Part) -> Member:
+    def _member(self, part: ProgramPart) -> Member:
         """A part as a statement of the kernel."""
         request = part.request
         is_other = request.mask is not None or request.form.exact or request.options != AUTOMATIC
@@ -270,7 +274,7 @@ class _Fusing:
         self._check_loops(part, member)
         return member
 
-    def _format_alone(self, part: Part, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
+    def _format_alone(self, part: ProgramPart, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
         """The format that a part's result would have if it were computed alone."""
         result = Access(TensorVar(part.name, dense(len(indices))), indices)
         stmt = Assignment(result, mapped(value, self._as_alone), part.request.op)
@@ -278,27 +282,27 @@ class _Fusing:
 
     def _as_alone(self, access: Access) -> Access:
         """An access to what a part before would have made alone."""
-        found = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
-        return Access(replace(access.tensor, format=found[0]), access.indices) if found else access
+        counterparts = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
+        return Access(replace(access.tensor, format=counterparts[0]), access.indices) if counterparts else access
 
     def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
         """What a part's result is called in the kernel: a row, or a number."""
         kind = "value" if set(indices) <= set(self.outer) else "row"
-        made = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
-        while made in {member.name for member in self.members.values()}:
-            made += "_"
-        return made
+        fresh = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
+        while fresh in {member.name for member in self.members.values()}:
+            fresh += "_"
+        return fresh
 
-    def _access(self, part: Part, access: Access) -> Access:
+    def _access(self, part: ProgramPart, access: Access) -> Access:
         """An access to an operand, under its letter, or to what a part before makes."""
         at = NAMES.index(access.tensor.name)
         name, names = part.operands[at], part.request.subscripts.operands[at]
-        if (made := self.members.get(name)) is not None:
-            if tuple(map(IndexVar, names)) != made.indices:
+        if (member := self.members.get(name)) is not None:
+            if tuple(map(IndexVar, names)) != member.indices:
                 raise NotFused(f"{name} is read at other indices than it is made at")
-            if not access.tensor.has_values and not made.is_stored:
+            if not access.tensor.has_values and not member.is_stored:
                 raise NotFused(f"{name} is not sparse, and only where it is stored is asked for")
-            return Access(TensorVar(made.name, dense(len(names)), access.tensor.dtype), made.indices)
+            return Access(TensorVar(member.name, dense(len(names)), access.tensor.dtype), member.indices)
         kind = self._kind(name)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
         if len(self.letters) >= MOST_OPERANDS + 1:
@@ -308,7 +312,7 @@ class _Fusing:
             self._check_walked(name, Access(TensorVar(letter, fmt), tuple(map(IndexVar, names))), kind)
         return Access(TensorVar(letter, fmt, access.tensor.dtype), tuple(map(IndexVar, names)))
 
-    def _check_walked(self, name: str, access: Access, kind: Kind) -> None:
+    def _check_walked(self, name: str, access: Access, kind: OperandKind) -> None:
         """That a sparse operand has a row for each coordinate of the shared loops."""
         fmt = access.tensor.format
         if not fmt.is_plain or kind.units or len(set(access.indices)) < len(access.indices):
@@ -320,7 +324,7 @@ class _Fusing:
         if access.level_var(last) in self.outer or not all(access.level_var(at) in self.outer for at in above):
             raise NotFused(f"{name} is not read row by row in the shared loops")
 
-    def _owner(self, part: Part, value: Expr) -> Access | None:
+    def _owner(self, part: ProgramPart, value: Expr) -> Access | None:
         """The operand outside of whose entries a part's value is 0.
 
         Raises:
@@ -328,13 +332,13 @@ class _Fusing:
         """
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
-            made = self._made(access)
-            stored = made.owner if made is not None and made.is_stored else access if made is None else None
+            member = self._member_of(access)
+            stored = member.owner if member is not None and member.is_stored else access if member is None else None
             if stored is not None and not stored.tensor.format.is_dense:
                 owners.setdefault(_valued(stored), set()).add(access.tensor.name)
         if len(owners) > 1:
             raise NotFused(f"{part.name} merges several sparse tensors")
-        beside = {made.owner for a in accesses_in(value) if (made := self._made(a)) is not None and made.is_beside}
+        beside = {member.owner for a in accesses_in(value) if (member := self._member_of(a)) is not None and member.is_beside}
         if not owners and not beside:
             return None
         if not beside <= set(owners):
@@ -344,11 +348,11 @@ class _Fusing:
             raise NotFused(f"{part.name} isn't 0 where nothing is stored")
         return owner
 
-    def _made(self, access: Access) -> Member | None:
+    def _member_of(self, access: Access) -> Member | None:
         """The part that makes what an access of a kernel's value reads; None for an operand."""
         return next((member for member in self.members.values() if member.name == access.tensor.name), None)
 
-    def _check_loops(self, part: Part, member: Member) -> None:
+    def _check_loops(self, part: ProgramPart, member: Member) -> None:
         """That a row is all that is kept, and that no dense product is computed row by row."""
         inner = [var for var in member.indices if var not in self.outer]
         used = [var for var in variables_in(member.value) if var not in self.outer]

@@ -10,7 +10,7 @@ from ..compute.dispatch import pairs_for
 from ..frontend.contraction import LETTERS, Pair
 from ..frontend.datatypes import WIDENED
 from ..frontend.parser import Subscripts
-from ..frontend.statements import NAMES, Form, Part, Request, plain_request
+from ..frontend.statements import NAMES, Form, ProgramPart, Request, plain_request
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
 from ..schedule.options import AUTOMATIC
@@ -18,7 +18,7 @@ from ..schedule.options import AUTOMATIC
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # of tensors, and of what is known of one
 
 
-def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tuple[Part, ...]:
+def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> tuple[ProgramPart, ...]:
     """The program with the part at this place in pairs; the very same one where a single nest is better, or it is no product.
 
     Operands of about the same size share a path, and what is made of it.
@@ -33,7 +33,7 @@ def in_pairs(parts: tuple[Part, ...], at: int, values: Mapping[str, Any]) -> tup
     if len(part.operands) < 3 or not _is_plain_product(part.request):
         return parts
     operands = [values[name] for name in part.operands]
-    if len({own.dtype for own in operands}) > 1 or operands[0].dtype in NARROW:
+    if len({operand.dtype for operand in operands}) > 1 or operands[0].dtype in NARROW:
         return parts  # what is rounded once, or refused, is computed as a whole
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
         return parts  # which is refused where it is computed
@@ -54,10 +54,10 @@ def _is_plain_product(request: Request) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _with_pairs(parts: tuple[Part, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[Part, ...]:
+def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
     """The program with one part for each pair, of which the last has the part's name; the others are numbered on."""
-    part, made = parts[at], []
-    number = max((int(own.name) for own in parts if own.is_temporary), default=0)
+    part, pieces = parts[at], []
+    number = max((int(other.name) for other in parts if other.is_temporary), default=0)
     left, names = list(part.operands), dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
     letters = str.maketrans(dict(zip(LETTERS, names, strict=False)))
     for pair in pairs:
@@ -65,9 +65,9 @@ def _with_pairs(parts: tuple[Part, ...], at: int, pairs: tuple[Pair, ...]) -> tu
         number += 1
         name = part.name if is_last else str(number)
         operands = left[pair.left], left.pop(pair.right)
-        made.append(Part(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
+        pieces.append(ProgramPart(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
         left[pair.left] = name
-    return (*parts[:at], *made, *parts[at + 1 :])
+    return (*parts[:at], *pieces, *parts[at + 1 :])
 
 
 def _product(expr: str, in_order: bool) -> Request:
@@ -78,7 +78,7 @@ def _product(expr: str, in_order: bool) -> Request:
     return Request(subscripts, Binary("*", left, right), form=Form(in_order=in_order))
 
 
-def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...]:
+def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
     """The pairs in which an einsum is contracted, as parts of a program that reads A, B, ...
 
     >>> import torch, numscorch as ns
@@ -91,7 +91,7 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[Part, ...
     D ('A', '1') A[i,j] * B[j,k] over ij,jk->ik
     """
     count = len(subscripts.operands)
-    return _with_pairs((Part(NAMES[count], tuple(NAMES[:count]), plain_request(subscripts)),), 0, pairs)
+    return _with_pairs((ProgramPart(NAMES[count], tuple(NAMES[:count]), plain_request(subscripts)),), 0, pairs)
 
 
 def spelled_einsum(subscripts: Subscripts) -> str:

@@ -10,12 +10,12 @@ from ..errors import SizeError
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.problem import reversed_hint
-from ..frontend.statements import NAMES, Part, index_names
+from ..frontend.statements import NAMES, ProgramPart, index_names
 from ..ir.index import Access, IndexVar, mapped
 from ..runtime.plans import describe
 
 
-def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any]) -> None:
+def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any]) -> None:
     """Check that the operands of a part agree about the size of each index; size 1 broadcasts, but not on a diagonal.
 
     Raises:
@@ -28,37 +28,43 @@ def check_sizes(text: str, parts: Sequence[Part], part: Part, values: Mapping[st
     >>> check_sizes(text, parts, parts[0], {"A": torch.ones(2, 3), "x": torch.ones(4)})
     Traceback (most recent call last):
         ...
-    numscorch.errors.SizeError: index col has size 3 in A but 4 in x
+    numscorch.SizeError: index col has size 3 in A but 4 in x
       y[row] = A[row,col] * x[col]     A: 2x3 (dense)     x: 4 (dense)
     """
-    found: dict[str, tuple[int, int]] = {}
+    sizes: dict[str, tuple[int, int]] = {}
     for at, (name, indices) in enumerate(zip(part.operands, part.request.subscripts.operands, strict=True)):
         shape = values[name].shape
         for index, size in zip(indices, shape, strict=True):
             if (above := shape[indices.index(index)]) != size:
                 raise _clash(text, parts, part, values, index, (at, above), (at, size))
-            first, known = found.get(index, (at, 1))
+            first, known = sizes.get(index, (at, 1))
             if known == 1:
-                found[index] = (at, size)
+                sizes[index] = (at, size)
             elif size not in (1, known):
                 raise _clash(text, parts, part, values, index, (first, known), (at, size))
 
 
 def _clash(
-    text: str, parts: Sequence[Part], part: Part, values: Mapping[str, Any], index: str, first: tuple[int, int], second: tuple[int, int]
+    text: str,
+    parts: Sequence[ProgramPart],
+    part: ProgramPart,
+    values: Mapping[str, Any],
+    index: str,
+    first: tuple[int, int],
+    second: tuple[int, int],
 ) -> SizeError:
     """The error of an index with two sizes; ``first`` and ``second`` are the places of two operands and their sizes."""
     operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
     written = index_names(text)
     names = [_named(name, parts, written) for name in part.operands]
-    listed = "     ".join(f"{name}: {own}" for name, own in zip(names, operands, strict=True))
+    listed = "     ".join(f"{name}: {indices}" for name, indices in zip(names, operands, strict=True))
     (at, size), (other, other_size) = first, second
     if at == other:
-        told, hint = f"takes the diagonal of {names[at]}, whose sizes differ there: {size} and {other_size}", ""
+        message, hint = f"takes the diagonal of {names[at]}, whose sizes differ there: {size} and {other_size}", ""
     else:
-        told = f"has size {size} in {names[at]} but {other_size} in {names[other]}"
+        message = f"has size {size} in {names[at]} but {other_size} in {names[other]}"
         hint = reversed_hint(_renamed(part.request.subscripts, written), operands, written.get(index, index), other, names)
-    return SizeError(f"index {written.get(index, index)} {told}\n  {text}     {listed}{hint}")
+    return SizeError(f"index {written.get(index, index)} {message}\n  {text}     {listed}{hint}")
 
 
 def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
@@ -66,12 +72,12 @@ def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
     return replace(subscripts, operands=operands, result=tuple(written.get(name, name) for name in subscripts.result))
 
 
-def _named(name: str, parts: Sequence[Part], written: Mapping[str, str]) -> str:
+def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) -> str:
     """An operand's name in the program; a temporary's is its part of the text."""
-    part = next((own for own in parts if own.name == name and own.is_temporary), None)
+    part = next((other for other in parts if other.name == name and other.is_temporary), None)
     if part is None or part.request.value is None:
         return name
-    operands = [_named(own, parts, written) for own in part.operands]
+    operands = [_named(other, parts, written) for other in part.operands]
 
     def renamed(access: Access) -> Access:
         indices = tuple(IndexVar(written.get(var.name, var.name)) for var in access.indices)

@@ -45,13 +45,13 @@ def surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
 
 
 def _all_of(values: list[Any] | tuple[Any, ...], seen: set[int]) -> tuple[Hashable, ...] | None:
-    found: list[Hashable] = []
+    surroundings: list[Hashable] = []
     for value in values:
-        own = _surrounding(value, seen)
-        if own is None:
+        inner = _surrounding(value, seen)
+        if inner is None:
             return None
-        found += own
-    return tuple(found)
+        surroundings += inner
+    return tuple(surroundings)
 
 
 def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:

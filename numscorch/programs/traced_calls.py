@@ -26,7 +26,7 @@ def _node_of(value: Any) -> Node:
     return Node("number", repr(float(value)))
 
 
-def _made(node: Node) -> Traced:
+def _traced(node: Node) -> Traced:
     return Traced(TRACERS[-1], node)
 
 
@@ -51,7 +51,7 @@ def _broadcast(kind: str, form: str, nodes: tuple[Node, ...], is_test: bool) -> 
     except SizeError as error:
         raise TRACERS[-1].stop(str(error), Mismatch) from error
     used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
-    return _made(Node(kind, form, shape, used, nodes, is_test=is_test))
+    return _traced(Node(kind, form, shape, used, nodes, is_test=is_test))
 
 
 def _operator(op: str, is_test: bool = False) -> Callable[..., Traced]:
@@ -143,7 +143,7 @@ def logical_not(input: Any) -> Traced:
     node = _node_of(input)
     if not node.is_test:
         raise ValueError("of other things than comparisons")
-    return _made(Node("op", "-", node.shape, node.used, (Node("number", "1.0"), node), is_test=True))
+    return _traced(Node("op", "-", node.shape, node.used, (Node("number", "1.0"), node), is_test=True))
 
 
 def isnan(input: Any) -> Traced:
@@ -191,13 +191,13 @@ def unsqueeze(input: Traced, dim: int) -> Traced:
 
 def inserted(input: Traced, key: tuple[Any, ...]) -> Traced:
     """input[key], where the key keeps every dimension whole, and puts in new ones."""
-    if any(not (own is None or own is Ellipsis or (isinstance(own, slice) and own == slice(None))) for own in key):
+    if any(not (entry is None or entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))) for entry in key):
         raise input._tracer.stop("an index that takes parts of a tensor: only [:, None] and such are fused")
-    missing = [slice(None)] * (input.ndim - sum(isinstance(own, slice) for own in key))
-    at = next((at for at, own in enumerate(key) if own is Ellipsis), len(key))
+    missing = [slice(None)] * (input.ndim - sum(isinstance(entry, slice) for entry in key))
+    at = next((at for at, entry in enumerate(key) if entry is Ellipsis), len(key))
     order: list[int | None] = []
-    for own in (*key[:at], *missing, *key[at + 1 :]):
-        order.append(None if own is None else sum(place is not None for place in order))
+    for entry in (*key[:at], *missing, *key[at + 1 :]):
+        order.append(None if entry is None else sum(place is not None for place in order))
     return _viewed(input, order)
 
 
@@ -211,7 +211,7 @@ def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
     node = input._node
     shape = tuple(1 if axis is None else node.shape[axis] for axis in axes)
     used = frozenset(at for at, axis in enumerate(axes) if axis in node.used)
-    return _made(Node("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
+    return _traced(Node("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
 
 
 def matmul(input: Any, other: Any) -> Traced:
@@ -238,8 +238,8 @@ def _of_ranks(name: str, first: int, second: int) -> Callable[..., Traced]:
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Traced:
     """torch.nn.functional.linear"""
-    made = matmul(input, transposed(weight))
-    return made if bias is None else joined("op", "+", made, bias)
+    product = matmul(input, transposed(weight))
+    return product if bias is None else joined("op", "+", product, bias)
 
 
 def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
@@ -272,7 +272,7 @@ def contracted(nodes: tuple[Node, ...], terms: Sequence[Sequence[str]], result: 
         raise ValueError("truth values")
     used = frozenset(at for at, name in enumerate(result) if name in varying)
     axes = (*map(tuple, terms), tuple(result))
-    return _made(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, axes))
+    return _traced(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, axes))
 
 
 def _reduction(op: str) -> Callable[..., Traced]:
@@ -281,13 +281,13 @@ def _reduction(op: str) -> Callable[..., Traced]:
         if node.is_test:
             raise ValueError("truth values")
         given = range(input.ndim) if dim is None or dim == () else dim if isinstance(dim, Sequence) else (dim,)
-        gone = {_place(d, input.ndim) for d in given}
+        reduced = {_place(d, input.ndim) for d in given}
         if op != "+=" and 0 in node.shape:
             raise TRACERS[-1].stop("the largest of no entries", Mismatch)
-        kept = [d for d in range(input.ndim) if d not in gone]
+        kept = [d for d in range(input.ndim) if d not in reduced]
         shape, used = tuple(node.shape[d] for d in kept), frozenset(at for at, d in enumerate(kept) if d in node.used)
-        made = _made(Node("reduce", op, shape, used, (node,), tuple(sorted(gone))))
-        return _viewed(made, [kept.index(d) if d in kept else None for d in range(input.ndim)]) if keepdim else made
+        result = _traced(Node("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
+        return _viewed(result, [kept.index(d) if d in kept else None for d in range(input.ndim)]) if keepdim else result
 
     return reduction
 
@@ -304,7 +304,7 @@ def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) ->
     place, node = _place(dim, input.ndim), input._node
     if dtype is not None or place not in node.used or node.is_test:
         raise ValueError("a data type, or a dimension that is only broadcast")
-    return _made(Node("softmax", "", node.shape, node.used, (node,), (place,)))
+    return _traced(Node("softmax", "", node.shape, node.used, (node,), (place,)))
 
 
 CALLS.update(

@@ -26,7 +26,7 @@ class Lead:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TracedProgram:
     """A text, the operands that it reads, the dimensions of size 1 that its result lacks, and the format that an operator's would have.
 
     With a ``sparsifier``, only what that keeps of the result is stored, in a format if one is given.
@@ -39,15 +39,15 @@ class Program:
     sparsifier: Any = None
 
 
-def program_of(root: Node, taken: Names) -> Program:
+def program_of(root: Node, used: Names) -> TracedProgram:
     """The program that computes a node, whose operands have the ``taken`` names."""
     root = without_repeats(root, leads)
-    writer = _Writer(root, taken)
+    writer = _Writer(root, used)
     writer.emit(root, writer.fresh("R"))
     missing = tuple(d for d in range(len(root.shape)) if d not in root.used)
     base = viewed(root)
     reads = frozenset(node.form for node in (base, *writer.uses) if node.kind == "operand")
-    return Program("\n".join(writer.lines), reads, missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
+    return TracedProgram("\n".join(writer.lines), reads, missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
 
 
 def viewed(node: Node) -> Node:
@@ -75,9 +75,9 @@ def leads(node: Node) -> bool:
 class _Writer:
     """Writes statements: what is used more than once, or reduced, has one of its own."""
 
-    def __init__(self, root: Node, taken: Names):
+    def __init__(self, root: Node, used: Names):
         self.lines: list[str] = []
-        self.taken = set(taken)
+        self.taken = set(used)
         self.named: dict[Node, str] = {}
         self.uses: Counter[Node] = Counter()
         self._count(root)
@@ -97,9 +97,9 @@ class _Writer:
 
     def fresh(self, name: str) -> str:
         """A name that nothing has yet: this one, or with a number."""
-        found = next(n for n in (name, *(f"{name}{at}" for at in range(1, len(self.taken) + 2))) if n not in self.taken)
-        self.taken.add(found)
-        return found
+        free = next(n for n in (name, *(f"{name}{at}" for at in range(1, len(self.taken) + 2))) if n not in self.taken)
+        self.taken.add(free)
+        return free
 
     def emit(self, node: Node, name: str) -> None:
         """The statement that makes a node."""
@@ -109,28 +109,28 @@ class _Writer:
             self._softmax(node, base, name, [next(letters) for _ in base.shape])
         elif base.kind == "reduce":
             (arg,) = base.args
-            own = [next(letters) for _ in arg.shape]
-            kept = [own[d] for d in range(len(own)) if d not in base.axes]
-            body = self._inline(arg, own, letters, is_open=False)[0]  # all of it is reduced: what it contracts was before
+            letters_ = [next(letters) for _ in arg.shape]
+            kept = [letters_[d] for d in range(len(letters_)) if d not in base.axes]
+            body = self._inline(arg, letters_, letters, is_open=False)[0]  # all of it is reduced: what it contracts was before
             self._assign(name, node, _outer_names(node, kept), body, base.form)
         else:
-            own = [next(letters) for _ in base.shape]
-            self._assign(name, node, _outer_names(node, own), self._inline(base, own, letters, is_open=True, is_root=True)[0])
+            letters_ = [next(letters) for _ in base.shape]
+            self._assign(name, node, _outer_names(node, letters_), self._inline(base, letters_, letters, is_open=True, is_root=True)[0])
 
     def _assign(self, name: str, node: Node, names: Names, body: str, op: str = "=") -> None:
         self.lines.append(f"{_access(name, node, names)} {op} {body}")
 
-    def _softmax(self, node: Node, base: Node, name: str, own: Names) -> None:
+    def _softmax(self, node: Node, base: Node, name: str, names: Names) -> None:
         """Exponentials of the stored entries less the largest of them, over their sum."""
         (arg,) = base.args
-        scores = self._atom(arg, own)
-        rows = [own[d] for d in sorted(base.used) if d not in base.axes]
+        scores = self._atom(arg, names)
+        rows = [names[d] for d in sorted(base.used) if d not in base.axes]
         largest, shifted, total = (self.fresh(n) for n in ("m", "E", "l"))
         per_row = [f"{n}[{','.join(rows)}]" if rows else n for n in (largest, total)]
         self.lines.append(f"{per_row[0]} stored max= {scores}")
-        self.lines.append(f"{_access(shifted, base, own)} = stored({scores}) * exp({scores} - {per_row[0]})")
-        self.lines.append(f"{per_row[1]} += {_access(shifted, base, own)}")
-        self._assign(name, node, _outer_names(node, own), f"{_access(shifted, base, own)} / {per_row[1]}")
+        self.lines.append(f"{_access(shifted, base, names)} = stored({scores}) * exp({scores} - {per_row[0]})")
+        self.lines.append(f"{per_row[1]} += {_access(shifted, base, names)}")
+        self._assign(name, node, _outer_names(node, names), f"{_access(shifted, base, names)} / {per_row[1]}")
 
     def _atom(self, node: Node, names: Names) -> str:
         """The access to an operand, or to what a statement of its own makes."""
@@ -160,8 +160,8 @@ class _Writer:
         if node.kind == "call":
             texts = [self._argument(arg, node, names, letters, is_open, lead)[0] for arg in node.args]
             return f"{node.form}({', '.join(texts)})", ATOM
-        if node.form == "*" and (found := self._masked(node, names, letters, is_open)) is not None:
-            return found
+        if node.form == "*" and (text := self._masked(node, names, letters, is_open)) is not None:
+            return text
         return self._operator(node, names, letters, is_open, lead)
 
     def _argument(self, arg: Node, node: Node, names: Names, letters: Letters, is_open: bool, lead: Lead | None) -> tuple[str, int]:
@@ -230,8 +230,8 @@ class Letters:
 
 def _access(name: str, node: Node, names: Names) -> str:
     """A tensor at those of its dimensions that have an index."""
-    own = [names[d] for d in sorted(node.used)]
-    return f"{name}[{','.join(own)}]" if own else name
+    names_ = [names[d] for d in sorted(node.used)]
+    return f"{name}[{','.join(names_)}]" if names_ else name
 
 
 def _aligned(names: Names, node: Node) -> Names:

@@ -39,8 +39,8 @@ class _Repeats:
     def number(self, node: Node) -> int:
         """The same number for nodes that are equal with all of their arguments."""
         if node not in self.numbers:
-            own = (node.kind, node.form, node.shape, node.used, node.axes, node.is_sparse, node.is_test)
-            self.numbers[node] = self.known.setdefault((own, *map(self.number, node.args)), len(self.known))
+            key = (node.kind, node.form, node.shape, node.used, node.axes, node.is_sparse, node.is_test)
+            self.numbers[node] = self.known.setdefault((key, *map(self.number, node.args)), len(self.known))
         return self.numbers[node]
 
     def shared(self, node: Node, is_sampled: bool) -> Node:

@@ -105,13 +105,13 @@ def at_work(tracer: Tracer) -> Iterator[None]:
     """Within it, what is done to stand-ins is this tracer's."""
     TRACERS.stack.append(tracer)
     try:
-        with _Watch(tracer):
+        with _TorchWatch(tracer):
             yield
     finally:
         TRACERS.stack.remove(tracer)
 
 
-class _Watch(TorchFunctionMode):
+class _TorchWatch(TorchFunctionMode):
     """Stops at what torch computes of other things than stand-ins: it may be another value at the next call."""
 
     def __init__(self, tracer: Tracer):
@@ -167,14 +167,14 @@ class Traced:
     @property
     def T(self) -> Traced:
         """The tensor with its dimensions reversed."""
-        made: Traced = traced_call("permute", self, *reversed(range(self.ndim)))
-        return made
+        result: Traced = traced_call("permute", self, *reversed(range(self.ndim)))
+        return result
 
     @property
     def mT(self) -> Traced:
         """The tensor with its last two dimensions exchanged."""
-        made: Traced = traced_call("transpose", self, -2, -1)
-        return made
+        result: Traced = traced_call("transpose", self, -2, -1)
+        return result
 
     def dim(self) -> int:
         """The number of dimensions."""
@@ -188,8 +188,8 @@ class Traced:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Traced:
-        made: Traced = traced_call("getitem", self, key if isinstance(key, tuple) else (key,))
-        return made
+        result: Traced = traced_call("getitem", self, key if isinstance(key, tuple) else (key,))
+        return result
 
     def __bool__(self) -> bool:
         raise self._tracer.stop("a decision that depends on values (if, while, and, or)")
@@ -224,8 +224,8 @@ def _tracer_of(values: Sequence[Any]) -> Tracer:
     for value in values:
         if isinstance(value, Traced):
             return value._tracer
-        if isinstance(value, list | tuple) and (found := [v for v in value if isinstance(v, Traced)]):
-            return found[0]._tracer
+        if isinstance(value, list | tuple) and (traced := [v for v in value if isinstance(v, Traced)]):
+            return traced[0]._tracer
     return TRACERS[-1]
 
 

@@ -22,7 +22,7 @@ from ..ir.scatter import is_placed
 from ..machine import memory
 from .binder import Binder
 from .product_bounds import pair_product_in
-from .result_arrays import Layout, bounded_starts, hashed_room, workers_for
+from .result_arrays import ResultLayout, bounded_starts, hashed_room, workers_for
 
 ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
 PARTS = "R_pos, R_crd, R_vals"  # of a result that is appended to below a bound
@@ -45,7 +45,7 @@ class AssemblingBinder(Binder):
         self.before = before
         self.runs = len(runs_of(self.result.format))
         self.placed, self.bound = is_placed(stmt), bound_of(stmt)
-        layout = Layout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
+        layout = ResultLayout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
         self.scope |= {"layout": layout, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
 
     def function(self) -> Callable[..., Any]:
@@ -93,14 +93,14 @@ class AssemblingBinder(Binder):
         if not self.parallel:
             lines = ["n = 1", *self.spaces_made(), "starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded({most})"]
             return [*lines, *fill, APPENDED]
-        found = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
+        bound_ = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
         return [
             "n = workers()",
             "if n == 1:",
             f"    parents, S, starts = None, (0, {most}), np.zeros(1, np.int64)",
             "else:",
             f"    parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}",
-            f"    S = {found}",
+            f"    S = {bound_}",
             "    starts = S[:-1].copy()",
             *self.spaces_made(),
             f"{PARTS} = layout.bounded(int(S[-1]))",
@@ -130,8 +130,8 @@ class AssemblingBinder(Binder):
     def bounded(self, space: ix.Access) -> list[str]:
         """Find the most that is inserted into one row, and what room it takes."""
         extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
-        made = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
-        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), made]
+        line = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
+        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), line]
 
     def argument(self, param: Param, stage: str = "kernel") -> str:
         if param.what in ("heads", "parents"):

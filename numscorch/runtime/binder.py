@@ -77,9 +77,9 @@ class Binder:
 
     def function(self) -> Callable[..., Any]:
         """The function, compiled from its source."""
-        made = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
-        taken = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
-        return self.compiled([*self.patterns(), *self.allocation(), *taken, *self.more(), *self.call(), f"return {', '.join(made)}"])
+        results = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
+        results_ = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
+        return self.compiled([*self.patterns(), *self.allocation(), *results_, *self.more(), *self.call(), f"return {', '.join(results)}"])
 
     def more(self) -> list[str]:
         """Memory for what is returned beside the result."""
@@ -88,8 +88,8 @@ class Binder:
 
     def compiled(self, body: list[str]) -> Callable[..., Any]:
         """A function of the operands with this body."""
-        taken = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
-        lines = [f"def run({', '.join(taken)}):"]
+        arguments = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
+        lines = [f"def run({', '.join(arguments)}):"]
         source = "\n".join(lines + [f"    {line}" for line in body])
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
         run: Callable[..., Any] = self.scope["run"]
@@ -364,13 +364,13 @@ class Binder:
         if self.result.shares is not None:
             return self.kept()
         written = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
-        made = "C"
+        text = "C"
         if self.problem.rows is not None:
-            made = f"C[:{written[self._slowest(written)]}].reshape({self.spaced(written)})"
+            text = f"C[:{written[self._slowest(written)]}].reshape({self.spaced(written)})"
         if self.spaced(written) != tuple(written):
-            made = f"{made}[..., :{written[-1]}]"
-        made = "T" if made == "C" and self.kernel.is_compiled else f"torch.from_numpy({made})"
-        return made if self.last is None else f"L{len(self.operands)}({made}{', into' if self.into else ''})"
+            text = f"{text}[..., :{written[-1]}]"
+        text = "T" if text == "C" and self.kernel.is_compiled else f"torch.from_numpy({text})"
+        return text if self.last is None else f"L{len(self.operands)}({text}{', into' if self.into else ''})"
 
     @staticmethod
     def _slowest(shape: Sequence[int]) -> int:
@@ -393,6 +393,6 @@ class Binder:
 
 def _unwritten(count: int, dtype: Any) -> Any:
     """Memory that shows where it is read before it was written: NaN, or a large number."""
-    made = np.empty(count, dtype)
-    made.fill(np.nan if made.dtype.kind in "fc" else np.iinfo(made.dtype).max if made.dtype.kind == "i" else 1)
-    return made
+    array = np.empty(count, dtype)
+    array.fill(np.nan if array.dtype.kind in "fc" else np.iinfo(array.dtype).max if array.dtype.kind == "i" else 1)
+    return array

@@ -38,10 +38,10 @@ def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
 
 def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks: int) -> tuple[np.ndarray, int]:
     """Cuts, and where they lie in memory; remembered with the pattern."""
-    found = pattern.derived.get((cuts, blocks))
-    if found is None:
-        found = pattern.remember((cuts, blocks), lambda: _with_address(cuts(pattern, blocks)))
-    return found
+    bounds = pattern.derived.get((cuts, blocks))
+    if bounds is None:
+        bounds = pattern.remember((cuts, blocks), lambda: _with_address(cuts(pattern, blocks)))
+    return bounds
 
 
 @lru_cache(maxsize=1024)

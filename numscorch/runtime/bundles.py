@@ -76,20 +76,20 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     wanted = {text: _squeezed(text) for text in only}
     if kernel_cache.entries():
         launcher.keep(BUILDING)  # which runs the others
-    entries = [(own.path, _squeezed(own.expression)) for own in kernel_cache.entries()]
+    entries = [(path_.path, _squeezed(path_.expression)) for path_ in kernel_cache.entries()]
     for text, squeezed in wanted.items():
         if not any(squeezed in expression for _, expression in entries):
             raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: python -m numscorch cache lists them")
-    taken = [own for own, expression in entries if _is_taken(own, expression, wanted.values())]
-    kernels = {own.stem: files for own in taken if (files := _stored(own))}
-    left_out = [own.stem for own in taken if own.stem not in kernels]
+    chosen = [path_ for path_, expression in entries if _is_taken(path_, expression, wanted.values())]
+    kernels = {path_.stem: files for path_ in chosen if (files := _stored(path_))}
+    left_out = [path_.stem for path_ in chosen if path_.stem not in kernels]
     if not kernels.keys() - {launcher.name()}:
         raise BundleError(
             f"no kernel in {kernel_cache.folder()} is compiled for this machine: run the program that needs them first, or "
             "python -m numscorch cache warm"
         )
     schedules = tuned.kept()
-    files = {name: data for own in kernels.values() for name, data in own.items()}
+    files = {name: data for path_ in kernels.values() for name, data in path_.items()}
     files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
     _write(Path(path), files)
     return Bundled(len(kernels), len(left_out), len(schedules))
@@ -114,9 +114,9 @@ def _stored(path: Path) -> Files:
 
 def _write(path: Path, files: Files) -> None:
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    told = {"kind": KIND, "layout": LAYOUT, "made": made_by(), "digests": digests}
+    description = {"kind": KIND, "layout": LAYOUT, "made": made_by(), "digests": digests}
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(TOLD, json.dumps(told, indent=1, sort_keys=True))
+        archive.writestr(TOLD, json.dumps(description, indent=1, sort_keys=True))
         for name, data in files.items():
             archive.writestr(name, data)
 
@@ -138,13 +138,13 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
         OSError: the file can't be read, or the cache can't be written.
     """
     file = Path(path)
-    told, files = _read(file)
-    check_maker(file, told["made"])
+    description, files = _read(file)
+    check_maker(file, description["made"])
     schedules = _schedules(file, files.pop(tuned.FILE, b"{}"))
     _install(_folder(), files)
     if schedules:
         tuned.adopt(schedules)
-    remark = "" if told["made"]["caches"] == made_by()["caches"] else ELSEWHERE
+    remark = "" if description["made"]["caches"] == made_by()["caches"] else ELSEWHERE
     return Bundled(sum(name.endswith(".py") for name in files), 0, len(schedules), remark)
 
 
@@ -158,11 +158,11 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
         except UNREADABLE as error:
             what = "is damaged" if zipfile.is_zipfile(file) else "is no bundle of kernels"
             raise BundleError(f"{path} {what} ({error}): make one with python -m numscorch cache export") from error
-    told = _told(path, files.pop(TOLD))
+    description = _description(path, files.pop(TOLD))
     if entries != len(files) + 1:
         raise _damaged(path, "it lists a file twice")
-    _check_files(path, files, told["digests"])
-    return told, files
+    _check_files(path, files, description["digests"])
+    return description, files
 
 
 def _unpacked(path: Path, file: BinaryIO) -> tuple[int, Files]:
@@ -185,19 +185,19 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
         raise BundleError(f"{path} contains {name!r} of {entry.file_size:,} bytes, more than any kernel: nothing was imported")
 
 
-def _told(path: Path, text: bytes) -> dict[str, Any]:
+def _description(path: Path, text: bytes) -> dict[str, Any]:
     """What a bundle tells of itself."""
     try:
-        told = json.loads(text)
+        description = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{TOLD} can't be read") from error
-    if not isinstance(told, dict) or told.get("kind") != KIND or not isinstance(told.get("digests"), dict):
+    if not isinstance(description, dict) or description.get("kind") != KIND or not isinstance(description.get("digests"), dict):
         raise _damaged(path, f"{TOLD} doesn't say what the bundle holds")
-    if told.get("layout") != LAYOUT:
-        raise BundleError(f"{path} has layout {told.get('layout')}, but this version of numscorch reads {LAYOUT}: {WARM}")
-    if not tells_maker(told.get("made")):
+    if description.get("layout") != LAYOUT:
+        raise BundleError(f"{path} has layout {description.get('layout')}, but this version of numscorch reads {LAYOUT}: {WARM}")
+    if not tells_maker(description.get("made")):
         raise _damaged(path, f"{TOLD} does not name the versions that made it")
-    return told
+    return description
 
 
 def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
@@ -207,7 +207,7 @@ def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
         if hashlib.sha256(data).hexdigest() != digests[name]:
             raise _damaged(path, f"the digest of {name} is another one")
     for name in files:
-        if (found := COMPILED.fullmatch(name)) and f"{found[1]}.py" not in files:
+        if (match := COMPILED.fullmatch(name)) and f"{match[1]}.py" not in files:
             raise _damaged(path, f"{name} has no source")
 
 
@@ -217,12 +217,12 @@ def _damaged(path: Path, why: str) -> BundleError:
 
 def _schedules(path: Path, text: bytes) -> dict[str, str]:
     try:
-        found = json.loads(text)
+        schedules = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"{tuned.FILE} can't be read") from error
-    if not isinstance(found, dict) or not all(isinstance(schedule, str) for schedule in found.values()):
+    if not isinstance(schedules, dict) or not all(isinstance(schedule, str) for schedule in schedules.values()):
         raise _damaged(path, f"{tuned.FILE} holds no schedules")
-    return found
+    return schedules
 
 
 def _folder() -> Path:

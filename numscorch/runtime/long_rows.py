@@ -64,9 +64,9 @@ def _cut(pattern: Pattern, share: int, parts: int) -> Cut:
     first = (torch.from_numpy(np.array([0, len(target)], starts.dtype)), torch.from_numpy(target))
     dimension = pattern.format.mode_order[0]
     shape = tuple(int(ends[-1]) if d == dimension else size for d, size in enumerate(pattern.shape))
-    made = Pattern(Format((Compressed(ordered=False), Compressed()), pattern.format.parts), shape, (first, (torch.from_numpy(pos), crd)))
+    pieces = Pattern(Format((Compressed(ordered=False), Compressed()), pattern.format.parts), shape, (first, (torch.from_numpy(pos), crd)))
     places = zip(long.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
-    return Cut(made, rows, tuple((row, slice(start, end)) for row, start, end in places))
+    return Cut(pieces, rows, tuple((row, slice(start, end)) for row, start, end in places))
 
 
 def operand_to_cut(request: Request, problem: Problem, operands: Sequence[Operand]) -> int | None:
@@ -78,7 +78,7 @@ def operand_to_cut(request: Request, problem: Problem, operands: Sequence[Operan
     sparse = [at for at, op in enumerate(operands) if not op.format.is_dense]
     if not request.is_product or len(sparse) != 1 or not operands[sparse[0]].has_long_rows or not problem.result.is_dense:
         return None
-    own = subscripts.operands[sparse[0]]
-    row = own[operands[sparse[0]].format.mode_order[0]]
+    indices = subscripts.operands[sparse[0]]
+    row = indices[operands[sparse[0]].format.mode_order[0]]
     others = (name for at, names in enumerate(subscripts.operands) if at != sparse[0] for name in names)
-    return sparse[0] if subscripts.result[:1] == (row,) and row not in others and not set(own) <= set(subscripts.result) else None
+    return sparse[0] if subscripts.result[:1] == (row,) and row not in others and not set(indices) <= set(subscripts.result) else None

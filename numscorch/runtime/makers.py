@@ -35,12 +35,12 @@ def made_by() -> dict[str, Any]:
     }
 
 
-def tells_maker(told: Any) -> bool:
+def tells_maker(facts: Any) -> bool:
     """Whether this has all that :func:`made_by` tells, in its types."""
-    if not isinstance(told, dict) or not isinstance(told.get("versions"), dict):
+    if not isinstance(facts, dict) or not isinstance(facts.get("versions"), dict):
         return False
-    is_listed = all(isinstance(told.get(name), list) for name in LISTS) and all(isinstance(own, str) for own in told["features"])
-    return is_listed and all(isinstance(told.get(name), str) for name in TEXTS)
+    is_listed = all(isinstance(facts.get(name), list) for name in LISTS) and all(isinstance(value, str) for value in facts["features"])
+    return is_listed and all(isinstance(facts.get(name), str) for name in TEXTS)
 
 
 def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
@@ -54,20 +54,20 @@ def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
         BundleError: the versions, the system or the processor's features differ.
     """
     ours = made_by()
-    for name, own in ours["versions"].items():
-        if (other := theirs["versions"].get(name)) != own:
-            raise BundleError(f"{path} was made with {name} {other}, but here is {own}: install the same, or {WARM}")
+    for name, needed in ours["versions"].items():
+        if (other := theirs["versions"].get(name)) != needed:
+            raise BundleError(f"{path} was made with {name} {other}, but here is {needed}: install the same, or {WARM}")
     if theirs["system"] != ours["system"]:
         raise BundleError(f"{path} was made for {theirs['system']}, but this is {ours['system']}: {WARM}")
     if theirs["processor"] != ours["processor"] or set(theirs["features"]) != set(ours["features"]):
-        told = f"for the processor {theirs['processor']}{_features(theirs['features'], ours['features'])}"
-        raise BundleError(f"{path} was made {told}, but this is {ours['processor']}: {WARM}")
+        reason = f"for the processor {theirs['processor']}{_features(theirs['features'], ours['features'])}"
+        raise BundleError(f"{path} was made {reason}, but this is {ours['processor']}: {WARM}")
     if theirs["compiler"] != ours["compiler"]:
         raise BundleError(f"{path} was made by another build of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
 
 
 def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:
     """Which features one processor has and the other hasn't."""
-    there, here = ({own[1:] for own in features if own.startswith("+")} for features in (theirs, ours))
+    there, here = ({flags[1:] for flags in features if flags.startswith("+")} for features in (theirs, ours))
     parts = [("with", there - here), ("without", here - there)]
     return "".join(f" {what} {' '.join(sorted(names))}" for what, names in parts if names)

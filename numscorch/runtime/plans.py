@@ -70,7 +70,7 @@ class Tables:
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    made: Callable[[Request, Sequence[Operand], Plan], Plan] = as_made
+    on_plan: Callable[[Request, Sequence[Operand], Plan], Plan] = as_made
 
 
 _apart: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
@@ -146,13 +146,13 @@ def _plan_of(request: Request, described: Sequence[Operand], format: Format | st
     request, problem, steps, source = compile_tuned(request, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
     if (at := operand_to_cut(request, problem, described)) is not None:
-        return _tables().made(request, described, Plan(problem, steps, kernel, _in_parts(request, at)))
+        return _tables().on_plan(request, described, Plan(problem, steps, kernel, _in_parts(request, at)))
     if problem.slabs is not None:
         run = in_slabs(problem.slabs, problem, _into(request, problem.slabs.of(described), format, kernel))
-        return _tables().made(request, described, Plan(problem, steps, kernel, run))
+        return _tables().on_plan(request, described, Plan(problem, steps, kernel, run))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
     run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(request, problem, stmt))
-    return _tables().made(request, described, Plan(problem, steps, kernel, run))
+    return _tables().on_plan(request, described, Plan(problem, steps, kernel, run))
 
 
 def _runs_threads(request: Request, problem: Problem, stmt: ix.Stmt) -> bool:
@@ -187,8 +187,8 @@ def _in_parts(request: Request, at: int) -> Callable[..., Any]:
 
     def run(*operands: Any) -> Any:
         parts = cut(operands[at].pattern)
-        taken = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
-        return parts.joined(launch(request, taken, "dense"))
+        pieces = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
+        return parts.joined(launch(request, pieces, "dense"))
 
     return run
 
@@ -207,8 +207,8 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -
     layout = problem.layout
     if layout is None:
         return {}
-    made = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
-    made = made if into else {at: _listed(copy) for at, copy in made.items()}
+    copies = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
+    copies = copies if into else {at: _listed(copy) for at, copy in copies.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
@@ -217,10 +217,10 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -
             moved, steps, source = compile_source(back, [written], None)
             threads = _runs_threads(back, moved, steps[-1].stmt)
             run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, threads, into=True)
-            made[len(operands)] = _tables().made(back, [written], Plan(moved, steps, kernel_for(source), run)).run
+            copies[len(operands)] = _tables().on_plan(back, [written], Plan(moved, steps, kernel_for(source), run)).run
         else:
-            made[len(operands)] = _listed(_plan_of(back, [written], None).run)
-    return made
+            copies[len(operands)] = _listed(_plan_of(back, [written], None).run)
+    return copies
 
 
 def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
@@ -286,12 +286,12 @@ def kernel_for(source: Source) -> Kernel:
 
 def describe_all(operands: Sequence[Any]) -> list[Operand]:
     """What the compiler may know of operands, and which of them have one pattern."""
-    found = list(map(describe, operands))
+    described = list(map(describe, operands))
     first: dict[int, int] = {}
     for at, operand in enumerate(operands):
         if isinstance(operand, SparseTensor) and (owner := first.setdefault(id(operand.pattern), at)) != at:
-            found[at] = replace(found[at], beside=owner)
-    return found
+            described[at] = replace(described[at], beside=owner)
+    return described
 
 
 def describe(operand: Any) -> Operand:

@@ -15,7 +15,7 @@ from ..ir.level import INT64_MAX
 from ..schedule import tuning
 from ..tensors.packing import level_coordinates
 from ..tensors.pattern import Pattern
-from .result_arrays import Layout
+from .result_arrays import ResultLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class PairProduct:
         """Index variables that occur in both operands."""
         return frozenset(self.levels[0]) & frozenset(self.levels[1])
 
-    def check(self, layout: Layout, left: Pattern, right: Pattern) -> None:
+    def check(self, layout: ResultLayout, left: Pattern, right: Pattern) -> None:
         """Refuse a result whose lower bound exceeds a limit. O(nnz), or O(1) if an upper bound fits.
 
         A row of the result has at least as many entries as the longest row of the right operand that contributes to it.
@@ -67,14 +67,14 @@ class PairProduct:
 
     def _rows(self, left: Pattern, right: Pattern) -> tuple[np.ndarray, np.ndarray]:
         """For each entry of the left operand: the number of its row in the result, and how many entries it adds to that row."""
-        own, other = _columns(left, self.levels[0]), _columns(right, self.levels[1])
-        count, others = (len(columns[levels[0]]) for columns, levels in zip((own, other), self.levels, strict=True))
-        numbers = _numbered([np.concatenate([own[var], other[var]]) for var in self.shared], count + others)
+        first_columns, other = _columns(left, self.levels[0]), _columns(right, self.levels[1])
+        count, others = (len(columns[levels[0]]) for columns, levels in zip((first_columns, other), self.levels, strict=True))
+        numbers = _numbered([np.concatenate([first_columns[var], other[var]]) for var in self.shared], count + others)
         met, meets = numbers[:count], numbers[count:]
         if not self.kept | self.shared >= other.keys():  # entries of the right operand coincide in the result
             meets = meets[_firsts([meets, *(other[var] for var in other.keys() & self.kept)])]
         lengths = np.bincount(meets, minlength=int(numbers.max(initial=0)) + 1)
-        return _numbered([column for var, column in own.items() if var in self.kept], count), lengths[met]
+        return _numbered([column for var, column in first_columns.items() if var in self.kept], count), lengths[met]
 
 
 def pair_product_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> PairProduct | None:
@@ -121,7 +121,7 @@ def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
     numbers = np.zeros(count, np.int64)
     for column in columns:
         if (int(numbers.max(initial=0)) + 1) * (int(column.max(initial=0)) + 1) > INT64_MAX:
-            numbers, column = (np.unique(own, return_inverse=True)[1] for own in (numbers, column))
+            numbers, column = (np.unique(column_, return_inverse=True)[1] for column_ in (numbers, column))
         numbers = numbers * (int(column.max(initial=0)) + 1) + column
     return numbers if int(numbers.max(initial=0)) < tuning.WIDE_NUMBERS * count else np.unique(numbers, return_inverse=True)[1]
 

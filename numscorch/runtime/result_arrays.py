@@ -26,15 +26,15 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndarray:
     """The filled parts of an array, one after the other: what is kept for results to come is copied from, other memory shrinks."""
-    made, at = array if array.flags.owndata else room(total, array.dtype), 0
-    for own in filled:
-        end = at + own.stop - own.start
-        if made is not array or own.start != at:
-            made[at:end] = array[own]
+    joined, at = array if array.flags.owndata else room(total, array.dtype), 0
+    for piece in filled:
+        end = at + piece.stop - piece.start
+        if joined is not array or piece.start != at:
+            joined[at:end] = array[piece]
         at = end
-    if made is array:
-        made.resize(total, refcheck=False)
-    return made
+    if joined is array:
+        joined.resize(total, refcheck=False)
+    return joined
 
 
 def _shortened(array: np.ndarray, total: int) -> np.ndarray:
@@ -77,8 +77,8 @@ def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray)
     """
     if each:
         patterns = [min(patterns, key=lambda pattern: pattern.nnz)]
-    found: np.ndarray = sum(pattern.level_arrays(-1)[0][parents].astype(np.int64) for pattern in patterns)
-    return found
+    starts: np.ndarray = sum(pattern.level_arrays(-1)[0][parents].astype(np.int64) for pattern in patterns)
+    return starts
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Arrays:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ResultLayout:
     """What the arrays of a result depend on, besides how much there is to store.
 
     ``fill`` is the value of a stored place without a term, as a semiring's zero.
@@ -175,9 +175,9 @@ class Layout:
         each = (last + 1 - first) * 8 + self.width
         self._check(total * each, f"the result's {total} values", padded=False)
         start = pos[:-1]
-        for own in heads[:-1]:
-            after = start + own
-            own[:] = start
+        for piece in heads[:-1]:
+            after = start + piece
+            piece[:] = start
             start = after
         heads[-1] = start
         pos = pos.astype(self.index_dtype, copy=False)
@@ -250,18 +250,18 @@ class Layout:
             return self.appended(pos, crd, values, int(ends[0]))
         filled = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
         total = filled[0].stop
-        for worker, own in enumerate(filled[1:], 1):
-            if own.start != total:
-                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= own.start - total
-            total += own.stop - own.start
+        for worker, count in enumerate(filled[1:], 1):
+            if count.start != total:
+                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= count.start - total
+            total += count.stop - count.start
         pos[-1] = total
         return self._with_one_level(pos, *(_together(array, filled, total) for array in (crd, values)))
 
     def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
         """The tensor whose last level alone stores something."""
         *above, last = self.format.levels
-        own = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
-        pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), own), self.index_dtype)
+        arrays = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
+        pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), arrays), self.index_dtype)
         return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:

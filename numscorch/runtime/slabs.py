@@ -35,7 +35,7 @@ def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operan
     copied = [prod(operands[at].shape) for at in layout.operands] + [prod(problem.shape)]
     if extent < 2 * tuning.SLAB or sum(copied) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
         return None
-    places = {at: own.index(layout.index) for at, own in enumerate(subscripts.operands) if layout.index in own}
+    places = {at: indices.index(layout.index) for at, indices in enumerate(subscripts.operands) if layout.index in indices}
     if any(operands[at].shape[place] != extent for at, place in places.items()):
         return None  # it is broadcast
     size = ceil(extent / ceil(extent / tuning.SLAB) / lanes) * lanes
@@ -47,13 +47,13 @@ def in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any]) -> Callabl
     dtype, size, starts = getattr(np, problem.result.dtype), slabs.size, slabs.starts
 
     def whole(*operands: Any) -> torch.Tensor:
-        made = room(problem.shape, dtype)
+        result = room(problem.shape, dtype)
         for at in problem.layout.operands if problem.layout is not None else ():
             note("copy", "a dense tensor with another dimension contiguous", operands[at].nbytes)
-        note("copy", "a dense tensor with another dimension contiguous", made.nbytes)
+        note("copy", "a dense tensor with another dimension contiguous", result.nbytes)
         for start in starts:
-            taken = [o.narrow(slabs.dimensions[at], start, size) if at in slabs.dimensions else o for at, o in enumerate(operands)]
-            run(*taken, made[start : start + size])
-        return torch.from_numpy(made)
+            pieces = [o.narrow(slabs.dimensions[at], start, size) if at in slabs.dimensions else o for at, o in enumerate(operands)]
+            run(*pieces, result[start : start + size])
+        return torch.from_numpy(result)
 
     return whole

@@ -28,13 +28,13 @@ def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) 
     >>> key_of("ij->i", [Operand(CSR, (1000, 1000), "float32", "int32", (), (1000, 9000), (1, 1))], None).split(" | ")[:2]
     ['ij->i', '(i, j) -> (i: dense, j: compressed) float32 int32 1024x1024 1024,10240 1,1 ']
     """
-    told = [
+    parts = [
         f"{op.format} {op.dtype} {op.index_dtype} {'x'.join(str(rounded(size)) for size in op.shape)} "
         f"{','.join(str(rounded(count)) for count in op.counts)} {','.join(map(str, op.spreads))} {_order_of(op.strides)}"
         + ("" if op.beside is None else f"beside {op.beside}")
         for op in operands
     ]
-    return " | ".join([expr.replace(" ", ""), *told, str(format), str(host()), f"{workers()} threads", version("numscorch")])
+    return " | ".join([expr.replace(" ", ""), *parts, str(format), str(host()), f"{workers()} threads", version("numscorch")])
 
 
 def _order_of(strides: Sequence[int]) -> str:
@@ -78,6 +78,6 @@ def _known() -> dict[str, str]:
 def _stored() -> dict[str, str]:
     """What the file holds; nothing where there is none yet, or it is damaged."""
     with suppress(ValueError, RecursionError):
-        found = json.loads(kernel_cache.read(FILE) or b"{}")
-        return {str(key): str(schedule) for key, schedule in found.items()} if isinstance(found, dict) else {}
+        stored = json.loads(kernel_cache.read(FILE) or b"{}")
+        return {str(key): str(schedule) for key, schedule in stored.items()} if isinstance(stored, dict) else {}
     return {}

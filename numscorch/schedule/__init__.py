@@ -70,8 +70,8 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     """
     nest: Stmt = stmt
     steps = []
-    for own in PASSES:
-        if (done := own(nest, facts, target, options)) is not None:
-            nest, why = done
-            steps.append(Step(own.__name__, verify(nest), why))
+    for apply in PASSES:
+        if (changed := apply(nest, facts, target, options)) is not None:
+            nest, why = changed
+            steps.append(Step(apply.__name__, verify(nest), why))
     return tuple(steps)

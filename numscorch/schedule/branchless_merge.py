@@ -17,7 +17,7 @@ from .facts import GENERIC, Facts, Target
 from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
 
-MOST = 3  # operands: their merge has a loop for each of their sets
+MOST_OPERANDS = 3  # operands: their merge has a loop for each of their sets
 MASKED = frozenset({"float32", "float64", "int32", "int64"})
 
 
@@ -36,8 +36,8 @@ def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, o
     at j, A, B are merged by masks: a branch would be mispredicted
     """
     reasons: list[str] = []
-    done = _blended(stmt, facts, appends(stmt), reasons)
-    return (done, "; ".join(reasons)) if reasons else None
+    blended = _blended(stmt, facts, appends(stmt), reasons)
+    return (blended, "; ".join(reasons)) if reasons else None
 
 
 def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) -> Stmt:
@@ -66,7 +66,7 @@ def merged_in(loop: Forall, body: Assignment) -> list[str]:
     lhs, walked = body.lhs, [access for access in accesses_in(body.rhs) if list(iterated_levels(access, loop))]
     names = sorted({access.tensor.name for access in walked})
     appended = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
-    if not 2 <= len(names) <= MOST or not all(_is_compressed(access, loop) for access in walked):
+    if not 2 <= len(names) <= MOST_OPERANDS or not all(_is_compressed(access, loop) for access in walked):
         return []
     if not (appended or (lhs.tensor.is_scalar and body.op == "+=")) or not is_zero(simplified(body.rhs, names)):
         return []

@@ -59,8 +59,9 @@ def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...
         return access
     if not any(other.level_var(at) == access.level_var(0) for other in others if other is not access for at in _iterated(other)):
         return access
-    own = sorted(access.indices, key=order.index)
-    rows = Format(("d" if is_located(access, own[0], facts) else "s") + "s" * (len(own) - 1), tuple(map(access.indices.index, own)))
+    indices = sorted(access.indices, key=order.index)
+    first = "d" if is_located(access, indices[0], facts) else "s"
+    rows = Format(first + "s" * (len(indices) - 1), tuple(map(access.indices.index, indices)))
     return access if rows == access.tensor.format else Access(replace(access.tensor, format=rows), access.indices)
 
 
@@ -158,8 +159,8 @@ def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float,
 
 def _chooses(other: Access, access: Access, at: int) -> bool:
     """Whether another sparse operand chooses the coordinates above a level, but not those of the level."""
-    var, own = access.level_var(at - 1), other.tensor.format.levels
-    chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(own))
+    var, level_var = access.level_var(at - 1), other.tensor.format.levels
+    chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(level_var))
     return chosen and access.level_var(at) not in other.indices
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.functions import REGISTER_FUNCTIONS, is_zero, simplified
-from ..ir.index import Access, Assignment, Entries, Forall, Serial, Stmt, Where, accesses_in, factors_of, operators_in, product
+from ..ir.index import Access, Assignment, FlatSum, Forall, Serial, Stmt, Where, accesses_in, factors_of, operators_in, product
 from . import tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
@@ -34,8 +34,8 @@ def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
             if (flat := _flat(nest)) is None or (walked := _walked(*flat)) is None:
                 return None
             (outer, *loops), body = flat
-            done = wrap([replace(outer, tag=_tag(body, walked, facts, target)), *loops], body)
-            return replace(stmt, producer=done), f"all entries of {walked.tensor} are summed: one loop over its positions"
+            flattened = wrap([replace(outer, tag=_tag(body, walked, facts, target)), *loops], body)
+            return replace(stmt, producer=flattened), f"all entries of {walked.tensor} are summed: one loop over its positions"
     return None
 
 
@@ -67,13 +67,13 @@ def _walked(loops: list[Forall], body: Assignment) -> Access | None:
     return owner if once and beside and stored and is_zero(simplified(body.rhs, {owner.tensor.name})) else None
 
 
-def _tag(body: Assignment, walked: Access, facts: Facts, target: Target) -> Entries:
+def _tag(body: Assignment, walked: Access, facts: Facts, target: Target) -> FlatSum:
     """As many registers as hide the latency of a sum, if there are that many entries; one value at a time where there are no registers."""
     dtype = body.lhs.tensor.dtype
     operators = operators_in(body.rhs) - {"*"}
     if dtype not in LANES or not operators <= set(REGISTER_FUNCTIONS):
-        return Entries(1, 1)
+        return FlatSum(1, 1)
     lanes, registers = target.lanes(dtype), tuning.SUMS_IN_FLIGHT
     while registers > 1 and facts.count(walked.tensor.name)[1][-1] < tuning.FLAT_SUM_STEPS * registers * lanes:
         registers //= 2
-    return Entries(lanes, registers)
+    return FlatSum(lanes, registers)

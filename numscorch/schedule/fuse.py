@@ -54,25 +54,25 @@ def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...],
     bodies = [_scheduled(member, order, facts, target, member is not members[-1]) for member in members]
     nest = fused([_with_free_registers(body, reserved) for body in bodies], reserved)
     loops = wrap([Forall(var, nest) for var in order], nest)
-    steps = [Step("fuse", verify(loops), _told(members, order, loops))]
-    done, why = parallelize(loops, facts)
-    return (*steps, Step("parallelize", verify(done), why))
+    steps = [Step("fuse", verify(loops), _why_fused(members, order, loops))]
+    parallel, why = parallelize(loops, facts)
+    return (*steps, Step("parallelize", verify(parallel), why))
 
 
-def _told(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: Stmt) -> str:
+def _why_fused(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: Stmt) -> str:
     """Which loops statements share, and what is kept between them: numbers, rows, and nothing where loops were joined."""
-    made = [member.lhs for member in members[:-1] if not member.lhs.tensor.is_returned]
+    temporaries = [member.lhs for member in members[:-1] if not member.lhs.tensor.is_returned]
     filled = {a.lhs.tensor for a in assignments(loops)}
-    count = len(made) + 1
+    count = len(temporaries) + 1
     loop = f"the loop{'s' if len(outer) > 1 else ''} over {_listed(outer)}"
     return (
-        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_kept(made, filled)}"
-        if made
+        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_kept(temporaries, filled)}"
+        if temporaries
         else f"one statement in {loop}"
     )
 
 
-def _kept(made: Sequence[Access], filled: Collection[TensorVar]) -> str:
+def _kept(temporaries: Sequence[Access], filled: Collection[TensorVar]) -> str:
     """What of temporaries is in memory: those that are ``filled``, a number or a row of each.
 
     >>> from ..ir.notation import parse_stmt
@@ -83,7 +83,7 @@ def _kept(made: Sequence[Access], filled: Collection[TensorVar]) -> str:
     'the number m_value; S_row in registers'
     """
     kinds: dict[str, list[TensorVar]] = {}
-    for access in made:
+    for access in temporaries:
         tensor = access.tensor
         if tensor not in filled:
             kinds.setdefault("{} in registers", []).append(tensor)
@@ -91,8 +91,8 @@ def _kept(made: Sequence[Access], filled: Collection[TensorVar]) -> str:
             kinds.setdefault("the number{s} {}", []).append(tensor)
         else:
             kinds.setdefault(f"a row of {{}}{f', beside that of {tensor.shares}' if tensor.shares else ''}", []).append(tensor)
-    told = sorted(kinds.items(), key=lambda kind: (not kind[0].startswith("a row"), "registers" in kind[0]))
-    return "; ".join(text.format(_listed(tensors), s="s" if len(tensors) > 1 else "") for text, tensors in told)
+    counted = sorted(kinds.items(), key=lambda kind: (not kind[0].startswith("a row"), "registers" in kind[0]))
+    return "; ".join(text.format(_listed(tensors), s="s" if len(tensors) > 1 else "") for text, tensors in counted)
 
 
 def _listed(named: Sequence[IndexVar | TensorVar]) -> str:
@@ -235,7 +235,7 @@ def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
 def _joined(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:
     """One loop for both, without the row between them; None where their loops differ, or it would be computed more than once."""
     match consumer, producer:
-        case Forall(var, read, Vector() as tag), Forall(other, filled, own) if var == other and tag == own:
+        case Forall(var, read, Vector() as tag), Forall(other, filled, other_tag) if var == other and tag == other_tag:
             row = next(assignments(filled))
             if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(read, row.lhs) > 1):
                 return None
@@ -252,21 +252,21 @@ def _registers(stmt: Stmt) -> set[str]:
     return {a.lhs.tensor.name for a in assignments(stmt) if a.lhs.tensor.is_scalar}
 
 
-def _with_free_registers(stmt: Stmt, taken: Collection[str]) -> Stmt:
+def _with_free_registers(stmt: Stmt, used: Collection[str]) -> Stmt:
     """The statement with other names for the registers whose names are taken.
 
     >>> from ..ir.notation import parse_stmt
     >>> print(_with_free_registers(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
     where(T_row[k] = v, forall(j, v += A[j] * X[j,k]))
     """
-    own = _registers(stmt)
-    free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in own and name not in taken)
-    names = {name: next(free) for name in sorted(own & set(taken))}
+    registers = _registers(stmt)
+    free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in registers and name not in used)
+    names = {name: next(free) for name in sorted(registers & set(used))}
     return map_expr(stmt, lambda a: replace(a, tensor=replace(a.tensor, name=names.get(a.tensor.name, a.tensor.name))))
 
 
 def _times_read(stmt: Stmt, access: Access) -> int:
-    return sum(own == access for made in assignments(stmt) for own in accesses_in(made.rhs))
+    return sum(read == access for assignment in assignments(stmt) for read in accesses_in(assignment.rhs))
 
 
 def _around(consumer: Stmt, filled: Stmt) -> Stmt:

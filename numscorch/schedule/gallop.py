@@ -27,8 +27,8 @@ def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options 
     at j, A has about 4 coordinates and B 1.02e+03: A is walked, and the others are searched
     """
     reasons: list[str] = []
-    done = _galloped(stmt, facts, reasons)
-    return (done, "; ".join(reasons)) if reasons else None
+    galloped = _galloped(stmt, facts, reasons)
+    return (galloped, "; ".join(reasons)) if reasons else None
 
 
 def _galloped(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
@@ -46,23 +46,23 @@ def _galloped(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
 def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:
     """The loop's tag, from about how many coordinates each operand has."""
     short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
-    told = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
+    reason = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
     if fans[long] < tuning.SEEK * fans[short]:
-        reasons.append(f"{told}: walked together")
+        reasons.append(f"{reason}: walked together")
         return Serial()
-    reasons.append(f"{told}: {short} is walked, and the others are searched")
+    reasons.append(f"{reason}: {short} is walked, and the others are searched")
     return Gallop(short)
 
 
 def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
     """About how many coordinates each operand of an intersection has below one parent; empty if it isn't one that can be searched."""
     value = value_of(loop.body)
-    found = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
-    if len(found) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in found.values()):
+    iterated = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
+    if len(iterated) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in iterated.values()):
         return {}
-    if not all(is_zero(simplified(value, {name})) for name in found):
+    if not all(is_zero(simplified(value, {name})) for name in iterated):
         return {}
-    return {name: cost.fan_of(access, at, facts) for name, (access, at) in found.items()}
+    return {name: cost.fan_of(access, at, facts) for name, (access, at) in iterated.items()}
 
 
 def iterated_levels(access: Access, loop: Forall) -> Iterator[int]:

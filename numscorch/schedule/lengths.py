@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf, prod
 
-from ..ir.index import Access, Entries, Stmt, is_relation, loops_of, operands_of
+from ..ir.index import Access, FlatSum, Stmt, is_relation, loops_of, operands_of
 from . import cost
 from .facts import Facts
 from .longest import peak_of
@@ -28,8 +28,8 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
     >>> run_lengths(stmt, facts)
     {'i': 10.0, 'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
     """
-    found = {var.name: float(size) for var, size in facts.extents}
-    summed_whole = any(isinstance(loop.tag, Entries) for loop in loops_of(stmt))
+    lengths = {var.name: float(size) for var, size in facts.extents}
+    summed_whole = any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt))
     known = {name for name, _, _ in facts.counts}
     for access in operands_of(stmt):
         tensor = access.tensor
@@ -38,10 +38,10 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
         counts, levels = cost.counts_of(access, facts), len(tensor.format.levels)
         for at in range(levels):
             fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
-            found[f"p{tensor.name}{at + 1}"] = max(fan, _longest_run(access, at, counts, facts))
+            lengths[f"p{tensor.name}{at + 1}"] = max(fan, _longest_run(access, at, counts, facts))
         if summed_whole:
-            found[f"p{tensor.name}{levels}"] = counts[-1] / BLOCKS
-    return found
+            lengths[f"p{tensor.name}{levels}"] = counts[-1] / BLOCKS
+    return lengths
 
 
 def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:

@@ -27,11 +27,11 @@ def longest_sum(summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tup
     >>> longest_sum([i], [(A, (1000.0, 2000.0))], False, facts), longest_sum([j], [(A, (1000.0, 2000.0))], False, facts)
     (1024.0, 0.0)
     """
-    found = []
+    sums = []
     for access, counts in sparse:
         peak = inf if is_relation(access) else peak_of(access, [var for var in access.indices if var not in summed], counts[-1], facts)
-        found.append(peak * prod(facts.extent(var) for var in summed if var not in access.indices))
-    known = [terms for terms in found if terms < inf]
+        sums.append(peak * prod(facts.extent(var) for var in summed if var not in access.indices))
+    known = [terms for terms in sums if terms < inf]
     return (max if united else min)(known, default=0.0)
 
 

@@ -12,7 +12,7 @@ from math import ceil, prod
 
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, is_intersection
-from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, map_expr, variables_in
+from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, map_expr, variables_in
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
 from .empty_rows import without_empty_rows
@@ -21,13 +21,13 @@ from .longest import is_uneven
 from .options import AUTOMATIC, Options
 from .order_operands import operands_walked
 from .order_search import Search, Space
-from .table_coordinates import chosen_by_table
+from .workspace import moved_by
 
 SHOWN = 4  # loop orders that `explain` compares, the cheapest ones
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LoopOrder:
     """A loop order, what it costs, and the operands that it needs in another mode order."""
 
     order: tuple[IndexVar, ...]
@@ -67,12 +67,12 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     return body, "; ".join(map(str, choices)) + placed
 
 
-def cheapest(stmt: Assignment, facts: Facts, target: Target) -> Choice:
+def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
     """The cheapest order of an assignment's loops."""
     return candidates(stmt, variables_in(stmt.rhs), facts, target, most=1)[0]
 
 
-def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]) -> ScheduleError:
+def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
     """Why the loops can't run in this order."""
     possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
@@ -83,11 +83,11 @@ def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[Choice]
 
 def candidates(
     stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None, most: int = SHOWN
-) -> list[Choice]:
+) -> list[LoopOrder]:
     """The cheapest orders, ``most`` of them, of equally cheap ones those of first appearance; or just the wanted one."""
     shared = stmt.lhs.tensor.shares
 
-    def priced(order: tuple[IndexVar, ...]) -> tuple[float, Choice] | None:
+    def priced(order: tuple[IndexVar, ...]) -> tuple[float, LoopOrder] | None:
         choice = price(stmt, order, facts, target)
         if any(a.tensor.name == shared for a in choice.converted) or not _can_be_made(stmt, choice):
             return None
@@ -110,10 +110,10 @@ def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Ta
 
     placed, sums = _is_placeable(stmt), stmt.op in ("=", "+=")
     by_table = any(level.constants for access in given for level in access.tensor.format.levels)
-    own = [at for at, var in enumerate(variables) if var in result]
+    result_vars = [at for at, var in enumerate(variables) if var in result]
 
     def apart(order: tuple[int, ...]) -> object:
-        return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in own)[-1:])
+        return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in result_vars)[-1:])
 
     ends = [_last_step(stmt, variables, at, [access.indices for access in given], target, by_table) for at in range(len(variables))]
     return Space(
@@ -151,7 +151,7 @@ def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], fac
     return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in given)
 
 
-def _can_be_made(stmt: Assignment, choice: Choice) -> bool:
+def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
     """Whether the loops reach an assembled result's levels from the top down, or in an order in which its entries can be placed."""
     if not _is_placed(stmt, choice.order):
         first = first_loops(stmt)
@@ -207,8 +207,8 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     result, levels = stmt.lhs, stmt.lhs.tensor.format.levels
     if result.tensor.is_assembled:
         last = max(at for at, level in enumerate(levels) if not level.full)
-        own = last if last == len(levels) - 1 else last + 1
-        ordered = tuple(result.level_var(at) for at in range(own))
+        first = last if last == len(levels) - 1 else last + 1
+        ordered = tuple(result.level_var(at) for at in range(first))
         collected = last == len(levels) - 1
         return ordered if collected or stmt.op in ("=", "+=") else tuple(result.level_var(at) for at in range(len(levels)))
     return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
@@ -231,7 +231,7 @@ def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
     return any(left[0] in access.indices for access in _sparse(stmt)) and not is_contiguous(stmt, left[0])
 
 
-def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> Choice:
+def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> LoopOrder:
     """What an order costs, each operand stored in the cheaper way: as it is or reordered, or so that its rows are found."""
     given = list(dict.fromkeys(_sparse(stmt)))
     stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
@@ -250,7 +250,7 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
 
 def _price_stored(
     stmt: Assignment, order: tuple[IndexVar, ...], given: list[Access], formats: list[Access], facts: Facts, target: Target
-) -> Choice:
+) -> LoopOrder:
     """What an order costs, operands stored so: the loops' steps, the innermost body, scattering, and conversions."""
     sparse, converted = [], []
     total = 0.0
@@ -264,7 +264,7 @@ def _price_stored(
     total += _nest_cost(stmt, order, sparse, facts, target)
     if order and _is_alone(order[0], list(order), given, facts):
         total *= tuning.COST_ALONE
-    return Choice(order, total, tuple(converted))
+    return LoopOrder(order, total, tuple(converted))
 
 
 def _nest_cost(
@@ -317,8 +317,8 @@ def _walks_again(order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[f
 
 def _is_tiled_reduction(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
     """Whether the loop around those that reduce, but not to a sum, is contiguous, so that it is taken in tiles."""
-    own = [var for var in order if var in stmt.lhs.indices]
-    return stmt.op not in ("=", "+=") and bool(own) and is_contiguous(stmt, own[-1])
+    written = [var for var in order if var in stmt.lhs.indices]
+    return stmt.op not in ("=", "+=") and bool(written) and is_contiguous(stmt, written[-1])
 
 
 def _tail_is_summed(order: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:
@@ -343,3 +343,21 @@ def unit_stride(access: Access, var: IndexVar) -> bool:
         return access.tensor.strides[access.indices.index(var)] in "01"
     last = len(access.tensor.format.levels) - 1
     return access.tensor.format.levels[last].full and access.level_var(last) == var
+
+
+def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | None:
+    """The operand of a sum of products whose last level's coordinates are constants, for each kind of positions of the level
+    above, where these two are the loops around the innermost one, over columns that are summed and rows of the result; None if
+    there is none, or another operand leaves out some of the same coordinates.
+    """
+    if len(order) < 3 or not is_product(stmt.rhs) or not stmt.lhs.tensor.is_dense:
+        return None
+    columns, rows, lanes = order[-3:]
+    result, read = stmt.lhs.indices, accesses_in(stmt.rhs)
+    walked = [a for a in read if not a.tensor.is_dense and {columns, rows, lanes} & set(a.indices)]
+    if columns in result or rows not in result or lanes not in result or len(walked) != 1 or lanes in walked[0].indices:
+        return None
+    levels = walked[0].tensor.format.levels
+    is_chosen = len(levels) >= 2 and (walked[0].level_var(len(levels) - 2), walked[0].level_var(len(levels) - 1)) == (columns, rows)
+    apart = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != walked[0])
+    return walked[0] if is_chosen and apart and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 
-MOST = 1 << 31  # coordinates in a tile
+LARGEST_TILE = 1 << 31  # coordinates in a tile
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
 QUOTED = re.compile(r"""(["'])([^"']*)\1""")
 WORKSPACES = ("list", "hash")
@@ -51,24 +51,24 @@ def parse_options(text: str) -> Options:
     """
     if not isinstance(text, str):
         raise ScheduleError(f"schedule={text!r}: write it as text, as 'reorder(i, k, j) parallelize(i)'")
-    found: dict[str, tuple[str, ...]] = {}
+    options: dict[str, tuple[str, ...]] = {}
     at = 0
     while text[at:].strip():
         match = DIRECTIVE.match(text, at)
-        if match is None or match[1] not in KNOWN or match[1] in found:
-            what = "can't be read" if match is None else f"{match[1]} is there twice" if match[1] in found else f"{match[1]} is unknown"
+        if match is None or match[1] not in KNOWN or match[1] in options:
+            what = "can't be read" if match is None else f"{match[1]} is there twice" if match[1] in options else f"{match[1]} is unknown"
             raise ScheduleError(f"schedule {text!r}: {what}\n  write " + "; ".join(KNOWN.values()))
-        found[match[1]] = _arguments(match[2])
+        options[match[1]] = _arguments(match[2])
         at = match.end()
     for name in ("parallelize", "vectorize"):
-        if len(found.get(name, ())) > 1:
+        if len(options.get(name, ())) > 1:
             raise ScheduleError(f"schedule {text!r}: {name} takes one variable\n  write {KNOWN[name]}")
-    kind = found.get("workspace")
+    kind = options.get("workspace")
     if kind is not None and (len(kind) != 1 or kind[0] not in WORKSPACES):
         raise ScheduleError(f"schedule {text!r}: workspace takes one of {', '.join(WORKSPACES)}\n  write {KNOWN['workspace']}")
-    tile = _tile(text, found["tile"]) if "tile" in found else None
-    one = {name: (found[name] or ("",))[0] for name in ("parallelize", "vectorize") if name in found}
-    return Options(found.get("reorder"), one.get("parallelize"), one.get("vectorize"), kind[0] if kind else None, tile)
+    tile = _tile(text, options["tile"]) if "tile" in options else None
+    one = {name: (options[name] or ("",))[0] for name in ("parallelize", "vectorize") if name in options}
+    return Options(options.get("reorder"), one.get("parallelize"), one.get("vectorize"), kind[0] if kind else None, tile)
 
 
 def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
@@ -76,7 +76,7 @@ def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
     match given:
         case ():
             return "", 0
-        case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < MOST:
+        case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < LARGEST_TILE:
             return var, int(size)
         case _:
             raise ScheduleError(

@@ -85,21 +85,21 @@ class Walked:
 
     def in_rows(self, var: int, bound: int) -> tuple[float, bool] | None:
         """As :meth:`converted`, in the format in which rows are located or searched."""
-        own = bound & self.mask
-        if not own:
+        known = bound & self.mask
+        if not known:
             return None if self.located >> var & 1 else (self.count(1 << var), True)
-        places = prod(size for at, size in self.sizes.items() if own >> at & 1)
-        first = own.bit_count() == 1 and own & self.located
-        fan = self.count(own | 1 << var) / max(places if first else self.count(own), 1.0)
+        places = prod(size for at, size in self.sizes.items() if known >> at & 1)
+        first = known.bit_count() == 1 and known & self.located
+        fan = self.count(known | 1 << var) / max(places if first else self.count(known), 1.0)
         return min(fan, self.sizes[var]), True
 
     def converted(self, var: int, bound: int) -> tuple[float, bool] | None:
         """Coordinates below one parent in another order, and whether they can be searched for; None where each has a position."""
-        own = bound & self.mask
-        if not own and self.starts_full:
+        known = bound & self.mask
+        if not known and self.starts_full:
             return None
-        fan = self.count(own | 1 << var) / max(self.count(own), 1.0)
-        return min(fan, self.sizes[var]), self.seeks[own.bit_count()]
+        fan = self.count(known | 1 << var) / max(self.count(known), 1.0)
+        return min(fan, self.sizes[var]), self.seeks[known.bit_count()]
 
 
 def operands_walked(given: Sequence[Access], variables: Sequence[IndexVar], facts: Facts, shared: str | None) -> list[Walked]:
@@ -111,14 +111,14 @@ def operands_walked(given: Sequence[Access], variables: Sequence[IndexVar], fact
 def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int], facts: Facts, may_move: bool) -> Walked:
     counts, levels = cost.counts_of(access, facts), access.tensor.format.levels
     places = [number[access.level_var(at)] for at in range(len(levels))]
-    found = {}
+    walked = {}
     for at, (var, level) in enumerate(zip(places, levels, strict=True)):
         above = sum(1 << up for up in places[:at])
         fan = counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
-        if not all(own.is_ordered for own in levels):  # it may be sorted first
+        if not all(level_.is_ordered for level_ in levels):  # it may be sorted first
             fan = min(fan, counts[-1], 1.0)
         longer, choosers = _choosers(access, at, given, number, facts)
-        found[var] = At(above, fan, level.full, not level.full and not level.ends, cost.can_seek(level), longer, choosers)
+        walked[var] = At(above, fan, level.full, not level.full and not level.ends, cost.can_seek(level), longer, choosers)
     moved = cost.reordered(access, tuple(access.level_var(at) for at in range(len(levels)))) if may_move else access
     stored = moved.tensor.format.levels
     sizes = {number[var]: max(facts.extent(var), 1.0) for var in access.indices}
@@ -127,7 +127,7 @@ def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int]
     starts_full = bool(stored) and stored[0].full
     located = sum(1 << number[var] for var in access.indices if cost.is_located(access, var, facts))
     rows = may_move and bool(stored) and not starts_full
-    return Walked(mask, found, counts[-1], tuning.COST_TRANSPOSE * counts[-1], starts_full, seeks, may_move, rows, located, sizes)
+    return Walked(mask, walked, counts[-1], tuning.COST_TRANSPOSE * counts[-1], starts_full, seeks, may_move, rows, located, sizes)
 
 
 def _choosers(
@@ -137,7 +137,7 @@ def _choosers(
     name = access.tensor.name
     if not at or is_relation(access) or facts.spread(name, at) == 1.0:
         return 1.0, ()
-    above, own = access.level_var(at - 1), access.level_var(at)
+    above, var = access.level_var(at - 1), access.level_var(at)
     alike = [(number_of, other) for number_of, other in enumerate(given) if other is not access and facts.alike(name, other.tensor.name)]
-    choosers = tuple((number_of, number[above]) for number_of, other in alike if above in other.indices and own not in other.indices)
+    choosers = tuple((number_of, number[above]) for number_of, other in alike if above in other.indices and var not in other.indices)
     return facts.spread(name, at), choosers

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from itertools import count, product
 from math import inf, prod
 from typing import Generic, TypeVar
@@ -24,9 +24,10 @@ from .order_operands import Walked
 
 T = TypeVar("T")
 UNTOUCHED, KEPT = -2, -1  # how an operand is stored, as far as a prefix decides it; other numbers: in another order
+ROWS = 1 << 16  # and from this on: so that rows are located or searched, the first variable added
 EXACT = 1 - 1e-9  # what rounding may add to a bound
 FEW = 5  # variables up to which each of the cheapest orders is found, not just the first
-WIDEST = 16  # variables up to which every set has a bound; of more, the loop that is cheapest so far comes next
+WIDEST = 16  # variables up to which every set has a bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ class Space:
             return (mode,)
         kept = (KEPT,) if operand.fits(var, bound) else ()
         moves = operand.may_move and (not kept or operand.may_clash(bound | 1 << var))
-        rows = (tuning.LOCATED_ROWS + var,) if operand.has_rows and bound else ()
+        rows = (ROWS + var,) if operand.has_rows and bound else ()
         return (*kept, *((var if operand.starts_full else 0,) if moves else ()), *rows)
 
     def with_loop(self, prefix: Prefix, var: int, modes: tuple[int, ...]) -> Prefix:
@@ -119,7 +120,7 @@ class Space:
         walk = tuning.COST_WALK if survivors < self.extents[var] else 1.0
         step = self.last(var, prefix.scatters) if bound == self.whole else walk
         pairs = zip(self.operands, prefix.modes, modes, strict=True)
-        moved = sum(own.conversion for own, before, after in pairs if before == UNTOUCHED and after >= 0)
+        moved = sum(operand.conversion for operand, before, after in pairs if before == UNTOUCHED and after >= 0)
         total = prefix.steps + prefix.runs * steps * step
         return Prefix((*prefix.order, var), bound, modes, prefix.moved + moved, total, prefix.runs * survivors, scatters)
 
@@ -135,9 +136,9 @@ class Space:
                     long = level.spread if any(self.is_walked(at, up, modes[at]) for at, up in level.choosers) else 1.0
                     fans.append(min(level.fan * long, extent))
                     searched = searched and level.can_seek
-            elif (found := operand.in_rows(var, bound) if mode >= tuning.LOCATED_ROWS else operand.converted(var, bound)) is not None:
-                fans.append(found[0])
-                searched = searched and found[1]
+            elif (walked := operand.in_rows(var, bound) if mode >= ROWS else operand.converted(var, bound)) is not None:
+                fans.append(walked[0])
+                searched = searched and walked[1]
         if not fans:
             return extent, extent
         survivors = min(sum(fans), extent) if self.united else extent * prod(fan / extent for fan in fans)
@@ -147,19 +148,15 @@ class Space:
 
     def is_walked(self, operand: int, var: int, mode: int) -> bool:
         """Whether an operand, stored so, leaves out coordinates of a variable."""
-        own = self.operands[operand]
+        walked = self.operands[operand]
         if mode == KEPT:
-            return not own.levels[var].is_full
-        return (
-            not (own.located >> var & 1 and mode == tuning.LOCATED_ROWS + var)
-            if mode >= tuning.LOCATED_ROWS
-            else not (own.starts_full and mode == var)
-        )
+            return not walked.levels[var].is_full
+        return not (walked.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (walked.starts_full and mode == var)
 
     def likeness(self, prefix: Prefix) -> object:
         """What the price of further loops depends on: prefixes that have it in common differ only in their steps so far."""
         pairs = enumerate(zip(self.operands, prefix.modes, strict=True))
-        modes = tuple(mode if own.mask & ~prefix.bound or at in self.choosers else KEPT for at, (own, mode) in pairs)
+        modes = tuple(mode if operand.mask & ~prefix.bound or at in self.choosers else KEPT for at, (operand, mode) in pairs)
         first = prefix.order[0]
         return prefix.bound, modes, prefix.scatters, self.serial[first], self.alone[first], self.apart(prefix.order)
 
@@ -170,38 +167,58 @@ class Search(Generic[T]):
 
     space: Space
     price: Callable[[tuple[IndexVar, ...]], tuple[float, T] | None]
-    waiting: list[tuple[int, float, tuple[int, ...], int, Prefix | None]] = field(default_factory=list)
-    found: list[T] = field(default_factory=list)
+    waiting: list[tuple[float, tuple[int, ...], int, Prefix | None]] = field(default_factory=list)
+    priced_orders: list[T] = field(default_factory=list)
     seen: dict[object, dict[tuple[int, ...], float]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
 
     def cheapest(self, most: int) -> list[T]:
         """The cheapest orders, the first one first; of equally cheap ones, those in the variables' order.
 
-        Of more than a ``FEW`` variables just the first one is searched for; the others are those that had a price by then.
+        Of more than a ``FEW`` variables only the first one is searched for; the others are those that had a price by then.
+        A search of more than ``tuning.SEARCHED_PREFIXES`` prefixes, or without bounds for sets, ends in a beam search.
         """
         wanted = most if len(self.space.variables) <= FEW else 1
         self.add(Prefix(modes=(UNTOUCHED,) * len(self.space.operands)))
         best: list[T] = []
+        prefixes = tuning.SEARCHED_PREFIXES if len(self.space.variables) <= WIDEST else 0
         while self.waiting and len(best) < wanted:
-            _, _, order, number, prefix = heappop(self.waiting)
+            if len(self.seen) > prefixes and self.search_beam():
+                break
+            _, order, number, prefix = heappop(self.waiting)
             if prefix is None:
-                best.append(self.found[number])
+                best.append(self.priced_orders[number])
             elif prefix.bound == self.space.whole:
                 self.complete(order)
             elif self.is_new(prefix, wanted):
                 for longer in self.space.extended(prefix):
                     self.add(longer)
-        priced = sorted((price, order, number) for _, price, order, number, prefix in self.waiting if prefix is None)
-        return [*best, *(self.found[number] for _, _, number in priced[: most - len(best)])]
+        priced = sorted((price, order, number) for price, order, number, prefix in self.waiting if prefix is None)
+        return [*best, *(self.priced_orders[number] for _, _, number in priced[: most - len(best)])]
+
+    def search_beam(self) -> bool:
+        """Extend the best prefixes of each length to complete orders, and say whether one of these has a price."""
+        length = len(self.space.variables)
+        layers: list[list[tuple[float, tuple[int, ...], int, Prefix | None]]] = [[] for _ in range(length + 1)]
+        for entry in self.waiting:
+            layers[len(entry[1])].append(entry)
+        for at, layer in enumerate(layers[:-1]):
+            for *_, prefix in nsmallest(tuning.BEAM, layer):
+                if prefix is not None and self.is_new(prefix, 1):
+                    layers[at + 1] += map(self.entry, self.space.extended(prefix))
+        for _, order, _, _ in sorted(layers[-1]):
+            self.complete(order)
+            if len(self.priced_orders) >= tuning.BEAM:
+                break
+        return bool(self.priced_orders)
+
+    def entry(self, prefix: Prefix) -> tuple[float, tuple[int, ...], int, Prefix]:
+        """A prefix with its bound, and a number that orders equal ones."""
+        return self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix
 
     def add(self, prefix: Prefix) -> None:
         """Let a prefix wait for its turn."""
-        heappush(self.waiting, (self.turn(len(prefix.order)), self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix))
-
-    def turn(self, depth: int) -> int:
-        """Whose turn it is before the bounds are compared: that of long prefixes, where there is no bound for sets."""
-        return -depth if len(self.space.variables) > WIDEST else 0
+        heappush(self.waiting, self.entry(prefix))
 
     def complete(self, order: tuple[int, ...]) -> None:
         """Let a complete order wait with its price."""
@@ -209,15 +226,15 @@ class Search(Generic[T]):
             return
         self.seen[order] = {}
         if (priced := self.price(tuple(self.space.variables[at] for at in order))) is not None:
-            heappush(self.waiting, (self.turn(len(order) + 1), priced[0], order, len(self.found), None))
-            self.found.append(priced[1])
+            heappush(self.waiting, (priced[0], order, len(self.priced_orders), None))
+            self.priced_orders.append(priced[1])
 
     def is_new(self, prefix: Prefix, most: int) -> bool:
         """Whether fewer than ``most`` prefixes were extended that are as good for all further loops."""
         if not prefix.order:
             return True
         runs = self.seen.setdefault(self.space.likeness(prefix), {})
-        alike = sum(own <= prefix.runs * (2 - EXACT) for own in runs.values())
+        alike = sum(runs_before <= prefix.runs * (2 - EXACT) for runs_before in runs.values())
         if prefix.order in runs or alike >= most:
             return False
         runs[prefix.order] = prefix.runs
@@ -236,18 +253,18 @@ def lower_bounds(space: Space) -> list[list[tuple[float, float]]]:
     for size in reversed(range(every)):
         here = sets[sizes == size]
         for var, loop in enumerate(loops):
-            own = here[here >> var & 1 == 0]
-            scatters = (own & space.summed != 0) & (not space.summed >> var & 1)
+            without = here[here >> var & 1 == 0]
+            scatters = (without & space.summed != 0) & (not space.summed >> var & 1)
             for side in (0, 1):
                 if size == every - 1:
                     last = space.last(var, bool(side))
-                    here_each, here_total = loop.steps[own] * last, runs[own] * loop.in_all[own] * last
+                    here_each, here_total = loop.steps[without] * last, runs[without] * loop.in_all[without] * last
                 else:
-                    after = scatters | side, own | 1 << var
-                    here_each = loop.steps[own] * loop.walk[own] + loop.survivors[own] * each[after]
-                    here_total = runs[own] * loop.in_all[own] * loop.walk[own] + total[after]
-                each[side, own] = np.minimum(each[side, own], here_each)
-                total[side, own] = np.minimum(total[side, own], here_total)
+                    after = scatters | side, without | 1 << var
+                    here_each = loop.steps[without] * loop.walk[without] + loop.survivors[without] * each[after]
+                    here_total = runs[without] * loop.in_all[without] * loop.walk[without] + total[after]
+                each[side, without] = np.minimum(each[side, without], here_each)
+                total[side, without] = np.minimum(total[side, without], here_total)
     return [list(zip(*sides, strict=True)) for sides in zip(each.tolist(), total.tolist(), strict=True)]
 
 
@@ -310,8 +327,8 @@ def _fans(operand: Walked, var: int, sets: np.ndarray) -> tuple[np.ndarray, np.n
 
     The most are infinite where it may have all coordinates, in place.
     """
-    own = sets & operand.mask & ~(1 << var)
-    inner, where = np.unique(own, return_inverse=True)
+    known = sets & operand.mask & ~(1 << var)
+    inner, where = np.unique(known, return_inverse=True)
     low, joint, high = np.array([_fan_range(operand, var, int(bound)) for bound in inner]).T
     return low[where], joint[where], high[where]
 
@@ -324,11 +341,11 @@ def _fan_range(operand: Walked, var: int, bound: int) -> tuple[float, float, flo
         fan, most = (min(level.fan, size), min(level.fan * level.spread, size)) if level.is_walked else (size, inf)
         ways.append((fan, operand.kept_share(bound) * fan, most))
     if operand.is_moved(bound) or (operand.may_move and operand.may_clash(bound | 1 << var)) or not ways:
-        found = operand.converted(var, bound)
-        fan, most = (size, inf) if found is None else (found[0], found[0])
+        fan_ = operand.converted(var, bound)
+        fan, most = (size, inf) if fan_ is None else (fan_[0], fan_[0])
         ways.append((fan, operand.moved_share(bound) * fan, most))
     if operand.has_rows:
-        found = operand.in_rows(var, bound)
-        ways.append((size, size, inf) if found is None else (found[0], operand.moved_share(bound) * found[0], found[0]))
+        fan_ = operand.in_rows(var, bound)
+        ways.append((size, size, inf) if fan_ is None else (fan_[0], operand.moved_share(bound) * fan_[0], fan_[0]))
     low, joint, high = (choose(way) for choose, way in zip((min, min, max), zip(*ways, strict=True), strict=True))
     return low, joint / max(operand.share(bound), 1e-300), high

@@ -9,7 +9,7 @@ from ..ir.functions import is_intersection
 from ..ir.index import (
     Access,
     Assignment,
-    Entries,
+    FlatSum,
     Forall,
     IndexVar,
     Parallel,
@@ -47,18 +47,18 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     wanted = options.parallel
     if wanted == "":
         return stmt, "asked for: serial"
-    done, why = _parallelized(stmt)
-    if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(done)):
+    parallel, why = _parallelized(stmt)
+    if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(parallel)):
         raise ScheduleError(
             f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
         )
-    steps = steps_of(done, facts)
+    steps = steps_of(parallel, facts)
     few = (
         ", by one worker, since there is too little to do for threads"
-        if done != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
+        if parallel != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
         else ""
     )
-    return done, f"about {steps:.3g} steps: {why}{few}"
+    return parallel, f"about {steps:.3g} steps: {why}{few}"
 
 
 def pays(stmt: Stmt, facts: Facts) -> bool:
@@ -76,26 +76,26 @@ def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, 
             return stmt, "but the outermost loop runs over that tile alone, serially"
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
             return replace(stmt, tag=Parallel()), f"blocks of {var}, whose results are disjoint"
-        case Where(_, Forall(tag=Entries())) if within:
+        case Where(_, Forall(tag=FlatSum())) if within:
             return stmt, "but the sum over positions is taken tile by tile, serially"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), f"a partial sum for each block of {var}"
-        case Where(Assignment(), Forall(tag=Entries() as tag) as producer):
-            done = replace(producer, tag=replace(tag, parallel=True))
-            return replace(stmt, producer=done), "a partial sum for each block of positions"
+        case Where(Assignment(), Forall(tag=FlatSum() as tag) as producer):
+            parallel = replace(producer, tag=replace(tag, parallel=True))
+            return replace(stmt, producer=parallel), "a partial sum for each block of positions"
         case _:
             return stmt, "but the outermost loop scatters, searches or is vectorised, so it runs serially"
 
 
 def runs_in_blocks(tag: Tag) -> bool:
     """Whether a loop is cut into blocks that run in parallel."""
-    return isinstance(tag, Parallel) or (isinstance(tag, Entries) and tag.parallel)
+    return isinstance(tag, Parallel) or (isinstance(tag, FlatSum) and tag.parallel)
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
     """About how often the innermost loop steps; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
-    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | Entries)), default=1)
+    lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | FlatSum)), default=1)
     gathers = tuning.STEPS_OF_A_GATHER if any(isinstance(tag, Positions) for tag in tags) else 1
     return work_of(stmt, facts) / max(lanes, gathers)
 
@@ -105,8 +105,8 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
     What is laid out is looked up, at the coordinates of others.
     """
-    laid = _laid_out(stmt)
-    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in laid]
+    rows = _laid_out(stmt)
+    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in rows]
     work, steps, united = 1.0, 1.0, not is_intersection(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
         survivors, steps = cost.iterations(var, sparse, facts, united)
@@ -116,12 +116,12 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
 def _laid_out(stmt: Stmt) -> set[str]:
     """The operands of which nothing is read but to lay out their rows."""
-    laid: set[str] = set()
+    rows: set[str] = set()
     others: set[str] = set()
     for each in assignments(stmt):
-        read = laid if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else others
+        read = rows if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else others
         read |= {access.tensor.name for access in accesses_in(each.rhs)}
-    return laid - others
+    return rows - others
 
 
 def _can_be_summed(loop: Forall) -> bool:

@@ -35,8 +35,8 @@ def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     """
     reasons: list[str] = []
     sparse = [(access, cost.counts_of(access, facts)) for access in operands_of(stmt) if not access.tensor.is_dense]
-    done = _Pass(sparse, not is_product(value_of(stmt)), facts, reasons).blocked(stmt, facts)
-    return (done, "; ".join(reasons)) if reasons else None
+    blocked = _Pass(sparse, not is_product(value_of(stmt)), facts, reasons).blocked(stmt, facts)
+    return (blocked, "; ".join(reasons)) if reasons else None
 
 
 class _Pass:

@@ -49,16 +49,16 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     """
     if result_of(stmt).tensor.is_assembled or not is_product(value_of(stmt)):
         return None
-    found = _repeated(stmt, (), facts)
-    if found is None:
+    choices = _repeated(stmt, (), facts)
+    if choices is None:
         return None
-    row, var, between = found
+    row, var, between = choices
     last = row.level_var(len(row.indices) - 1)
     times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values are in long rows
     if times < tuning.SCATTERED_MERGES:
         return None
-    told = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
-    return _rewritten(stmt, row, var, last), told
+    reason = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
+    return _rewritten(stmt, row, var, last), reason
 
 
 def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice | None:
@@ -70,8 +70,8 @@ def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice |
             kept: set[str | None] = {access.tensor.name for access in read if not access.tensor.has_values}
             kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # beside whose entries other values are read
             rows = [access for access in read if access.tensor.name not in kept]
-            found = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]
-            return max(found, key=lambda choice: len(choice[2]), default=None)
+            choices = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]
+            return max(choices, key=lambda choice: len(choice[2]), default=None)
         case Forall(var, body, Serial()):  # in registers of many coordinates, a term isn't masked
             return _repeated(body, (*outer, var), facts)
         case Where(consumer, producer):
@@ -81,7 +81,7 @@ def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice |
 
 
 def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice | None:
-    above = [outer.index(own) for own in row.indices if own != var]
+    above = [outer.index(index) for index in row.indices if index != var]
     if not above or max(above) == len(outer) - 1:
         return None
     return row, outer[max(above)], outer[max(above) + 1 :]

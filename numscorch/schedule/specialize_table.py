@@ -11,12 +11,23 @@ from dataclasses import replace
 from math import ceil, prod
 
 from ..ir.format import Format
-from ..ir.index import Access, Assignment, Constant, Forall, IndexVar, Kinds, KindTiles, Stmt, TensorVar, Vector, Where, result_of
+from ..ir.index import (
+    Access,
+    Assignment,
+    Forall,
+    IndexVar,
+    Specialize,
+    Stmt,
+    TensorVar,
+    Vector,
+    Where,
+    result_of,
+)
 from ..ir.workspace_levels import Held
 from . import tuning
 from .facts import GENERIC, Facts, Target, itemsize
+from .loop_order import chosen_by_table
 from .options import AUTOMATIC, Options
-from .table_coordinates import chosen_by_table
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import free_names, unwrap, wrap
@@ -32,8 +43,8 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     >>> extents = {IndexVar("u"): 100, IndexVar("i"): 4, IndexVar("j"): 100, IndexVar("k"): 16}
     >>> tensors = {"A": TensorVar("A", flattened(NMG(2, 4, 8)))}
     >>> stmt, why = specialize_table(parse_stmt(nest, tensors), Facts.of(extents, {}, 8, Target()), Target())
-    >>> print(str(stmt).replace("constant_forall(i, t[i] += A[u,j,i] * B[j,k])", "..."))
-    forall(u, vector_forall<8 x 2, once>(k, where(constant_forall(i, C[u,i,k] = t[i]), kind_forall(j, ...))))
+    >>> print(str(stmt).replace("specialize_forall<coordinates>(i, t[i] += A[u,j,i] * B[j,k])", "..."))
+    forall(u, vector_forall<8 x 2, once>(k, where(specialize_forall<coordinates>(i, C[u,i,k] = t[i]), specialize_forall<kinds>(j, ...))))
     """
     may_tile = options.tile is None
     loops, body = unwrap(stmt)
@@ -50,15 +61,15 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
         return None
     held = Held(_sizes(chooser)[1])
     space = Access(TensorVar(free_names(loops)[0], Format((held,)), body.lhs.tensor.dtype), (rows.var,))
-    summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
-    written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "="))
+    summed = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
+    written = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "="))
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
     outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
-    done = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
+    specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
     why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
     for var, size in tiles.items():
-        done, why = tiled(done, var, size), f"{why}; tiles of {size} of {var}"
-    return done, why
+        specialized, why = tiled(specialized, var, size), f"{why}; tiles of {size} of {var}"
+    return specialized, why
 
 
 def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> int:
@@ -85,10 +96,10 @@ def _kind_by_kind(
     space = Access(
         TensorVar(free_names([*outer, columns, rows, vector])[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,)
     )
-    summed = replace(columns, tag=Kinds(), body=replace(rows, tag=Constant(), body=replace(body, lhs=space)))
-    written = replace(rows, tag=Constant(), body=Assignment(body.lhs, space, "+="))
+    summed = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
+    written = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+="))
     tag = narrowed(vector, registers, facts)
-    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=KindTiles(), body=Where(written, summed)))
+    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=Specialize("tiles"), body=Where(written, summed)))
     size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
     why = f"a table chooses one row for each kind of {columns.var}: {registers} registers sum a kind's columns of a chunk"
     for var, most in ((columns.var, chunk), (vector.var, size)):

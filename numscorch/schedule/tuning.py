@@ -25,22 +25,23 @@ COST_WALK = 2.0  # a step along a sparse level: its coordinate is loaded, and it
 COST_SCATTER = 2.0  # a result that each step loads and stores, beside one in a register; bench_formats, CSC
 COST_VECTOR_SCATTER = 4.0  # a register of a result that each step loads and stores; bench_formats, CSC
 COST_STRIDED = 2.0  # an innermost dense loop that strides through memory; bench_tensors
+SEARCHED_PREFIXES = 2000  # kinds of beginnings of loop orders that a search tells apart before a beam search takes over: 0.3 s
+BEAM = 100  # beginnings of each length that a beam search extends; with 10, an order of 8 operands in 15 cost 2.6 times as much
 COST_MERGE = 3.0  # one step of a co-iteration; bench_masked
 SEEK = 8.0  # steps of a co-iteration that one search replaces at least; measured as 4 to 6 for rows of 3 to 50 entries
 COST_TRANSPOSE = 4.0  # a stored value that moves to another mode order, remembered with the pattern; bench_convert
 COST_PLACE = 2.0  # an entry that is counted and placed in a result of another order; bench_spgemm
 LISTED_ROWS = 4  # rows per entry from which a format lists the rows that have entries; bench_formats, DCSR
-COST_INEXACT = 8.0  # factor of a nest that scatters sums of too many terms, which lose digits; tests/test_long_sums.py
+COST_INEXACT = 8.0  # factor of a nest that scatters sums of too many terms, which lose digits; tests/codegen/test_long_sums.py
 COST_SERIAL = 1.5  # factor of a nest whose outermost loop scatters and cannot run in parallel; bench_formats, 2 threads
 COST_ALONE = 2.0  # factor of a nest whose outermost loop has one step, which threads cannot share
-LOCATED_ROWS = 1 << 16  # rows per step above which the search adds the first variable, so that rows are located or searched
 
 # -- Parallel loops and sums in blocks (schedule/, codegen/long_sums.py, runtime/blocks.py)
 
 PARALLEL_STEPS = 1 << 13  # steps of the innermost loop from which several workers pay; bench_overhead, 2 threads
 STEPS_OF_A_GATHER = 2  # gathered values that take as long as one plain step; bench_spmv
 SHARED_COORDINATES = 8  # coordinates from which a shared loop is worth cutting into blocks
-LONG_SCATTERED_SUM = 256.0  # terms of a scattered sum from which it runs in blocks; tests/test_long_sums.py
+LONG_SCATTERED_SUM = 256.0  # terms of a scattered sum from which it runs in blocks; tests/codegen/test_long_sums.py
 SCATTERED_BLOCK = 64.0  # terms per sum and block: adding them takes about 30 times as long as moving the sums
 UNEVEN_SUMS = 4.0  # multiples of the average length from which the longest sum decides
 FEWEST_BLOCKS = 2  # blocks of a loop, at least
@@ -49,7 +50,7 @@ COARSE_LOOP = 8.0  # blocks per step of a loop from which an inner loop is cut a
 TERMS_PER_MOVE = 16.0  # terms per place between two moves of scattered sums, at least
 LONG_COLUMN = 4096.0  # terms of one sum from which an operand is converted if blocks cost more
 BLOCK_OF_LONGEST = 256.0  # terms of the longest sum in one block from which blocks do not suffice
-SUM_BLOCK = 64  # terms that one register takes before it is added to another; tests/test_long_sums.py
+SUM_BLOCK = 64  # terms that one register takes before it is added to another; tests/codegen/test_long_sums.py
 BLOCKS = 64  # blocks of a parallel loop: threads finish together, and cutting costs nothing; bench_spmm, power laws
 ROW_COST = 2  # cost of a row beside its nonzeros, in nonzeros; bench_spmv
 

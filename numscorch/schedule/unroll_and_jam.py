@@ -140,8 +140,8 @@ def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
 
 def _is_merge(loop: Forall) -> bool:
     """Whether a loop walks several sparse operands together, or one whose coordinates are repeated."""
-    found = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
-    levels = [level for level in found if not level.ends]
+    iterated = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
+    levels = [level for level in iterated if not level.ends]
     return len(levels) > 1 or not all(level.is_unique for level in levels)
 
 
@@ -154,8 +154,8 @@ def _leads_on(access: Access, var: IndexVar) -> bool:
     if access.tensor.is_dense:
         return False
     levels = access.tensor.format.levels
-    own = [at for at in range(len(levels)) if access.level_var(at) == var]
-    return any(not level.full for at in own for level in levels[at:])
+    positions = [at for at in range(len(levels)) if access.level_var(at) == var]
+    return any(not level.full for at in positions for level in levels[at:])
 
 
 def _plain(stmt: Stmt) -> Stmt:

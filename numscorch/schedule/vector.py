@@ -9,7 +9,7 @@ from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_zero, simplified
 from ..ir.index import (
     Access,
     Assignment,
-    Entries,
+    FlatSum,
     Forall,
     IndexVar,
     Positions,
@@ -45,18 +45,18 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
     Raises:
         ScheduleError: the loop of the options can't be vectorised.
     """
-    if any(isinstance(loop.tag, Entries) for loop in loops_of(stmt)):
+    if any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt)):
         return stmt, "the sum over all entries runs in registers"
     wanted = options.vector
     if wanted == "":
         return stmt, "asked for: plain loops"
-    done, why = _vectorized(stmt, facts, target)
-    found = [loop.var.name for loop in loops_of(done) if isinstance(loop.tag, Vector | Positions | Unroll)]
-    if wanted is not None and wanted not in found:
+    vectorized, why = _vectorized(stmt, facts, target)
+    loops_ = [loop.var.name for loop in loops_of(vectorized) if isinstance(loop.tag, Vector | Positions | Unroll)]
+    if wanted is not None and wanted not in loops_:
         raise ScheduleError(
             f"vectorize({wanted}): {why}\n  {stmt}     the loop must be innermost, and contiguous or a sum over one sparse level"
         )
-    return done, why
+    return vectorized, why
 
 
 def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -84,8 +84,8 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products with a known place: plain loops"
     match body:
-        case Assignment(lhs, Access() as read) if (turned := _turned(loops, lhs, read, target)) is not None:
-            return wrap(turned, body), f"{turned[-2].var} is contiguous in {read}, {turned[-1].var} in {lhs}: squares of registers"
+        case Assignment(lhs, Access() as read) if (nest := _transposed_nest(loops, lhs, read, target)) is not None:
+            return wrap(nest, body), f"{nest[-2].var} is contiguous in {read}, {nest[-1].var} in {lhs}: squares of registers"
         case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
@@ -141,11 +141,11 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
         return None
     if not (lanes := in_masks(fan, _spread(var, term, facts), register)) or not can_take_positions(inner[-1]):
         return None
-    taken = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes, masked=True)))
-    return wrap(loops, replace(body, producer=taken)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
+    gathered = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes, masked=True)))
+    return wrap(loops, replace(body, producer=gathered)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
 
 
-def _turned(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
+def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
     """The loops of a dense copy, with the two innermost exchanging the index that is contiguous; None for anything else."""
     if not (lhs.tensor.is_dense and read.tensor.is_dense) or len(loops) != len(lhs.indices) or set(lhs.indices) != set(read.indices):
         return None
@@ -175,8 +175,8 @@ def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
 
 def _moves(var: IndexVar, body: Assignment) -> bool:
     """Whether some factor differs between coordinates: a sum of broadcast factors, or of patterns, has no lanes to add up."""
-    found = [a for a in accesses_in(body.rhs) if var in a.indices and a.tensor.has_values]
-    return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in found)
+    moved = [a for a in accesses_in(body.rhs) if var in a.indices and a.tensor.has_values]
+    return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in moved)
 
 
 def _tag(tiles: Tiling) -> Vector:

@@ -55,8 +55,8 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
         raise _needless(options.workspace, stmt, assignment.lhs)
     counts = assignment.op not in ("=", "+=") and not _adds(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
-    done = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
-    return done, "a sum stays in a register while only summed loops run"
+    body = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
+    return body, "a sum stays in a register while only summed loops run"
 
 
 def _needless(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
@@ -129,20 +129,20 @@ def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> fl
 def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
     """How many loops stand around the workspace that collects the result's last level; None if none is needed."""
     lhs = assignment.lhs
-    own = len(lhs.indices)
+    count = len(lhs.indices)
     levels = lhs.tensor.format.levels
-    if not own or levels[-1].full:
+    if not count or levels[-1].full:
         return None
     if is_placed(wrap(loops, assignment)):
         return None
     sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     order = [loop.var for loop in loops]
     once = visits_once(lhs, sparse, order) and in_storage_order(lhs, sparse, order)
-    if not once and order[:own] != [lhs.level_var(level) for level in range(own)]:
-        return own - 1
-    last = lhs.level_var(own - 1)
+    if not once and order[:count] != [lhs.level_var(level) for level in range(count)]:
+        return count - 1
+    last = lhs.level_var(count - 1)
     read = [level for a in sparse for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) == last]
-    return own - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in read) else None
+    return count - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in read) else None
 
 
 def _through_list(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
@@ -171,8 +171,8 @@ def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, .
 
 def free_names(loops: list[Forall]) -> tuple[str, ...]:
     """Names for registers that no index variable has."""
-    taken = {loop.var.name for loop in loops}
-    return tuple(name for name in NAMES if name not in taken)
+    used = {loop.var.name for loop in loops}
+    return tuple(name for name in NAMES if name not in used)
 
 
 def unwrap(stmt: Stmt) -> tuple[list[Forall], Stmt]:

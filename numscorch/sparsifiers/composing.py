@@ -38,6 +38,9 @@ class Composed:
 
     sparsifiers: tuple[Any, ...]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return compose, self.sparsifiers
+
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """The mask of what all of them keep."""
         kept = torch.ones_like(tensor, dtype=torch.bool)
@@ -56,25 +59,26 @@ class Composed:
     @property
     def kind(self) -> Kind:
         """Streaming if all are, blocking if those that aren't share a block's shape."""
-        looking = [own for own in self.sparsifiers if kind_of(own) != Kind.STREAMING]
+        looking = [sparsifier for sparsifier in self.sparsifiers if kind_of(sparsifier) != Kind.STREAMING]
         if not looking:
             return Kind.STREAMING
-        same = {getattr(own, "block", None) for own in looking}
-        return Kind.BLOCKING if len(same) == 1 and all(kind_of(own) == Kind.BLOCKING for own in looking) else Kind.MATERIALIZING
+        same = {getattr(sparsifier, "block", None) for sparsifier in looking}
+        are_blocking = len(same) == 1 and all(kind_of(sparsifier) == Kind.BLOCKING for sparsifier in looking)
+        return Kind.BLOCKING if are_blocking else Kind.MATERIALIZING
 
     @property
     def block(self) -> Block | None:
         """The blocks that a blocking one decides by."""
         if self.kind != Kind.BLOCKING:
             return None
-        found: Block = next(own.block for own in self.sparsifiers if kind_of(own) == Kind.BLOCKING)
-        return found
+        block: Block = next(sparsifier.block for sparsifier in self.sparsifiers if kind_of(sparsifier) == Kind.BLOCKING)
+        return block
 
     @property
     def format(self) -> Format:
         """That of the last one that asks for another than CSR."""
-        wanted = [getattr(own, "format", None) for own in self.sparsifiers]
-        return next((own for own in reversed(wanted) if isinstance(own, Format) and own != CSR), CSR)
+        wanted = [getattr(format_, "format", None) for format_ in self.sparsifiers]
+        return next((format_ for format_ in reversed(wanted) if isinstance(format_, Format) and format_ != CSR), CSR)
 
     def __repr__(self) -> str:
         return f"compose({', '.join(map(repr, self.sparsifiers))})"

@@ -39,9 +39,9 @@ def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTe
 def _stored(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
     """The same without gradients."""
     copied = values.view(torch.int16) if values.dtype in NARROW else values.view(torch.int8) if values.dtype == torch.bool else values
-    made = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1)) if can_copy(copied) else None
-    if made is not None:
-        return _noted(SparseTensor.trusted(made.pattern, made.values.view(values.dtype)))
+    tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1)) if can_copy(copied) else None
+    if tensor_ is not None:
+        return _noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)))
     entries = mask.nonzero().T
     return _noted(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format))
 
@@ -55,15 +55,15 @@ def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTe
     if not tensor.is_floating_point() or not can_copy(tensor) or format.order != tensor.ndim:
         return None
     bound = torch.tensor([chosen.bound(tensor.dtype)], dtype=torch.float64)
-    made = chosen_of(tensor, format, Outside(), -bound, bound)
-    if made is None:
+    tensor_ = chosen_of(tensor, format, Outside(), -bound, bound)
+    if tensor_ is None:
         return None
-    if bool(made.values.isnan().any()):
+    if bool(tensor_.values.isnan().any()):
         magnitudes(chosen, tensor)  # which says where
-    return _noted(made)
+    return _noted(tensor_)
 
 
 def _noted(A: SparseTensor) -> SparseTensor:
-    size = A.values.nbytes + sum(array.nbytes for own in A.pattern.arrays for array in own)
+    size = A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
     note("conversion", f"a strided tensor to {A.format.name} {A.pattern.shape}", size)
     return A

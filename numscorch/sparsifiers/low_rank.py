@@ -32,8 +32,8 @@ class LowRankPlusSparse(NamedTuple):
 
     def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
         """The product with a dense tensor, part by part; gradients flow to all of them."""
-        made: torch.Tensor = self.U @ (self.V @ other) + self.sparse @ other
-        return made
+        product: torch.Tensor = self.U @ (self.V @ other) + self.sparse @ other
+        return product
 
 
 @called_as("low_rank_plus_sparse(8, magnitude(0.9))")
@@ -126,13 +126,13 @@ def _largest(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tenso
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)
         return left[:, :rank], values[:rank], right[:rank]
     generator = torch.Generator().manual_seed(0)
-    found = _basis(matrix @ torch.randn(matrix.shape[1], width, dtype=matrix.dtype, generator=generator))
+    basis = _basis(matrix @ torch.randn(matrix.shape[1], width, dtype=matrix.dtype, generator=generator))
     for _ in range(ROUNDS):
-        found = _basis(matrix @ _basis(matrix.t() @ found))
-    left, values, right = torch.linalg.svd(found.t() @ matrix, full_matrices=False)
-    return found @ left[:, :rank], values[:rank], right[:rank]
+        basis = _basis(matrix @ _basis(matrix.t() @ basis))
+    left, values, right = torch.linalg.svd(basis.t() @ matrix, full_matrices=False)
+    return basis @ left[:, :rank], values[:rank], right[:rank]
 
 
 def _basis(vectors: torch.Tensor) -> torch.Tensor:
-    made: torch.Tensor = torch.linalg.qr(vectors).Q
-    return made
+    basis: torch.Tensor = torch.linalg.qr(vectors).Q
+    return basis

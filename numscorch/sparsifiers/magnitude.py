@@ -130,18 +130,18 @@ def check_fraction(sparsifier: object, fraction: Any) -> None:
     >>> check_fraction("magnitude(90)", 90)
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
+    numscorch.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
     >>> check_fraction(magnitude, "0.5")
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: magnitude: the share that becomes zero lies between 0 and 1, as in 0.9; '0.5' is no number
+    numscorch.SizeError: magnitude: the share that becomes zero lies between 0 and 1, as in 0.9; '0.5' is no number
     """
-    told = "the share that becomes zero lies between 0 and 1, as in 0.9"
+    message = "the share that becomes zero lies between 0 and 1, as in 0.9"
     if not is_number(fraction):
         what = sparsifier if isinstance(sparsifier, str) else getattr(sparsifier, "__name__", type(sparsifier).__name__)
-        raise SizeError(f"{what}: {told}; {described(fraction)} is no number")
+        raise SizeError(f"{what}: {message}; {described(fraction)} is no number")
     if not 0 <= fraction <= 1:
-        raise SizeError(f"{sparsifier}: {told}")
+        raise SizeError(f"{sparsifier}: {message}")
 
 
 def is_number(given: Any) -> bool:
@@ -164,13 +164,13 @@ def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:
         raise UnsupportedError(f"{sparsifier} of a meta tensor, which has no values: give it some first, as by to_empty(device='cpu')")
     if not tensor.is_floating_point():
         raise OperandError(f"{sparsifier} of a tensor of {tensor.dtype}: it takes floating-point numbers; convert with .to(torch.float32)")
-    made = tensor.detach().abs()
+    sizes = tensor.detach().abs()
     if not torch.compiler.is_compiling() and bool(
-        made.sum().isnan()
+        sizes.sum().isnan()
     ):  # programs that torch compiles ask no values; positive numbers have no other sum that is NaN
-        at = tuple(made.isnan().nonzero()[0].tolist())
+        at = tuple(sizes.isnan().nonzero()[0].tolist())
         raise OperandError(f"{sparsifier} of a tensor with NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
-    return made if made.dtype == torch.float64 else made.float()
+    return sizes if sizes.dtype == torch.float64 else sizes.float()
 
 
 def lowest(scores: torch.Tensor, fraction: float) -> torch.Tensor:
@@ -195,10 +195,10 @@ def least(scores: torch.Tensor, count: int, dim: int = -1) -> torch.Tensor:
     rows = slices.reshape(-1, slices.shape[-1]).contiguous()
     bounds = np.partition(rows.numpy(force=True), count - 1)[:, count - 1 : count]  # ten times as fast as kthvalue
     bound = torch.from_numpy(bounds).to(scores.device)
-    found = rows <= bound
-    if int(torch.count_nonzero(found)) > count * len(rows):
-        _leave_out(found, rows == bound, count)
-    return found.reshape(slices.shape).movedim(-1, dim)
+    mask = rows <= bound
+    if int(torch.count_nonzero(mask)) > count * len(rows):
+        _leave_out(mask, rows == bound, count)
+    return mask.reshape(slices.shape).movedim(-1, dim)
 
 
 def least_by_place(scores: torch.Tensor, count: int, indices: torch.Tensor) -> torch.Tensor:
@@ -207,27 +207,27 @@ def least_by_place(scores: torch.Tensor, count: int, indices: torch.Tensor) -> t
     >>> least_by_place(torch.tensor([1.0, 1.0, 2.0]), 1, torch.tensor([[1, 0, 0], [0, 1, 0]]))
     tensor([False,  True, False])
     """
-    found = least(scores, count)
-    equal = (scores == scores[found].max()).nonzero()[:, 0] if count else found.nonzero()[:, 0]
-    taken = int(found[equal].sum())
-    if taken < len(equal):
+    mask = least(scores, count)
+    equal = (scores == scores[mask].max()).nonzero()[:, 0] if count else mask.nonzero()[:, 0]
+    surplus = int(mask[equal].sum())
+    if surplus < len(equal):
         ordered = torch.from_numpy(np.lexsort(indices[:, equal].flip(0).numpy()))  # whose last key counts the most
-        found[equal[ordered]] = torch.arange(len(equal)) < taken
-    return found
+        mask[equal[ordered]] = torch.arange(len(equal)) < surplus
+    return mask
 
 
-def _leave_out(found: torch.Tensor, equal: torch.Tensor, count: int) -> None:
+def _leave_out(mask: torch.Tensor, equal: torch.Tensor, count: int) -> None:
     """Of equal scores, take out those that come last, until each row has found so many."""
-    surplus = found.sum(-1, keepdim=True) - count
-    if len(found) > 1:
+    surplus = mask.sum(-1, keepdim=True) - count
+    if len(mask) > 1:
         rows = surplus[:, 0].nonzero()[:, 0]  # most often a few
-        part = found[rows]
+        part = mask[rows]
         _leave_out_last(part, equal[rows], surplus[rows])
-        found[rows] = part
+        mask[rows] = part
     else:
-        _leave_out_last(found, equal, surplus)
+        _leave_out_last(mask, equal, surplus)
 
 
-def _leave_out_last(found: torch.Tensor, equal: torch.Tensor, surplus: torch.Tensor) -> None:
+def _leave_out_last(mask: torch.Tensor, equal: torch.Tensor, surplus: torch.Tensor) -> None:
     number = equal.cumsum(-1, dtype=torch.int32 if equal.shape[-1] <= INT32_MAX else torch.int64)
-    found &= ~(equal & (number > number[:, -1:] - surplus))
+    mask &= ~(equal & (number > number[:, -1:] - surplus))

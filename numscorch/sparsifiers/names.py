@@ -27,7 +27,7 @@ def named(sparsifier: Any) -> Any:
     >>> named("magnitud")
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: no sparsifier is registered as 'magnitud': register_sparsifier gives one a name; ...
+    numscorch.OperandError: no sparsifier is registered as 'magnitud': register_sparsifier gives one a name; ...
     """
     if isinstance(sparsifier, type):
         raise OperandError(f"{sparsifier.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude(0.9)")
@@ -40,14 +40,14 @@ def named(sparsifier: Any) -> Any:
     if isinstance(sparsifier, torch.Tensor):
         raise OperandError(f"{described(sparsifier)} is not a sparsifier: give same_pattern(mask) to keep what a mask says")
     if isinstance(sparsifier, Format) or (isinstance(sparsifier, str) and sparsifier not in REGISTERED and _is_format(sparsifier)):
-        told = sparsifier.name if isinstance(sparsifier, Format) else repr(sparsifier)
-        raise OperandError(f"{told} is a format, which comes after the sparsifier, as in (..., magnitude(0.9), {told})")
+        message = sparsifier.name if isinstance(sparsifier, Format) else repr(sparsifier)
+        raise OperandError(f"{message} is a format, which comes after the sparsifier, as in (..., magnitude(0.9), {message})")
     if not isinstance(sparsifier, str):
         return sparsifier
     if sparsifier not in REGISTERED:
         near = get_close_matches(sparsifier, REGISTERED)
-        told = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
-        raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {told}")
+        message = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
+        raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {message}")
     return REGISTERED[sparsifier]
 
 
@@ -60,7 +60,7 @@ def called_as(example: str) -> Callable[[type[T]], type[T]]:
     >>> half()
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: half(): missing a required argument: 'fraction'; call it as half(0.5)
+    numscorch.OperandError: half(): missing a required argument: 'fraction'; call it as half(0.5)
     """
 
     def decorate(cls: type[T]) -> type[T]:
@@ -104,7 +104,7 @@ def _is_format(text: str) -> bool:
     return True
 
 
-def matched(pattern: str, names: Iterable[str], told: str) -> list[str]:
+def matched(pattern: str, names: Iterable[str], message: str) -> list[str]:
     """Those names that a pattern stands for, as the shell has them: ``*`` is any text, dots too, ``?`` one character.
 
     Raises:
@@ -115,12 +115,12 @@ def matched(pattern: str, names: Iterable[str], told: str) -> list[str]:
     >>> matched("layer.*.weight", ["layers.0.weight"], "weights='layer.*.weight' names no parameter")
     Traceback (most recent call last):
     ...
-    numscorch.errors.ExpressionError: weights='layer.*.weight' names no parameter: did you mean 'layers.0.weight'?
+    numscorch.ExpressionError: weights='layer.*.weight' names no parameter: did you mean 'layers.0.weight'?
     """
     names = list(names)
-    if found := [name for name in names if fnmatchcase(name, pattern)]:
-        return found
-    raise ExpressionError(f"{told}: {near(pattern, names)}")
+    if matches := [name for name in names if fnmatchcase(name, pattern)]:
+        return matches
+    raise ExpressionError(f"{message}: {near(pattern, names)}")
 
 
 def near(pattern: str, names: list[str]) -> str:

@@ -41,10 +41,10 @@ LEAST = 1e-200  # magnitudes below are taken for 0
 @lru_cache(maxsize=4)
 def _kernel(dtype: str) -> Kernel:
     """The kernel for weights of a data type."""
-    from ..codegen.assembly import Param, Program
+    from ..codegen.assembly import KernelBody, Param
     from ..codegen.kernel import build
     from ..codegen.source import Source
-    from ..ir.loop import Function
+    from ..ir.loop import FunctionDef
     from ..machine.fingerprints import hashed
     from ..machine.target import host
 
@@ -59,10 +59,10 @@ def _kernel(dtype: str) -> Kernel:
         Param("workers", "workers"),
     )
     names = tuple(param.name for param in params)
-    functions = Function("body", ("worker", *names), ()), Function("kernel", names, ())
+    functions = FunctionDef("body", ("worker", *names), ()), FunctionDef("kernel", names, ())
     text = TEXT + f"\n\n# {dtype} weights\n"
     name = f"kernel_{hashed(text + files('numscorch.codegen').joinpath('nmg_transport.py').read_text(), host())}"
-    return build(Source(name, text, Program(functions, params, False, True)))
+    return build(Source(name, text, KernelBody(functions, params, False, True)))
 
 
 def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:

@@ -78,14 +78,14 @@ def ranks(scores: torch.Tensor) -> torch.Tensor:
     >>> ranks(torch.tensor([1.0, 3.0, 1.0, 2.0]))
     tensor([3, 0, 2, 1], dtype=torch.int8)
     """
-    columns, made = scores.unbind(-1), []
-    for at, own in enumerate(columns):
-        above = torch.zeros_like(own, dtype=torch.int8)
+    columns, ranks_ = scores.unbind(-1), []
+    for at, column in enumerate(columns):
+        above = torch.zeros_like(column, dtype=torch.int8)
         for other, score in enumerate(columns):
             if other != at:
-                above += (score >= own) if other > at else (score > own)
-        made.append(above)
-    return torch.stack(made, -1)
+                above += (score >= column) if other > at else (score > column)
+        ranks_.append(above)
+    return torch.stack(ranks_, -1)
 
 
 @called_as("n_m(2, 4)")
@@ -133,8 +133,8 @@ class n_m:
         """The sums over groups of rows, (..., groups, columns)."""
         groups = -(-scores.shape[-2] // self.rows)
         padded = torch.nn.functional.pad(scores, (0, 0, 0, groups * self.rows - scores.shape[-2]))
-        made: torch.Tensor = padded.unflatten(-2, (groups, self.rows)).sum(-2)
-        return made
+        sums: torch.Tensor = padded.unflatten(-2, (groups, self.rows)).sum(-2)
+        return sums
 
     def _best(self, scores: torch.Tensor) -> torch.Tensor:
         """The mask of the n largest scores of each block."""

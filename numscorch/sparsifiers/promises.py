@@ -26,33 +26,33 @@ def check_promises(function: Function, name: str, kind: Kind, block: Block | Non
     >>> check_promises(lambda t: t.abs() > t.abs().mean(), "above_mean", Kind.STREAMING, None)
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: sparsifier 'above_mean', registered as streaming: of a float32 tensor of shape (8, 12), ...
+    numscorch.OperandError: sparsifier 'above_mean', registered as streaming: of a float32 tensor of shape (8, 12), ...
     """
     multiples = ((2 * _extent(block[0], 3), 3 * _extent(block[1], 4)),) if block else ()
     for shape, dtype in product((*multiples, *(() if block else MATRICES), *OTHERS, *(MATRICES if block else ())), DTYPES):
         needed = shape in (multiples or MATRICES) and dtype is torch.float32
-        told = f"sparsifier {name!r}, registered as {kind}: of a {str(dtype).removeprefix('torch.')} tensor of shape {shape}"
+        message = f"sparsifier {name!r}, registered as {kind}: of a {str(dtype).removeprefix('torch.')} tensor of shape {shape}"
         for at, tensor in enumerate(examples(shape, dtype)):
-            mask = _answer(function, tensor, told, needed and at == 0)
+            mask = _answer(function, tensor, message, needed and at == 0)
             if mask is not None and kind is Kind.STREAMING:
-                _check_alone(function, tensor, mask, told)
+                _check_alone(function, tensor, mask, message)
             elif mask is not None and block is not None and tensor.ndim == 2:
-                _check_blocks(function, tensor, mask, block, told)
+                _check_blocks(function, tensor, mask, block, message)
 
 
 def examples(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
     """Numbers of both signs, and the same with some of them equal, zero or infinite; always the same ones."""
-    made = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(0)).to(dtype)
-    special = made.clone().reshape(-1)
+    example = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(0)).to(dtype)
+    special = example.clone().reshape(-1)
     special[1::2] = torch.tensor(SPECIAL, dtype=dtype).repeat(-(-len(special) // (2 * len(SPECIAL))))[: len(special) // 2]
-    return made, special.reshape(made.shape)
+    return example, special.reshape(example.shape)
 
 
 def _extent(size: int, whole: int) -> int:
     return whole if size == WHOLE else size
 
 
-def _answer(function: Function, tensor: torch.Tensor, told: str, needed: bool) -> torch.Tensor | None:
+def _answer(function: Function, tensor: torch.Tensor, message: str, needed: bool) -> torch.Tensor | None:
     """The mask; None where a tensor that need not be taken is refused."""
     given = tensor.clone()
     try:
@@ -60,48 +60,48 @@ def _answer(function: Function, tensor: torch.Tensor, told: str, needed: bool) -
     except Exception as error:
         if not needed:
             return None
-        raise OperandError(f"{told}, it raised {type(error).__name__}: {error}") from error
+        raise OperandError(f"{message}, it raised {type(error).__name__}: {error}") from error
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.layout != torch.strided:
         what = f"a {mask.layout} tensor of {mask.dtype}" if isinstance(mask, torch.Tensor) else type(mask).__name__
-        raise OperandError(f"{told}, it returned {what}: a mask is a dense bool tensor, True where an entry is kept")
+        raise OperandError(f"{message}, it returned {what}: a mask is a dense bool tensor, True where an entry is kept")
     if mask.shape != tensor.shape:
-        raise OperandError(f"{told}, it returned a mask of shape {tuple(mask.shape)}: a mask has the tensor's shape")
+        raise OperandError(f"{message}, it returned a mask of shape {tuple(mask.shape)}: a mask has the tensor's shape")
     if given._version != 0 or not torch.equal(given, tensor):
-        raise OperandError(f"{told}, it wrote to its input: work on tensor.clone()")
+        raise OperandError(f"{message}, it wrote to its input: work on tensor.clone()")
     if not torch.equal(function(given), mask):
-        raise OperandError(f"{told}, it returned another mask when called again: draw random numbers once, from a seed, as random does")
+        raise OperandError(f"{message}, it returned another mask when called again: draw random numbers once, from a seed, as random does")
     return mask
 
 
-def _check_alone(function: Function, tensor: torch.Tensor, mask: torch.Tensor, told: str) -> None:
+def _check_alone(function: Function, tensor: torch.Tensor, mask: torch.Tensor, message: str) -> None:
     """That each entry is kept alone as it is beside the others."""
     for at in product(*map(range, tensor.shape)):
-        own = _answer(function, tensor[at].clone().reshape((1,) * tensor.ndim), f"{told}, entry {at} alone", True)
-        if own is not None and bool(own) != bool(mask[at]):
+        answer = _answer(function, tensor[at].clone().reshape((1,) * tensor.ndim), f"{message}, entry {at} alone", True)
+        if answer is not None and bool(answer) != bool(mask[at]):
             beside, alone = ("is kept", "isn't") if mask[at] else ("isn't kept", "is")
             raise OperandError(
-                f"{told}, entry {at} = {tensor[at].item():g} {beside} beside the others, but {alone} alone: a streaming sparsifier "
+                f"{message}, entry {at} = {tensor[at].item():g} {beside} beside the others, but {alone} alone: a streaming sparsifier "
                 "decides by one value; one that compares values is kind='materializing'"
             )
 
 
-def _check_blocks(function: Function, tensor: torch.Tensor, mask: torch.Tensor, block: Block, told: str) -> None:
+def _check_blocks(function: Function, tensor: torch.Tensor, mask: torch.Tensor, block: Block, message: str) -> None:
     """That each block is kept alone as it is beside the others; smaller ones at the edge may be refused alone."""
     for rows, columns in _blocks(tensor.shape, block):
         where = f"the block at rows {rows.start}-{rows.stop - 1}, columns {columns.start}-{columns.stop - 1}"
         tile = tensor[rows, columns].clone()
         is_whole = all(size in (extent, WHOLE) for size, extent in zip(block, tile.shape, strict=True))
-        own = _answer(function, tile, f"{told}, {where} alone", is_whole)
-        if own is not None and not torch.equal(own, mask[rows, columns]):
+        answer = _answer(function, tile, f"{message}, {where} alone", is_whole)
+        if answer is not None and not torch.equal(answer, mask[rows, columns]):
             raise OperandError(
-                f"{told}, {where} has another mask alone than beside the others: a blocking sparsifier decides within blocks of "
+                f"{message}, {where} has another mask alone than beside the others: a blocking sparsifier decides within blocks of "
                 f"block={block}; one that compares them is kind='materializing'"
             )
 
 
 def _blocks(shape: Sequence[int], block: Block) -> Iterator[tuple[slice, slice]]:
     """The places of blocks; the last ones are smaller."""
-    starts = [range(0, size, _extent(own, max(size, 1))) for size, own in zip(shape, block, strict=True)]
+    starts = [range(0, size, _extent(extent, max(size, 1))) for size, extent in zip(shape, block, strict=True)]
     for row, column in product(*starts):
-        rows, columns = (_extent(own, size) for size, own in zip(shape, block, strict=True))
+        rows, columns = (_extent(extent, size) for size, extent in zip(shape, block, strict=True))
         yield slice(row, min(row + rows, shape[0])), slice(column, min(column + columns, shape[1]))

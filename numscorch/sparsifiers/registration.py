@@ -35,7 +35,7 @@ class Registered:
         return self.name
 
     def __reduce__(self) -> Any:
-        return _found, (self.name, _origin(self.function)[0])  # a decorator took the function's name in its module
+        return _find_sparsifier, (self.name, _origin(self.function)[0])  # a decorator took the function's name in its module
 
 
 @overload
@@ -104,21 +104,25 @@ def register_sparsifier(
     (tensor([1.]), True)
     """
     if function is None:
-        return lambda own: register_sparsifier(own, kind=kind, name=name, format=format, block=block, check=check, replace=replace)
+
+        def decorate(function: Sparsifier) -> Registered:
+            return register_sparsifier(function, kind=kind, name=name, format=format, block=block, check=check, replace=replace)
+
+        return decorate
     if not callable(function):
         raise OperandError(f"register_sparsifier takes a callable that makes a mask of a tensor, not {function!r}")
-    made = Registered(
+    registered = Registered(
         function, name or named_in_errors(function), _kind(kind), _block(kind, block), None if format is None else as_format(format)
     )
-    _check_name(made, replace)
+    _check_name(registered, replace)
     if check:
-        check_promises(function, made.name, made.kind, made.block)
-    REGISTERED[made.name] = made
-    return made
+        check_promises(function, registered.name, registered.kind, registered.block)
+    REGISTERED[registered.name] = registered
+    return registered
 
 
-def _found(name: str, module: str) -> Any:
-    """What a pickle names, registered by its module."""
+def _find_sparsifier(name: str, module: str) -> Any:
+    """The sparsifier that a pickle names; importing its module registers it. Pickles name this function ``numscorch._find_sparsifier``."""
     if name not in REGISTERED:
         import_module(module)
     return named(name)
@@ -144,14 +148,14 @@ def _block(kind: Kind | str, block: Block | None) -> Block | None:
     return block
 
 
-def _check_name(made: Registered, replace: bool) -> None:
+def _check_name(registered: Registered, replace: bool) -> None:
     """That a name is one, and new or that of an earlier version of the same function."""
-    if made.name == "<lambda>":
+    if registered.name == "<lambda>":
         raise OperandError("a lambda has no name to be called by: give one, as name='positive'")
-    known = REGISTERED.get(made.name)
-    if known is not None and not replace and not _is_version(made.function, known.function):
+    known = REGISTERED.get(registered.name)
+    if known is not None and not replace and not _is_version(registered.function, known.function):
         raise OperandError(
-            f"the name {made.name!r} is that of another sparsifier, {known.function!r}: give name= one of its own, or replace=True"
+            f"the name {registered.name!r} is that of another sparsifier, {known.function!r}: give name= one of its own, or replace=True"
         )
 
 

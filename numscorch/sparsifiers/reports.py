@@ -162,4 +162,4 @@ def _share(part: float, whole: float) -> float:
 
 
 def _bytes(A: SparseTensor) -> int:
-    return A.values.nbytes + sum(array.nbytes for own in A.pattern.arrays for array in own)
+    return A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)

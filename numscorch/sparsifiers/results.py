@@ -14,7 +14,7 @@ from ..compute.dispatch import current_transform
 from ..compute.operands import call_form, check_is_tensor, in_autocast
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
-from ..frontend.statements import NAMES, Form, Part, parse_program, tensor_names
+from ..frontend.statements import NAMES, Form, ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
@@ -23,7 +23,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .names import named
-from .rules import NotOne, Rule, ruled, usual_format
+from .rules import NotOne, PruningRule, ruled, usual_format
 from .sparsify import sparsify
 
 
@@ -37,14 +37,14 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     if isinstance(format, str) and format in ("dense", "infer", "auto"):
         whole = evaluate_sparsified(text, given, sparsifier, None)
         return whole.to(dense(whole.ndim)) if format == "dense" else whole
-    found = pruned(text, given, sparsifier)
-    if isinstance(found, str):
+    pruned_ = pruned(text, given, sparsifier)
+    if isinstance(pruned_, str):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)
-    parts, numbers, is_checked = found
-    made = computed(text, parts, {**given, **numbers}, None)
-    if parts[-1].name not in made:
-        return sparsify(made[parts[-2].name], sparsifier, format)
-    kept: SparseTensor = made[parts[-1].name]
+    parts, numbers, is_checked = pruned_
+    result = computed(text, parts, {**given, **numbers}, None)
+    if parts[-1].name not in result:
+        return sparsify(result[parts[-2].name], sparsifier, format)
+    kept: SparseTensor = result[parts[-1].name]
     if is_checked and bool(kept.values.isnan().any()):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # which most often refuses NaN
     wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
@@ -62,17 +62,17 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
     return SparseTensor(pattern, kept.values)
 
 
-def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[Part, ...], dict[str, Tensor], bool] | str:
+def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor], bool] | str:
     """The program with a part more, which stores what is kept, its operands, and whether NaN may be refused; or why there is none."""
     try:
         dtype, order = _computed_in(text, given)
-        own = ruled(sparsifier, order)
+        ruled_ = ruled(sparsifier, order)
     except (NotFused, NotOne) as why:
         return str(why)
-    if taken := set(own.rule.names) & tensor_names(text):
-        return f"the text has a tensor of a name that its kernel would need, {taken.pop()}"
-    numbers = zip(own.rule.names, own.numbers, strict=True)
-    return pruning(text, own.rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers}, own.is_checked
+    if clashing := set(ruled_.rule.names) & tensor_names(text):
+        return f"the text has a tensor of a name that its kernel would need, {clashing.pop()}"
+    numbers = zip(ruled_.rule.names, ruled_.numbers, strict=True)
+    return pruning(text, ruled_.rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers}, ruled_.is_checked
 
 
 def sparsified_einsum(
@@ -112,23 +112,23 @@ def _computed_in(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int]
     if not isinstance(text, str) or given.keys() != tensor_names(text):
         raise NotFused("its operands aren't those of the text")  # which evaluate refuses
     values = [unwrapped(value) for value in given.values()]
-    dtypes = {own.dtype for own in values if isinstance(own, SparseTensor | Tensor) and own.ndim}
+    dtypes = {operand.dtype for operand in values if isinstance(operand, SparseTensor | Tensor) and operand.ndim}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
-        told = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        raise NotFused(f"values are {told}: what kernels compare is float32 or float64, and not rounded afterwards")
+        names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+        raise NotFused(f"values are {names}: what kernels compare is float32 or float64, and not rounded afterwards")
     order = len(parse_program(text)[-1].request.subscripts.result)
     if order < 2:
         raise NotFused("the result has no rows")
-    if torch.is_grad_enabled() and any(getattr(getattr(own, "values", own), "requires_grad", False) for own in values):
+    if torch.is_grad_enabled() and any(getattr(getattr(operand, "values", operand), "requires_grad", False) for operand in values):
         raise NotFused("gradients flow to its operands")
     return dtypes.pop(), order
 
 
 @lru_cache(maxsize=256)
-def pruning(text: str, rule: Rule) -> tuple[Part, ...]:
+def pruning(text: str, rule: PruningRule) -> tuple[ProgramPart, ...]:
     """The program, and a part more whose result is that of the program where a rule keeps it.
 
-    >>> for part in pruning("y[i,k] = A[i,j] * x[j,k]", Rule("abs({}) <= 2", negated=True)):
+    >>> for part in pruning("y[i,k] = A[i,j] * x[j,k]", PruningRule("abs({}) <= 2", negated=True)):
     ...     print(part.name, part.operands, part.request)
     y ('A', 'x') A[i,j] * B[j,k] over ij,jk->ik
     kept ('y',) where(abs(A[i,k]) <= 2, 0, A[i,k]) over ik->ik

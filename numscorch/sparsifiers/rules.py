@@ -28,7 +28,7 @@ class NotOne(Exception):
 class Ruled:
     """A rule, its numbers, and whether NaN among what it keeps has to be shown to the sparsifier, which may refuse it."""
 
-    rule: Rule
+    rule: PruningRule
     numbers: tuple[float, ...] = ()
     is_checked: bool = True
 
@@ -52,7 +52,7 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     if isinstance(sparsifier, n_m) and type(sparsifier).__call__ is n_m.__call__ and sparsifier.rows == 1:
         if sparsifier.m > LARGEST:
             raise NotOne(f"of blocks of more than {LARGEST} entries, each would be compared with each")
-        return Ruled(Rule(largest=(sparsifier.n, sparsifier.m)))
+        return Ruled(PruningRule(largest=(sparsifier.n, sparsifier.m)))
     if kind is Kind.MATERIALIZING:
         raise NotOne("it is materializing: it has to see all values, or the shape")
     if kind is Kind.BLOCKING:
@@ -106,7 +106,7 @@ def _written(answer: Node | bool, is_checked: bool) -> Ruled:
     top = answer if negated is None else negated
     condition = _text(top, numbers)
     condition = condition[1:-1] if top.kind == "op" else condition
-    return Ruled(Rule(condition, negated is not None, len(numbers)), tuple(numbers), is_checked)
+    return Ruled(PruningRule(condition, negated is not None, len(numbers)), tuple(numbers), is_checked)
 
 
 def _negated(node: Node) -> Node | None:
@@ -124,10 +124,10 @@ def _text(node: Node, numbers: dict[float, str]) -> str:
             return _number(float(node.form), numbers)
         case "op" | "call":
             texts = [_text(arg, numbers) for arg in node.args]
-            made = f"({texts[0]} {node.form} {texts[1]})" if node.kind == "op" else f"{node.form}({', '.join(texts)})"
-            if len(made) > LONGEST:
+            text = f"({texts[0]} {node.form} {texts[1]})" if node.kind == "op" else f"{node.form}({', '.join(texts)})"
+            if len(text) > LONGEST:
                 raise NotOne("its condition would be too long, written out")
-            return made
+            return text
         case _:
             raise NotOne(f"it looks at other entries than the one that it decides on ({node.kind})")
 
@@ -146,7 +146,7 @@ VALUE = "{}"  # in a condition's text, the value
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PruningRule:
     """What a kernel keeps.
 
     ``condition`` is what holds for a value that is kept, or, where it is ``negated``, for one that isn't; it is empty where all are. It
@@ -161,7 +161,7 @@ class Rule:
     def value(self, access: str) -> str:
         """The value of what is kept, which is 0 elsewhere.
 
-        >>> Rule("abs({}) <= 2", negated=True).value("C[i,j]"), Rule().value("C[i,j]")
+        >>> PruningRule("abs({}) <= 2", negated=True).value("C[i,j]"), PruningRule().value("C[i,j]")
         ('where(abs(C[i,j]) <= 2, 0, C[i,j])', 'C[i,j]')
         """
         if not self.condition:
@@ -173,7 +173,7 @@ class Rule:
     def names(self) -> list[str]:
         """The names of its numbers.
 
-        >>> Rule("{} > x", numbers=2).names
+        >>> PruningRule("{} > x", numbers=2).names
         ['number_of_what_is_kept', 'number_of_what_is_kept_2']
         """
         return [NUMBER if not at else f"{NUMBER}_{at + 1}" for at in range(self.numbers)]

@@ -156,8 +156,8 @@ class wanda:
         check_fraction(self, self.fraction)
         if not isinstance(self.calibration, torch.Tensor) or not self.calibration.ndim:
             raise OperandError(f"{self}: calibration is a tensor of inputs, of shape (*, in), or of their norms, of shape (in,)")
-        found = magnitudes(f"{self}: the calibration", self.calibration)
-        norms = found if found.ndim == 1 else torch.linalg.vector_norm(found.flatten(0, -2), dim=0)
+        magnitudes_ = magnitudes(f"{self}: the calibration", self.calibration)
+        norms = magnitudes_ if magnitudes_.ndim == 1 else torch.linalg.vector_norm(magnitudes_.flatten(0, -2), dim=0)
         object.__setattr__(self, "calibration", norms)  # the samples may be many
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -21,7 +21,7 @@ def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
     >>> bound == int(torch.tensor(2.0).view(torch.int32)), equal
     (True, 1)
     """
-    wide = any(own.dtype == torch.float64 for own in tensors)
+    wide = any(tensor.dtype == torch.float64 for tensor in tensors)
     bound, first = 0, 48 if wide else 16
     if not tensors:
         return 0, 0
@@ -39,17 +39,17 @@ def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
 
 def keys_of(tensors: Sequence[torch.Tensor], wide: bool) -> Iterator[tuple[int, torch.Tensor]]:
     """The keys of tensors' values, chunk by chunk, each with the number of its tensor."""
-    for at, own in enumerate(tensors):
-        for part in own.detach().reshape(-1).split(CHUNK):
+    for at, tensor in enumerate(tensors):
+        for part in tensor.detach().reshape(-1).split(CHUNK):
             yield at, part.double().abs().view(torch.int64) if wide else part.float().abs().view(torch.int32)
 
 
 def counts_of(tensors: Sequence[torch.Tensor], bound: int) -> list[tuple[int, int]]:
     """For each tensor, how many keys are below a bound, and how many are equal to it."""
-    made = [(0, 0)] * len(tensors)
-    for at, keys in keys_of(tensors, any(own.dtype == torch.float64 for own in tensors)):
-        made[at] = made[at][0] + int((keys < bound).sum()), made[at][1] + int((keys == bound).sum())
-    return made
+    counts = [(0, 0)] * len(tensors)
+    for at, keys in keys_of(tensors, any(tensor.dtype == torch.float64 for tensor in tensors)):
+        counts[at] = counts[at][0] + int((keys < bound).sum()), counts[at][1] + int((keys == bound).sum())
+    return counts
 
 
 def others_than_least(tensor: torch.Tensor, count: int) -> torch.Tensor:
@@ -58,17 +58,17 @@ def others_than_least(tensor: torch.Tensor, count: int) -> torch.Tensor:
     >>> others_than_least(torch.tensor([1.0, 0.0, -1.0, 1.0]), 3)
     tensor([False, False, False,  True])
     """
-    made = torch.ones(tensor.numel(), dtype=torch.bool, device=tensor.device)
+    mask = torch.ones(tensor.numel(), dtype=torch.bool, device=tensor.device)
     if not count:
-        return made.reshape(tensor.shape)
+        return mask.reshape(tensor.shape)
     bound, equal = bound_of([tensor], count)
-    for (_, keys), own in zip(keys_of([tensor], tensor.dtype == torch.float64), made.split(CHUNK), strict=True):
-        torch.ge(keys, bound, out=own)
+    for (_, keys), chunk in zip(keys_of([tensor], tensor.dtype == torch.float64), mask.split(CHUNK), strict=True):
+        torch.ge(keys, bound, out=chunk)
         if equal:
             ties = (keys == bound).nonzero()[:equal, 0]
-            own[ties] = False
+            chunk[ties] = False
             equal -= len(ties)
-    return made.reshape(tensor.shape)
+    return mask.reshape(tensor.shape)
 
 
 def has_nan(tensor: torch.Tensor) -> bool:

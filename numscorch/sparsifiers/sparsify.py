@@ -92,21 +92,21 @@ def _check_tensor(tensor: Any) -> None:
 
 def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
     """What is kept, without a mask where that is known without one."""
-    if isinstance(sparsifier, threshold) and (made := outside(tensor, sparsifier, format)) is not None:
-        return made
+    if isinstance(sparsifier, threshold) and (result := outside(tensor, sparsifier, format)) is not None:
+        return result
     ref = sparsifier.ref if isinstance(sparsifier, same_pattern) else None
     if isinstance(ref, SparseTensor) and ref.format == format and ref.shape == tensor.shape:
         return with_entries(ref, others_at(ref, tensor))
     mask = mask_of(tensor.detach(), sparsifier)
-    made = grouped(tensor, mask, format) if format.order == tensor.ndim else None
-    return masked(tensor, mask, format) if made is None else made
+    result = grouped(tensor, mask, format) if format.order == tensor.ndim else None
+    return masked(tensor, mask, format) if result is None else result
 
 
 def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
     """What is kept among stored entries."""
-    own = _format(sparsifier, A.ndim)
+    format_ = _format(sparsifier, A.ndim)
     kept = kept_of(A, sparsifier, lambda A: densified(A, f"sparsify with {type(sparsifier).__name__}"))
-    target = format or (A.format if own in (None, CSR) else own)
+    target = format or (A.format if format_ in (None, CSR) else format_)
     return from_coo(coordinates(A.pattern)[:, kept], values_of(A)[kept], A.shape, target)
 
 

@@ -22,7 +22,7 @@ from .dynamic import SET, RigL
 from .layers import register_sparse_module
 from .loading import load_patterns
 from .models import densify_model, sparsify_model
-from .plan import SparsityPlan
+from .plan import PlanRule, SparsityPlan
 from .pruning import GradualPruning
 from .repattern import repattern
 from .straight import resparsify, settle, straight_through
@@ -38,6 +38,7 @@ __all__ = [
     "ModelReport",
     "ModelRow",
     "MovementScores",
+    "PlanRule",
     "RigL",
     "Sparsifier",
     "SparsityPlan",

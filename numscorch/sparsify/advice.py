@@ -22,7 +22,7 @@ SECONDS, ROUNDS = 0.1, 5  # what one comparison takes about, and how often each 
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """What a module was called with; of floating-point tensors only sizes are kept."""
 
     args: tuple[Any, ...]
@@ -56,7 +56,7 @@ def _kept(value: Any) -> Any:
     return torch.empty_like(value, device="meta") if value.is_floating_point() else value.detach()
 
 
-def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> dict[Module, Call]:
+def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> dict[Module, ModuleCall]:
     """Run a model once, and see what some of its modules are called with first.
 
     The model runs in evaluation mode and without gradients; its hooks are called, too.
@@ -64,11 +64,11 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
     Raises:
         OperandError: the model does not run with these inputs.
     """
-    seen: dict[Module, Call] = {}
+    seen: dict[Module, ModuleCall] = {}
 
     def look(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if module not in seen:
-            seen[module] = Call(*pytree.tree_map(_kept, (args, kwargs)))
+            seen[module] = ModuleCall(*pytree.tree_map(_kept, (args, kwargs)))
 
     handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in _called(model, set(modules))]
     try:
@@ -79,7 +79,7 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
             handle.remove()
     for module in list(seen):
         if isinstance(module, torch.nn.MultiheadAttention):  # which reads its output projection, of such tensors, and doesn't call it
-            seen[module.out_proj] = Call(seen[module].args[:1] or (seen[module].kwargs["query"],), {})
+            seen[module.out_proj] = ModuleCall(seen[module].args[:1] or (seen[module].kwargs["query"],), {})
     return seen
 
 
@@ -144,7 +144,7 @@ class SpeedUp:
     is_certain: bool = True
 
 
-def speed_up(dense: Module, sparse: Module, call: Call) -> SpeedUp:
+def speed_up(dense: Module, sparse: Module, call: ModuleCall) -> SpeedUp:
     """How many times faster the forward pass of the sparse module is; the two run in turns."""
     args, kwargs = call.again(torch.Generator().manual_seed(0))
     with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
@@ -162,10 +162,10 @@ def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
     times: tuple[list[float], list[float]] = [], []
     started = time.perf_counter()
     while len(times[1]) < ROUNDS or time.perf_counter() - started < SECONDS:
-        for own, call in zip(times, (first, second), strict=True):
+        for seconds, call in zip(times, (first, second), strict=True):
             before = time.perf_counter()
             call()
-            own.append(max(time.perf_counter() - before, 1e-9))
+            seconds.append(max(time.perf_counter() - before, 1e-9))
     return compared(*times)
 
 
@@ -181,5 +181,5 @@ def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
     False
     """
     between = ratio_of_medians(first, second)
-    scatters = any(median(own) > DISTURBED * min(own) for own in (first, second))
+    scatters = any(median(seconds) > DISTURBED * min(seconds) for seconds in (first, second))
     return SpeedUp(between.ratio, not scatters and not between.low <= 1 <= between.high)

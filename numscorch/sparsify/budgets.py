@@ -68,7 +68,7 @@ class erk:
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
         """The share of each weight that becomes zero."""
-        shapes = {name: _shape(own) for name, own in weights.items() if prod(_shape(own))}
+        shapes = {name: _shape(weight) for name, weight in weights.items() if prod(_shape(weight))}
         left, free = (1 - self.fraction) * sum(map(prod, shapes.values())), dict(shapes)
         while free:
             scale = left / sum(map(sum, free.values()))
@@ -105,11 +105,11 @@ class global_magnitude:
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
         """The share of each weight that becomes zero."""
-        tensors = {name: _values(self, name, own) for name, own in weights.items()}
-        own = list(tensors.values())
-        bound, ties = bound_of(own, round(self.fraction * sum(map(torch.Tensor.numel, own))))
+        tensors = {name: _values(self, name, tensor) for name, tensor in weights.items()}
+        tensor = list(tensors.values())
+        bound, ties = bound_of(tensor, round(self.fraction * sum(map(torch.Tensor.numel, tensor))))
         shares = {}
-        for (name, weight), (below, equal) in zip(tensors.items(), counts_of(own, bound), strict=True):
+        for (name, weight), (below, equal) in zip(tensors.items(), counts_of(tensor, bound), strict=True):
             shares[name] = (below + min(equal, ties)) / max(weight.numel(), 1)
             ties -= min(equal, ties)
         return shares

@@ -27,7 +27,7 @@ def check_schedule(owner: str, schedule: object) -> None:
     >>> check_schedule("GradualPruning", 0.9)
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: GradualPruning(schedule=0.9): a schedule, the argument after the sparsifier, is called with the ...
+    numscorch.OperandError: GradualPruning(schedule=0.9): a schedule, the argument after the sparsifier, is called with the ...
     """
     if not callable(schedule) or hasattr(schedule, "kind") or is_budget(schedule):
         what = named_in_errors(schedule) if callable(schedule) else repr(schedule)
@@ -46,12 +46,12 @@ def share_at(schedule: Schedule, step: int) -> float:
     >>> share_at(lambda step: None, 3)
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, as 0.9
+    numscorch.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, as 0.9
     """
     share: Any = schedule(step)
     if not isinstance(share, Real) or not 0 <= float(share) <= 1:
-        told = named_in_errors(schedule)
-        raise SizeError(f"{told} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, as 0.9")
+        name = named_in_errors(schedule)
+        raise SizeError(f"{name} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, as 0.9")
     return float(share)
 
 
@@ -75,13 +75,13 @@ def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
     Raises:
         OperandError: what is made is none.
     """
-    made = named(factory(fraction))
-    if not callable(made):
+    sparsifier = named(factory(fraction))
+    if not callable(sparsifier):
         raise OperandError(
-            f"{name}: {named_in_errors(factory)} returned {made!r} for {fraction:.3g}, not a sparsifier: give magnitude, or "
+            f"{name}: {named_in_errors(factory)} returned {sparsifier!r} for {fraction:.3g}, not a sparsifier: give magnitude, or "
             "lambda f: block_magnitude(16, 1, f)"
         )
-    return made
+    return sparsifier
 
 
 def check_seed(owner: str, seed: object) -> None:
@@ -112,9 +112,9 @@ def check_values(name: str, weight: SparseParameter) -> None:
     Raises:
         OperandError: one is NaN.
     """
-    if bool((found := weight.values.detach().isnan()).any()):
+    if bool((is_nan := weight.values.detach().isnan()).any()):
         raise OperandError(
-            f"{name}: {int(found.sum())} of {found.numel()} values are NaN, which are neither small nor large: find out where they come "
+            f"{name}: {int(is_nan.sum())} of {is_nan.numel()} values are NaN, which are neither small nor large: find out where they come "
             "from, as with torch.autograd.set_detect_anomaly(True), or replace them with weight.values.data.nan_to_num_()"
         )
 
@@ -134,8 +134,8 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
     except AttributeError:
         module = model
     of_sparse = isinstance(weight, SparseParameter)
-    found: Any = (module._modules.get(key) if key else module) if of_sparse else module
-    if found is not weight or (not of_sparse and key not in module._parameters):
+    current: Any = (module._modules.get(key) if key else module) if of_sparse else module
+    if current is not weight or (not of_sparse and key not in module._parameters):
         raise OperandError(
             f"{name}: the model no longer has the weight that {owner} trains, as after load_patterns, sparsify_model, densify_model or a "
             f"parametrization: make a new {owner} for the model as it is now, and load the state of the old one into it to continue"

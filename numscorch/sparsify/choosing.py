@@ -15,8 +15,8 @@ from ..ir.format import Format, as_format
 from ..sparsifiers.names import matched
 from ..tensors.parameter import SparseParameter
 from .layers import converted
-from .matching import Choice, chosen, computed, sites_of
-from .plan import Rule, SparsityPlan
+from .matching import MatchedWeight, chosen, computed, sites_of
+from .plan import PlanRule, SparsityPlan
 
 Names = str | Iterable[str]
 DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # exactly these: what derives from them may read its weight in other ways
@@ -44,7 +44,7 @@ def unwrapping(model: Any) -> Iterator[Any]:
 
 def sparse_weights(model: torch.nn.Module) -> dict[str, SparseParameter]:
     """The sparse parameters of a model by name, each once, as ``{"0.weight": ...}``."""
-    return {name: own for name, own in bare(model).named_modules() if isinstance(own, SparseParameter)}
+    return {name: module for name, module in bare(model).named_modules() if isinstance(module, SparseParameter)}
 
 
 def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: Names, kind: str) -> dict[str, SparseParameter]:
@@ -61,10 +61,10 @@ def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: N
     if not known:
         way_out = "sparsify_model(model, SparsityPlan().weight('*.weight', magnitude(0.9)), optimizer=optimizer) makes it sparse first"
         raise ExpressionError(f"weights={names!r} names no {kind}: the model has none; {way_out}")
-    first = {id(own): name for name, own in known.items()}
+    first = {id(pattern): name for name, pattern in known.items()}
     places = {site.name: first[id(site.parameter)] for site in sites_of(bare(model)) if id(site.parameter) in first}
-    found = {places[name] for own in patterns(names) for name in matched(own, places, f"weights={own!r} names no {kind}")}
-    return {name: own for name, own in known.items() if name in found}
+    chosen = {places[name] for pattern in patterns(names) for name in matched(pattern, places, f"weights={pattern!r} names no {kind}")}
+    return {name: pattern for name, pattern in known.items() if name in chosen}
 
 
 def patterns(names: Names) -> list[str]:
@@ -78,7 +78,7 @@ def patterns(names: Names) -> list[str]:
     ['*.weight']
     """
     given: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
-    if wrong := [own for own in given if not isinstance(own, str)]:
+    if wrong := [pattern for pattern in given if not isinstance(pattern, str)]:
         raise OperandError(f"weights={names!r}: {wrong[0]!r} is no name: give patterns of names, as 'encoder.*.weight'")
     if not given:
         raise ExpressionError(f"weights={given} names no weight: leave it out, or give patterns of names, as 'encoder.*.weight'")
@@ -92,17 +92,17 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
         ExpressionError: there are none.
     """
     sites = list(sites_of(bare(model)))
-    found = [own.name for own in sites if (own.key == "weight" and type(own.module) in DENSE)]
-    found += [own.name for own in sites if or_sparse and isinstance(own.parameter, SparseParameter)]
-    found += [name for own in sites if type(own.module) in DENSE and (name := computed(own)[0])]
-    if not found:
+    names = [site.name for site in sites if (site.key == "weight" and type(site.module) in DENSE)]
+    names += [site.name for site in sites if or_sparse and isinstance(site.parameter, SparseParameter)]
+    names += [name for site in sites if type(site.module) in DENSE and (name := computed(site)[0])]
+    if not names:
         raise ExpressionError("the model has no torch.nn.Linear or Conv2d: name other parameters with weights=")
-    return list(map(escape, found))
+    return list(map(escape, names))
 
 
 def trained(
     model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
-) -> list[Choice]:
+) -> list[MatchedWeight]:
     """The weights that are named, as by the rules of a plan, vectors left out: those that can become sparse, and sparse ones.
 
     Args:
@@ -117,27 +117,27 @@ def trained(
     """
     _check_computed(model, factories)
     stored = None if format is None else as_format(format)
-    found = chosen(bare(model), SparsityPlan(tuple(Rule("weight", names, own, stored) for names, own in factories.items())))
-    made = [own for own in found if not own.is_vector]
-    for own in made or found:
-        if own.why and not own.is_sparse and not (masked and own.is_maskable):
-            raise UnsupportedError(f"{', '.join(site.name for site in own.sites)}: {own.why}")
-        if own.sites[0].module is bare(model) and not masked and not own.is_sparse:
-            raise UnsupportedError(f"{own.name}: the model itself would be replaced: put it in a torch.nn.Sequential")
-        if not masked and not own.is_sparse:
-            _try(own)
-    return made
+    choices = chosen(bare(model), SparsityPlan(tuple(PlanRule("weight", names, choice, stored) for names, choice in factories.items())))
+    matrices = [choice for choice in choices if not choice.is_vector]
+    for choice in matrices or choices:
+        if choice.why and not choice.is_sparse and not (masked and choice.is_maskable):
+            raise UnsupportedError(f"{', '.join(site.name for site in choice.sites)}: {choice.why}")
+        if choice.sites[0].module is bare(model) and not masked and not choice.is_sparse:
+            raise UnsupportedError(f"{choice.name}: the model itself would be replaced: put it in a torch.nn.Sequential")
+        if not masked and not choice.is_sparse:
+            _try(choice)
+    return matrices
 
 
 def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
     """That none of the weights that are meant is computed by torch's older utilities, by which it is no parameter."""
     for site in sites_of(bare(model)):
         name, why = computed(site)
-        if name and any(fnmatchcase(own, pattern) for own in (name, site.name) for pattern in names):
+        if name and any(fnmatchcase(name_, pattern) for name_ in (name, site.name) for pattern in names):
             raise UnsupportedError(f"{name} {why}")
 
 
-def _try(choice: Choice) -> None:
+def _try(choice: MatchedWeight) -> None:
     """Make the sparse versions of a weight's modules once, with no entries, for what these refuse, as groups of a convolution.
 
     Raises:

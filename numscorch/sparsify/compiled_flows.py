@@ -22,7 +22,7 @@ from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
 from ..tensors.ledgers import densifying
 
 
-class Rule(Protocol):
+class FlowRule(Protocol):
     """A rule of a plan: the hook ``SparseActivation`` or ``SparseOutputGradient`` of ``flows``."""
 
     @property
@@ -33,18 +33,18 @@ class Rule(Protocol):
     def format(self) -> Format | None: ...
 
 
-_rules: WeakValueDictionary[int, Rule] = WeakValueDictionary()
+_rules: WeakValueDictionary[int, FlowRule] = WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def traced(rule: Rule, output: Tensor) -> Any:
+def traced(rule: FlowRule, output: Tensor) -> Any:
     """What a rule leaves of a module's result: dense, with zeros, unless it has a format and the program may be in parts."""
     if rule.format is not None and not is_whole():
         return sparsify(output, rule.sparsifier, rule.format)
     return _masked(_number_of(rule), output)
 
 
-def traced_hook(rule: Rule) -> Callable[[Tensor], Tensor]:
+def traced_hook(rule: FlowRule) -> Callable[[Tensor], Tensor]:
     """A tensor's hook that leaves of its gradient what a rule keeps."""
     return partial(_masked, _number_of(rule))
 
@@ -55,10 +55,10 @@ def _masked(number: int, tensor: Tensor) -> Tensor:
 
 
 @constant
-def _number_of(rule: Rule) -> int:
+def _number_of(rule: FlowRule) -> int:
     """What a program calls a rule, as long as it lives."""
-    for number, own in _rules.items():
-        if own is rule:
+    for number, known_rule in _rules.items():
+        if known_rule is rule:
             return number
     number = next(_numbers)
     _rules[number] = rule
@@ -72,8 +72,8 @@ def _kept(number: int, output: Tensor) -> Tensor:
         raise UnsupportedError("the plan's rule that this program was made with is gone: compile or export the model again")
     if rule.format is not None:
         what, way_out = f"{rule.format.name} {tuple(output.shape)}", "leave out format= of the rule, or fullgraph=True"
-        told = f"programs that torch compiles as a whole hand it on dense; {way_out}"
-        densifying(f'activation("{rule.name}")', what, output.nbytes, told)
+        message = f"programs that torch compiles as a whole hand it on dense; {way_out}"
+        densifying(f'activation("{rule.name}")', what, output.nbytes, message)
     return mask_of(output, rule.sparsifier).contiguous()
 
 

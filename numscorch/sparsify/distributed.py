@@ -34,7 +34,7 @@ def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataPara
         OperandError: there is no process group yet.
     """
     check_patterns(model, options.get("process_group"))
-    ignored = [f"{name}.{array}".lstrip(".") for name, own in sparse_weights(model).items() for array, _ in named_arrays(own.pattern)]
+    ignored = [f"{name}.{array}".lstrip(".") for name, weight in sparse_weights(model).items() for array, _ in named_arrays(weight.pattern)]
     known: Any = getattr(model, "_ddp_params_and_buffers_to_ignore", ())
     model._ddp_params_and_buffers_to_ignore = list(dict.fromkeys([*known, *ignored]))  # type: ignore[assignment]
     return DistributedDataParallel(model, **options)
@@ -52,10 +52,10 @@ def check_patterns(model: torch.nn.Module, group: dist.ProcessGroup | None = Non
         OperandError: there is no process group yet.
     """
     _check_initialized()
-    own = {name: digest(weight.pattern) for name, weight in sparse_weights(model).items()}
+    digests = {name: digest(weight.pattern) for name, weight in sparse_weights(model).items()}
     group = group_of(model) if group is None else group
     others: list[dict[str, str]] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(others, own, group=group)
+    dist.all_gather_object(others, digests, group=group)
     for rank, other in enumerate(others):
         for name in dict.fromkeys([*others[0], *other]):
             if others[0].get(name) != other.get(name):
@@ -81,9 +81,9 @@ def broadcast_patterns(
     """
     _check_initialized()
     weights = sparse_weights(model)
-    sent: list[Any] = [{name: saved(own.pattern) for name, own in weights.items()}]
+    sent: list[Any] = [{name: saved(weight.pattern) for name, weight in weights.items()}]
     dist.broadcast_object_list(sent, source, group=group)
-    for name, pattern in patterns_of(sent[0], f"rank {source}", {name: own.pattern.shape for name, own in weights.items()}).items():
+    for name, pattern in patterns_of(sent[0], f"rank {source}", {name: weight.pattern.shape for name, weight in weights.items()}).items():
         if not pattern.stores_as(weights[name].pattern):
             repattern(weights[name], pattern, optimizer)
 
@@ -95,16 +95,16 @@ def digest(pattern: Pattern) -> str:
     >>> digest(ns.from_torch(torch.eye(3)).pattern) == digest(ns.from_torch(2 * torch.eye(3)).pattern)
     True
     """
-    made = hashlib.sha256(f"{pattern.format} {pattern.shape}".encode())
+    sha = hashlib.sha256(f"{pattern.format} {pattern.shape}".encode())
     for array in pattern.views:
-        made.update(f"{len(array)}".encode())
-        made.update(array.astype("int64").tobytes())
-    return made.hexdigest()
+        sha.update(f"{len(array)}".encode())
+        sha.update(array.astype("int64").tobytes())
+    return sha.hexdigest()
 
 
 def group_of(model: torch.nn.Module) -> dist.ProcessGroup | None:
     """The processes that train a model together; None where it isn't in DistributedDataParallel."""
-    return next((own.process_group for own in unwrapping(model) if isinstance(own, DistributedDataParallel)), None)
+    return next((module.process_group for module in unwrapping(model) if isinstance(module, DistributedDataParallel)), None)
 
 
 def summed(
@@ -112,15 +112,15 @@ def summed(
 ) -> dict[str, torch.Tensor]:
     """The gradients that arrived, summed over the processes, if there are several; those that arrived in any of them."""
     if group is None:
-        return {name: own for name, own in gradients.items() if own is not None}
-    arrived = torch.tensor([float(own is not None) for own in gradients.values()])
+        return {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    arrived = torch.tensor([float(gradient is not None) for gradient in gradients.values()])
     dist.all_reduce(arrived, group=group)
-    found: dict[str, torch.Tensor] = {}
-    for (name, own), count in zip(gradients.items(), arrived.tolist(), strict=True):
+    totals: dict[str, torch.Tensor] = {}
+    for (name, gradient), count in zip(gradients.items(), arrived.tolist(), strict=True):
         if count:
-            found[name] = torch.zeros(weights[name].shape, dtype=weights[name].dtype) if own is None else own
-            dist.all_reduce(found[name], group=group)
-    return found
+            totals[name] = torch.zeros(weights[name].shape, dtype=weights[name].dtype) if gradient is None else gradient
+            dist.all_reduce(totals[name], group=group)
+    return totals
 
 
 def _check_initialized() -> None:

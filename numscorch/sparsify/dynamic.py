@@ -152,7 +152,7 @@ class RigL(Evolution):
     ):
         check_steps(f"RigL(until={until})", until)
         layers = watched_layers(model)
-        known = {name: own[0].weight for name, own in layers.items()}
+        known = {name: probes[0].weight for name, probes in layers.items()}
         chosen = named(model, known, weights, "weight of a SparseLinear or SparseConv2d")
         schedule = scheduled("RigL", fraction, until, partial(cosine, until=until))
         super().__init__(model, optimizer, every, schedule, until, chosen)
@@ -194,7 +194,7 @@ class RigL(Evolution):
         if trained and not self.gradients:
             raise OperandError("RigL.step() found no gradient of any weight since the step before: call it after backward()")
         share = share_at(self.fraction, step)
-        self.is_put_off = not all(bool(own.isfinite().all()) for own in self.gradients.values())
+        self.is_put_off = not all(bool(gradient.isfinite().all()) for gradient in self.gradients.values())
         if not self.is_put_off:
             self._change(self.gradients, share)
         self.gradients = {}
@@ -223,7 +223,7 @@ def drawn(most: int, count: int, generator: torch.Generator) -> torch.Tensor:
     """
     if 4 * count > most:
         return torch.randperm(most, generator=generator)[:count]
-    found = torch.empty(0, dtype=torch.int64)
-    while len(found) < count:
-        found = torch.unique(torch.cat([found, torch.randint(most, (2 * count,), generator=generator)]))
-    return found[torch.randperm(len(found), generator=generator)[:count]]
+    numbers = torch.empty(0, dtype=torch.int64)
+    while len(numbers) < count:
+        numbers = torch.unique(torch.cat([numbers, torch.randint(most, (2 * count,), generator=generator)]))
+    return numbers[torch.randperm(len(numbers), generator=generator)[:count]]

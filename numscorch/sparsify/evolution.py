@@ -38,10 +38,10 @@ class Evolution:
         self.model, self.optimizer, self.weights, self.group = bare(model), listed(optimizer), dict(weights), group_of(model)
         self.count = 0
         check_steps(f"{type(self).__name__}(every={every})", every)
-        for name, own in self.weights.items():
-            Units(own.pattern.format, own.pattern.shape)
-            check_held(name, own.values, self.optimizer)
-            check_placed(name, own)
+        for name, weight in self.weights.items():
+            Units(weight.pattern.format, weight.pattern.shape)
+            check_held(name, weight.values, self.optimizer)
+            check_placed(name, weight)
         if self.group is not None:
             check_patterns(model)
 
@@ -55,8 +55,8 @@ class Evolution:
             OperandError: a weight holds NaN, or the model has it no more; no weight is changed, and the step isn't counted.
             SizeError: the schedule returned no share.
         """
-        for name, own in self.weights.items():
-            check_current(self.model, name, own, type(self).__name__)
+        for name, weight in self.weights.items():
+            check_current(self.model, name, weight, type(self).__name__)
         changed = self._is_due(self.count + 1) and self._update(self.count + 1)
         self.count += 1
         return changed
@@ -72,7 +72,7 @@ class Evolution:
 
     def _trained(self) -> list[str]:
         """The weights that are trained, whose values can be compared."""
-        names = [name for name, own in self.weights.items() if own.requires_grad]
+        names = [name for name, weight in self.weights.items() if weight.requires_grad]
         for name in names:
             check_values(name, self.weights[name])
         return names
@@ -98,7 +98,7 @@ class Evolution:
 
     def state_dict(self) -> dict[str, Any]:
         """The count of steps, and the patterns."""
-        return {"step": self.count, "patterns": {name: saved(own.pattern) for name, own in self.weights.items()}}
+        return {"step": self.count, "patterns": {name: saved(weight.pattern) for name, weight in self.weights.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, whose patterns the weights get; load the model's and the optimizer's after it.
@@ -111,11 +111,11 @@ class Evolution:
         check_keys(state, owner, self.KEYS)
         check_count(f"the state of {owner}", state["step"])
         check_names(state["patterns"], owner, self.weights)
-        patterns = patterns_of(state["patterns"], owner, {name: own.pattern.shape for name, own in self.weights.items()})
-        made = {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}
-        for name, pattern in made.items():
-            own = self.weights[name]
-            repattern(own, pattern, self.optimizer if own.requires_grad else None)
+        patterns = patterns_of(state["patterns"], owner, {name: weight.pattern.shape for name, weight in self.weights.items()})
+        stored_patterns = {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}
+        for name, pattern in stored_patterns.items():
+            weight = self.weights[name]
+            repattern(weight, pattern, self.optimizer if weight.requires_grad else None)
         self.count = state["step"]
 
     def __repr__(self) -> str:

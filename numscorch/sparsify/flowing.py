@@ -13,16 +13,16 @@ from ..ir.format import COO
 from ..tensors.parameter import SparseParameter
 from .flows import SparseActivation, SparseOutputGradient, SparseWeightGradient, remove_flows
 from .matching import sites_of
-from .plan import Rule, SparsityPlan, named_by
+from .plan import PlanRule, SparsityPlan, named_by
 
 
 @dataclass(frozen=True)
 class Flows:
     """The rules that hold: of modules' results, of these' gradients, and of parameters' gradients, each with the dimensions it has."""
 
-    activations: dict[str, Rule] = field(default_factory=dict)
-    outputs: dict[str, Rule] = field(default_factory=dict)
-    weights: dict[str, tuple[Rule, int]] = field(default_factory=dict)
+    activations: dict[str, PlanRule] = field(default_factory=dict)
+    outputs: dict[str, PlanRule] = field(default_factory=dict)
+    weights: dict[str, tuple[PlanRule, int]] = field(default_factory=dict)
 
     def check(self, sparse: Collection[str]) -> None:
         """That gradients can be had in their formats, when parameters of these names will be sparse.
@@ -48,21 +48,22 @@ def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
     Raises:
         ExpressionError: a rule names nothing.
     """
-    modules = [(name, own) for name, own in model.named_modules(remove_duplicate=False) if name and not isinstance(own, SparseParameter)]
-    first = {id(own): name for name, own in reversed(modules)}  # what is at several places is one thing
-    once = {name: first[id(own)] for name, own in modules}
+    named = model.named_modules(remove_duplicate=False)
+    modules = [(name, module) for name, module in named if name and not isinstance(module, SparseParameter)]
+    first = {id(module): name for name, module in reversed(modules)}  # a shared module goes by its first name
+    once = {name: first[id(module)] for name, module in modules}
     sites = {site.name: site for site in sites_of(model)}
-    made = Flows()
+    flows = Flows()
     for rule in plan.of("activation"):
-        made.activations.update((once[name], rule) for name in named_by(rule, once))
+        flows.activations.update((once[name], rule) for name in named_by(rule, once))
     for rule in plan.of("gradient"):
         for name in named_by(rule, [*once, *sites]):
             if name in once:
-                made.outputs[once[name]] = rule
+                flows.outputs[once[name]] = rule
             else:
-                own = sites[name].parameter
-                made.weights[name] = rule, 0 if isinstance(own, SparseParameter) else own.ndim
-    return made
+                module = sites[name].parameter
+                flows.weights[name] = rule, 0 if isinstance(module, SparseParameter) else module.ndim
+    return flows
 
 
 def attach(model: torch.nn.Module, flows: Flows) -> None:

@@ -30,8 +30,8 @@ class SparseActivation:
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> Any:
         first, rest = _first(self.name, output)
-        made = self._sparse(first)
-        return made if rest is None else (made, *rest)
+        activation = self._sparse(first)
+        return activation if rest is None else (activation, *rest)
 
     def _sparse(self, output: torch.Tensor) -> Any:
         if torch.compiler.is_compiling():
@@ -75,8 +75,8 @@ class SparseWeightGradient:
     format: Format | None = None
 
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
-        own = getattr(module, self.name)
-        values = own.values if isinstance(own, SparseParameter) else own
+        weight = getattr(module, self.name)
+        values = weight.values if isinstance(weight, SparseParameter) else weight
         if self not in [getattr(hook, "owner", None) for hook in (values._backward_hooks or {}).values()]:
             self.attach(values)
 
@@ -133,9 +133,9 @@ def _is_like(hook: Any, other: Any) -> bool:
     return type(hook) is type(other) and (not isinstance(hook, SparseWeightGradient) or hook.name == other.name)
 
 
-def _detach(own: Any) -> None:
+def _detach(tensor: Any) -> None:
     """Take a plan's hooks off a parameter."""
-    values = own.values if isinstance(own, SparseParameter) else own
+    values = tensor.values if isinstance(tensor, SparseParameter) else tensor
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
             del hooks[number]

@@ -48,11 +48,11 @@ def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight
     _versions[kind, weight] = convert
 
 
-def register_reader(kind: type[torch.nn.Module], adapt: Adapt, made: type[torch.nn.Module] | None = None) -> None:
+def register_reader(kind: type[torch.nn.Module], adapt: Adapt, sparse_kind: type[torch.nn.Module] | None = None) -> None:
     """Say what stands for a module that reads parameters of its children, if sparse: itself, or a ``made``, with ``to_dense()``."""
     _readers[kind] = adapt
-    if made is not None:
-        _adapted.add(made)
+    if sparse_kind is not None:
+        _adapted.add(sparse_kind)
 
 
 def is_adapted(module: torch.nn.Module) -> bool:
@@ -81,13 +81,13 @@ def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, form
     Raises:
         OperandError: what was registered for its type makes none.
     """
-    made = _versions[type(module), weight](module, sparsifier, format)
-    if not isinstance(made, torch.nn.Module) or not isinstance(getattr(made, weight, None), SparseParameter):
+    layer = _versions[type(module), weight](module, sparsifier, format)
+    if not isinstance(layer, torch.nn.Module) or not isinstance(getattr(layer, weight, None), SparseParameter):
         raise OperandError(
-            f"the conversion registered for {type(module).__name__} returned {type(made).__name__}: return a module whose {weight!r} is"
+            f"the conversion registered for {type(module).__name__} returned {type(layer).__name__}: return a module whose {weight!r} is"
             " ns.nn.Parameter(ns.sparsify.sparsify(weight, sparsifier, format))"
         )
-    return made
+    return layer
 
 
 @dataclass(frozen=True)
@@ -113,13 +113,13 @@ def tell_missing(missing: list[Missing]) -> None:
     """
     if not missing:
         return
-    kinds = {(own.kind, own.weight): [other.name for other in missing if other.kind is own.kind] for own in missing}
-    told = "\n".join([f"{len(missing)} weights stay dense, as there is no sparse version of their modules", *_templates(kinds)])
+    kinds = {(site.kind, site.weight): [other.name for other in missing if other.kind is site.kind] for site in missing}
+    message = "\n".join([f"{len(missing)} weights stay dense, as there is no sparse version of their modules", *_templates(kinds)])
     if is_strict():
-        raise UnsupportedError(f"{told}\n  within ns.strict(), layers that stay dense are refused")
-    warnings.warn(told, DenseFallbackWarning, stacklevel=3)
-    for own in missing:
-        note("densification", f"{own.name}: {own.kind.__name__} has no sparse version", own.bytes, asked=False)
+        raise UnsupportedError(f"{message}\n  within ns.strict(), layers that stay dense are refused")
+    warnings.warn(message, DenseFallbackWarning, stacklevel=3)
+    for site in missing:
+        note("densification", f"{site.name}: {site.kind.__name__} has no sparse version", site.bytes, asked=False)
 
 
 def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> list[str]:
@@ -133,12 +133,12 @@ def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> 
         return made
     ns.sparsify.register_sparse_module(torch.nn.Bilinear, sparse_bilinear)
     """
-    made = []
+    lines = []
     for (kind, weight), names in kinds.items():
         function = f"sparse_{kind.__name__.lower()}"
         home = "torch.nn." if kind.__module__.startswith("torch.nn.") else ""
         last = "" if weight == "weight" else f', "{weight}"'
-        made.append(
+        lines.append(
             f"# {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}\n"
             f"def {function}(layer, sparsifier, format):\n"
             "    made = ...  # a module with forward() and to_dense()\n"
@@ -146,4 +146,4 @@ def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> 
             "    return made\n"
             f"ns.sparsify.register_sparse_module({home}{kind.__name__}, {function}{last})"
         )
-    return made
+    return lines

@@ -16,10 +16,10 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .checks import check_placed
 from .layers import converted
-from .matching import Choice, chosen, sites_of
+from .matching import MatchedWeight, chosen, sites_of
 from .optimizers import Optimizers, check_held, check_states, listed
 from .owners import adapt_readers, put_sparse
-from .plan import Rule, SparsityPlan
+from .plan import PlanRule, SparsityPlan
 from .repattern import follow
 from .settling import naming
 from .states import State, patterns_in
@@ -67,12 +67,13 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
     _check(model, state)
     sites = {site.name: site for site in sites_of(model)}
     given = patterns_in(state, sites)
-    found = {id(sites[name].parameter): (name, sites[name].parameter) for name in given}
-    sparse = {name: own for name, own in found.values() if isinstance(own, SparseParameter)}
+    parameters = {id(sites[name].parameter): (name, sites[name].parameter) for name in given}
+    sparse = {name: parameter for name, parameter in parameters.values() if isinstance(parameter, SparseParameter)}
     choices = _becoming(model, {name: given[name] for name in given if not isinstance(sites[name].parameter, SparseParameter)})
     for name, weight in sparse.items():
         check_placed(name, weight)
-    for name, values in [*((name, own.values) for name, own in sparse.items()), *((own.name, own.parameter) for own in choices)]:
+    of_sparse = [(name, weight.values) for name, weight in sparse.items()]
+    for name, values in [*of_sparse, *((choice.name, choice.parameter) for choice in choices)]:
         check_states(name, values, optimizers)
         check_held(name, values, optimizers)
     for name, weight in sparse.items():
@@ -105,31 +106,31 @@ def _check(model: Any, state: Any) -> None:
         raise OperandError(f"load_patterns takes a model, not {type(model).__name__}: give the module that has the weights")
     if not isinstance(state, Mapping):
         raise OperandError(f"load_patterns takes a model's state, not {type(state).__name__}: give what its state_dict() made")
-    if any(isinstance(own, DistributedDataParallel) for own in model.modules()):
+    if any(isinstance(part, DistributedDataParallel) for part in model.modules()):
         raise UnsupportedError(
             "DistributedDataParallel keeps the parameters that it wraps: load into the model within, its .module, and wrap that anew"
             " with sparsify.data_parallel"
         )
-    parts = [name for name, own in state.items() if isinstance(own, Mapping)]
+    parts = [name for name, part in state.items() if isinstance(part, Mapping)]
     if parts and not state.keys() & model.state_dict().keys():
         raise OperandError(f"the state is a dict of states ({', '.join(map(repr, parts))}), not one of the model: give state[{parts[0]!r}]")
 
 
-def _becoming(model: Module, given: Mapping[str, Pattern]) -> list[Choice]:
+def _becoming(model: Module, given: Mapping[str, Pattern]) -> list[MatchedWeight]:
     """The dense weights of these names, each with what makes it sparse; their sparse versions are tried, and nothing is changed.
 
     Raises:
         UnsupportedError: one can't become sparse.
     """
-    rules = [Rule("weight", escape(name), _keeping(pattern), pattern.format, always=True) for name, pattern in given.items()]
+    rules = [PlanRule("weight", escape(name), _keeping(pattern), pattern.format, always=True) for name, pattern in given.items()]
     choices = chosen(model, SparsityPlan(tuple(rules)))
     for choice in choices:
         if choice.why:
             raise UnsupportedError(f"{choice.name}: is sparse in the state, and dense in the model, where it {choice.why}")
         for site in choice.modules():
             with naming(choice.name), torch.random.fork_rng(devices=()), torch.no_grad():
-                made = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
-            if not getattr(made, site.key).pattern.stores_as(given[choice.name]):
+                layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
+            if not getattr(layer, site.key).pattern.stores_as(given[choice.name]):
                 raise UnsupportedError(
                     f"{choice.name}: the conversion registered for {type(site.module).__name__} stores other entries than the state"
                     " has: make that layer sparse first, then call load_patterns"

@@ -14,7 +14,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
 from .flows import is_masking
 from .layers import Missing, adapted, version_of
-from .plan import Rule, SparsityPlan, named_by
+from .plan import PlanRule, SparsityPlan, named_by
 
 COMPUTED = {
     "mask": "is pruned by torch; torch.nn.utils.prune.remove(module, '{}') leaves a plain weight",
@@ -40,19 +40,19 @@ class Site:
     @property
     def parameter(self) -> torch.nn.Parameter | SparseParameter:
         """What is there."""
-        own: torch.nn.Parameter | SparseParameter = getattr(self.module, self.key)
-        return own
+        parameter: torch.nn.Parameter | SparseParameter = getattr(self.module, self.key)
+        return parameter
 
 
 @dataclass(eq=False)
-class Choice:
+class MatchedWeight:
     """A weight that a plan names, with all its places, and the rules that name it.
 
     ``why`` says why it stays dense, and ``is_maskable`` that this is no reason against zeros in it.
     """
 
     sites: list[Site]
-    rules: list[Rule]
+    rules: list[PlanRule]
     sparsifier: Sparsifier
     why: str = ""
     is_maskable: bool = False
@@ -65,15 +65,15 @@ class Choice:
         return self.sites[0].name
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> PlanRule:
         """The rule that holds: the last one."""
         return self.rules[-1]
 
     @property
     def parameter(self) -> torch.nn.Parameter:
         """The weight."""
-        own: torch.nn.Parameter = getattr(self.sites[0].module, self.sites[0].key)
-        return own
+        parameter: torch.nn.Parameter = getattr(self.sites[0].module, self.sites[0].key)
+        return parameter
 
     @property
     def is_sparse(self) -> bool:
@@ -83,8 +83,8 @@ class Choice:
     @property
     def is_vector(self) -> bool:
         """Whether it stays dense as a vector, or a number."""
-        own = self.parameter
-        return not isinstance(own, SparseParameter | torch.nn.parameter.UninitializedParameter) and own.ndim < 2
+        parameter = self.parameter
+        return not isinstance(parameter, SparseParameter | torch.nn.parameter.UninitializedParameter) and parameter.ndim < 2
 
     def modules(self) -> list[Site]:
         """A site for each module that has the weight; a module that is at several places counts once."""
@@ -95,11 +95,11 @@ def sites_of(model: torch.nn.Module) -> Iterator[Site]:
     """Every parameter at every place, dense or sparse."""
     for home, module in model.named_modules(remove_duplicate=False):
         if not isinstance(module, SparseParameter):
-            held = {**module._parameters, **{key: own for key, own in module._modules.items() if isinstance(own, SparseParameter)}}
-            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, own in held.items() if own is not None)
+            held = {**module._parameters, **{key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}}
+            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, child in held.items() if child is not None)
 
 
-def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[Choice]:
+def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     """The weights that a plan names, each with what is known of it before any is looked at.
 
     Raises:
@@ -114,20 +114,20 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[Choice]:
     places: dict[int, list[Site]] = {}
     for site in sites:
         places.setdefault(id(site.parameter), []).append(site)
-    made = []
+    choices_ = []
     for group in places.values():
         numbers = sorted({at for site in group for at in naming.get(site.name, ())})
         if numbers:
             named = [rules[at] for at in numbers]
-            choice = Choice(group, named, named[-1].sparsifier)
+            choice = MatchedWeight(group, named, named[-1].sparsifier)
             _look_at(choice, model, naming)
-            made.append(choice)
-    _one_each(made)
-    _share_budgets(made)
-    return made
+            choices_.append(choice)
+    _one_each(choices_)
+    _share_budgets(choices_)
+    return choices_
 
 
-def _look_at(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> None:
+def _look_at(choice: MatchedWeight, model: torch.nn.Module, naming: dict[str, list[int]]) -> None:
     """Write down what speaks against a choice, and what is to be said of it."""
     choice.why = _why_dense(choice, model, naming)
     names = [site.name for site in choice.sites]
@@ -137,15 +137,15 @@ def _look_at(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]
         choice.notes.append(f"{choice.rule} holds over {', '.join(map(str, choice.rules[:-1]))}")
 
 
-def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[int]]) -> str:
-    own, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in naming}
+def _why_dense(choice: MatchedWeight, model: torch.nn.Module, naming: dict[str, list[int]]) -> str:
+    parameter, named = choice.parameter, {id(site.module) for site in choice.sites if site.name in naming}
     if choice.is_sparse:
         return "is sparse already; densify_model makes it dense"
-    if isinstance(own, torch.nn.parameter.UninitializedParameter):
+    if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
         return "has no size yet; run the model once, and sparsify it then"
     if choice.is_vector:
         return "a vector, which stays dense"
-    if own.is_meta:
+    if parameter.is_meta:
         return "is on the meta device, and has no values: model.to_empty(device='cpu') makes room, then load or initialize them"
     for site in choice.modules():
         if why := computed(site)[1]:
@@ -153,7 +153,7 @@ def _why_dense(choice: Choice, model: torch.nn.Module, naming: dict[str, list[in
     if apart := [site.name for site in choice.sites if id(site.module) not in named]:
         return f"tied to {apart[0]}, which no rule names; name both, or neither"
     choice.is_maskable = True
-    if why := why_hooked(own):
+    if why := why_hooked(parameter):
         return why
     for site in choice.modules():
         if why := _why_module(choice, site, model):
@@ -183,7 +183,7 @@ def computed(site: Site) -> tuple[str, str]:
     return f"{site.home}.{weight}".lstrip("."), COMPUTED[part].format(weight)
 
 
-def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
+def _why_module(choice: MatchedWeight, site: Site, model: torch.nn.Module) -> str:
     """What speaks against one of the modules that has the weight."""
     if isinstance(site.module, ParametrizationList):
         return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
@@ -204,35 +204,35 @@ def _why_module(choice: Choice, site: Site, model: torch.nn.Module) -> str:
 
 def why_bound(module: torch.nn.Module, model: torch.nn.Module) -> str:
     """What in a model would go on with a module when another is in its place; nothing where none would."""
-    if module._compiled_call_impl is not None or any(own._modules.get("_orig_mod") is module for own in model.modules()):
+    if module._compiled_call_impl is not None or any(child._modules.get("_orig_mod") is module for child in model.modules()):
         return "its module is compiled alone, and would go on with this weight; compile it afterwards"
     if "forward" in vars(module):
         return "its module has a forward that was set on it alone, and may go on with this weight; set it afterwards"
     return ""
 
 
-def _one_each(choices: list[Choice]) -> None:
+def _one_each(choices: list[MatchedWeight]) -> None:
     """Of several weights of one module, the first becomes sparse."""
-    taken: dict[int, str] = {}
+    owners: dict[int, str] = {}
     for choice in choices:
         for site in choice.modules() if not choice.why else ():
-            first = taken.setdefault(id(site.module), choice.name)
+            first = owners.setdefault(id(site.module), choice.name)
             if first != choice.name:
                 choice.why = f"{first}, of the same module, becomes sparse; of several, one does"
 
 
-def _share_budgets(choices: list[Choice]) -> None:
+def _share_budgets(choices: list[MatchedWeight]) -> None:
     """Ask each rule's budget for the shares of the weights for which it holds.
 
     Raises:
         OperandError: it leaves one out, or the rule makes no sparsifier of a share.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices if choice.rule.budget is not None}.values():
-        own = {choice.name: choice for choice in choices if choice.rule is rule and not choice.why}
-        shares = rule.budget({name: choice.parameter for name, choice in own.items()})  # type: ignore[misc]  # there is one
+        sharing = {choice.name: choice for choice in choices if choice.rule is rule and not choice.why}
+        shares = rule.budget({name: choice.parameter for name, choice in sharing.items()})  # type: ignore[misc]  # there is one
         if not isinstance(shares, Mapping):
             raise OperandError(f"the budget of {rule} returned {shares!r}: return a dict with the share of each weight that it is given")
-        for name, choice in own.items():
+        for name, choice in sharing.items():
             if name not in shares:
                 raise OperandError(f"the budget of {rule} has no share for {name}: return one for each weight that it is given")
             choice.sparsifier = rule.sparsifier(shares[name])

@@ -13,11 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import OperandError, UnsupportedError
 from ..files.progress import Progress
 from ..tensors.parameter import SparseParameter
-from .advice import Call, calls_of
+from .advice import ModuleCall, calls_of
 from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import is_adapted, tell_missing
-from .matching import Choice, chosen, why_bound
+from .matching import MatchedWeight, chosen, why_bound
 from .optimizers import Optimizer, Optimizers, check_holding, check_states, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
@@ -173,17 +173,17 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
 
 
-def _check_some_dense(choices: list[Choice]) -> None:
+def _check_some_dense(choices: list[MatchedWeight]) -> None:
     """That each rule for weights has something to do.
 
     Raises:
         UnsupportedError: all of its weights are sparse already.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices}.values():
-        own = [choice for choice in choices if choice.rule is rule]
-        if all(choice.is_sparse for choice in own):
+        ruled = [choice for choice in choices if choice.rule is rule]
+        if all(choice.is_sparse for choice in ruled):
             raise UnsupportedError(
-                f"{rule} names only weights that are sparse already, as {own[0].name}: call densify_model(model, optimizer) first to "
+                f"{rule} names only weights that are sparse already, as {ruled[0].name}: call densify_model(model, optimizer) first to "
                 "choose entries anew, or prune further with GradualPruning"
             )
 
@@ -195,7 +195,7 @@ def _check_example(given: Any) -> None:
         OperandError: they are.
     """
     several = given if isinstance(given, list | tuple) and given else [given]
-    if all(isinstance(own, Optimizer) for own in several):
+    if all(isinstance(value, Optimizer) for value in several):
         raise OperandError(
             f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
         )
@@ -214,13 +214,13 @@ def check_alone(model: Module) -> None:
         )
 
 
-def _calls(model: Module, choices: list[Choice], example_inputs: Any) -> dict[Module, Call] | None:
+def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:
     """What the modules are called with, where there is an example."""
     modules = [site.module for choice in choices for site in choice.modules()]
     return None if example_inputs is None else calls_of(model, modules, example_inputs)
 
 
-def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[ModelRow]:
+def _settled(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
     """A row for each choice."""
     rows = []
     for choice in choices:
@@ -232,14 +232,14 @@ def _settled(choices: list[Choice], settling: Settling, bar: Progress) -> list[M
 def _made_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
     """The model with a dense module in the place of a sparse one; weights that are shared stay so."""
     with torch.random.fork_rng(devices=()):
-        made, sparse = module.to_dense(), _sparse_weights(module)
+        layer, sparse = module.to_dense(), _sparse_weights(module)
     for key, weight in sparse.items():
         if id(weight) not in known:
-            known[id(weight)] = getattr(made, key)
+            known[id(weight)] = getattr(layer, key)
             hand_over(optimizers, weight.values, known[id(weight)], partial(scattered, weight.pattern, shape=known[id(weight)].shape))
-        made._parameters[key] = known[id(weight)]
-    return replace_module(model, module, carry_over(module, made, sparse.keys()))
+        layer._parameters[key] = known[id(weight)]
+    return replace_module(model, module, carry_over(module, layer, sparse.keys()))
 
 
 def _sparse_weights(module: Module) -> dict[str, SparseParameter]:
-    return {key: own for key, own in module._modules.items() if isinstance(own, SparseParameter)}
+    return {key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}

@@ -29,10 +29,10 @@ def listed(optimizer: Optimizers) -> list[Optimizer]:
     """
     many = isinstance(optimizer, Iterable)
     given: list[Any] = [] if optimizer is None else list(optimizer) if many else [optimizer]  # type: ignore[arg-type]
-    for own in given:
-        if not isinstance(own, Optimizer):
+    for item in given:
+        if not isinstance(item, Optimizer):
             raise OperandError(
-                f"{type(own).__name__} is no torch.optim.Optimizer: give an optimizer of torch.optim, which trains the model, or several"
+                f"{type(item).__name__} is no torch.optim.Optimizer: give an optimizer of torch.optim, which trains the model, or several"
             )
     return given
 
@@ -45,20 +45,20 @@ def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
         UnsupportedError: what one remembers can't follow.
     """
     given = listed(optimizer)
-    found = [own for own in given if holds(own, values)]
-    if given and not found:
+    holding = [candidate for candidate in given if holds(candidate, values)]
+    if given and not holding:
         raise OperandError(
-            f"{' or '.join(type(own).__name__ for own in given)} doesn't hold the values of this weight, which would not be trained: "
+            f"{' or '.join(type(item).__name__ for item in given)} doesn't hold the values of this weight, which would not be trained: "
             "pass an optimizer of model.parameters()"
         )
-    for own in found:
-        followers(values, own)
-    return found
+    for candidate in holding:
+        followers(values, candidate)
+    return holding
 
 
 def holds(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
     """Whether an optimizer trains a parameter."""
-    return any(parameter is own for group in optimizer.param_groups for own in group["params"])
+    return any(parameter is held_ for group in optimizer.param_groups for held_ in group["params"])
 
 
 def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
@@ -67,9 +67,9 @@ def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> No
     Raises:
         OperandError: one trains those of another model, or of a copy.
     """
-    own = {id(parameter) for parameter in model.parameters()}
+    parameters = {id(parameter) for parameter in model.parameters()}
     for optimizer in optimizers:
-        if not any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+        if not any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"]):
             raise OperandError(
                 f"{type(optimizer).__name__} holds no parameter of this model, as after model = copy.deepcopy(model) or densify_model: "
                 "pass an optimizer of model.parameters()"
@@ -115,21 +115,21 @@ def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD or Adam, or make a new one")
     state: dict[str, Any] = optimizer.state.get(parameter, {})
-    found = [key for key, own in state.items() if isinstance(own, torch.Tensor) and own.ndim and own.shape == parameter.shape]
-    for key, own in state.items():
-        if key not in found and (isinstance(own, list | tuple) or (isinstance(own, torch.Tensor) and own.numel() > 1)):
-            told = f"a tensor {tuple(own.shape)}" if isinstance(own, torch.Tensor) else f"a {type(own).__name__}"
-            told = f"{type(optimizer).__name__} remembers {key!r}, {told}, of a parameter {tuple(parameter.shape)}"
+    names = [key for key, value in state.items() if isinstance(value, torch.Tensor) and value.ndim and value.shape == parameter.shape]
+    for key, value in state.items():
+        if key not in names and (isinstance(value, list | tuple) or (isinstance(value, torch.Tensor) and value.numel() > 1)):
+            what = f"a tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
+            what = f"{type(optimizer).__name__} remembers {key!r}, {what}, of a parameter {tuple(parameter.shape)}"
             if key in ENTRYWISE:
                 raise UnsupportedError(
-                    f"{told}: a state was loaded that belongs to another layout of the weight, dense or sparse: load the optimizer's state "
+                    f"{what}: a state was loaded that belongs to another layout of the weight, dense or sparse: load the optimizer's state "
                     "last, when the weights are stored as they were when it was saved"
                 )
             raise UnsupportedError(
-                f"{told}, which can't follow its entries: use an optimizer that works entry by entry, as SGD or Adam, or leave it out, and "
+                f"{what}, which can't follow its entries: use an optimizer that works entry by entry, as SGD or Adam, or leave it out, and "
                 "make a new one"
             )
-    return found
+    return names
 
 
 def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Moved) -> None:
@@ -138,7 +138,7 @@ def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: tor
         new.grad = moved(old.grad if old.grad.layout == torch.strided else old.grad.to_dense())
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            group["params"][:] = [new if own is old else own for own in group["params"]]
+            group["params"][:] = [new if value is old else value for value in group["params"]]
         if old in optimizer.state:
             names, state = followers(old, optimizer), optimizer.state.pop(old)
-            optimizer.state[new] = {key: moved(own) if key in names else own for key, own in state.items()}
+            optimizer.state[new] = {key: moved(value) if key in names else value for key, value in state.items()}

@@ -14,7 +14,7 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .layers import adapted, converted
-from .matching import Choice
+from .matching import MatchedWeight
 from .optimizers import Optimizer, hand_over
 
 Module = torch.nn.Module
@@ -22,37 +22,37 @@ HOOKS = tuple(name for name in vars(torch.nn.Identity()) if "hook" in name)
 HELD = ("_parameters", "_buffers", "_modules")
 
 
-def carry_over(old: Module, made: Module, names: Iterable[str]) -> Module:
+def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
     """The new module with all that the old one holds, but what it has of its own and parameters of some names.
 
     Dictionaries of hooks are handed over as they are, so that a handle's ``remove()`` finds its hook; and so are parameters such
     as a bias, which an optimizer may hold.
     """
-    _carry_hooks(old, made)
+    _carry_hooks(old, new)
     for kind in HELD:
-        own = vars(made)[kind]
-        own |= {name: value for name, value in vars(old)[kind].items() if name not in names and (name in own or not hasattr(made, name))}
-    made._non_persistent_buffers_set |= old._non_persistent_buffers_set
+        kept = vars(new)[kind]
+        kept |= {name: value for name, value in vars(old)[kind].items() if name not in names and (name in kept or not hasattr(new, name))}
+    new._non_persistent_buffers_set |= old._non_persistent_buffers_set
     for name, value in vars(old).items():
-        vars(made).setdefault(name, value)
-    return made.train(old.training) if made.training != old.training else made
+        vars(new).setdefault(name, value)
+    return new.train(old.training) if new.training != old.training else new
 
 
-def _carry_hooks(old: Module, made: Module) -> None:
+def _carry_hooks(old: Module, new: Module) -> None:
     for name in HOOKS:
-        theirs, own = getattr(old, name), getattr(made, name)
-        if isinstance(theirs, dict) and theirs is not own:
-            theirs.update(own)
-        setattr(made, name, theirs)
+        theirs, hooks = getattr(old, name), getattr(new, name)
+        if isinstance(theirs, dict) and theirs is not hooks:
+            theirs.update(hooks)
+        setattr(new, name, theirs)
 
 
-def replace_module(model: Module, old: Module, made: Module) -> Module:
+def replace_module(model: Module, old: Module, new: Module) -> Module:
     """The model with a module in another's place, wherever it has it; the new module itself where the old one is the model."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child is old:
-                parent._modules[name] = made
-    return made if model is old else model
+                parent._modules[name] = new
+    return new if model is old else model
 
 
 def gathered(pattern: Pattern, dense: torch.Tensor) -> torch.Tensor:
@@ -67,17 +67,17 @@ def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torc
 
 
 def put_sparse(
-    model: Module, choice: Choice, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
+    model: Module, choice: MatchedWeight, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
 ) -> tuple[Module, SparseParameter]:
     """The model with a sparse weight in all its places, and the weight, which optimizers train from then on."""
     dense, weights = choice.parameter, []
     for site in choice.modules():
         module = model.get_submodule(site.home)
         with torch.random.fork_rng(devices=()):  # modules draw values before they take them
-            made = converted(module, site.key, sparsifier, format)
-        weights.append(getattr(made, site.key))
-        made._modules[site.key] = weights[0]
-        model = replace_module(model, module, carry_over(module, made, {site.key}))
+            layer = converted(module, site.key, sparsifier, format)
+        weights.append(getattr(layer, site.key))
+        layer._modules[site.key] = weights[0]
+        model = replace_module(model, module, carry_over(module, layer, {site.key}))
     hand_over(optimizers, dense, weights[0].values, partial(gathered, weights[0].pattern))
     return model, weights[0]
 
@@ -85,7 +85,7 @@ def put_sparse(
 def adapt_readers(model: Module) -> Module:
     """The model in which modules that read their children's weights know that these are sparse."""
     for module in list(model.modules()):
-        if any(isinstance(own, SparseParameter) for own in module.modules()):
-            made = adapted(module)
-            model = model if made is module else replace_module(model, module, made)
+        if any(isinstance(child, SparseParameter) for child in module.modules()):
+            adapted_ = adapted(module)
+            model = model if adapted_ is module else replace_module(model, module, adapted_)
     return model

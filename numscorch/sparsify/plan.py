@@ -18,7 +18,7 @@ Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class PlanRule:
     """What one line of a plan asks for.
 
     ``names`` is a pattern as the shell has them: ``*`` stands for any text, dots too, ``?`` for one character. With a budget,
@@ -45,7 +45,7 @@ class SparsityPlan:
     ['weight("*.weight")', 'weight("head.weight")']
     """
 
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[PlanRule, ...] = ()
 
     def weight(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None, *, always: bool = False) -> SparsityPlan:
         """Store parameters with only the entries that a sparsifier keeps.
@@ -134,23 +134,23 @@ class SparsityPlan:
             )
         if not callable(sparsifier):
             raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, as magnitude(0.9)')
-        return SparsityPlan((*self.rules, Rule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
+        return SparsityPlan((*self.rules, PlanRule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
 
-    def of(self, *kinds: Kind) -> list[Rule]:
+    def of(self, *kinds: Kind) -> list[PlanRule]:
         """The rules of some kinds, in order."""
         return [rule for rule in self.rules if rule.kind in kinds]
 
 
-def named_by(rule: Rule, names: Iterable[str]) -> list[str]:
+def named_by(rule: PlanRule, names: Iterable[str]) -> list[str]:
     """Those names that a rule's pattern stands for.
 
     Raises:
         ExpressionError: there are none.
 
-    >>> named_by(Rule("weight", "layer.*.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
+    >>> named_by(PlanRule("weight", "layer.*.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
     Traceback (most recent call last):
     ...
-    numscorch.errors.ExpressionError: weight("layer.*.weight") names no parameter: did you mean 'layers.0.weight' or 'layers.0.bias'?
+    numscorch.ExpressionError: weight("layer.*.weight") names no parameter: did you mean 'layers.0.weight' or 'layers.0.bias'?
     """
     what = {"weight": "parameter", "activation": "module", "gradient": "parameter and no module"}[rule.kind]
     return matched(rule.names, names, f"{rule} names no {what}")

@@ -48,8 +48,8 @@ class Probe:
             return None
         (input,) = args or named.values()
         input = to_dense(input.detach()) if isinstance(input, SparseTensor) else input
-        made: torch.Tensor = _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
-        return made
+        result: torch.Tensor = _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
+        return result
 
 
 class _Watched(torch.autograd.Function):
@@ -71,17 +71,17 @@ def dense_gradient(layer: Any, input: torch.Tensor, upstream: torch.Tensor) -> t
     """The gradient of a layer's weight, if it stored every entry, as a matrix."""
     if not hasattr(layer, "kernel_size"):
         return upstream.flatten(0, -2).t() @ input.flatten(0, -2) if input.ndim > 1 else torch.outer(upstream, input)
-    batch, above = (own if own.ndim == 4 else own[None] for own in (input, upstream))
+    batch, above = (tensor if tensor.ndim == 4 else tensor[None] for tensor in (input, upstream))
     padded = torch.nn.functional.pad(batch, layer._sides)
     shape = (layer.out_channels, layer.in_channels, *layer.kernel_size)
-    made: torch.Tensor = conv2d_weight(padded, shape, above, layer.stride, 0, layer.dilation).flatten(1)
-    return made
+    gradient: torch.Tensor = conv2d_weight(padded, shape, above, layer.stride, 0, layer.dilation).flatten(1)
+    return gradient
 
 
 def watched_layers(model: torch.nn.Module) -> dict[str, list[Any]]:
     """The layers whose dense gradients can be computed, by the name of their weight; several where they share it."""
-    found: dict[int, tuple[str, list[Any]]] = {}
+    layers: dict[int, tuple[str, list[Any]]] = {}
     for name, layer in bare(model).named_modules():
         if isinstance(layer, SparseLinear | SparseConv2d):
-            found.setdefault(id(layer.weight), (f"{name}.weight".lstrip("."), []))[1].append(layer)
-    return dict(found.values())
+            layers.setdefault(id(layer.weight), (f"{name}.weight".lstrip("."), []))[1].append(layer)
+    return dict(layers.values())

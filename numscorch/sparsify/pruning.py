@@ -27,7 +27,7 @@ from .checks import Factory, Outdated, check_current, check_factory, check_place
 from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
 from .loading import tell_order
-from .matching import Choice, why_hooked
+from .matching import MatchedWeight, why_hooked
 from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
 from .owners import adapt_readers, put_sparse
 from .repattern import repattern
@@ -111,18 +111,18 @@ class GradualPruning:
         if sparse_from is not None:
             check_fraction(f"sparse_from={sparse_from}", sparse_from)
         chosen = trained(self.model, _factories(self.model, sparsifier, weights), format, masked=sparse_from is None)
-        self.factories = {own.name: own.rule.sparsifier for own in chosen}
+        self.factories = {choice.name: choice.rule.sparsifier for choice in chosen}
         self.format = chosen[0].rule.format
-        self.sparse: dict[str, Any] = {own.name: own.parameter for own in chosen if own.is_sparse}
-        self.dense: dict[str, Choice] = {own.name: own for own in chosen if not own.is_sparse}
+        self.sparse: dict[str, Any] = {choice.name: choice.parameter for choice in chosen if choice.is_sparse}
+        self.dense: dict[str, MatchedWeight] = {choice.name: choice for choice in chosen if not choice.is_sparse}
         self.dropped: dict[str, torch.Tensor] = {}
         self.count, self.fraction, self._is_told = 0, 0.0, False
         self._hooks: dict[str, Any] = {}
         tell_order(self.model)
         for name, weight in self.sparse.items():
             check_placed(name, weight)
-        for own in chosen:
-            check_held(own.name, self.sparse[own.name].values if own.is_sparse else own.parameter, self.optimizer)
+        for choice in chosen:
+            check_held(choice.name, self.sparse[choice.name].values if choice.is_sparse else choice.parameter, self.optimizer)
         if isinstance(model, DistributedDataParallel) and (self.sparse or sparse_from is not None):
             raise UnsupportedError(
                 "DistributedDataParallel takes no parameters that change their number of values: give sparse_from=None, by which weights "
@@ -157,33 +157,33 @@ class GradualPruning:
             raise SizeError(f"{self.schedule} falls from {self.fraction} to {fraction} at step {self.count + 1}: give one that never falls")
         changed = fraction > self.fraction and self._prune(fraction)
         self.count, self.fraction = self.count + 1, fraction
-        for name, own in self.dense.items():
+        for name, weight in self.dense.items():
             if name in self.dropped:
-                self._mask(name, own.parameter)
+                self._mask(name, weight.parameter)
         return changed
 
     def _prune(self, fraction: float) -> bool:
         """Give every weight its new mask; all are made before the first one is changed."""
         sparsifiers = {name: sparsifier_of(name, factory, fraction) for name, factory in self.factories.items()}
-        for name, own in self.sparse.items():
-            check_values(name, own)
-            check_held(name, own.values, self.optimizer)
-        patterns = {name: self._pruned(name, own, sparsifiers[name]) for name, own in self.sparse.items()}
-        kept = {name: self._kept(name, own.parameter.detach().flatten(1), sparsifiers[name]) for name, own in self.dense.items()}
-        before = {name: own.values.numel() for name, own in self.sparse.items()}
-        made = {}
+        for name, weight in self.sparse.items():
+            check_values(name, weight)
+            check_held(name, weight.values, self.optimizer)
+        patterns = {name: self._pruned(name, weight, sparsifiers[name]) for name, weight in self.sparse.items()}
+        kept = {name: self._kept(name, weight.parameter.detach().flatten(1), sparsifiers[name]) for name, weight in self.dense.items()}
+        before = {name: weight.values.numel() for name, weight in self.sparse.items()}
+        patterns_ = {}
         if self.sparse_from is not None and fraction >= self.sparse_from:
             formats = {name: self.format or getattr(sparsifiers[name], "format", None) for name in kept}
-            made = {name: sparsify(mask, lambda same: same, formats[name]).pattern for name, mask in kept.items()}
-            self._check_can_follow(made)
-            for name, pattern in made.items():
+            patterns_ = {name: sparsify(mask, lambda same: same, formats[name]).pattern for name, mask in kept.items()}
+            self._check_can_follow(patterns_)
+            for name, pattern in patterns_.items():
                 self._warn_of_padding(name, self.dense[name].parameter, pattern, int(kept[name].count_nonzero()))
-        for name, own in self.sparse.items():
-            repattern(own, patterns[name], self._holding(own.values))
-        self._make_sparse(made)
-        for name, own in self.dense.items():
-            self._drop(name, ~kept[name].reshape(own.parameter.shape))
-        return before != {name: own.values.numel() for name, own in self.sparse.items()}
+        for name, weight in self.sparse.items():
+            repattern(weight, patterns[name], self._holding(weight.values))
+        self._make_sparse(patterns_)
+        for name, weight in self.dense.items():
+            self._drop(name, ~kept[name].reshape(weight.parameter.shape))
+        return before != {name: weight.values.numel() for name, weight in self.sparse.items()}
 
     def _pruned(self, name: str, weight: SparseParameter, sparsifier: Sparsifier) -> Pattern:
         """The pattern of what is kept of a sparse weight; it is made dense for sparsifiers that need that, which users can't change."""
@@ -219,13 +219,13 @@ class GradualPruning:
 
     def _holding(self, weight: torch.Tensor) -> list[Optimizer]:
         """The optimizers that hold a weight."""
-        return [own for own in self.optimizer if holds(own, weight)]
+        return [optimizer for optimizer in self.optimizer if holds(optimizer, weight)]
 
     def _check_current(self) -> None:
         """That the model still has the weights that are pruned."""
-        held = {**self.sparse, **{name: own.sites[0].module for name, own in self.dense.items()}}
-        for name, own in held.items():
-            check_current(self.model, name, own, "GradualPruning")
+        held = {**self.sparse, **{name: weight.sites[0].module for name, weight in self.dense.items()}}
+        for name, weight in held.items():
+            check_current(self.model, name, weight, "GradualPruning")
 
     def _check_can_follow(self, names: Iterable[str]) -> None:
         """That optimizers and hooks can go on with sparse weights in the place of dense ones."""
@@ -255,9 +255,9 @@ class GradualPruning:
         self.dropped[name] = dropped
         if weight.grad is not None:
             weight.grad.masked_fill_(dropped, 0)
-        for own in self._holding(weight):
-            for of in followers(weight, own):
-                own.state[weight][of].masked_fill_(dropped, 0)
+        for optimizer in self._holding(weight):
+            for of in followers(weight, optimizer):
+                optimizer.state[weight][of].masked_fill_(dropped, 0)
         self._unhook(name)
         self._mask(name, weight)
 
@@ -274,7 +274,7 @@ class GradualPruning:
 
     def state_dict(self) -> dict[str, Any]:
         """The count of steps, the fraction, the masks of dense weights, and the patterns of sparse ones."""
-        patterns = {name: saved(own.pattern) for name, own in self.sparse.items()}
+        patterns = {name: saved(weight.pattern) for name, weight in self.sparse.items()}
         return {"step": self.count, "fraction": self.fraction, "dropped": dict(self.dropped), "patterns": patterns}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -294,8 +294,8 @@ class GradualPruning:
         for name in list(self.dropped):
             self._unhook(name)
         self.dropped = {}
-        for name, own in self.sparse.items():
-            repattern(own, patterns[name], self._holding(own.values))
+        for name, weight in self.sparse.items():
+            repattern(weight, patterns[name], self._holding(weight.values))
         self._make_sparse({name: pattern for name, pattern in patterns.items() if name in self.dense})
         for name, mask in dropped.items():
             self._drop(name, mask)
@@ -306,8 +306,8 @@ class GradualPruning:
         check_keys(state, "GradualPruning", KEYS)
         check_count("the state of GradualPruning", state["step"])
         check_fraction(f"the state of GradualPruning, whose fraction is {state['fraction']!r}", state["fraction"])
-        shapes = {name: tuple(own.shape) for name, own in self.sparse.items()}
-        shapes |= {name: tuple(own.parameter.flatten(1).shape) for name, own in self.dense.items()}
+        shapes = {name: tuple(weight.shape) for name, weight in self.sparse.items()}
+        shapes |= {name: tuple(weight.parameter.flatten(1).shape) for name, weight in self.dense.items()}
         patterns = patterns_of(state["patterns"], "GradualPruning", {n: s for n, s in shapes.items() if n in state["patterns"]})
         if early := [name for name in self.sparse if name not in patterns]:
             raise UnsupportedError(f"{early[0]} is dense in the state, but sparse in the model: load it into a newly built model")
@@ -344,6 +344,6 @@ def _factories(model: torch.nn.Module, sparsifier: Factory | Mapping[str, Factor
         sparsifier = dict.fromkeys(usual(model, or_sparse=True) if weights is None else patterns(weights), sparsifier)
     if not sparsifier:
         raise ExpressionError("GradualPruning(sparsifier={}): nothing would be pruned: give magnitude, or a dict with a pattern of names")
-    for own in sparsifier.values():
-        check_factory(own)
+    for factory in sparsifier.values():
+        check_factory(factory)
     return sparsifier

@@ -55,21 +55,21 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
 
 def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimizer]) -> None:
     """Give a parameter a pattern of its shape, in any format, and let those optimizers follow that hold it; all of it is checked."""
-    holding = [own for own in optimizers if holds(own, parameter.values)]
-    states = [(own.state.get(parameter.values, {}), followers(parameter.values, own)) for own in holding]
+    holding = [optimizer for optimizer in optimizers if holds(optimizer, parameter.values)]
+    states = [(optimizer.state.get(parameter.values, {}), followers(parameter.values, optimizer)) for optimizer in holding]
     move = Move(parameter.pattern, new)
     place(parameter, new, move(parameter.values.detach()), move)
     for state, names in states:
         for name in names:
             state[name] = _moved(state[name], move)
-    for own in holding:
-        if isinstance(own, torch.optim.Rprop):
-            _start_steps(own, parameter.values)
+    for optimizer in holding:
+        if isinstance(optimizer, torch.optim.Rprop):
+            _start_steps(optimizer, parameter.values)
 
 
 def _start_steps(optimizer: torch.optim.Rprop, values: torch.nn.Parameter) -> None:
     """Rprop's steps of new entries are what they are at first: from 0 they would never grow."""
-    (rate,) = [group["lr"] for group in optimizer.param_groups if any(own is values for own in group["params"])]
+    (rate,) = [group["lr"] for group in optimizer.param_groups if any(parameter is values for parameter in group["params"])]
     if "step_size" in (state := optimizer.state.get(values, {})):
         state["step_size"].masked_fill_(state["step_size"] == 0, float(rate))
 
@@ -83,9 +83,9 @@ class Move:
         wanted = numbered(list(coordinates(new)), new.shape)
         at = torch.searchsorted(numbers, wanted)
         at[at == len(numbers)] = 0  # beyond the last one, which isn't the one that is looked for
-        found = (numbers[at] == wanted).nonzero()[:, 0] if len(numbers) else at[:0]
-        self.sources = places[at[found]]
-        self.targets = torch.from_numpy(positions_of(new, found.numpy()))
+        matches = (numbers[at] == wanted).nonzero()[:, 0] if len(numbers) else at[:0]
+        self.sources = places[at[matches]]
+        self.targets = torch.from_numpy(positions_of(new, matches.numpy()))
 
     def __call__(self, values: torch.Tensor) -> torch.Tensor:
         """The values in the new pattern's order, 0 where the old one had none."""
@@ -114,13 +114,13 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     if tuple(pattern.shape) != tuple(parameter.shape):
         raise SizeError(f"the new pattern has shape {tuple(pattern.shape)}, but the weight has {tuple(parameter.shape)}")
     if isinstance(pattern, torch.Tensor):
-        made = from_torch(pattern, parameter.format).pattern
+        pattern_ = from_torch(pattern, parameter.format).pattern
     else:
         same = pattern.format == parameter.format
-        made = (pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format)).pattern
-        made = copy.deepcopy(made)  # the arrays become buffers, and something may write to these
+        pattern_ = (pattern if same else to_format(pattern.with_values(torch.ones(pattern.pattern.nnz)), parameter.format)).pattern
+        pattern_ = copy.deepcopy(pattern_)  # the arrays become buffers, and something may write to these
     # programs that torch compiled know a format by its identity
-    return made if made.format is parameter.format else Pattern(parameter.format, made.shape, made.arrays)
+    return pattern_ if pattern_.format is parameter.format else Pattern(parameter.format, pattern_.shape, pattern_.arrays)
 
 
 def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, move: Move | None = None) -> None:
@@ -148,7 +148,7 @@ def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
     torch.autograd.graph.increment_version(values)  # so that a backward pass of the old pattern is refused
 
 
-def _moved(own: torch.Tensor, move: Move) -> torch.Tensor:
+def _moved(tensor: torch.Tensor, move: Move) -> torch.Tensor:
     """A tensor that goes along with the values; in its own memory, which others may share, where there are as many as before."""
-    made = move(own)
-    return own.copy_(made) if made.shape == own.shape else made
+    moved = move(tensor)
+    return tensor.copy_(moved) if moved.shape == tensor.shape else moved

@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import FormatError, OperandError, SizeError
 from ..ir.format import as_format
 from ..tensors.pattern import Pattern
-from ..tensors.validate import restored
+from ..tensors.validate import checked_pattern
 
 
 def saved(pattern: Pattern) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def saved(pattern: Pattern) -> dict[str, Any]:
     >>> saved(ns.from_torch(torch.eye(2)).pattern)["arrays"]
     [tensor([0, 1, 2], dtype=torch.int32), tensor([0, 1], dtype=torch.int32)]
     """
-    arrays = [array for own in pattern.arrays for array in own]
+    arrays = [array for level in pattern.arrays for array in level]
     return {"format": str(pattern.format), "shape": tuple(pattern.shape), "arrays": arrays}
 
 
@@ -33,7 +33,7 @@ def loaded(state: Mapping[str, Any]) -> Pattern:
     format, arrays = as_format(state["format"]), iter(state["arrays"])
     if len(state["arrays"]) != sum(len(level.arrays) for level in format.levels):
         raise FormatError(f"the state has {len(state['arrays'])} index arrays, but {format} has others: was it cut short?")
-    return restored(format, tuple(state["shape"]), tuple(tuple(next(arrays) for _ in level.arrays) for level in format.levels))
+    return checked_pattern(format, tuple(state["shape"]), tuple(tuple(next(arrays) for _ in level.arrays) for level in format.levels))
 
 
 def patterns_of(state: Mapping[str, Any], owner: str, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Pattern]:
@@ -44,11 +44,11 @@ def patterns_of(state: Mapping[str, Any], owner: str, shapes: Mapping[str, tuple
         SizeError: a pattern has another shape than its weight.
     """
     check_names(state, owner, shapes)
-    made = {name: loaded(own) for name, own in state.items()}
-    for name, pattern in made.items():
+    patterns = {name: loaded(state_) for name, state_ in state.items()}
+    for name, pattern in patterns.items():
         if pattern.shape != shapes[name]:
             raise SizeError(f"the state of {owner} has a pattern of shape {pattern.shape} for {name}, which has {shapes[name]}")
-    return made
+    return patterns
 
 
 def check_keys(state: object, owner: str, keys: Iterable[str]) -> None:
@@ -60,19 +60,19 @@ def check_keys(state: object, owner: str, keys: Iterable[str]) -> None:
     >>> check_keys({"step": 1, "generator": 2}, "RigL", ["step", "patterns", "is_put_off"])
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: this is no state of RigL: it lacks is_put_off, patterns and it has generator; ...
+    numscorch.OperandError: this is no state of RigL: it lacks is_put_off, patterns and it has generator; ...
     """
     if not isinstance(state, Mapping):
         raise OperandError(f"this is no state of {owner}, but a {type(state).__name__}: give what its state_dict() made")
-    if told := _difference(map(str, state), keys):
-        raise OperandError(f"this is no state of {owner}: {told}; give what its state_dict() made")
+    if difference := _difference(map(str, state), keys):
+        raise OperandError(f"this is no state of {owner}: {difference}; give what its state_dict() made")
 
 
 def _difference(given: Iterable[str], known: Iterable[str]) -> str:
     """In which names a state differs from what it should have; empty where they are the same."""
     given, known = set(given), set(known)
-    told = {"lacks": sorted(known - given), "has": sorted(given - known)}
-    return " and ".join(f"it {what} {', '.join(names[:6])}{', ...' * (len(names) > 6)}" for what, names in told.items() if names)
+    differences = {"lacks": sorted(known - given), "has": sorted(given - known)}
+    return " and ".join(f"it {what} {', '.join(names[:6])}{', ...' * (len(names) > 6)}" for what, names in differences.items() if names)
 
 
 def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
@@ -84,7 +84,7 @@ def check_names(given: Iterable[str], owner: str, known: Iterable[str]) -> None:
     >>> check_names(["0.weight"], "SET", ["0.weight", "2.weight"])
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: the state of SET is of other weights: it lacks 2.weight; make it with the same weights=
+    numscorch.OperandError: the state of SET is of other weights: it lacks 2.weight; make it with the same weights=
     """
-    if told := _difference(given, known):
-        raise OperandError(f"the state of {owner} is of other weights: {told}; make it with the same weights=")
+    if difference := _difference(given, known):
+        raise OperandError(f"the state of {owner} is of other weights: {difference}; make it with the same weights=")

@@ -152,7 +152,7 @@ def check_count(owner: object, count: object) -> None:
     >>> check_count("the state of SET", "many")
     Traceback (most recent call last):
     ...
-    numscorch.errors.OperandError: the state of SET has 'many' as its count of steps: it is a whole number of at least 0
+    numscorch.OperandError: the state of SET has 'many' as its count of steps: it is a whole number of at least 0
     """
     if not isinstance(count, int) or count < 0:
         raise OperandError(f"{owner} has {count!r} as its count of steps: it is a whole number of at least 0")
@@ -167,7 +167,7 @@ def check_steps(owner: object, steps: object) -> None:
     >>> check_steps("RigL(every=0)", 0)
     Traceback (most recent call last):
     ...
-    numscorch.errors.SizeError: RigL(every=0): 0 is no number of steps: give a whole number of at least 1
+    numscorch.SizeError: RigL(every=0): 0 is no number of steps: give a whole number of at least 1
     """
     if not isinstance(steps, int) or steps < 1:
         raise SizeError(f"{owner}: {steps} is no number of steps: give a whole number of at least 1")

@@ -14,9 +14,9 @@ from ..sparsifiers.smallest import has_nan
 from ..sparsifiers.sparsify import Sparsifier, mask_of
 from ..tensors.ledgers import shown_bytes
 from ..tensors.parameter import SparseParameter
-from .advice import Call, SpeedUp, speed_up
+from .advice import ModuleCall, SpeedUp, speed_up
 from .layers import converted
-from .matching import Choice, Site
+from .matching import MatchedWeight, Site
 from .optimizers import Optimizer, check_states
 from .table import ModelRow
 
@@ -51,12 +51,12 @@ class Settling:
         advise: whether layers that are slower sparse stay dense, and tables that are no smaller.
     """
 
-    def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, Call] | None, advise: bool):
+    def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, ModuleCall] | None, advise: bool):
         self.optimizers, self.calls, self.advise = optimizers, calls, advise
-        self.held = {id(own) for optimizer in optimizers for group in optimizer.param_groups for own in group["params"]}
+        self.held = {id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]}
         self.known: dict[Any, SpeedUp] = {}
 
-    def row(self, choice: Choice) -> ModelRow:
+    def row(self, choice: MatchedWeight) -> ModelRow:
         """What is told of a choice, once it is settled.
 
         Raises:
@@ -69,19 +69,19 @@ class Settling:
             choice.sparsifier = Drawn(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
             return self._tried(choice)
 
-    def _tried(self, choice: Choice) -> ModelRow:
-        timed, made = _timed(choice), None
+    def _tried(self, choice: MatchedWeight) -> ModelRow:
+        timed, layer = _timed(choice), None
         for site in sorted(choice.modules(), key=lambda site: site is timed):  # that one last
             try:
                 with torch.random.fork_rng(devices=()):  # modules draw values before they take them
-                    made = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
+                    layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
             except OperandError:
                 raise
             except UnsupportedError as error:
                 choice.why = str(error)
                 return dense_row(choice)
-        weight: SparseParameter = getattr(made, timed.key)
-        speed, size = self._speed(choice, timed.module, made, weight), _size(weight)
+        weight: SparseParameter = getattr(layer, timed.key)
+        speed, size = self._speed(choice, timed.module, layer, weight), _size(weight)
         if self.advise and not choice.rule.always and (why := _why_not(choice, speed, size)):
             choice.why = f"{why}; always=True in its rule makes it sparse"
             return dense_row(choice, speed)
@@ -93,7 +93,7 @@ class Settling:
         stored = float(weight.density), weight.format.name, choice.parameter.nbytes, size
         return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, *_cells(speed), "; ".join(choice.notes))
 
-    def _speed(self, choice: Choice, dense: torch.nn.Module, made: Any, weight: SparseParameter) -> SpeedUp | None:
+    def _speed(self, choice: MatchedWeight, dense: torch.nn.Module, layer: Any, weight: SparseParameter) -> SpeedUp | None:
         """How many times faster the layer is; the same layers are timed once."""
         call = None if self.calls is None else self.calls.get(dense)
         if call is None:
@@ -102,7 +102,7 @@ class Settling:
             return None
         key = type(dense), choice.parameter.shape, weight.dtype, weight.format, round(weight.density, 2), call.key
         if key not in self.known:
-            self.known[key] = speed_up(dense, made, call)
+            self.known[key] = speed_up(dense, layer, call)
         return self.known[key]
 
 
@@ -111,12 +111,12 @@ def _is_table(module: torch.nn.Module) -> bool:
     return isinstance(module, torch.nn.Embedding)
 
 
-def _timed(choice: Choice) -> Site:
+def _timed(choice: MatchedWeight) -> Site:
     """The first module that a weight is in; of one that is tied to a table, not the table."""
     return next((site for site in choice.modules() if not _is_table(site.module)), choice.modules()[0])
 
 
-def _why_not(choice: Choice, speed: SpeedUp | None, size: int) -> str:
+def _why_not(choice: MatchedWeight, speed: SpeedUp | None, size: int) -> str:
     """Why a weight should stay dense: its layer is slower sparse, by the median; or it is a table, and takes no fewer bytes sparse."""
     if all(_is_table(site.module) for site in choice.modules()):
         dense = choice.parameter.nbytes
@@ -124,7 +124,7 @@ def _why_not(choice: Choice, speed: SpeedUp | None, size: int) -> str:
     return "" if speed is None or speed.ratio >= 1 else f"dense is {1 / speed.ratio:.2g}x faster here"
 
 
-def _notes(choice: Choice, weight: SparseParameter, size: int) -> Iterator[str]:
+def _notes(choice: MatchedWeight, weight: SparseParameter, size: int) -> Iterator[str]:
     """How the stored entries of a sparse weight differ from what was asked for, and whether it grew."""
     sparsifier: Any = choice.sparsifier
     blocks = getattr(sparsifier, "b0", 1), getattr(sparsifier, "b1", 1)
@@ -160,13 +160,13 @@ def _size(weight: SparseParameter) -> int:
     return sum(array.nbytes for array in (weight.values, *weight.buffers()))
 
 
-def dense_row(choice: Choice, speed: SpeedUp | None = None) -> ModelRow:
+def dense_row(choice: MatchedWeight, speed: SpeedUp | None = None) -> ModelRow:
     """What is told of a weight that stays as it is."""
-    own, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
-    if isinstance(own, SparseParameter):
-        size = _size(own)
-        return ModelRow(choice.name, module, float(own.density), own.format.name, size, size, note=why)
-    size = 0 if isinstance(own, torch.nn.parameter.UninitializedParameter) else own.nbytes
+    weight, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
+    if isinstance(weight, SparseParameter):
+        size = _size(weight)
+        return ModelRow(choice.name, module, float(weight.density), weight.format.name, size, size, note=why)
+    size = 0 if isinstance(weight, torch.nn.parameter.UninitializedParameter) else weight.nbytes
     return ModelRow(choice.name, module, 1.0, "dense", size, size, *_cells(speed), why)
 
 

@@ -13,7 +13,7 @@ from ..ir.format import Format, as_format
 from ..sparsifiers.names import near
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
-from ..tensors.validate import restored
+from ..tensors.validate import checked_pattern
 from .matching import Site
 from .settling import naming
 
@@ -34,42 +34,42 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
             size yet.
     """
     metadata = _metadata(state)
-    named = [found[1] for key in state if (found := ARRAY.fullmatch(key))] + [name for name, own in metadata.items() if "format" in own]
+    named = [match[1] for key in state if (match := ARRAY.fullmatch(key))] + [name for name, entry in metadata.items() if "format" in entry]
     names = [name for name in dict.fromkeys(named) if f"{name}.values" in state]
     if unknown := [name for name in names if name not in sites]:
         raise OperandError(_unknown(unknown[0], list(state), list(sites)))
     for name, site in sites.items():
         _check_held(name, site.parameter, state)
-    made = {}
+    patterns = {}
     for name in names:
         with naming(name):
             _check_sized(sites[name].parameter)
-            made[name] = _pattern(name, state, metadata.get(name, {}), sites[name].parameter)
-    _check_tied(sites, made)
-    return made
+            patterns[name] = _pattern(name, state, metadata.get(name, {}), sites[name].parameter)
+    _check_tied(sites, patterns)
+    return patterns
 
 
 def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
     """What a state tells of its modules and weights, by name; nothing, if it is a plain dict of tensors."""
-    told = getattr(state, "_metadata", None) or {}
-    if not isinstance(told, Mapping):
-        raise OperandError(f"the state's metadata is no dict of modules, but {told!r:.60}: give what state_dict() made")
-    if wrong := [name for name, own in told.items() if not isinstance(own, Mapping)]:
-        raise OperandError(f"the state's metadata of {wrong[0]!r} is no dict, but {told[wrong[0]]!r:.60}: give what state_dict() made")
-    return dict(told)
+    metadata = getattr(state, "_metadata", None) or {}
+    if not isinstance(metadata, Mapping):
+        raise OperandError(f"the state's metadata is no dict of modules, but {metadata!r:.60}: give what state_dict() made")
+    if wrong := [name for name, entry in metadata.items() if not isinstance(entry, Mapping)]:
+        raise OperandError(f"the state's metadata of {wrong[0]!r} is no dict, but {metadata[wrong[0]]!r:.60}: give what state_dict() made")
+    return dict(metadata)
 
 
 def _unknown(name: str, given: list[str], known: list[str]) -> str:
     """What is told of a weight that the model hasn't: often one of both is wrapped, by which all of its names have one beginning."""
-    told = f"the state has a sparse weight {name}, which the model hasn't"
-    for own in known:
-        prefix = name.removesuffix(own)
-        if name.endswith(f".{own}") and all(key.startswith(prefix) for key in given):
-            return f"{told}: the state's names begin with {prefix!r}, as those of wrapped models do: call {STRIP}(state, {prefix!r}) first"
-        prefix = own.removesuffix(name)
-        if own.endswith(f".{name}") and all(key.startswith(prefix) for key in known):
-            return f"{told}: the model's names begin with {prefix!r}, as those of wrapped models do: give model.{prefix[:-1]}"
-    return f"{told}: {near(name, known)}"
+    message = f"the state has a sparse weight {name}, which the model hasn't"
+    for known_name in known:
+        prefix = name.removesuffix(known_name)
+        if name.endswith(f".{known_name}") and all(key.startswith(prefix) for key in given):
+            return f"{message}: the state's names begin with {prefix!r} (a wrapped model's): call {STRIP}(state, {prefix!r}) first"
+        prefix = known_name.removesuffix(name)
+        if known_name.endswith(f".{name}") and all(key.startswith(prefix) for key in known):
+            return f"{message}: the model's names begin with {prefix!r}, as those of wrapped models do: give model.{prefix[:-1]}"
+    return f"{message}: {near(name, known)}"
 
 
 def _check_held(name: str, weight: Weight, state: State) -> None:
@@ -80,8 +80,8 @@ def _check_held(name: str, weight: Weight, state: State) -> None:
         raise UnsupportedError(
             f"{name} is dense in the state, and sparse in the model: build the model anew, or make it dense first, with densify_model"
         )
-    told = f"the state has no {name}.values, but the model has {weight.tensor}"
-    raise OperandError(f"{told}: give the state of the whole model, whose layers have the same names")
+    message = f"the state has no {name}.values, but the model has {weight.tensor}"
+    raise OperandError(f"{message}: give the state of the whole model, whose layers have the same names")
 
 
 def _check_sized(weight: Weight) -> None:
@@ -92,44 +92,44 @@ def _check_sized(weight: Weight) -> None:
 
 def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
     """A weight's pattern, in memory of its own, since kernels trust index arrays."""
-    arrays = {key.removeprefix(f"{name}."): _tensor(key, own) for key, own in state.items() if key.startswith(f"{name}.level")}
+    arrays = {key.removeprefix(f"{name}."): _tensor(key, extents) for key, extents in state.items() if key.startswith(f"{name}.level")}
     values = _tensor(f"{name}.values", state[f"{name}.values"])
-    own = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)
-    shape = metadata.get("shape", own)
-    if not isinstance(shape, Sequence) or tuple(shape) != own:
-        raise SizeError(f"has shape {shape} in the state, and {own} in the model: build the model with the sizes that it had")
+    extents = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)
+    shape = metadata.get("shape", extents)
+    if not isinstance(shape, Sequence) or tuple(shape) != extents:
+        raise SizeError(f"has shape {shape} in the state, and {extents} in the model: build the model with the sizes that it had")
     format = _format(metadata, weight)
     if (names := array_names(format)) != sorted(arrays):
-        told = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
+        message = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
         way_out = "was it cut short?" if metadata else "give what state_dict() made, which tells the format, rather than a plain dict of it"
-        raise OperandError(f"{told}: {way_out}")
+        raise OperandError(f"{message}: {way_out}")
     levels = tuple(tuple(arrays[f"level{at}_{array}"].detach().clone() for array in level.arrays) for at, level in enumerate(format.levels))
-    made = restored(format, own, levels)
-    if values.numel() != made.nnz:
-        raise SizeError(f"has {values.numel()} values in the state, but index arrays for {made.nnz}: was it cut short?")
-    return made
+    pattern = checked_pattern(format, extents, levels)
+    if values.numel() != pattern.nnz:
+        raise SizeError(f"has {values.numel()} values in the state, but index arrays for {pattern.nnz}: was it cut short?")
+    return pattern
 
 
 def _tensor(key: str, stored: object) -> torch.Tensor:
     """What a state holds of a sparse weight, which must be strided and on the CPU."""
     if not isinstance(stored, torch.Tensor) or stored.layout is not torch.strided or stored.device.type != "cpu":
-        told = f"{stored.layout} on {stored.device}" if isinstance(stored, torch.Tensor) else type(stored).__name__
-        raise OperandError(f"{key} is no strided tensor on the CPU in the state, but {told}: give what state_dict() made, on the CPU")
+        description = f"{stored.layout} on {stored.device}" if isinstance(stored, torch.Tensor) else type(stored).__name__
+        raise OperandError(f"{key} is no strided tensor on the CPU in the state, but {description}: give a state_dict() on the CPU")
     return stored
 
 
 def _format(metadata: Mapping[str, Any], weight: Weight) -> Format:
     """The format that a state tells, or else that of the model; the model's own object where they are the same."""
-    own: Format | None = weight.format if isinstance(weight, SparseParameter) else None
-    if (told := metadata.get("levels", metadata.get("format"))) is not None:
-        given: Format = as_format(told)
-        return own if own is not None and own == given else given
-    if own is None:
+    stored_format: Format | None = weight.format if isinstance(weight, SparseParameter) else None
+    if (text := metadata.get("levels", metadata.get("format"))) is not None:
+        given: Format = as_format(text)
+        return stored_format if stored_format is not None and stored_format == given else given
+    if stored_format is None:
         raise OperandError(
             "is dense in the model, and a plain dict of tensors doesn't tell in which format it is sparse: give what state_dict() made,"
             " as torch.save keeps it; or make the layer sparse in that format first, as with sparsify_model"
         )
-    return own
+    return stored_format
 
 
 def array_names(format: Format) -> list[str]:

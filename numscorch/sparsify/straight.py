@@ -15,7 +15,7 @@ from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
 from .choosing import Names, bare, patterns, trained, usual
-from .matching import Choice, why_hooked
+from .matching import MatchedWeight, why_hooked
 from .optimizers import Optimizers, check_held, listed
 from .owners import adapt_readers, put_sparse
 
@@ -54,13 +54,13 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     if not isinstance(decay, int | float) or not decay >= 0:
         raise SizeError(f"decay={decay}: the decay of dropped weights is a number of at least 0, as 2e-4")
     chosen = _dense(model, sparsifier, weights)
-    for own in chosen:
-        if len(own.modules()) > 1:
+    for choice in chosen:
+        if len(choice.modules()) > 1:
             raise UnsupportedError(
-                f"{', '.join(site.name for site in own.sites)} share one weight, and each would get another mask: untie them"
+                f"{', '.join(site.name for site in choice.sites)} share one weight, and each would get another mask: untie them"
             )
-    for own in chosen:
-        parametrize.register_parametrization(own.sites[0].module, own.sites[0].key, StraightThrough(sparsifier, decay))
+    for choice in chosen:
+        parametrize.register_parametrization(choice.sites[0].module, choice.sites[0].key, StraightThrough(sparsifier, decay))
 
 
 def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format | str | None = None) -> None:
@@ -85,7 +85,7 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
     """
     within, used = bare(model), {}
     for name, layer in within.named_modules():
-        used.update({f"{name}.{key}".lstrip("."): (layer, key, own) for key, own in _straight(layer).items()})
+        used.update({f"{name}.{key}".lstrip("."): (layer, key, through) for key, through in _straight(layer).items()})
     if not used:
         raise OperandError("settle: no layer of the model is trained by straight_through")
     if any(layer is within for layer, _, _ in used.values()):
@@ -101,16 +101,16 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 
 def _settled(
     model: torch.nn.Module, used: Mapping[str, tuple[torch.nn.Module, str, StraightThrough]], format: Format | str | None
-) -> list[tuple[Choice, SparseTensor]]:
+) -> list[tuple[MatchedWeight, SparseTensor]]:
     """The weights without their parametrizations, which stay if anything is wrong, and what is kept of each."""
     for layer, key, _ in used.values():
         parametrize.remove_parametrizations(layer, key, leave_parametrized=False)
     try:
-        chosen = trained(model, {escape(name): own.sparsifier for name, (_, _, own) in used.items()}, format)
-        return [(own, sparsify(own.parameter.detach().flatten(1), own.sparsifier, own.rule.format)) for own in chosen]
+        chosen = trained(model, {escape(name): choice.sparsifier for name, (_, _, choice) in used.items()}, format)
+        return [(choice, sparsify(choice.parameter.detach().flatten(1), choice.sparsifier, choice.rule.format)) for choice in chosen]
     except NumscorchError:
-        for layer, key, own in used.values():
-            parametrize.register_parametrization(layer, key, own, unsafe=True)  # it isn't tried, by which NaN would be met again
+        for layer, key, choice in used.values():
+            parametrize.register_parametrization(layer, key, choice, unsafe=True)  # it isn't tried, by which NaN would be met again
         raise
 
 
@@ -135,14 +135,14 @@ def resparsify(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names
     >>> int((layer.weight == 0).sum())
     4
     """
-    chosen = [own.parameter for own in _dense(model, sparsifier, weights)]
+    chosen = [choice.parameter for choice in _dense(model, sparsifier, weights)]
     masks = [sparsifier(weight.detach().flatten(1)).reshape(weight.shape) for weight in chosen]
     with torch.no_grad():
         for weight, mask in zip(chosen, masks, strict=True):
             weight.masked_fill_(~mask, 0)
 
 
-def _dense(model: torch.nn.Module, sparsifier: Sparsifier, weights: Names | None) -> list[Choice]:
+def _dense(model: torch.nn.Module, sparsifier: Sparsifier, weights: Names | None) -> list[MatchedWeight]:
     """The dense weights that are named.
 
     Raises:
@@ -151,7 +151,7 @@ def _dense(model: torch.nn.Module, sparsifier: Sparsifier, weights: Names | None
     """
     names = usual(model, or_sparse=False) if weights is None else patterns(weights)
     chosen = trained(model, dict.fromkeys(names, sparsifier), masked=True)
-    if sparse := [own for own in chosen if own.is_sparse]:
+    if sparse := [choice for choice in chosen if choice.is_sparse]:
         raise UnsupportedError(f"{sparse[0].name} {sparse[0].why}")
     return chosen
 
@@ -166,8 +166,8 @@ class StraightThrough(torch.nn.Module):
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         mask = self.sparsifier(weight.detach().flatten(1)).reshape(weight.shape)
-        made: torch.Tensor = _Masked.apply(weight, mask, self.decay)  # type: ignore[no-untyped-call]
-        return made
+        masked: torch.Tensor = _Masked.apply(weight, mask, self.decay)  # type: ignore[no-untyped-call]
+        return masked
 
     def extra_repr(self) -> str:
         return f"{self.sparsifier!r}, decay={self.decay}"
@@ -193,5 +193,5 @@ class _Masked(torch.autograd.Function):
 
 def _straight(layer: Any) -> dict[str, StraightThrough]:
     """How a layer's parameters are used, by name, where it is by straight_through alone."""
-    found = layer.parametrizations.items() if parametrize.is_parametrized(layer) else ()
-    return {key: own[0] for key, own in found if len(own) == 1 and isinstance(own[0], StraightThrough)}
+    parametrizations = layer.parametrizations.items() if parametrize.is_parametrized(layer) else ()
+    return {key: steps[0] for key, steps in parametrizations if len(steps) == 1 and isinstance(steps[0], StraightThrough)}

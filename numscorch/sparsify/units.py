@@ -61,8 +61,8 @@ class Units:
 
     def keys(self, pattern: Pattern) -> torch.Tensor:
         """The numbers of the units that are stored, in order, (n,). O(nnz log nnz)."""
-        made: torch.Tensor = torch.unique(self._of_entries(pattern))
-        return made
+        keys: torch.Tensor = torch.unique(self._of_entries(pattern))
+        return keys
 
     def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The numbers of the units that are stored, in order, and the sum of the scores in each, which are given for each value."""
@@ -73,8 +73,8 @@ class Units:
         """Of scores for a whole matrix those of every unit, (count,)."""
         (height, width), (rows, columns) = self.block, self.grid
         padded = torch.nn.functional.pad(scores, (0, columns * width - self.shape[1], 0, rows * height - self.shape[0]))
-        made: torch.Tensor = padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
-        return made
+        sums: torch.Tensor = padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
+        return sums
 
     def pattern(self, keys: torch.Tensor, index_dtype: str) -> Pattern:
         """The pattern that stores the units with these numbers."""
@@ -88,5 +88,5 @@ class Units:
     def _of_entries(self, pattern: Pattern) -> torch.Tensor:
         """The number of each entry's unit."""
         rows, columns = coordinates(pattern)
-        made: torch.Tensor = rows // self.block[0] * self.grid[1] + columns // self.block[1]
-        return made
+        keys: torch.Tensor = rows // self.block[0] * self.grid[1] + columns // self.block[1]
+        return keys

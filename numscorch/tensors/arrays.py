@@ -110,7 +110,7 @@ def check_coordinates(table: np.ndarray | Sequence[np.ndarray], shape: tuple[int
     >>> check_coordinates(np.array([[0, 5]]), (3,))
     Traceback (most recent call last):
     ...
-    numscorch.errors.FormatError: entry 1 has coordinate 5 in dimension 0, which has size 3: coordinates lie in 0 to 2
+    numscorch.FormatError: entry 1 has coordinate 5 in dimension 0, which has size 3: coordinates lie in 0 to 2
     """
     for dimension, size in enumerate(shape):
         column = table[dimension]

@@ -42,8 +42,8 @@ class Entry:
     during: Literal["forward", "backward"] = "forward"
 
     def __str__(self) -> str:
-        told = f"{self.kind}{'' if self.asked or self.kind != 'densification' else ' (unasked)'}"
-        return f"{told:<23} {shown_bytes(self.bytes):>9}  {self.what}{' in backward' * (self.during == 'backward')}  {self.line}"
+        kind_text = f"{self.kind}{'' if self.asked or self.kind != 'densification' else ' (unasked)'}"
+        return f"{kind_text:<23} {shown_bytes(self.bytes):>9}  {self.what}{' in backward' * (self.during == 'backward')}  {self.line}"
 
 
 class Ledger(list[Entry]):
@@ -105,7 +105,7 @@ def strict(enabled: bool = True) -> Iterator[None]:
     ...     torch.exp(ns.from_torch(torch.eye(3)))
     Traceback (most recent call last):
     ...
-    numscorch.errors.UnsupportedError: exp makes a tensor CSR (3, 3) dense (36 bytes): ...
+    numscorch.UnsupportedError: exp makes a tensor CSR (3, 3) dense (36 bytes): ...
     """
     token = _strict.set(enabled)
     try:
@@ -139,11 +139,11 @@ def densifying(operator: str, what: str, size: int, instead: str) -> None:
     Raises:
         UnsupportedError: in strict mode.
     """
-    told = f"{operator} makes a tensor {what} dense ({shown_bytes(size)}): {instead}"
+    message = f"{operator} makes a tensor {what} dense ({shown_bytes(size)}): {instead}"
     if _strict.get():
-        raise UnsupportedError(f"{told}\n  within ns.strict(), only explicit calls such as A.to_dense() may do that")
+        raise UnsupportedError(f"{message}\n  within ns.strict(), only explicit calls such as A.to_dense() may do that")
     if operator not in _warned:
-        warnings.warn(f"{told}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=stack_level())
+        warnings.warn(f"{message}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=stack_level())
         _warned.add(operator)  # once it was told, and not made an error
     note("densification", f"{what} by {operator}", size, asked=False)
 

@@ -58,15 +58,15 @@ class PythonOperators:
         OPERATORS["setitem"](self, key, value)
 
     def __iter__(self) -> Iterator[Any]:
-        found: Iterator[Any] = OPERATORS["iter"](self)
-        return found
+        iterator: Iterator[Any] = OPERATORS["iter"](self)
+        return iterator
 
     def __bool__(self) -> bool:
         return bool(OPERATORS["item"](self))
 
     def __contains__(self, element: Any) -> bool:
-        found: bool = OPERATORS["contains"](self, element)
-        return found
+        is_in: bool = OPERATORS["contains"](self, element)
+        return is_in
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other

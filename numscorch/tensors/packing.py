@@ -17,9 +17,8 @@ from numpy.typing import DTypeLike
 
 from ..errors import FormatError, SizeError
 from ..ir.format import COO, Format
-from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Stored
+from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents
 from ..machine import memory
-from ..machine.threads import must_run_serial
 from .pattern import Pattern
 
 EACH = 4  # bytes of a value, or of a coordinate, at the least
@@ -87,7 +86,7 @@ def _pack_levels(
         )
         try:
             check_room(level.room(entries), level, format)
-            made, stored, positions, count = level.pack(entries)
+            arrays_, stored, positions, count = level.pack(entries)
             check_room(count, level, format)
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}{_kept_by(format)}") from error
@@ -95,7 +94,7 @@ def _pack_levels(
             raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
-        levels.append(made)
+        levels.append(arrays_)
         arrays.append(stored)
     return levels, arrays, positions, count, order
 
@@ -147,8 +146,6 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
             return np.arange(n), True
         if prod(sizes) << n.bit_length() <= INT64_MAX:
             return sorting_numbers(key)[1], False
-        if must_run_serial():  # torch's threads hang in a forked child
-            return np.argsort(key, kind="stable"), False
         # torch sorts integers by radix, in parallel: twice as fast as numpy's stable sort
         return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
     if bool(in_order(columns, strict=False).all()):
@@ -251,7 +248,7 @@ def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values:
     """
     if not has_gaps(pattern):
         return function(*values)
-    return at_positions(pattern, function(*(of_entries(pattern, own) if own.ndim else own for own in values)))
+    return at_positions(pattern, function(*(of_entries(pattern, value) if value.ndim else value for value in values)))
 
 
 def entry_count(pattern: Pattern) -> int:
@@ -312,7 +309,7 @@ def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
     sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()
     positions = np.zeros(1, dtype=np.int64)
     for at, level in enumerate(pattern.format.levels):
-        children = level.unpack(pattern.level_arrays(at), Stored(positions, tuple(columns), at, sizes))
+        children = level.unpack(pattern.level_arrays(at), Parents(positions, tuple(columns), at, sizes))
         if not (isinstance(children.counts, int) and children.counts == 1):
             columns = [np.repeat(column, children.counts) for column in columns]
         columns.append(children.coordinates.astype(np.int64, copy=False))  # narrow ones would wrap around

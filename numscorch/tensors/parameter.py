@@ -17,7 +17,7 @@ from .ledgers import stack_level
 from .pattern import Pattern
 from .sparse_tensor import SparseTensor
 from .suggestions import type_name
-from .validate import restored
+from .validate import checked_pattern
 
 SIZES = "build the model with the sizes that it had"
 PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
@@ -46,7 +46,7 @@ class _Seen:
 
 def _versions(pattern: Pattern) -> list[int]:
     """How often each index array was written to; torch doesn't count it for those of inference mode."""
-    return [0 if array.is_inference() else array._version for own in pattern.arrays for array in own]
+    return [0 if array.is_inference() else array._version for level in pattern.arrays for array in level]
 
 
 class SparseParameter(torch.nn.Module):
@@ -124,7 +124,7 @@ class SparseParameter(torch.nn.Module):
         before, now = self._seen, _Seen.of(self.pattern)
         if before.checksum != now.checksum:
             try:
-                self.pattern = restored(self.pattern.format, self.pattern.shape, self.pattern.arrays)
+                self.pattern = checked_pattern(self.pattern.format, self.pattern.shape, self.pattern.arrays)
             except FormatError as error:
                 raise FormatError(f"{error}\n  {self._overwritten()}") from error
             if not self._is_told and DistributedDataParallel._get_active_ddp_module() is None:
@@ -134,9 +134,9 @@ class SparseParameter(torch.nn.Module):
 
     def _overwritten(self) -> str:
         """What is told where index arrays hold another pattern."""
-        own = f"a sparse parameter ({self.pattern.format.name}, shape={self.pattern.shape})"
+        description = f"a sparse parameter ({self.pattern.format.name}, shape={self.pattern.shape})"
         return (
-            f"the index arrays of {own} were overwritten with another pattern: its values belong to other entries, unless they "
+            f"the index arrays of {description} were overwritten with another pattern: its values belong to other entries, unless they "
             "were overwritten at the same time, as by DistributedDataParallel\n"
             "  AveragedModel does this if the model's pattern changed, or with use_buffers=True: leave use_buffers out, and call "
             "ns.sparsify.load_patterns(averaged.module, model.state_dict()) before averaged.update_parameters(model)"
@@ -243,7 +243,7 @@ class SparseParameter(torch.nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles have arrays of their own, which nothing has written to."""
-        return {name: own for name, own in vars(self).items() if name not in ("_seen", "_is_told")}
+        return {name: value for name, value in vars(self).items() if name not in ("_seen", "_is_told")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
@@ -254,8 +254,8 @@ class SparseParameter(torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
-            own = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": self.pattern.shape}
-            metadata.setdefault(prefix[:-1], {}).update(own, nnz=self.tensor.nnz)
+            facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": self.pattern.shape}
+            metadata.setdefault(prefix[:-1], {}).update(facts, nnz=self.tensor.nnz)
 
     def _load_from_state_dict(
         self,
@@ -272,12 +272,12 @@ class SparseParameter(torch.nn.Module):
         The values of another pattern are left where they are and listed as missing: with ``strict=True``, torch raises then,
         and says how they differ; with ``strict=False``, all else is loaded.
         """
-        own = {prefix + name: array for name, array in named_arrays(self.pattern)}
+        arrays = {prefix + name: array for name, array in named_arrays(self.pattern)}
         given = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
-        if clash := _clash(self.pattern, own, given, state_dict.get(f"{prefix}values"), local_metadata):
+        if clash := _clash(self.pattern, arrays, given, state_dict.get(f"{prefix}values"), local_metadata):
             missing_keys.append(Explained(f"{prefix}values", clash))
             return
-        state_dict.update(own)
+        state_dict.update(arrays)
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
@@ -294,9 +294,9 @@ class Explained(str):
     why: str
 
     def __new__(cls, key: str, why: str) -> Explained:
-        made = super().__new__(cls, key)
-        made.why = why
-        return made
+        text = super().__new__(cls, key)
+        text.why = why
+        return text
 
     def __format__(self, spec: str) -> str:
         return format(f"{self!s} ({self.why})", spec)
@@ -307,7 +307,7 @@ class Explained(str):
 
 def _clash(
     pattern: Pattern,
-    own: Mapping[str, torch.Tensor],
+    stored: Mapping[str, torch.Tensor],
     given: Mapping[str, torch.Tensor],
     values: torch.Tensor | None,
     metadata: Mapping[str, Any],
@@ -318,9 +318,9 @@ def _clash(
         return f"has shape {shape} in the state, {pattern.shape} in the model; {SIZES}"
     if format != pattern.format.name:
         return f"is stored as {format} in the state, as {pattern.format.name} in the model; {ADOPT}"
-    if not given or (own.keys() == given.keys() and all(_equal(array, given[name]) for name, array in own.items())):
+    if not given or (stored.keys() == given.keys() and all(_equal(array, given[name]) for name, array in stored.items())):
         return ""
-    if own.keys() != given.keys():
+    if stored.keys() != given.keys():
         return f"is stored in another format in the state than in the model, {format}; {ADOPT}"
     count = "others" if values is None else values.numel()
     return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
@@ -332,17 +332,17 @@ def _is_equal(one: Pattern, other: Pattern) -> bool:
         return True
     alike = one.format == other.format and one.shape == other.shape
     pairs = zip(named_arrays(one), named_arrays(other), strict=True) if alike else ()
-    return alike and all(_equal(own, given) for (_, own), (_, given) in pairs)
+    return alike and all(_equal(array, given) for (_, array), (_, given) in pairs)
 
 
-def _equal(own: torch.Tensor, given: torch.Tensor) -> bool:
+def _equal(array: torch.Tensor, given: torch.Tensor) -> bool:
     """Whether index arrays hold the same numbers, of whatever type."""
-    return own.shape == given.shape and bool((own == given.to(own.device)).all())
+    return array.shape == given.shape and bool((array == given.to(array.device)).all())
 
 
 def unwrapped(value: Any) -> Any:
     """The SparseTensor of a parameter, in lists too; anything else as it is."""
-    if isinstance(value, list | tuple) and any(isinstance(own, SparseParameter) for own in value):
+    if isinstance(value, list | tuple) and any(isinstance(member, SparseParameter) for member in value):
         return type(value)(map(unwrapped, value))
     return value.tensor if isinstance(value, SparseParameter) else value
 
@@ -350,7 +350,7 @@ def unwrapped(value: Any) -> Any:
 def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
     """A pattern's index arrays, each with its level and what it holds."""
     levels = zip(pattern.format.levels, pattern.arrays, strict=True)
-    return [(f"level{at}_{name}", array) for at, (level, own) in enumerate(levels) for name, array in zip(level.arrays, own, strict=True)]
+    return [(f"level{at}_{name}", a) for at, (level, arrays) in enumerate(levels) for name, a in zip(level.arrays, arrays, strict=True)]
 
 
 def _delegated(name: str) -> Callable[..., Any]:
@@ -361,12 +361,12 @@ def _delegated(name: str) -> Callable[..., Any]:
     return method
 
 
-OPERATORS = (
+SPECIAL_METHODS = (
     *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
     *("mod", "rmod", "floordiv", "rfloordiv"),
     *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "setitem", "iter"),
 )
-for operator in OPERATORS:
+for operator in SPECIAL_METHODS:
     setattr(SparseParameter, f"__{operator}__", _delegated(f"__{operator}__"))
 
 

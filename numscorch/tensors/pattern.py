@@ -70,9 +70,9 @@ class Pattern:
         """The pattern of index arrays that a kernel wrote, in a format with sparse levels: nothing is looked up again."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
-        pattern.arrays = tuple([tuple(map(torch.from_numpy, own)) for own in views])
+        pattern.arrays = tuple([tuple(map(torch.from_numpy, level_arrays)) for level_arrays in views])
         pattern.taken = tuple(chain.from_iterable(views))
-        pattern.watched = tuple([(array, array.data_ptr()) for own in pattern.arrays for array in own])
+        pattern.watched = tuple([(array, array.data_ptr()) for level_arrays in pattern.arrays for array in level_arrays])
         pattern.derived = {}
         return pattern
 
@@ -120,11 +120,11 @@ class Pattern:
     def peaks(self) -> tuple[int, ...]:
         """About how many values share the most frequent coordinate of each level, see ``peaks_of``."""
 
-        def found() -> tuple[int, ...]:
+        def peaks_() -> tuple[int, ...]:
             arrays = [self.level_arrays(at) for at in range(len(self.format.levels))]
             return peaks_of(self.format, self.format.sizes(self.shape), self.nnz, arrays)
 
-        return self.remember("peaks", found)
+        return self.remember("peaks", peaks_)
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
@@ -162,15 +162,15 @@ class Pattern:
 
     def _count(self) -> tuple[int, ...]:
         counts, parents, views = [], 1, iter(self.taken)
-        for level, own, size in zip(self.format.levels, self.arrays, self.format.sizes(self.shape), strict=True):
-            parents = level.count(tuple(islice(views, len(own))), parents, size)
+        for level, level_arrays, size in zip(self.format.levels, self.arrays, self.format.sizes(self.shape), strict=True):
+            parents = level.count(tuple(islice(views, len(level_arrays))), parents, size)
             counts.append(parents)
         return tuple(counts)
 
     def _index_dtype(self) -> str:
         """That of the first array whose type no level decides; where there is none, the least that counts everything."""
-        for level, own in zip(self.format.levels, self.arrays, strict=True):
-            for name, array in zip(level.arrays, own, strict=False):
+        for level, level_arrays in zip(self.format.levels, self.arrays, strict=True):
+            for name, array in zip(level.arrays, level_arrays, strict=False):
                 if level.array_dtype(name) is None:
                     if array.dtype not in INDEX_DTYPES:
                         raise FormatError(f"index arrays of {self.format.name} are int32 or int64, not {array.dtype}: convert them first")
@@ -186,8 +186,8 @@ class Pattern:
         """What ``compute`` returns, computed at the first call with this key."""
         if key not in self.derived:
             self.derived.setdefault(key, _untransformed(compute))
-        found: T = self.derived[key]
-        return found
+        value: T = self.derived[key]
+        return value
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
         """The pattern of the transposed tensor; it shares the index arrays."""
@@ -205,7 +205,7 @@ class Pattern:
         if (other.format, other.shape, other.counts) != (self.format, self.shape, self.counts):
             return False
         pairs = zip(self.views, other.views, strict=True)
-        return all(len(own) == len(theirs) and bool((own == theirs).all()) for own, theirs in pairs)
+        return all(len(array) == len(theirs) and bool((array == theirs).all()) for array, theirs in pairs)
 
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as numpy views."""

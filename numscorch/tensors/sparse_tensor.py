@@ -198,8 +198,8 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def to_dense(self) -> torch.Tensor:
         """A dense tensor of the same shape; unstored entries are 0."""
-        made: torch.Tensor = METHODS["to_dense"](self)
-        return made
+        full: torch.Tensor = METHODS["to_dense"](self)
+        return full
 
     @beside_programs
     def to_torch(self) -> torch.Tensor:
@@ -208,8 +208,8 @@ class SparseTensor(PythonOperators):
         Raises:
             UnsupportedError: torch has no layout for this format: use ``.to(ns.CSR)`` first.
         """
-        made: torch.Tensor = METHODS["to_torch"](self)
-        return made
+        tensor: torch.Tensor = METHODS["to_torch"](self)
+        return tensor
 
     def to_scipy(self) -> sparray:
         """A SciPy csr, csc, coo or bsr array that shares memory, or a dia array; needs SciPy."""
@@ -221,8 +221,8 @@ class SparseTensor(PythonOperators):
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sources and targets (2, nnz), and weights (nnz,), of a matrix ``A[target, source]``: the inverse of ``numscorch.adj_t``."""
-        made: tuple[torch.Tensor, torch.Tensor] = METHODS["to_edge_index"](self)
-        return made
+        edges: tuple[torch.Tensor, torch.Tensor] = METHODS["to_edge_index"](self)
+        return edges
 
     def to_torch_sparse(self) -> Any:
         """A ``torch_sparse.SparseTensor`` of a matrix; gradients flow to the values."""
@@ -268,23 +268,23 @@ class SparseTensor(PythonOperators):
         if isinstance(dtype, bool):  # torch's other order, (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
         wanted = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
-        made = self
-        for own in (*wanted, device, dtype):
-            made = made if own is None else made._changed(own)
-        return OPERATORS["clone"](made) if copy and made._values.data_ptr() == self._values.data_ptr() else made
+        result = self
+        for option in (*wanted, device, dtype):
+            result = result if option is None else result._changed(option)
+        return OPERATORS["clone"](result) if copy and result._values.data_ptr() == self._values.data_ptr() else result
 
     def _stored_as(self, format: Format) -> SparseTensor:
         """The same entries in another format."""
-        made: SparseTensor = METHODS["to_format"](self, format)
-        return made
+        result: SparseTensor = METHODS["to_format"](self, format)
+        return result
 
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
         """The tensor with one thing changed."""
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
-            made: SparseTensor = OPERATORS["to_sparse"](self, layout=target)
-            return made
+            result: SparseTensor = OPERATORS["to_sparse"](self, layout=target)
+            return result
         if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
@@ -302,9 +302,9 @@ class SparseTensor(PythonOperators):
         return self._permuted(places)
 
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:
-        made = SparseTensor.trusted(self.pattern.permuted(places), self._values)
-        made._view, made._address = self._view, self._address
-        return made
+        result = SparseTensor.trusted(self.pattern.permuted(places), self._values)
+        result._view, result._address = self._view, self._address
+        return result
 
     @beside_programs
     def t(self) -> SparseTensor:
@@ -323,8 +323,8 @@ class SparseTensor(PythonOperators):
         ours = None if name.startswith("_") else OPERATORS.get(name)
         if ours is None:
             is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
-            told = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
-            raise MissingError(told, name=name, obj=self)
+            message = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
+            raise MissingError(message, name=name, obj=self)
         return ours.__get__(self)  # Dynamo traces no types.MethodType
 
     def __dir__(self) -> list[str]:
@@ -339,13 +339,13 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def coalesce(self) -> SparseTensor:
         """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
-        made: SparseTensor = METHODS["coalesce"](self)
-        return made
+        result: SparseTensor = METHODS["coalesce"](self)
+        return result
 
     def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
         """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort, so that it takes nothing else."""
-        made: SparseTensor = METHODS["sort"](self, *args, **kwargs)
-        return made
+        result: SparseTensor = METHODS["sort"](self, *args, **kwargs)
+        return result
 
     @classmethod
     def __torch_function__(
@@ -367,8 +367,8 @@ class SparseTensor(PythonOperators):
         )
 
     def _repr_html_(self) -> str:
-        made: str = METHODS["card"](self)
-        return made
+        html: str = METHODS["card"](self)
+        return html
 
     @beside_programs
     def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:

@@ -32,10 +32,10 @@ COMPRESSED = (torch.sparse_csr, torch.sparse_csc, *BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TorchLayout:
     """A layout of torch: how many dimensions are batches, sparse and dense, and the size of blocks.
 
-    >>> print(Layout(torch.sparse_bsc, block=(2, 3)).format)
+    >>> print(TorchLayout(torch.sparse_bsc, block=(2, 3)).format)
     (i, j) -> (j // 3: dense, i // 2: compressed, i % 2: dense, j % 3: dense)
     """
 
@@ -69,26 +69,26 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def layout_of(format: Format) -> Layout | None:
+def layout_of(format: Format) -> TorchLayout | None:
     """The layout of torch that stores what a format does, if there is one.
 
     >>> layout_of(Format("dds")), layout_of(Format("ss"))
-    (Layout(layout=torch.sparse_csr, batch=1, sparse=2, dense=0, block=(1, 1)), None)
+    (TorchLayout(layout=torch.sparse_csr, batch=1, sparse=2, dense=0, block=(1, 1)), None)
     """
     return next((layout for layout in _candidates(format) if layout.format == format), None)
 
 
-def _candidates(format: Format) -> Iterator[Layout]:
+def _candidates(format: Format) -> Iterator[TorchLayout]:
     """What the number of levels and the sizes of blocks leave open."""
     for sparse in range(format.order, 0, -1):
-        yield Layout(torch.sparse_coo, sparse=sparse, dense=format.order - sparse)
+        yield TorchLayout(torch.sparse_coo, sparse=sparse, dense=format.order - sparse)
     batch = next((at for at, level in enumerate(format.levels) if not level.full), 0) - 1
     if batch < 0 or batch + 2 > format.order:
         return
     sizes = [next((p.modulus for p in format.parts if p.dimension == d and p.modulus), 1) for d in (batch, batch + 1)]
     rows, columns = BLOCKED if sizes != [1, 1] else COMPRESSED[:2]
     kind = rows if format.parts[batch].dimension == batch else columns
-    yield Layout(kind, batch, dense=format.order - batch - 2, block=(sizes[0], sizes[1]))
+    yield TorchLayout(kind, batch, dense=format.order - batch - 2, block=(sizes[0], sizes[1]))
 
 
 def has_torch_layout(pattern: Pattern) -> bool:
@@ -129,7 +129,7 @@ def compressed_pattern(tensor: torch.Tensor, values: torch.Tensor, *, check_inva
     pos, crd = (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
     batch, shape = pos.ndim - 1, tuple(tensor.shape)
     block = tuple(values.shape[batch + 1 : batch + 3]) if blocked else (1, 1)
-    layout = Layout(tensor.layout, batch, dense=len(shape) - batch - 2, block=(block[0], block[1]) if len(block) == 2 else (0, 0))
+    layout = TorchLayout(tensor.layout, batch, dense=len(shape) - batch - 2, block=(block[0], block[1]) if len(block) == 2 else (0, 0))
     if crd.shape[:-1] != shape[:batch] or tuple(values.shape) != layout.shape_of_values(shape, crd.shape[-1]) or 0 in block:
         raise SizeError(
             f"a {layout.name} tensor of shape {shape} has starts of shape {tuple(pos.shape)}, coordinates of shape {tuple(crd.shape)} "
@@ -159,13 +159,13 @@ def _joined_starts(pos: torch.Tensor, stored: int, check_invariants: bool) -> to
 def hybrid_pattern(head: Pattern, shape: tuple[int, ...]) -> Pattern:
     """The pattern of a COO tensor with dense dimensions, from that of its coordinates."""
     dense = len(shape) - len(head.shape)
-    return Pattern(Layout(torch.sparse_coo, 0, len(head.shape), dense).format, shape, (*head.arrays, *((),) * dense))
+    return Pattern(TorchLayout(torch.sparse_coo, 0, len(head.shape), dense).format, shape, (*head.arrays, *((),) * dense))
 
 
 # ---- to torch
 
 
-def native_tensor(pattern: Pattern, values: torch.Tensor, layout: Layout) -> torch.Tensor:
+def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -> torch.Tensor:
     """A tensor of torch that shares the values.
 
     Raises:
@@ -192,7 +192,7 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: Layout) -> tor
     return quietly(lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False))
 
 
-def compressed_arrays(pattern: Pattern, layout: Layout) -> tuple[torch.Tensor, torch.Tensor]:
+def compressed_arrays(pattern: Pattern, layout: TorchLayout) -> tuple[torch.Tensor, torch.Tensor]:
     """The starts (\\*batch, n + 1) and coordinates (\\*batch, stored) of a compressed layout; without batches, those of the pattern itself.
 
     Raises:
@@ -225,10 +225,10 @@ def format_of(layout: torch.layout, ndim: int, blocksize: Sequence[int] | None =
     block = tuple(map(int, blocksize)) if blocksize is not None else (1, 1)
     if dense < 0 or sparse < 1 or ndim - dense < sparse or len(block) != 2 or min(block) < 1:
         raise SizeError(f"{name} with {dense} dense dimensions and blocks {block} of a {ndim}-dimensional tensor: there is no such layout")
-    return Layout(layout, ndim - dense - sparse, sparse, dense, (block[0], block[1])).format
+    return TorchLayout(layout, ndim - dense - sparse, sparse, dense, (block[0], block[1])).format
 
 
-def _over_the_edge(pattern: Pattern, layout: Layout) -> bool:
+def _over_the_edge(pattern: Pattern, layout: TorchLayout) -> bool:
     return any(pattern.shape[layout.batch + at] % size for at, size in enumerate(layout.block) if size > 1)
 
 
@@ -239,7 +239,7 @@ def _entries(pattern: Pattern, sparse: int) -> torch.Tensor:
     return pattern.remember("entries", lambda: coordinates(Pattern(COO(sparse), pattern.shape[:sparse], pattern.arrays[:sparse])))
 
 
-def _split_starts(pattern: Pattern, layout: Layout) -> torch.Tensor:
+def _split_starts(pattern: Pattern, layout: TorchLayout) -> torch.Tensor:
     """The starts of each batch, counted from 0; torch wants as many values in each."""
     pos, batches = pattern.arrays[layout.batch + 1][0], pattern.counts[layout.batch - 1]
     per_batch = (len(pos) - 1) // max(batches, 1)

@@ -13,7 +13,7 @@ import torch
 
 from ..errors import FormatError
 from ..ir.format import Format
-from ..ir.level import Children, Stored
+from ..ir.level import Children, Parents
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
@@ -35,7 +35,7 @@ def validate(pattern: Pattern, *, order: bool = True) -> None:
     >>> validate(Pattern(CSR, (2, 3), ((), (torch.tensor([0, 1, 2]), torch.tensor([2, 3])))))
     Traceback (most recent call last):
     ...
-    numscorch.errors.FormatError: level 2 (compressed) of CSR: crd[1] = 3 is outside dimension 1 of size 3: coordinates lie in 0 to 2
+    numscorch.FormatError: level 2 (compressed) of CSR: crd[1] = 3 is outside dimension 1 of size 3: coordinates lie in 0 to 2
     """
     for at in range(len(pattern.format.levels)):
         _check_arrays(pattern, at)
@@ -148,7 +148,7 @@ def _unsorted(pattern: Pattern, at: int) -> str | None:
 def _children(pattern: Pattern, at: int) -> Children:
     """What a level with arrays stores below all its parents."""
     parents = np.arange(pattern.counts[at - 1] if at else 1)
-    return pattern.format.levels[at].unpack(pattern.level_arrays(at), Stored(parents, (), at, pattern.format.sizes(pattern.shape)))
+    return pattern.format.levels[at].unpack(pattern.level_arrays(at), Parents(parents, (), at, pattern.format.sizes(pattern.shape)))
 
 
 def _unsorted_children(pattern: Pattern, at: int) -> str | None:
@@ -210,12 +210,12 @@ def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int,
 
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
-    """What is pickled of a pattern: what is derived, and the signature, belong to this process."""
-    return restored, (pattern.format, pattern.shape, pattern.arrays)
+    """A pattern pickles as its format, shape and arrays. Derived data and the signature belong to this process."""
+    return _rebuild_pattern, (pattern.format, pattern.shape, pattern.arrays)
 
 
-def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
-    """A pattern that was pickled; it is checked, since whoever wrote the file isn't known.
+def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
+    """A pattern of these arrays, which are checked because they come from a file.
 
     Raises:
         FormatError: the arrays break a promise of the format.
@@ -223,6 +223,11 @@ def restored(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.T
     pattern = Pattern(format, shape, arrays)
     validate(pattern)
     return pattern
+
+
+def _rebuild_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
+    """Pickles name this function ``numscorch._rebuild_pattern``."""
+    return checked_pattern(format, shape, arrays)
 
 
 copyreg.pickle(Pattern, _parts_of)

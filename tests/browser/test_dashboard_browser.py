@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_dashboard import REPOSITORY, some_runs
+from dashboard_runs import REPOSITORY, some_runs
 
 from benchmarks.dashboard.frame import slug
 from benchmarks.dashboard.site import write_site

@@ -1,6 +1,6 @@
 """C[i_out,k,i_in] += A[i_out,j,i_in] * B[j,k]
 
-    tile_forall<16>(j, parallel_forall(i_out, vector_forall<8 x 4, once>(k, kind_tile_forall(j, where(constant_forall(i_in, C[i_out,k,i_in] += t[i_in]), kind_forall(j, constant_forall(i_in, t[i_in] += A[i_out,j,i_in] * B[j,k])))))))
+    tile_forall<16>(j, parallel_forall(i_out, vector_forall<8 x 4, once>(k, specialize_forall<tiles>(j, where(specialize_forall<coordinates>(i_in, C[i_out,k,i_in] += t[i_in]), specialize_forall<kinds>(j, specialize_forall<coordinates>(i_in, t[i_in] += A[i_out,j,i_in] * B[j,k])))))))
 
 A: (i, j, k) -> (i: dense, j: grouped(1, 2, 8), k: combination(1, 2, 8)) float32, int32 indices
 B: dense float32, strides (n, 1)

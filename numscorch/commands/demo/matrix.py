@@ -29,12 +29,12 @@ def multiply(path: Path) -> None:
     if not isinstance(loaded, SparseTensor) or loaded.ndim != 2:
         raise SizeError(f"{path} holds no sparse matrix: --matrix takes a Matrix Market file (.mtx, .mtx.gz)")
     matrix = loaded.to(ns.CSR).to(torch.float32)
-    dense, theirs = torch.randn(matrix.shape[1], COLUMNS), matrix.to_torch()
+    dense, converted = torch.randn(matrix.shape[1], COLUMNS), matrix.to_torch()
     print(f"{path.name}: {matrix}, times a dense {matrix.shape[1]:,} x {COLUMNS}, {torch.get_num_threads()} threads")
-    expected = theirs @ dense
+    expected = converted @ dense
     apart = (ns.einsum(SPMM, matrix, dense) - expected).abs().max().item() if expected.numel() else 0.0
     largest = expected.abs().max().item() if expected.numel() else 0.0
-    turns = in_turns(partial(ns.einsum, SPMM, matrix, dense), {"torch.sparse": partial(torch.matmul, theirs, dense)}, seconds=SECONDS)
+    turns = in_turns(partial(ns.einsum, SPMM, matrix, dense), {"torch.sparse": partial(torch.matmul, converted, dense)}, seconds=SECONDS)
     ours, other = statistics.median(turns.ours) * 1e3, statistics.median(turns.peers["torch.sparse"]) * 1e3
     print(f"largest difference    {apart:.2g} (largest value {largest:.3g})")
     print(f"product               numscorch {ours:.3f} ms, torch.sparse {other:.3f} ms: {turns.ratio:.2f} times as fast")

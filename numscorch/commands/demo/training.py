@@ -37,8 +37,8 @@ class TorchConv(torch.nn.Module):
 
     def forward(self, x: Tensor, normalised: Tensor) -> Tensor:
         """The features after the convolution."""
-        made: Tensor = normalised @ self.lin(x) + self.bias
-        return made
+        output: Tensor = normalised @ self.lin(x) + self.bias
+        return output
 
 
 class Network(torch.nn.Module):
@@ -110,7 +110,7 @@ def runners(task: Task) -> list[Runner]:
     """The network by each library that is installed, all with the first one's weights."""
     stored = task.features.to_torch() if isinstance(task.features, SparseTensor) else task.features
     normalised = gcn_norm(task.adj_t).to_torch()
-    made = [
+    contestants = [
         Runner(OURS, Network(GCNConv, task), task.features, task.adj_t),
         Runner(TORCH, Network(TorchConv, task), stored, normalised),
     ]
@@ -121,10 +121,10 @@ def runners(task: Task) -> list[Runner]:
         pass  # the report says so
     else:
         network = Network(lambda inputs, outputs: Theirs(inputs, outputs, normalize=False), task)
-        made.append(Runner(f"torch_geometric {torch_geometric.__version__}", network, stored, normalised))
-    for other in made[1:]:
-        other.network.load_state_dict(made[0].network.state_dict())
-    return made
+        contestants.append(Runner(f"torch_geometric {torch_geometric.__version__}", network, stored, normalised))
+    for other in contestants[1:]:
+        other.network.load_state_dict(contestants[0].network.state_dict())
+    return contestants
 
 
 def race(task: Task) -> list[Runner]:

@@ -1,0 +1,158 @@
+"""The script that measures first steps in fresh processes, and the one that counts kernels, at the smallest sizes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from benchmarks import cold_start, first_steps, kernel_counts
+from benchmarks.cold_start import Start, Table
+from benchmarks.worktrees import WorktreeError
+from numscorch.codegen.kernel import build
+from numscorch.runtime import plans as dispatch
+
+ROOT = Path(__file__).parents[2]
+SMALL = 16
+
+
+@pytest.mark.parametrize("step", first_steps.STEPS)
+def test_every_step_has_a_bar_and_runs_at_the_smallest_size(step: str) -> None:
+    assert step in cold_start.BARS
+    torch.manual_seed(0)
+    first_steps.STEPS[step](SMALL)()
+
+
+@pytest.mark.process
+def test_a_step_compiles_in_one_process_and_loads_in_the_next() -> None:
+    start = cold_start.start_of("SpMM", ROOT, SMALL)
+    assert start.kernels == 1
+    assert start.compiling > 0 and start.cached > 0
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("step", first_steps.STEPS)
+def test_a_second_process_compiles_nothing(step: str, tmp_path: Path) -> None:
+    program = f"""
+import logging, sys
+import torch
+from benchmarks import first_steps
+torch.manual_seed(0)  # another graph may need another kernel
+logging.basicConfig(stream=sys.stdout, level=logging.INFO, format="%(message)s")
+first_steps.STEPS[{step!r}]({SMALL})()
+"""
+
+    def logged() -> str:
+        settings = {**os.environ, "NUMSCORCH_CACHE_DIR": str(tmp_path)}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(command, cwd=ROOT, env=settings, capture_output=True, text=True, check=True).stdout
+
+    assert "compiled" in logged()
+    assert "compiled" not in logged()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("step", first_steps.STEPS)
+def test_a_step_does_not_import_what_takes_long(step: str) -> None:
+    """torch imports sympy for much that is small, as ``torch.broadcast_shapes``."""
+    program = f"""
+import sys
+from benchmarks import first_steps
+before = "sympy" in sys.modules
+first_steps.STEPS[{step!r}]({SMALL})()
+sys.exit(not before and "sympy" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_a_kernel_is_compiled_without_collecting_garbage(collecting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards the collector is as it was before."""
+    found, before, plan_of = [], gc.isenabled(), dispatch._plan_of
+
+    def watched(*given: Any) -> Any:
+        found.append(gc.isenabled())
+        return plan_of(*given)
+
+    monkeypatch.setattr(dispatch, "_plan_of", watched)
+    (gc.enable if collecting else gc.disable)()
+    try:
+        with dispatch.apart(dispatch.Tables(build, {}, {})):
+            ns.einsum("ij,j->i", ns.from_torch(torch.eye(3)), torch.ones(3))
+        assert set(found) == {False}
+        assert gc.isenabled() == collecting
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+def test_the_table_shows_seconds_above_the_floor_and_ratios() -> None:
+    base, head = Start(2.5, 0.75, 5), Start(1.0, 0.53, 2)
+    alone, both = Table(0.5, {"head": {"GCN": head}}), Table(0.5, {"base": {"GCN": base}, "head": {"GCN": head}})
+    assert [line.split() for line in alone.lines()][1:] == [
+        ["head", "new", "head", "cached", "head", "kernels"],
+        ["GCN", "0.50", "0.03", "2"],
+    ]
+    assert [line.split() for line in both.lines()][2] == ["GCN", "2.00", "0.25", "5", "0.50", "0.03", "2", "0.25", "0.30"]
+    assert Table(0.5, {"base": {"GCN": Start(0.4, 0.4, 0)}, "head": {"GCN": head}}).ratio("GCN") is None
+
+
+def test_rounds_take_turns_and_keep_the_least(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    calls: list[tuple[str, bool]] = []
+    seconds = iter((3.0, 2.0, 4.0, 1.0))
+
+    def start_of(step: str, tree: Path, size: int) -> Start:
+        calls.append((step, tree == ROOT))
+        return Start(next(seconds), 0.5, 1)
+
+    monkeypatch.setattr(cold_start, "start_of", start_of)
+    monkeypatch.setattr(cold_start, "floor_of", lambda tree, size: 0.5)
+    monkeypatch.setattr(cold_start, "run_module", lambda *arguments: "")
+    table = cold_start.measure(["GCN"], base="HEAD", rounds=2, root=ROOT)
+    assert calls == [("GCN", False), ("GCN", True)] * 2
+    assert (table.sides["base"]["GCN"].compiling, table.sides["head"]["GCN"].compiling) == (3.0, 1.0)
+    assert capsys.readouterr().err.splitlines()[-1] == "round 2 of 2: GCN, head"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--steps", "GCN,CNN"], "'CNN' is none of GCN, SAGE"),
+        (["--rounds", "0"], "'0' is no positive number"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cold_start.main(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_a_commit_that_is_missing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cold_start.main(["--base", "no-such-commit"]) == 2
+    assert "no-such-commit" in capsys.readouterr().err
+
+
+@pytest.mark.process
+def test_a_step_that_fails_shows_its_last_lines(tmp_path: Path) -> None:
+    with pytest.raises(WorktreeError, match="KeyError: 'CNN'"):
+        cold_start.seconds_of("CNN", ROOT, tmp_path)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("family", kernel_counts.FAMILIES)
+def test_one_size_of_each_family_compiles_kernels(family: str) -> None:
+    assert kernel_counts.kernels_of(family, ROOT, 1) > 0
+
+
+@pytest.mark.process
+def test_the_script_prints_its_table() -> None:
+    command = [sys.executable, "-m", "benchmarks.cold_start", "--steps", "SpMM", "--size", str(SMALL)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split()[0] == "SpMM"

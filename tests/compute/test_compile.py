@@ -1,0 +1,226 @@
+"""torch.compile and torch.export of programs with SparseTensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.compute import torch_compile as compiling
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+
+D = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) * (torch.rand(6, 6, generator=torch.Generator().manual_seed(1)) < 0.5)
+x = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
+
+
+class Net(torch.nn.Module):
+    """Two sparse layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = ns.nn.SparseLinear(32, 64, density=0.2), ns.nn.SparseLinear(64, 10, density=0.2, format=ns.COO(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(inputs)))
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    made: Callable[..., Any] = torch.compile(function, fullgraph=True, backend="aot_eager")
+    return made
+
+
+def test_a_model_and_its_gradients() -> None:
+    net, inputs = Net(), torch.randn(8, 32)
+    result = compiled(net)(inputs)
+    torch.testing.assert_close(result, net(inputs))
+    result.square().sum().backward()
+    found = [parameter.grad.clone() for parameter in net.parameters()]
+    net.zero_grad()
+    net(inputs).square().sum().backward()
+    for own, parameter in zip(found, net.parameters(), strict=True):
+        torch.testing.assert_close(own, parameter.grad)
+
+
+def test_three_graphs_at_most_for_six_batch_sizes() -> None:
+    graphs = []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph
+
+    net = Net()
+    program = torch.compile(net, fullgraph=True, backend=backend)
+    for batch in (1, 2, 5, 8, 16, 64):
+        inputs = torch.randn(batch, 32)
+        torch.testing.assert_close(program(inputs), net(inputs))
+    assert len(graphs) <= 3
+
+
+def test_export() -> None:
+    net, inputs = Net(), torch.randn(4, 32)
+    program = torch.export.export(net, (inputs,))
+    torch.testing.assert_close(program.module()(inputs), net(inputs))
+
+
+def _graph(layer: torch.nn.Module) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    return layer, (torch.rand(6, 8), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+
+
+def _called(layer: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    layer(*inputs)
+    return layer, inputs
+
+
+def _attention(make: Callable[[ns.SparseTensor], torch.nn.Module], inputs: int) -> tuple[torch.nn.Module, tuple[Any, ...]]:
+    return make(ns.nn.patterns.sliding_window(6, 2)), (torch.rand(2, 6, 8),) * inputs
+
+
+LAYERS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[Any, ...]]]] = {
+    "SparseLinear": lambda: (ns.nn.SparseLinear(8, 4, density=0.5), (torch.rand(3, 8),)),
+    "SparseConv2d": lambda: (ns.nn.SparseConv2d(3, 8, 3, padding=1, density=0.3), (torch.rand(2, 3, 6, 6),)),
+    "SparseEmbedding": lambda: (ns.nn.SparseEmbedding(10, 4, density=0.5), (torch.tensor([1, 2]),)),
+    "SparseMultiheadAttention": lambda: (
+        ns.nn.SparseMultiheadAttention.from_dense(torch.nn.MultiheadAttention(8, 2, batch_first=True), lambda weight: weight > 0),
+        (torch.rand(2, 6, 8),) * 3,
+    ),
+    "GCNConv(..., cached=True)": lambda: _called(*_graph(ns.nn.GCNConv(8, 4, cached=True))),
+    "GCNConv": lambda: _graph(ns.nn.GCNConv(8, 4)),
+    "SAGEConv": lambda: _graph(ns.nn.SAGEConv(8, 4)),
+    "GINConv": lambda: _graph(ns.nn.GINConv(torch.nn.Linear(8, 4))),
+    "GATConv": lambda: _graph(ns.nn.GATConv(8, 4)),
+    "SparseAttention": lambda: _attention(lambda pattern: ns.nn.SparseAttention(pattern, embed_dim=8, num_heads=2), 3),
+    "SparseTransformerEncoderLayer": lambda: _attention(
+        lambda pattern: ns.nn.SparseTransformerEncoderLayer(pattern, 8, 2, 16, 0.0, batch_first=True), 1
+    ),
+    "SparseEmbeddingBag": lambda: (ns.nn.SparseEmbeddingBag(10, 4), (torch.tensor([[1, 2], [3, 4]]),)),
+    "MoE": lambda: (ns.nn.MoE(4, top_k=2, d_in=8, d_out=4), (torch.rand(6, 8),)),
+}
+ONE_GRAPH = tuple(LAYERS)[:5]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_are_one_graph_as_the_guide_says(name: str) -> None:
+    layer, inputs = LAYERS[name]()
+
+    def first(made: Any) -> torch.Tensor:
+        return made[0] if isinstance(made, tuple) else made
+
+    expected = first(layer(*inputs))
+    page = (Path(__file__).parents[2] / "docs/guide/torch.md").read_text(encoding="utf-8").partition("## torch.compile")[2]
+    one, _, parts = page.partition("graph breaks")
+    assert f"`{name}`" in (one if name in ONE_GRAPH else parts)
+    if name in ONE_GRAPH:
+        torch.testing.assert_close(first(compiled(layer)(*inputs)), expected)
+        torch.testing.assert_close(first(torch.export.export(layer, inputs).module()(*inputs)), expected)
+        return
+    with pytest.raises(torch._dynamo.exc.Unsupported):
+        compiled(layer)(*inputs)
+    torch.compiler.reset()
+    made = first(torch.compile(layer, backend="aot_eager")(*inputs))
+    torch.testing.assert_close(made, expected)
+    made.sum().backward()
+
+
+CALLS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
+    "matmul(A, x)": (lambda A, x: torch.matmul(A, x), D @ x),
+    "matmul(x, A)": (lambda A, x: torch.matmul(x, A), x @ D),
+    "A.matmul(x)": (lambda A, x: A.matmul(x), D @ x),
+    "einsum": (lambda A, x: ns.einsum("ij,jk->ik", A, x), D @ x),
+    "linear": (lambda A, x: torch.nn.functional.linear(x, A, x[0]), x @ D.t() + x[0]),
+    "of a transpose": (lambda A, x: ns.einsum("ji,jk->ik", A, x), D.t() @ x),
+    "of two": (lambda A, x: ns.einsum("ij,jk,kl->il", A, A, x), D @ D @ x),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_dense_results(name: str) -> None:
+    A, (function, expected) = ns.from_torch(D, ns.CSR), CALLS[name]
+    torch.testing.assert_close(compiled(function)(A, x), expected)
+    torch.testing.assert_close(compiled(lambda x: function(A, x))(x), expected)
+
+
+@pytest.mark.parametrize("name", ["A @ x", "x @ A", "A - x", "A @ A"])
+def test_nothing_is_computed_with_its_operands_exchanged(name: str) -> None:
+    """Dynamo turns ``A @ x`` into ``x @ A`` where A is no Tensor: that is refused, and not compiled it is right."""
+    A = ns.from_torch(D, ns.CSR)
+    functions = {"A @ x": lambda x: A @ x, "x @ A": lambda x: x @ A, "A - x": lambda x: A - x, "A @ A": lambda x: (A @ A).to_dense()}
+    full = {"A @ x": D @ x, "x @ A": x @ D, "A - x": D - x, "A @ A": D @ D}
+    try:
+        made = compiled(functions[name])(x)
+    except torch._dynamo.exc.Unsupported:
+        torch.compiler.reset()
+        made = torch.compile(functions[name], backend="aot_eager")(x)
+    torch.testing.assert_close(made, full[name])
+    torch.testing.assert_close(functions[name](x), full[name])
+
+
+ASIDE: dict[str, Callable[[Any, torch.Tensor], Any]] = {
+    "reduce": lambda A, x: ns.einsum("ij,jk->ik", A, x, reduce="max"),
+    "mask": lambda A, x: ns.einsum("ij,jk->ik", A, x, mask=A).to_dense(),
+    "out": lambda A, x: ns.einsum("ij,jk->ik", A, x, out=torch.empty(6, 6)),
+    "diagonal": lambda A, x: ns.einsum("ii,ij->j", A, x),
+    "list": lambda A, x: ns.einsum("ij,jk->ik", [A, x]),
+}
+
+
+@pytest.mark.parametrize("name", ASIDE)
+def test_nothing_asked_for_is_dropped(name: str) -> None:
+    """What the operator of compiled programs can't do runs beside the program."""
+    A = ns.from_torch(D, ns.CSR)
+    expected = ASIDE[name](A, x)
+    torch.testing.assert_close(torch.compile(ASIDE[name], backend="aot_eager")(A, x), expected)
+
+
+def test_gradients_of_a_diagonal_are_right_beside_a_program() -> None:
+    values = ns.from_torch(D, ns.CSR).values.clone().requires_grad_()
+    A = ns.from_torch(D, ns.CSR)
+    torch.compile(lambda v: ns.einsum("ii,ij->j", A.with_values(v), x).sum(), backend="aot_eager")(values).backward()
+    expected = D.clone().requires_grad_()
+    torch.einsum("ii,ij->j", expected, x).sum().backward()
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), expected.grad * (D != 0))
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    full, *given = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((40, 40), (40, 16), (4, 16)))
+    A = ns.from_torch(full.relu(), ns.CSR)
+    leaves = [tensor.requires_grad_() for tensor in (A.values, *given)]
+
+    def function(values: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = ns.einsum("ij,jf,of->io", A.with_values(values), x, weight)
+        return made
+
+    asked: list[int] = []
+
+    class Counted(compiling.DifferentiableCall):
+        def gradient(self, *args: Any) -> torch.Tensor | None:
+            asked.append(len(self.patterns))
+            return super().gradient(*args)
+
+    monkeypatch.setattr(compiling, "DifferentiableCall", Counted)
+    expected = torch.autograd.grad(function(*leaves).sum(), leaves)
+    found = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
+    torch.testing.assert_close(found, expected)
+    assert asked == ([2, 2] if dynamic is None else [3, 3, 3])  # sizes that aren't known yet tell no pairs
+
+
+def test_operands_of_several_data_types() -> None:
+    """They are promoted beside the program; its result had the data type of the first one, and no gradient if that is an integer."""
+    A, v = ns.from_torch((D != 0).to(torch.int64), ns.CSR), torch.linspace(0, 1, 6).requires_grad_()
+    made = torch.compile(lambda v: 2 * ns.einsum("ij,j->i", A, v), backend="aot_eager")(v)
+    torch.testing.assert_close(made, 2 * (A.to_dense().float() @ v))
+    made.sum().backward()
+    torch.testing.assert_close(v.grad, 2.0 * A.to_dense().sum(0))

@@ -1,0 +1,304 @@
+"""n:m:g keeps what it says, stores just that, multiplies without an index for each value, and trains."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import pytest
+import torch
+from weights import drawn
+
+import numscorch as ns
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.parser import parse_einsum
+from numscorch.frontend.problem import make_problem
+from numscorch.frontend.statements import einsum_request
+from numscorch.ir.nmg_assignment import assigned
+from numscorch.ir.nmg_combinations import masks
+from numscorch.runtime.plans import make_plan, uncompiled
+from numscorch.schedule import schedule
+from numscorch.schedule.facts import Target
+from numscorch.sparsify import magnitude, n_m_g, sparsify
+from numscorch.tensors.validate import validate
+
+PARAMETERS = [(2, 4, 2), (1, 4, 3), (3, 6, 1), (1, 8, 2), (1, 10, 1), (2, 2, 1), (5, 12, 2)]
+
+
+def greedy(weight: torch.Tensor, n: int, m: int, g: int) -> float:
+    """What STen's choice keeps: pairs of a column and a combination, the largest first, while there is room for both."""
+    choices, total = list(combinations(range(m), n)), 0.0
+    for block in weight.abs().double().split(m):
+        padded = torch.nn.functional.pad(block, (0, 0, 0, m - len(block)))
+        for chunk in padded.split(len(choices) * g, 1):
+            sums = torch.stack([chunk[list(rows)].sum(0) for rows in choices])
+            width = chunk.shape[1]
+            room = [(kind + 1) * width // len(choices) - kind * width // len(choices) for kind in range(len(choices))]
+            free = set(range(width))
+            for pair in sums.flatten().argsort(descending=True).tolist():
+                kind, column = divmod(pair, width)
+                if room[kind] and column in free:
+                    room[kind] -= 1
+                    free.remove(column)
+                    total += float(sums[kind, column])
+    return total
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS[:6])
+def test_it_keeps_at_least_what_the_greedy_choice_keeps_and_at_most_what_n_m_does(parameters: tuple[int, int, int]) -> None:
+    n, m, g = parameters
+    weight = drawn(2 * m, 2 * comb(m, n) * g + 3)
+    kept = float(weight.abs()[n_m_g(n, m, g)(weight)].double().sum())
+    plain = float(weight.abs().reshape(2, m, -1).topk(n, 1).values.double().sum())
+    assert greedy(weight, n, m, g) <= kept * (1 + 1e-9)
+    assert kept <= plain * (1 + 1e-9)
+    assert n == m or kept > n / m * float(weight.abs().double().sum())
+
+
+def test_no_way_to_share_out_the_rows_keeps_more() -> None:
+    weight = drawn(3, 6, seed=5).abs()
+    ways = {tuple(sorted(way)) for way in combinations(list(range(3)) * 2, 6)}
+    assert ways == {(0, 0, 1, 1, 2, 2)}
+    best = max(float(sum(weight[row, column] for column, row in enumerate(way))) for way in _orders([0, 0, 1, 1, 2, 2]))
+    assert float(weight[n_m_g(1, 3, 2)(weight)].sum()) == pytest.approx(best)
+
+
+def _orders(rows: list[int]) -> set[tuple[int, ...]]:
+    """Every order of some rows."""
+    if not rows:
+        return {()}
+    return {(row, *rest) for at, row in enumerate(rows) for rest in _orders(rows[:at] + rows[at + 1 :])}
+
+
+@pytest.mark.parametrize("shape", [(rows, columns) for rows in (0, 1, 5, 17) for columns in (0, 1, 5, 17)])
+@pytest.mark.parametrize("parameters", [(2, 4, 2), (1, 10, 1), (5, 12, 2)])
+def test_any_shape_is_stored_as_it_is(shape: tuple[int, int], parameters: tuple[int, int, int]) -> None:
+    weight, sparsifier = drawn(*shape), n_m_g(*parameters)
+    stored = sparsify(weight, sparsifier)
+    validate(stored.pattern)
+    assert stored.format == ns.NMG(*parameters)
+    assert torch.equal(stored.to_dense(), torch.where(sparsifier(weight), weight, 0))
+    assert stored.values.numel() == -(-shape[0] // parameters[1]) * shape[1] * parameters[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_every_way_into_the_format_stores_the_same(dtype: torch.dtype) -> None:
+    kept = sparsify(drawn(9, 20, dtype=dtype), n_m_g(2, 4, 2)).to_dense()
+    for stored in (
+        ns.from_torch(kept, ns.NMG(2, 4, 2)),
+        ns.from_torch(kept).to(ns.NMG(2, 4, 2)),
+        ns.from_torch(kept.to_sparse(), "NMG(2, 4, 2)"),
+    ):
+        assert torch.equal(stored.to_dense(), kept)
+        assert stored.dtype == dtype
+    assert torch.equal(ns.from_torch(kept, ns.NMG(2, 4, 2)).to(ns.CSC).to_dense(), kept)
+
+
+def test_each_choice_of_rows_has_g_columns_of_a_chunk() -> None:
+    mask = n_m_g(2, 4, 3)(drawn(8, 36))
+    for block in mask.split(4):
+        for chunk in block.split(18, 1):
+            assert sorted(chunk.T.nonzero()[:, 1].reshape(18, 2).tolist()) == sorted(3 * [list(rows) for rows in combinations(range(4), 2)])
+
+
+def test_entries_that_may_stand_in_several_places_find_one() -> None:
+    kinds = torch.arange(4)
+    one = torch.stack([kinds == place for place in (0, 0, 1, 2)], 1).float()  # a column may keep fewer rows than it could
+    assert torch.equal(ns.from_torch(one, ns.NMG(2, 4, 1)).to_dense(), one)
+    used, limit = torch.tensor([[1, 2, 0], [3, 1, 2]]).numpy(), torch.tensor([1, 1, 1]).numpy()
+    chosen, failed = assigned(used, masks(2, 3), limit)
+    assert failed.tolist() == []
+    assert all(sorted(row) == [0, 1, 2] for row in chosen.tolist())
+    assert all(own & ~int(masks(2, 3)[kind]) == 0 for own, kind in zip(used.flat, chosen.flat, strict=True))
+
+
+def test_what_doesnt_fit_is_refused_with_its_block() -> None:
+    full = torch.ones(8, 6)
+    full[:4] = 0
+    with pytest.raises(ns.FormatError, match=r"keeps 2 of every 4 values, but block 1 has 4 at coordinate 0: .*n_m_g\(2, 4, 1\)"):
+        ns.from_torch(full, ns.NMG(2, 4, 1))
+    alike = torch.zeros(4, 12)
+    alike[:2] = 1
+    with pytest.raises(ns.FormatError, match=r"block 0, coordinates 0 to 5: 6 of them keep the places \(0, 1\), where there is room for 1"):
+        ns.from_torch(alike.to_sparse_csr(), ns.NMG(2, 4, 1))
+    for parameters in ((3, 2, 1), (0, 4, 1), (2, 4, 0), (1, 1, 1)):
+        with pytest.raises(ns.FormatError):
+            ns.NMG(*parameters)
+    with pytest.raises(ns.FormatError, match="there are 184756 choices of 10 out of 20"):
+        ns.NMG(10, 20, 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(i, j) -> (i // 4: dense, j: grouped(2, 4, 8), i % 4: dense)",
+        "(i, j) -> (i // 4: dense, j: grouped(2, 4, 8), i % 4: combination(1, 4, 8))",
+        "(i, j) -> (i // 4: dense, j: compressed, i % 4: combination(2, 4, 8))",
+        "(i, j) -> (i: dense, j: grouped(2, 4, 8))",
+    ],
+)
+def test_the_two_levels_stand_together(text: str) -> None:
+    with pytest.raises(ns.FormatError, match="needs the level"):
+        ns.Format(text)
+
+
+def test_damaged_columns_are_found() -> None:
+    stored = sparsify(drawn(4, 12), n_m_g(2, 4, 2))
+    crd = stored.pattern.arrays[1][0].clone()
+    crd[3] = crd[2]
+    damaged = type(stored.pattern)(stored.format, (4, 12), ((), (crd,), ()))
+    with pytest.raises(ns.FormatError, match=r"level 2 .* below parent 0, repeats the coordinate"):
+        validate(damaged)
+
+
+def test_formats_print_what_they_parse() -> None:
+    fmt = ns.NMG(2, 4, 8)
+    assert fmt.name == "NMG(2, 4, 8)" and ns.Format(fmt.name) == ns.Format(str(fmt)) == fmt
+    narrow = ns.Format("(i, j) -> (i // 4: dense, j: grouped(2, 4, 2, bits=8), i % 4: combination(2, 4, 2))")
+    weight = torch.where(n_m_g(2, 4, 2)(drawn(8, 30)), drawn(8, 30), 0)
+    stored = ns.from_torch(weight, narrow)
+    assert stored.pattern.arrays[1][0].dtype == torch.uint8
+    assert torch.equal(ns.einsum("ij,jk->ik", stored, torch.eye(30)), weight)
+
+
+SHAPES = [(24, 36, 40), (10, 7, 33), (37, 100, 150)]
+
+
+@pytest.mark.parametrize("parameters", PARAMETERS[:5])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_are_those_of_the_dense_matrix_un_jitted(parameters: tuple[int, int, int], shape: tuple[int, int, int]) -> None:
+    rows, columns, batch = shape
+    stored = sparsify(drawn(rows, columns, dtype=torch.float64), n_m_g(*parameters))
+    x, dense = drawn(batch, columns, dtype=torch.float64, seed=1), stored.to_dense()
+    with uncompiled():
+        torch.testing.assert_close(ns.einsum("oj,bj->bo", stored, x), x @ dense.T)
+        torch.testing.assert_close(ns.einsum("oj,jb->ob", stored, x.T.contiguous()), dense @ x.T)
+        torch.testing.assert_close(stored @ x[0], dense @ x[0])
+        torch.testing.assert_close(
+            ns.einsum("oj,bo->bj", stored, drawn(batch, rows, dtype=torch.float64)), drawn(batch, rows, dtype=torch.float64) @ dense
+        )
+
+
+def nest(parameters: tuple[int, int, int], batch: int, shape: tuple[int, int] = (768, 768)) -> str:
+    """The loops of a linear layer."""
+    n, m, _ = parameters
+    counts = (-(-shape[0] // m), -(-shape[0] // m) * shape[1], -(-shape[0] // m) * shape[1] * n)
+    weight = Operand(ns.NMG(*parameters), shape, "float32", "int32", counts=counts)
+    x = Operand(ns.Format("dd"), (batch, shape[1]), "float32", strides=(shape[1], 1))
+    target = Target(vector_bytes=32, registers=16)
+    problem = make_problem(parse_einsum("oj,bj->bo", (2, 2)), (weight, x), target)
+    return str(schedule(problem.stmt, problem.facts, target)[-1].stmt)
+
+
+def test_rows_are_held_in_registers_while_columns_are_walked_kind_by_kind() -> None:
+    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    held = f"where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
+    assert f"forall(o_out, vector_forall<8 x 2, once>(b, {held}))" in nest((2, 4, 8), 16, (768, 96))
+    assert "vector_forall<8 x 1>" in nest((1, 10, 4), 96)
+
+
+def test_columns_of_one_row_each_are_summed_kind_by_kind() -> None:
+    summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
+    held = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
+    assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {held}))))"
+    assert f"vector_forall<8 x 8>(b, {held})" in nest((1, 4, 16), 128)
+    assert "specialize_forall<tiles>" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums of all rows don't stay in a core's own cache
+
+
+@pytest.mark.parametrize("columns", [0, 5, 32, 39, 64, 75])
+def test_whole_chunks_and_the_last_one_are_summed_kind_by_kind(columns: int) -> None:
+    stored = sparsify(drawn(11, columns, dtype=torch.float64), n_m_g(1, 4, 8))
+    x = drawn(40, columns, dtype=torch.float64, seed=1)
+    with uncompiled():
+        plan = make_plan(einsum_request("oj,jb->ob", (2, 2)), (stored, x.T.contiguous()), None)
+        assert ("specialize_forall<tiles>" in str(plan.steps[-1].stmt)) == (columns > 0)
+        assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk writes what others add to
+        for _ in range(2):
+            result = plan.run(stored, x.T.contiguous())
+            torch.testing.assert_close(result, stored.to_dense() @ x.T)
+            result.fill_(torch.nan)  # memory that is used again
+
+
+def test_what_columns_choose_stays_in_the_nearest_cache_where_sums_stay_near() -> None:
+    assert nest((2, 4, 8), 96).startswith("tile_forall<16>(b, tile_forall<384>(j, parallel_forall(o_out, ")
+    assert "C[b,o_out,o_in] += t[o_in]" in nest((2, 4, 8), 96)
+    assert nest((2, 4, 8), 2048, (30_000, 3072)).startswith("tile_forall<1056>(j, tile_forall<64>(b, parallel_forall(o_out, ")
+
+
+def test_many_combinations_are_read_from_a_table() -> None:
+    assert "specialize_forall<coordinates>" not in nest((5, 12, 2), 96)
+
+
+@pytest.mark.parametrize("parameters", [(2, 4, 4), (1, 10, 2)])
+def test_layers_are_torchs_with_the_kept_weights_forward_and_backward(parameters: tuple[int, int, int]) -> None:
+    dense = torch.nn.Linear(100, 36)
+    layer = ns.nn.SparseLinear.from_dense(dense, n_m_g(*parameters))
+    assert layer.weight.format == ns.NMG(*parameters)
+    weight = layer.weight.tensor.to_dense().detach().requires_grad_()
+    x, upstream = drawn(70, 100).requires_grad_(), drawn(70, 36, seed=2)
+    y = torch.nn.functional.linear(x, weight, dense.bias)
+    expected = torch.autograd.grad(y, (x, weight), upstream)
+    made = layer(x)
+    torch.testing.assert_close(made, y)
+    gradient, values = torch.autograd.grad(made, (x, layer.weight.values), upstream)
+    torch.testing.assert_close(gradient, expected[0])
+    own = layer.weight.tensor.with_values(values).to_dense()
+    torch.testing.assert_close(own, torch.where(weight != 0, expected[1], 0), rtol=1e-4, atol=1e-4)
+
+
+def test_a_layer_trains_saves_and_loads() -> None:
+    layer = ns.nn.SparseLinear.from_dense(torch.nn.Linear(24, 8), n_m_g(2, 4, 2))
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05)
+    x, wanted = drawn(64, 24), drawn(64, 8, seed=3)
+    losses = []
+    for _ in range(5):
+        optimizer.zero_grad()
+        loss = (layer(x) - wanted).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses == sorted(losses, reverse=True)
+    file = io.BytesIO()
+    torch.save(layer.state_dict(), file)
+    file.seek(0)
+    other = ns.nn.SparseLinear(24, 8, pattern=layer.weight.tensor, format=ns.NMG(2, 4, 2))
+    other.load_state_dict(torch.load(file))
+    assert torch.equal(other(x), layer(x))
+    assert n_m_g(2, 4, 2)(layer.weight.tensor.to_dense().detach()).sum() == 8 * 24 // 2
+
+
+def test_gradients_reach_the_matrix_that_is_sparsified() -> None:
+    weight = drawn(8, 12).requires_grad_()
+    stored = sparsify(weight, n_m_g(1, 4, 3))
+    (stored.values * 2).sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    assert torch.equal(weight.grad, 2 * n_m_g(1, 4, 3)(weight).float())
+
+
+def test_sixteen_bits() -> None:
+    stored = sparsify(drawn(16, 24, dtype=torch.bfloat16), n_m_g(2, 4, 2))
+    x = drawn(40, 24, dtype=torch.bfloat16, seed=1)
+    torch.testing.assert_close(ns.einsum("oj,bj->bo", stored, x), x @ stored.to_dense().T, rtol=2e-2, atol=2e-2)
+
+
+def test_the_sparsifier_is_a_value_and_refuses_what_it_cant_compare() -> None:
+    sparsifier: Any = n_m_g(2, 4, 8)
+    assert repr(sparsifier) == "n_m_g(2, 4, 8)"
+    assert pickle.loads(pickle.dumps(sparsifier)) == sparsifier != n_m_g(2, 4, 4)
+    with pytest.raises(ns.SizeError, match=r"n_m_g\(2, 4, 8\) of a tensor of shape \(3,\): n:m:g is for matrices"):
+        sparsifier(torch.ones(3))
+    with pytest.raises(ns.OperandError, match="NaN"):
+        sparsifier(torch.full((4, 4), torch.nan))
+    with pytest.raises(ns.FormatError):
+        n_m_g(5, 4, 1)
+    infinite = drawn(4, 6)
+    infinite[2, 3] = torch.inf
+    assert n_m_g(2, 4, 1)(infinite)[2, 3]
+
+
+def test_plain_pruning_keeps_too_many_of_a_block() -> None:
+    with pytest.raises(ns.FormatError, match=r"level 2 \(grouped\(2, 4, 1\)\) of .* keeps 2 of every 4 values, but block 0 has 4"):
+        sparsify(drawn(8, 24), magnitude(0.5), ns.NMG(2, 4, 1))

@@ -1,0 +1,286 @@
+"""The recipes of CONTRIBUTING.md, followed: a level, an operator, a pass and a format that come from outside of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from choices import replaced
+from corpus import TARGET, corpus, means
+
+import numscorch as ns
+from numscorch import operators, schedule
+from numscorch.__main__ import main
+from numscorch.errors import FormatError
+from numscorch.ir import format as formats
+from numscorch.ir.format_text import LEVELS
+from numscorch.ir.hash_table import Hash
+from numscorch.ir.index import Expr, Literal, Stmt, factors_of, map_rhs, product
+from numscorch.ir.level import Arrays, Children, Entries, Level, Mode, Parents, ranges
+from numscorch.ir.levels import Compressed
+from numscorch.ir.loop import Expr as LoopExpr
+from numscorch.ir.padded import Fixed
+from numscorch.ir.verify import verify
+from numscorch.operators import elementwise
+from numscorch.schedule.loop_order import order_loops
+from numscorch.schedule.workspace import insert_workspaces
+
+D = torch.tensor([[0.0, 2.0, 0.0, -1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 4.0, 0.0]])
+
+
+@pytest.fixture(autouse=True)
+def levels_as_before() -> Iterator[None]:
+    """A level that a test registers is forgotten after it."""
+    before = dict(LEVELS)
+    yield
+    LEVELS.clear()
+    LEVELS.update(before)
+
+
+@dataclass(frozen=True, slots=True)
+class Near(Level):
+    """Coordinates as distances from the first one below the parent, which take a byte each."""
+
+    reach: int = 255
+    spelling: ClassVar[str] = "near"
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "origin", "delta")
+
+    def check(self, shape: str) -> None:
+        if not 0 <= self.reach < 256:
+            raise FormatError(f"{self} does not fit a byte: a distance is at most 255")
+
+    def bounds(self, mode: Mode) -> tuple[LoopExpr, LoopExpr]:
+        return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
+
+    def coordinate(self, mode: Mode, position: LoopExpr) -> LoopExpr:
+        return mode.array("origin")[mode.parent.begin] + mode.array("delta")[position]
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        pos = np.concatenate([[0], np.cumsum(entries.children)])
+        crd, parents = entries.coordinates[entries.first], entries.parents[entries.first]
+        origin = np.zeros(entries.count, dtype=np.int64)
+        origin[parents[::-1]] = crd[::-1]  # the first one is written last
+        delta = crd - origin[parents]
+        if delta.max(initial=0) > self.reach:
+            raise FormatError(f"has no place for coordinates {delta.max()} apart: use a compressed level")
+        return self, (pos, origin, delta), np.cumsum(entries.first) - 1, len(crd)
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return len(arrays[-1])
+
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
+        pos, origin, delta = arrays
+        counts = pos[stored.parents + 1] - pos[stored.parents]
+        positions = ranges(pos[stored.parents], counts)
+        return Children(counts, np.repeat(origin[stored.parents], counts) + delta[positions].astype(np.int64), positions)
+
+    def array_dtype(self, name: str) -> str | None:
+        return "uint8" if name == "delta" else None
+
+
+def test_a_level_of_ones_own() -> None:
+    ns.register_level(Near(), most=250)
+    fmt = ns.Format("(i, j) -> (i: dense, j: near)")
+    A = ns.from_torch(D, fmt)
+    assert str(A.format) == "(i, j) -> (i: dense, j: near)"
+    assert [array.tolist() for array in A.pattern.arrays[1]] == [[0, 2, 2, 4], [1, 0, 0], [0, 2, 0, 2]]
+    assert torch.equal(A.to(ns.CSC).to(fmt).to_dense(), D)
+    assert torch.equal(ns.einsum("ij,jk->ik", A, torch.eye(4)), D)
+    assert torch.equal(ns.evaluate("R[i,j] = A[i,j] + B[i,j]", A=A, B=ns.from_torch(D, ns.DCSR)).to_dense(), D + D)
+    assert ns.einsum("ij,j->ij", A, torch.ones(4)).format == fmt
+    assert "A2_origin[i] + A2_delta[pA2]" in ns.explain("ij,j->i", fmt, "d").source
+
+
+def test_parameters_of_a_level_stand_in_its_text() -> None:
+    ns.register_level(Near(), check=False)
+    narrow = ns.Format("(i, j) -> (i: dense, j: near(1))")
+    assert narrow.levels[1] == Near(1)
+    assert str(narrow) == "(i, j) -> (i: dense, j: near(1))"
+    with pytest.raises(FormatError, match=r"level 2 \(near\(1\)\) .* has no place for coordinates 2 apart: use a compressed level"):
+        ns.from_torch(D, narrow)
+    with pytest.raises(FormatError, match=r"near\(300\) does not fit a byte"):
+        ns.Format("(i, j) -> (i: dense, j: near(300))")
+
+
+@dataclass(frozen=True, slots=True)
+class Table(Hash):
+    """The package's own hash table under another name, so that it is checked as a user's."""
+
+    spelling: ClassVar[str] = "table"
+
+
+def test_a_level_in_no_order() -> None:
+    ns.register_level(Table(), most=250)
+    wide = torch.zeros(2, 300)
+    wide[0, [3, 70, 299]] = torch.tensor([1.0, 2.0, 3.0])
+    A = ns.from_torch(wide, ns.Format("(i, j) -> (i: dense, j: table)"))
+    pos, crd = (array.tolist() for array in A.pattern.arrays[1])
+    assert pos == [0, 8, 8]
+    assert sorted(crd) == [-1] * 5 + [3, 70, 299]
+    assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(300)), wide.sum(1))
+    assert torch.equal(ns.evaluate("R[i,j] = A[i,j] * B[i,j]", A=A, B=ns.from_torch(wide, ns.CSR)).to_dense(), wide * wide)
+
+
+@dataclass(frozen=True, slots=True)
+class Shifted(Near):
+    """A level whose coordinates are one too large wherever there is a second one."""
+
+    spelling: ClassVar[str] = "shifted"
+
+    def coordinate(self, mode: Mode, position: LoopExpr) -> LoopExpr:
+        return mode.array("origin")[mode.parent.begin] + mode.array("delta")[position] * 2
+
+
+@dataclass(frozen=True, slots=True)
+class Backwards(Level):
+    """A level that promises order, as levels do, and stores coordinates from the last one to the first."""
+
+    spelling: ClassVar[str] = "backwards"
+    arrays: ClassVar[tuple[str, ...]] = ("from_", "last")
+
+    def bounds(self, mode: Mode) -> tuple[LoopExpr, LoopExpr]:
+        return mode.array("from_")[mode.parent.begin], mode.array("from_")[mode.parent.begin + 1]
+
+    def coordinate(self, mode: Mode, position: LoopExpr) -> LoopExpr:
+        return mode.array("last")[position]
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        _, (pos, crd), positions, count = Compressed().pack(entries)
+        parents, children = entries.parents[entries.first], entries.children
+        turned = pos[parents] + pos[parents + 1] - 1 - np.arange(len(crd))
+        return self, (pos, crd[turned]), turned[positions], count if children.size else 0
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return len(arrays[-1])
+
+    def unpack(self, arrays: Arrays, stored: Parents) -> Children:
+        return Compressed().unpack(arrays, stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Long(Near):
+    """A level that reads one position too many."""
+
+    spelling: ClassVar[str] = "long"
+
+    def bounds(self, mode: Mode) -> tuple[LoopExpr, LoopExpr]:
+        return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1] + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Unpadded(Fixed):
+    """A level that stores zeros in short rows, and promises that it doesn't."""
+
+    spelling: ClassVar[str] = "unpadded"
+    padded: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("level", [Shifted(), Backwards(), Long(), Unpadded()], ids=str)
+def test_a_broken_level_is_refused_with_the_expression(level: Level) -> None:
+    with pytest.raises(FormatError, match=rf"(?s)^R.*= .*A.*{level.spelling}.*seed \d+: ."):
+        ns.register_level(level, most=250)
+    assert level.spelling not in LEVELS
+
+
+def test_a_level_that_stores_nothing_or_has_anothers_name_is_refused() -> None:
+    with pytest.raises(FormatError, match="none of the random entries could be stored"):
+        ns.register_level(Never())
+    with pytest.raises(FormatError, match="'compressed' is the name of another level"):
+        ns.register_level(Usurper())
+
+
+@dataclass(frozen=True, slots=True)
+class Never(Compressed):
+    """A level that stores no entries at all."""
+
+    spelling: ClassVar[str] = "never"
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        raise FormatError("stores nothing")
+
+
+@dataclass(frozen=True, slots=True)
+class Usurper(Near):
+    """A level under another's name."""
+
+    spelling: ClassVar[str] = "compressed"
+
+
+@pytest.mark.usefixtures("plain")
+@pytest.mark.parametrize("dense", [D, torch.zeros(3, 0), torch.zeros(0, 2)], ids=["entries", "no columns", "no rows"])
+def test_an_operator_is_a_statement_under_torchs_name(dense: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ldexp(input: Any, other: Any) -> Any:
+        terms = [elementwise._term(name, input.ndim, input.ndim) for name in "RAB"]
+        return elementwise.evaluate_parts("{} = {} * 2 ** {}".format(*terms), {"A": input, "B": other}, None)
+
+    A: Any = ns.from_torch(dense, ns.CSR)
+    with pytest.raises(ns.UnsupportedError, match="torch's ldexp does not take a SparseTensor yet"):
+        torch.ldexp(A, A)
+    monkeypatch.setitem(elementwise.NAMED, "ldexp", ldexp)
+    for function, ours in operators.entries_of({"ldexp": elementwise.NAMED["ldexp"]}).items():
+        monkeypatch.setitem(operators.FUNCTIONS, function, ours)
+    made: Any = torch.ldexp(A, A)
+    assert made.format == ns.CSR
+    torch.testing.assert_close(made.to_dense(), torch.ldexp(dense, dense))
+    assert torch.equal(ns.ldexp(dense, dense), torch.ldexp(dense, dense))
+
+
+def numbers_last(stmt: Stmt) -> tuple[Stmt, str]:
+    """Numbers stand behind the tensors of a product, whose loads then start first.
+
+    >>> from numscorch.ir.notation import parse_stmt
+    >>> print(numbers_last(parse_stmt("forall(i, y[i] = 2 * x[i])"))[0])
+    forall(i, y[i] = x[i] * 2)
+    """
+
+    def moved(expr: Expr) -> Expr:
+        factors = factors_of(expr)
+        ordered = sorted(factors, key=lambda factor: isinstance(factor, Literal))
+        return expr if ordered == factors else product(ordered)
+
+    done = map_rhs(stmt, moved)
+    return (stmt, "no number stands before a tensor") if done == stmt else (done, "numbers stand behind tensors")
+
+
+def test_a_pass_does_not_change_what_statements_mean() -> None:
+    for problem, arrays in corpus():
+        nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
+        doubled = map_rhs(nest, lambda rhs: product([Literal(1.0, "float64"), *factors_of(rhs)]))
+        for stmt in (nest, doubled):
+            after, why = numbers_last(stmt)
+            assert verify(after) is after
+            assert why
+            means(after, problem, arrays)
+            assert (after is stmt) == (stmt is nest)
+
+
+def test_a_pass_has_its_place_in_the_passes(plain: pytest.MonkeyPatch) -> None:
+    def both(stmt: Stmt, facts: Any, target: Any, options: Any) -> tuple[Stmt, str]:
+        stmt, why = numbers_last(stmt)
+        nest, reason = insert_workspaces(stmt, facts, target, options)
+        return nest, f"{why}; {reason}"
+
+    A = ns.from_torch(D, ns.CSR)
+    assert "B[i,j] = 2 * A[i,j]))" in str(ns.explain("R[i,j] = 2 * A[i,j]", A=A).steps[1])
+    plain.setattr(schedule, "PASSES", replaced(insert_workspaces, both))
+    schedule.schedule.cache_clear()
+    told = ns.explain("R[i,j] = 2 * A[i,j]", A=A)
+    assert "B[i,j] = A[i,j] * 2))" in str(told.steps[1])
+    assert told.steps[1].why.startswith("numbers stand behind tensors; ")
+    assert torch.equal(ns.evaluate("R[i,j] = 2 * A[i,j]", A=A).to_dense(), 2 * D)
+
+
+def test_a_format_with_a_name(plain: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    fmt, known = ns.Format("(i, j) -> (i: compressed, j: bitmap)"), formats.named_formats
+    plain.setattr(formats, "named_formats", lambda order: known(order) | ({"BITROWS": fmt} if order == 2 else {}))
+    assert fmt.name == "BITROWS"
+    assert ns.Format("BITROWS") == fmt
+    A = ns.from_torch(D, ns.CSR)
+    assert "SparseTensor(BITROWS, shape=(3, 4)" in repr(A.to(fmt))
+    assert torch.equal(A.to(fmt).to(ns.CSR).to_dense(), D)
+    assert main(["explain", "ij,j->i", "BITROWS", "dense"]) in (None, 0)
+    assert "A: 1024x1024 (BITROWS)" in capsys.readouterr().out

@@ -1,0 +1,92 @@
+"""The wheel holds the package, all of it and nothing else. ``make wheel`` also installs it into an empty environment."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from importlib import metadata
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from numscorch.__main__ import main
+
+ROOT = Path(__file__).parents[2]
+NEEDED = 77  # the oldest setuptools that pyproject.toml takes
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+USE = "import numscorch as ns; print(ns.__file__, ns.explain('ij,j->i', ns.CSR, 'dense').title)"
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy of this tree, built by what is installed."""
+    try:
+        installed = metadata.version("setuptools")
+    except metadata.PackageNotFoundError:
+        pytest.skip("setuptools, which builds wheels, is not installed")
+    if int(installed.partition(".")[0]) < NEEDED:
+        pytest.skip(f"setuptools {installed} is older than {NEEDED}, which pyproject.toml asks for")
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    for name in ("numscorch", "tests", "benchmarks"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "golden", "history"))
+    done = subprocess.run([sys.executable, "-c", BUILD, "out"], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (made,) = (folder / "out").glob("*.whl")
+    return made
+
+
+def names_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def described(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(archive.read(name))
+
+
+def test_every_file_of_the_package_is_in_it_and_no_other(wheel: Path) -> None:
+    files = [path for path in (ROOT / "numscorch").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    package = {path.relative_to(ROOT).as_posix() for path in files}
+    held = {name for name in names_in(wheel) if ".dist-info/" not in name}
+    assert held == package
+    assert "numscorch/py.typed" in held, "type checkers read the types of a package with this mark"
+    assert "numscorch/explanation/style.css" in held
+
+
+def test_it_says_what_it_is_and_needs(wheel: Path) -> None:
+    told = described(wheel)
+    assert wheel.name == f"numscorch-{told['Version']}-py3-none-any.whl"
+    assert (told["Name"], told["Requires-Python"], told["License-Expression"]) == ("numscorch", ">=3.11", "MIT")
+    assert "Typing :: Typed" in told.get_all("Classifier", [])
+    needed = {line.split(">=")[0] for line in told.get_all("Requires-Dist", []) if "extra ==" not in line}
+    assert needed == {"torch", "numba", "llvmlite", "numpy", "tbb"}
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names_in(wheel))
+    assert str(told.get_payload()).startswith("# "), "the README is its description"
+
+
+def test_it_brings_a_command(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/entry_points.txt")]
+        entry = EntryPoint("numscorch", archive.read(name).decode().partition("= ")[2].strip(), "console_scripts")
+    assert entry.load() is main
+
+
+def test_it_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r})\n{USE}"
+    environment = {"NUMSCORCH_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""}
+    done = subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == [str(tmp_path / "site" / "numscorch" / "__init__.py"), "einsum", "ij,j->i"]

@@ -1,0 +1,204 @@
+"""Kernels that are compiled are told of by Python's logging, and by a line on a terminal; those that are found on disk are not."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from numscorch.codegen.source import Source
+from numscorch.machine import compile_log as telling
+
+CALL = "ns.einsum('ij,j->i', ns.from_torch(torch.eye(3), ns.CSR), torch.ones(3))"
+
+
+def told(place: Path, *lines: str) -> list[str]:
+    """What a process that has a cache of its own writes to stderr."""
+    program = "\n".join(
+        ["import logging, os, torch", f"os.environ['NUMSCORCH_CACHE_DIR'] = {str(place)!r}", *lines, "import numscorch as ns", CALL]
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return ran.stderr.splitlines()
+
+
+def test_a_process_that_asks_sees_what_it_compiles_and_the_next_one_compiles_nothing(tmp_path: Path) -> None:
+    shown = "logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s %(message)s')"
+    (line,) = [line for line in told(tmp_path, shown) if line.startswith("numscorch ")]
+    assert line.startswith("numscorch INFO compiled kernel_")
+    assert line.endswith(" s: C[i] += A[i,j] * B[j]")
+    assert not [line for line in told(tmp_path, shown) if line.startswith("numscorch ")]
+
+
+def test_a_process_that_doesnt_ask_sees_nothing(tmp_path: Path) -> None:
+    assert told(tmp_path) == []
+
+
+def test_long_compiling_is_told_once_with_what_saves_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(telling, "_total", 0.0)
+    caplog.set_level(logging.INFO, logger="numscorch")
+    for seconds in (3.0, 2.5, 9.0):
+        telling.tell("kernel_0", '"""y[i] = 2\n"""', seconds)
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == "compiled kernel_0 in 3.0 s: y[i] = 2"
+    assert [line for line in lines if "cache warm" in line] == [f"compiling has taken 5.5 s in this process: {telling.WAY_OUT}"]
+    assert len(lines) == 4
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+Notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})  # isatty() is False, as that of ipykernel's
+SOURCE = Source("kernel_0", '"""y[i] = 2\n"""', cast("Any", None))
+LINE = re.compile(r"\rnumscorch: (\d+ kernels? done, \d+ s, compiling y\[i\] = 2) *")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compiled so far, and a line appears soon."""
+    monkeypatch.setattr(telling, "PATIENCE", 0.01)
+    monkeypatch.setattr(telling, "EVERY", 0.01)
+    monkeypatch.setattr(telling, "counts", telling.Counts())
+
+
+def compile_on(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, until: str = "compiling") -> str:
+    """What is written while a kernel is compiled: for a while, or until a text appears."""
+    monkeypatch.setattr(sys, "stderr", stream)
+    with telling.waiting(SOURCE.text):
+        latest = time.monotonic() + (5 if until else 0.1)
+        while time.monotonic() < latest and not (until and stream is not None and until in stream.getvalue()):
+            time.sleep(0.005)
+    return "" if stream is None else stream.getvalue()
+
+
+def seen(written: str) -> str:
+    """What is on the screen in the end: text after a return overwrites."""
+    screen: list[str] = []
+    for part in written.split("\r"):
+        screen[: len(part)] = part
+    return "".join(screen).rstrip()
+
+
+@pytest.mark.parametrize("stream", [Terminal, Notebook])
+def test_a_line_says_what_is_compiled_and_disappears(
+    stream: Callable[[], io.StringIO], quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = compile_on(stream(), monkeypatch)
+    found = LINE.match(written)
+    assert found is not None and found[1] == "0 kernels done, 0 s, compiling y[i] = 2"
+    assert seen(written) == "" and "\n" not in written
+
+
+def test_the_line_counts_kernels_of_one_burst(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count in ("0 kernels done", "1 kernel done", "2 kernels done"):
+        assert count in compile_on(Terminal(), monkeypatch)
+    with telling.expecting(7, "requests") as goal:
+        goal.finished += 2
+        assert "2 of 7 requests, 3 kernels done" in compile_on(Terminal(), monkeypatch)
+    telling.counts.ended -= telling.PAUSE  # a while later
+    assert "0 kernels done" in compile_on(Terminal(), monkeypatch)
+
+
+def test_the_line_changes_while_a_kernel_takes_long(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    telling.counts.seconds, telling.counts.ended = 3.7, time.monotonic()
+    written = compile_on(Terminal(), monkeypatch, until="5 s")
+    assert "4 s" in written and seen(written) == ""
+
+
+@pytest.mark.parametrize(
+    ("stream", "level", "setting"),
+    [
+        (Terminal(), logging.ERROR, "1"),
+        (Terminal(), logging.NOTSET, "0"),
+        (Notebook(), logging.NOTSET, "0"),
+        (io.StringIO(), logging.NOTSET, "1"),
+        (None, logging.NOTSET, "1"),
+    ],
+    ids=["logging is off", "progress is off", "progress is off in a notebook", "pipe", "no stderr"],
+)
+def test_nothing_is_written_where_nobody_reads_or_wants_it(
+    stream: io.StringIO | None,
+    level: int,
+    setting: str,
+    quick: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setenv("NUMSCORCH_PROGRESS", setting)
+    caplog.set_level(level, logger="numscorch")
+    assert compile_on(stream, monkeypatch, until="") == ""
+
+
+def test_a_closed_stderr_does_no_harm(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = Terminal()
+    monkeypatch.setattr(sys, "stderr", closed)
+    with telling.waiting(SOURCE.text):
+        time.sleep(0.05)
+        closed.close()
+        time.sleep(0.05)
+    with telling.waiting(SOURCE.text):
+        time.sleep(0.05)
+
+
+def test_short_compiling_shows_nothing_on_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "PATIENCE", 0.2)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with telling.waiting(SOURCE.text):
+        pass
+    time.sleep(0.3)
+    assert cast("Terminal", sys.stderr).getvalue() == ""
+
+
+def test_threads_share_one_line(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+
+    def compile_some() -> None:
+        for _ in range(5):
+            with telling.waiting(SOURCE.text):
+                time.sleep(0.03)
+
+    threads = [threading.Thread(target=compile_some) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    written = terminal.getvalue()
+    assert (telling.counts.ready, telling.counts.active) == (20, 0)
+    assert seen(written) == ""
+    assert not re.sub(r"\r *\r", "", LINE.sub("", written)).strip()  # whole lines alone
+    assert not [thread for thread in threading.enumerate() if thread.name == "numscorch-progress"]
+
+
+def test_a_line_is_cut_to_the_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(telling, "COLUMNS", 20)
+    written = compile_on(Terminal(), monkeypatch, until="0 ker")
+    assert max(map(len, written.split("\r"))) == 19
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+@pytest.mark.parametrize("setting", ["", "0"])
+def test_a_first_call_on_a_terminal(setting: str, tmp_path: Path) -> None:
+    shown, terminal = os.openpty()
+    change = "from numscorch.machine import compile_log; compile_log.PATIENCE = 0.05"
+    program = f"import os, sys, torch; {change}; import numscorch as ns; {CALL}; print('.', file=sys.stderr); {CALL}"
+    environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": setting}
+    subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True)
+    os.close(terminal)
+    written = os.read(shown, 10_000).decode()
+    os.close(shown)
+    before, _, after = written.partition(".")
+    assert after.strip() == "" and seen(before) == ""
+    assert ("compiling C[i] += A[i,j] * B[j]" in before) == (setting != "0")

@@ -1,0 +1,238 @@
+"""MoE against the slides' computation, which multiplies every token by every expert: values and gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import numscorch as ns
+from numscorch.nn import MoE
+from numscorch.nn import functional as F
+from numscorch.nn.moe import mixture, plan_dispatch, top_k_gates
+from numscorch.tensors.validate import validate
+
+B, N, D, H = 37, 5, 8, 6
+close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
+
+
+def some(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
+
+
+def slides(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """Dispatch, experts, combination, all dense."""
+    dispatch = x.unsqueeze(1).expand(-1, len(experts), -1)
+    outputs = torch.einsum("bnd,ndh->bnh", dispatch, experts)
+    return torch.einsum("bnh,bn->bh", outputs, gates)
+
+
+def check(x: torch.Tensor, gates: ns.SparseTensor, experts: torch.Tensor) -> None:
+    """Values and gradients equal those of dense gates."""
+    values = gates.values.detach().requires_grad_()
+    gates = gates.with_values(values)
+    made, expected = mixture(x, gates, experts), slides(x, gates.to_dense(), experts)
+    close(made, expected)
+    upstream = some(*expected.shape, seed=7, dtype=x.dtype).detach()
+    close(torch.autograd.grad(made, (x, values, experts), upstream), torch.autograd.grad(expected, (x, values, experts), upstream))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("top_k", [1, 2, N])
+def test_equals_the_slides(top_k: int, dtype: torch.dtype) -> None:
+    scores = some(B, N, seed=1, dtype=dtype).softmax(1)
+    check(some(B, D, dtype=dtype), top_k_gates(scores, top_k), some(N, D, H, seed=2, dtype=dtype))
+
+
+def test_one_hot_gates_as_in_the_slides() -> None:
+    x, experts = some(B, D), some(N, D, H, seed=2)
+    scores = torch.rand(B, N, generator=torch.Generator().manual_seed(0))
+    gates = F.one_hot(scores.argmax(1), N, sparse=True, dtype=torch.float32)
+    check(x, gates, experts)
+    close(mixture(x, gates.to(ns.CSC), experts), slides(x, gates.to_dense(), experts))
+    close(mixture(x, gates.to_torch(), experts), slides(x, gates.to_dense(), experts))
+    close(mixture(x, gates, experts), ns.einsum("bn,bd,ndh->bh", gates, x, experts))
+
+
+def test_equals_the_slides_with_a_sparse_dispatch() -> None:
+    """The slides' three einsums, in formats that keep the chosen experts alone."""
+    x, experts, gates = some(B, D).detach(), some(N, D, H, seed=2).detach(), top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2)
+    dispatch = ns.einsum("bd,bn->bnd", x, gates, format="dsd")
+    assert dispatch.nnz == gates.nnz * D
+    outputs = ns.einsum("bnd,ndh->bnh", dispatch, experts, format="dsd")
+    close(mixture(x, gates, experts), ns.einsum("bnh->bh", outputs, format="dense"))
+
+
+@pytest.mark.parametrize("form", ["CSC", "torch CSR", "torch COO", "parameter"])
+def test_gates_of_any_layout_get_their_gradient(form: str) -> None:
+    x, experts, dense = (
+        some(B, D).detach(),
+        some(N, D, H, seed=2).detach(),
+        top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2).to_dense(),
+    )
+    source = dense.clone().requires_grad_()
+    layouts: dict[str, Callable[[], Any]] = {
+        "CSC": lambda: ns.from_torch(source, ns.CSC),
+        "torch CSR": source.to_sparse_csr,
+        "torch COO": source.to_sparse,
+        "parameter": lambda: ns.nn.Parameter(ns.from_torch(dense)),
+    }
+    gates = layouts[form]()
+    made = MoE(experts, gate=False)(x, gates)
+    other = dense.clone().requires_grad_()
+    expected = slides(x, other, experts)
+    close(made, expected)
+    made.square().sum().backward()
+    expected.square().sum().backward()
+    given = gates.grad.to_dense() if form == "parameter" else source.grad.to_dense()
+    close(given, other.grad * (dense != 0))
+
+
+def test_experts_without_tokens_and_tokens_without_experts() -> None:
+    gates = torch.zeros(B, N)
+    gates[3:20, 1], gates[10, 4] = 0.5, 2.0
+    x, experts = some(B, D), some(N, D, H, seed=2)
+    check(x, ns.from_torch(gates), experts)
+    assert not mixture(x, ns.from_torch(gates), experts)[0].any()
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 4, 5])
+def test_few_tokens(tokens: int) -> None:
+    check(some(tokens, D), top_k_gates(some(tokens, N, seed=1).softmax(1), 2), some(N, D, H, seed=2))
+
+
+def test_no_gates_at_all() -> None:
+    check(some(B, D), ns.from_torch(torch.zeros(B, N)), some(N, D, H, seed=2))
+
+
+@pytest.mark.parametrize("tokens, top_k", [(37, 1), (37, 2), (1, 1), (0, 1), (64, 5)])
+def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) -> None:
+    gates = top_k_gates(some(tokens, N, seed=3).detach(), top_k)
+    plan = plan_dispatch(gates.pattern)
+    patterns = (plan.slot_tokens, plan.group_experts, plan.token_slots)
+    for pattern in patterns:
+        validate(pattern)
+    taken, owners, given = (
+        ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.slot_tokens, plan.group_experts, plan.token_slots)
+    )
+    assert torch.equal(taken, given.T)
+    assert torch.all(taken.sum(1) <= 1)
+    assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
+
+
+def test_sizes_dont_follow_from_where_tokens_go() -> None:
+    even, uneven = (F.one_hot(own, N, sparse=True).pattern for own in (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64)))
+    shapes = [
+        [own.shape for own in (plan.slot_tokens, plan.group_experts, plan.token_slots)] for plan in map(plan_dispatch, (even, uneven))
+    ]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+def test_torch_compiles_around_it() -> None:
+    layer, x = MoE(N, 2, D, H), some(B, D)
+    close(torch.compile(layer, backend="eager")(x), layer(x))
+
+
+def test_second_gradients() -> None:
+    gates = top_k_gates(some(4, N, seed=1, dtype=torch.float64).softmax(1).detach(), 2)
+    values = gates.values.clone().requires_grad_()
+    given = some(4, 3, dtype=torch.float64), values, some(N, 3, 2, dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda x, values, experts: mixture(x, gates.with_values(values), experts), given)
+
+
+def test_the_module_learns_where_tokens_go() -> None:
+    """Tokens of two kinds, each with a map of its own: one expert for both can't do it."""
+    torch.manual_seed(0)
+    x = torch.randn(64, D)
+    x[:32, 0], x[32:, 0] = 3.0, -3.0
+    maps = torch.randn(2, D, H)
+    wanted = torch.cat([x[:32] @ maps[0], x[32:] @ maps[1]])
+    layer = MoE(N, top_k=2, d_in=D, d_out=H)
+    adam = torch.optim.Adam(layer.parameters(), 0.05)
+    losses = []
+    for _ in range(60):
+        loss = torch.nn.functional.mse_loss(layer(x), wanted)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.2 * losses[0]
+    assert layer.gate.weight.grad.any()
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_module_is_gate_softmax_top_k_and_mixture(normalize: bool) -> None:
+    torch.manual_seed(1)
+    layer = MoE(N, 2, D, H, normalize=normalize)
+    x = some(3, B, D)
+    made = layer(x)
+    scores = layer.gate(x.reshape(-1, D)).softmax(1)
+    kept = scores >= scores.topk(2).values[:, -1:]
+    gates = torch.where(kept, scores, torch.zeros(()))
+    gates = gates / gates.sum(1, keepdim=True) if normalize else gates
+    expected = slides(x.reshape(-1, D), gates, layer.experts).reshape(3, B, H)
+    close(made, expected)
+    inputs = [x, *layer.parameters()]
+    close(torch.autograd.grad(made.square().sum(), inputs), torch.autograd.grad(expected.square().sum(), inputs))
+
+
+def test_weights_and_gates_that_are_given() -> None:
+    weight, x = torch.nn.Parameter(some(N, D, H).detach()), some(B, D)
+    layer = MoE(weight, top_k=1, gate=False)
+    assert layer.experts is weight
+    assert list(layer.state_dict()) == ["experts"]
+    scores = torch.rand(B, N)
+    best = F.one_hot(scores.argmax(1), N)
+    close(layer(x, scores), slides(x, best * scores, weight))
+    close(layer(x, ns.from_torch(best.float())), slides(x, best.float(), weight))
+    assert MoE(some(N, D, H).detach().double()).gate.weight.dtype == torch.float64
+
+
+def test_a_tensor_of_weights_is_copied() -> None:
+    weight = some(N, D, H).detach()
+    layer, before = MoE(weight), weight.clone()
+    with torch.no_grad():
+        layer.experts += 1
+    assert torch.equal(weight, before)
+    close(layer.experts.detach(), before + 1)
+
+
+def test_top_k_is_any_integer() -> None:
+    layer = MoE(N, np.int64(2), D, H)
+    assert type(layer.top_k) is int
+    assert layer(some(B, D)).shape == (B, H)
+
+
+def test_repr() -> None:
+    assert "experts=8, top_k=2, d_in=6, d_out=5, density=0.25" in repr(MoE(8, 2, 6, 5))
+
+
+x, w = torch.ones(B, D), torch.ones(N, D, H)
+BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "more than there are": (lambda: MoE(4, 5, 2, 2), ns.SizeError, "top_k=5 of 4 experts: choose between 1 and 4"),
+    "none": (lambda: MoE(4, 0, 2, 2), ns.SizeError, "top_k=0"),
+    "a fraction": (lambda: MoE(4, 2.0, 2, 2), ns.UnsupportedError, "top_k=2.0 of 4 experts: give an integer between 1 and 4"),
+    "a fraction of scores": (lambda: top_k_gates(torch.ones(3, 2), 1.0), ns.UnsupportedError, "give an integer"),
+    "of scores": (lambda: top_k_gates(torch.ones(3, 2), 3), ns.SizeError, "top_k=3 of 2"),
+    "scores of one token": (lambda: top_k_gates(torch.ones(3), 1), ns.SizeError, r"\(tokens, n\)"),
+    "no sizes": (lambda: MoE(4), ns.UnsupportedError, "give d_in= and d_out="),
+    "a matrix": (lambda: MoE(torch.ones(2, 3)), ns.SizeError, r"\(n, d_in, d_out\)"),
+    "other sizes": (lambda: MoE(w, d_in=3), ns.SizeError, "leave them out"),
+    "no gates": (lambda: MoE(w, gate=False)(x), ns.UnsupportedError, "scores"),
+    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "each expert"),
+    "tokens": (lambda: mixture(x, top_k_gates(torch.rand(3, N), 1), w), ns.SizeError, "37 tokens and 3"),
+    "experts": (lambda: mixture(x, top_k_gates(torch.rand(B, 4), 1), w), ns.SizeError, r"4 experts and 5.*\n  input: \(37, 8\)"),
+    "features": (lambda: MoE(w)(x[:, 1:], torch.rand(B, N)), ns.SizeError, "7 features and 8"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors(name: str) -> None:
+    call, kind, text = BAD[name]
+    with pytest.raises(kind, match=text):
+        call()

@@ -1,0 +1,183 @@
+"""Tensors are stacked with patterns of their own, and coordinates put in order."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+from compositions import compositions
+from storable import random, storable
+
+import numscorch as ns
+from numscorch.frontend.datatypes import STORED
+from numscorch.ir.format import Format, sorted_format
+from numscorch.operators import stacking
+from numscorch.tensors.validate import validate
+
+UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
+
+
+@pytest.mark.parametrize("fmt", compositions(), ids=str)
+def test_any_format_is_stacked(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Level by level, and through coordinates."""
+    tensors = storable(fmt)
+    given = [ns.from_torch(dense, fmt) for dense in tensors]
+    for joined in (stacking.JOINED, ()):
+        monkeypatch.setattr(stacking, "JOINED", joined)
+        for dim in (0, 1, fmt.order):
+            A = ns.stack(given, dim)
+            validate(A.pattern)
+            assert str(A.format.levels[0]) == "dense"
+            assert A.format.levels[0] == Format("d").levels[0]
+            assert torch.equal(A.to_dense(), torch.stack(tensors, dim))
+
+
+def test_torch_stack_and_native_tensors_beside_ours() -> None:
+    dense = [random(seed, 3, 4) for seed in (1, 2)]
+    A = torch.stack([ns.from_torch(dense[0]), dense[1].to_sparse_csr()], dim=-1)
+    assert type(A) is ns.SparseTensor
+    assert torch.equal(A.to_dense(), torch.stack(dense, -1))
+    assert A.format == Format("(i, j, k) -> (k: dense, i: dense, j: compressed)")
+
+
+def test_matrices_with_different_numbers_of_values_in_a_product(plain: pytest.MonkeyPatch) -> None:
+    dense = [random(seed, 5, 5) for seed in range(4)]
+    A, x = ns.stack([ns.from_torch(d) for d in dense]), random(9, 4, 5)
+    assert torch.equal(ns.einsum("bij,bj->bi", A, x), torch.einsum("bij,bj->bi", torch.stack(dense), x))
+
+
+@pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc], ids=str)
+def test_layouts_that_torch_does_not_stack(layout: torch.layout) -> None:
+    """They may store different numbers of values, so what comes back is a COO tensor."""
+    dense = [torch.eye(4), torch.ones(4, 4)]
+    blocks = (2, 2) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
+    native = [tensor.to_sparse(layout=layout, blocksize=blocks) for tensor in dense]
+    for dim in (0, 1, -1):
+        stacked = ns.stack(iter(native), dim)
+        assert stacked.layout == torch.sparse_coo
+        assert torch.equal(stacked.to_dense(), torch.stack(dense, dim))
+    with pytest.raises(ns.UnsupportedError, match="tensor 1 of the stack is a dense tensor beside sparse ones"):
+        ns.stack([native[0], dense[1]])
+
+
+def test_data_types_are_promoted_as_by_torch() -> None:
+    A, one = ns.from_torch(torch.eye(2)), torch.ones(1)
+    for mine, other in product(STORED, repeat=2):
+        assert ns.stack([A.to(mine), A.to(other)]).dtype == torch.stack([one.to(mine), one.to(other)]).dtype
+
+
+def test_gradients_flow_through_a_stack() -> None:
+    A = ns.from_torch(torch.eye(3))
+    leaf = torch.ones(3, requires_grad=True)
+    ns.stack([A.with_values(leaf), A]).to_dense().sum().backward()
+    assert leaf.grad.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_index_and_value_types_are_promoted() -> None:
+    wide = ns.from_csr(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(2, dtype=torch.float64), (2, 2))
+    A = ns.stack([ns.from_torch(torch.eye(2)), wide])
+    assert (A.pattern.index_dtype, A.dtype) == ("int64", torch.float64)
+
+
+def test_rows_of_different_widths() -> None:
+    dense = [torch.eye(4), torch.ones(4, 4).tril()]
+    A = ns.stack([ns.from_torch(d, ns.ELL) for d in dense])
+    assert str(A.format) == "(i, j, k) -> (i: dense, j: dense, k: fixed(4))"
+    assert torch.equal(A.to_dense(), torch.stack(dense))
+
+
+@pytest.mark.parametrize("level", ["compressed(bits=8)", "compressed(ordered=False, bits=16)", "fixed(bits=16)"])
+def test_narrow_coordinates_stay_narrow(level: str) -> None:
+    dense = [torch.eye(4), torch.ones(4, 4).tril()]
+    A = ns.stack([ns.from_torch(d, f"(i, j) -> (i: dense, j: {level})") for d in dense]).coalesce()
+    assert A.pattern.arrays[2][-1].dtype == (torch.uint8 if "bits=8" in level else torch.uint16)
+    assert torch.equal(A.to_dense(), torch.stack(dense))
+
+
+@pytest.mark.parametrize(("first", "inner"), [(ns.CSR, "CSR"), (ns.CSC, "CSC"), (ns.ELL, "COO(2)"), (ns.BCSR(2, 2), "BCSR(2, 2)")], ids=str)
+def test_tensors_of_several_formats_are_stacked_in_the_first_ones(first: ns.Format, inner: str) -> None:
+    dense = [torch.eye(4), torch.ones(4, 4).tril(), torch.zeros(4, 4)]
+    values = [ns.from_torch(d, fmt).values.requires_grad_() for d, fmt in zip(dense, (first, ns.CSR, ns.DCSR), strict=True)]
+    given = [ns.from_torch(d, fmt).with_values(v) for d, fmt, v in zip(dense, (first, ns.CSR, ns.DCSR), values, strict=True)]
+    made = torch.stack(given, 1)
+    assert torch.equal(made.to_dense(), torch.stack(dense, 1))
+    assert made[:, 1].to(ns.Format(inner)).format == ns.Format(inner)
+    made.to_dense().sum().backward()
+    assert all(torch.equal(v.grad, torch.ones_like(v)) for v in values[1:])
+
+
+@pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.ELL, ns.BCSR(2, 2)], ids=lambda f: f.name)
+def test_block_diag_rot90_and_repeat_interleave(fmt: ns.Format) -> None:
+    full = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
+    A = ns.from_torch(full, fmt)
+    assert torch.equal(
+        torch.block_diag(full, A, A[0], torch.tensor(5.0)).to_dense(), torch.block_diag(full, full, full[0], torch.tensor(5.0))
+    )
+    assert torch.equal(torch.block_diag(ns.zeros(0, 3, format=fmt), A).to_dense(), torch.block_diag(torch.zeros(0, 3), full))
+    for k in range(-4, 5):
+        for dims in ((0, 1), (1, 0), (-1, 0)):
+            assert torch.equal(torch.rot90(A, k, dims).to_dense(), torch.rot90(full, k, dims))
+    for repeats, dim in ((2, None), (0, 0), (3, 1), (torch.tensor([2, 1]), 0), (torch.tensor([0, 1, 3]), -1)):
+        assert torch.equal(torch.repeat_interleave(A, repeats, dim).to_dense(), torch.repeat_interleave(full, repeats, dim))
+    with pytest.raises(ns.SizeError, match="block_diag of a 3-dimensional tensor"):
+        torch.block_diag(A, torch.ones(1, 1, 1))
+    with pytest.raises(ns.SizeError, match=r"rot90 of dims \(0, 0\)"):
+        torch.rot90(A, 1, (0, 0))
+    with pytest.raises(ns.SizeError, match=r"repeat_interleave of 2 slices by \[1, 2, 3\]"):
+        torch.repeat_interleave(A, torch.tensor([1, 2, 3]), 0)
+
+
+def test_a_stack_that_makes_no_tensor_is_refused() -> None:
+    A = ns.from_torch(torch.eye(3))
+    with pytest.raises(ns.SizeError, match=r"tensor 2 of the stack has shape \(4, 4\), but tensor 0 has \(3, 3\)"):
+        ns.stack([A, A, ns.from_torch(torch.eye(4))])
+    with pytest.raises(ns.SizeError, match="dim=3 of a stack of 2-dimensional tensors: it is one of -3 to 2"):
+        ns.stack([A, A], 3)
+    with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor beside sparse ones: .*from_torch"):
+        ns.stack([A, torch.eye(3)])
+    with pytest.raises(ns.UnsupportedError, match="out can't hold stacked sparse tensors"):
+        ns.stack([A, A], out=torch.empty(2, 3, 3))
+
+
+# ---- order
+
+
+@pytest.mark.parametrize("fmt", compositions(), ids=str)
+def test_coalesce_keeps_what_is_in_order(fmt: Format) -> None:
+    dense = storable(fmt)[0]
+    A = ns.from_torch(dense, fmt)
+    B = ns.coalesce(A)
+    assert (B is A) == fmt.is_ordered
+    assert B.format == sorted_format(A.format)
+    assert torch.equal(B.to_dense(), dense)
+
+
+def test_rows_without_an_order_are_sorted_once(plain: pytest.MonkeyPatch) -> None:
+    left, right = random(1, 9, 8), random(2, 8, 9)
+    A = ns.einsum("ij,jk->ik", ns.from_torch(left), ns.from_torch(right), format=UNORDERED)
+    assert any((row.diff() < 0).any() for row in A.pattern.arrays[1][1].split(A.pattern.arrays[1][0].diff().tolist()))
+    B = A.sort()
+    assert B.format == ns.CSR
+    validate(B.pattern)
+    assert torch.equal(B.to_dense(), left @ right)
+    assert ns.sort(A.with_values(A.values * 2)).pattern is B.pattern
+
+
+def test_unchecked_arrays_are_sorted_and_summed() -> None:
+    A = ns.from_csr([0, 3, 4], [2, 0, 2, 1], [1.0, 2.0, 3.0, 4.0], (2, 3), assume_sorted=True, check_invariants=False)
+    B = A.coalesce()
+    assert B.format == ns.CSR
+    assert B.to_dense().tolist() == [[2.0, 0.0, 4.0], [0.0, 4.0, 0.0]]
+    listed = ns.from_coo([[1, 0, 1]], [1.0, 2.0, 3.0], (2,), assume_sorted=True, check_invariants=False).coalesce()
+    assert (listed.nnz, listed.to_dense().tolist()) == (2, [2.0, 4.0])
+
+
+def test_coalesce_of_native_tensors_is_torchs() -> None:
+    A = torch.sparse_coo_tensor([[0, 0]], [1.0, 2.0], (2,), check_invariants=True)
+    assert ns.coalesce(A).values().tolist() == [3.0]
+
+
+def test_sort_of_a_sparse_tensor_takes_no_dimension() -> None:
+    with pytest.raises(ns.UnsupportedError, match=r"puts the coordinates of each row in order, and takes nothing else: sort A\.values"):
+        ns.sort(ns.from_torch(torch.eye(2)), dim=1)

@@ -1,0 +1,130 @@
+"""Every operator of the table in every layout, forward and backward, against torch on dense tensors; the table is docs/coverage.md."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from coverage_rows import ROWS, STORED, WITHOUT_GRADIENT, Given
+
+import numscorch as ns
+
+LONG = 20  # letters of a format that has no name
+PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
+BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")
+FORMATS = {"COO": ns.COO(2), "CSR": ns.CSR, "CSC": ns.CSC, "BSR": ns.BCSR(2, 2), "BSC": BSC, "DCSR": ns.DCSR, "ELL": ns.ELL}
+
+
+def given(dtype: torch.dtype = torch.float64) -> Given:
+    g = torch.Generator().manual_seed(3)
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=g, dtype=dtype)
+
+    full = numbers(4, 6) * (torch.rand(4, 6, generator=g) < 0.5)
+    return Given(full, numbers(4, 6), numbers(6, 3), numbers(6), numbers(4))
+
+
+def dense_of(made: Any) -> Any:
+    return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+
+
+def stored_entries(A: ns.SparseTensor) -> torch.Tensor:
+    return A.with_values(torch.ones_like(A.values.detach())).to_dense() != 0
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", ROWS)
+def test_operators_are_torchs(name: str, format: str, plain: pytest.MonkeyPatch) -> None:
+    dense = given()
+    A = ns.from_torch(dense.S, FORMATS[format])
+    values, full = A.values.clone().requires_grad_(), dense.S.clone().requires_grad_()
+    made = dense_of(ROWS[name](replace(dense, S=A.with_values(values))))
+    expected = ROWS[name](replace(dense, S=full))
+    if isinstance(expected, bool):
+        assert made == expected
+        return
+    assert made.shape == expected.shape
+    assert made.dtype == expected.dtype
+    torch.testing.assert_close(made.detach(), expected.detach())
+    if name in WITHOUT_GRADIENT:
+        return
+    upstream = torch.rand(expected.shape, generator=torch.Generator().manual_seed(1), dtype=expected.dtype)
+    (expected * upstream).sum().backward()
+    (made * upstream).sum().backward()
+    inside = stored_entries(A)
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), torch.where(inside, full.grad, 0), equal_nan=True)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", STORED)
+def test_softmax_of_stored_entries(name: str, format: str, plain: pytest.MonkeyPatch) -> None:
+    dense = given()
+    A = ns.from_torch(dense.S, FORMATS[format])
+    inside = stored_entries(A)
+    values, full = A.values.clone().requires_grad_(), dense.S.clone().requires_grad_()
+    made = STORED[name](replace(dense, S=A.with_values(values)))
+    expected = STORED[name](replace(dense, S=torch.where(inside, full, -torch.inf)))
+    expected = torch.where(inside, expected, 0)
+    torch.testing.assert_close(made.to_dense().detach(), expected.detach())
+    upstream = torch.rand(4, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (expected * upstream).sum().backward()
+    (made.to_dense() * upstream).sum().backward()
+    torch.testing.assert_close(A.with_values(values.grad).to_dense(), full.grad.nan_to_num() * inside)
+
+
+HEAD = """# Operators and layouts
+
+Each row is an operator of torch on a `SparseTensor` S, with dense tensors D, x and vectors u, v; each cell the format of its result
+for one format of S: `same` is that of S, `-` a plain value. All are differentiable in S, but for those marked *, which are truth
+values, numbers of places, or constants; the gradient has the pattern of S. The last column says whether
+`torch.compile(fullgraph=True)` takes it for CSR; the other operators cause a graph break, so that they need `fullgraph=False`.
+
+The table is made by `tests/operators/test_coverage.py`, which compares every result and gradient with torch's on dense tensors.
+
+"""
+
+
+def named(made: Any, format: ns.Format) -> str:
+    """What kind of thing a result is."""
+    if isinstance(made, ns.SparseTensor):
+        return "same" if made.format == format else made.format.name if len(made.format.name) < LONG else "blocks"
+    return "dense" if isinstance(made, torch.Tensor) else "-"
+
+
+def compiles(row: Any) -> bool:
+    """Whether torch compiles the operator as a whole."""
+    g = given(torch.float32)
+    A = ns.from_torch(g.S, ns.CSR)
+
+    def program(D: torch.Tensor, X: torch.Tensor, v: torch.Tensor, u: torch.Tensor) -> Any:
+        return row(Given(A, D, X, v, u))
+
+    torch.compiler.reset()
+    try:
+        torch.compile(program, fullgraph=True, backend="eager")(g.D, g.X, g.v, g.u)
+    except (torch._dynamo.exc.TorchDynamoException, ns.NumscorchError):
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of torch's compiler
+def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.MonkeyPatch) -> None:
+    rows = {**ROWS, **STORED}
+    lines = [["operator", *FORMATS, "compiled"], ["---"] * (len(FORMATS) + 2)]
+    for name, row in rows.items():
+        cells = [named(row(replace(given(), S=ns.from_torch(given().S, format))), format) for format in FORMATS.values()]
+        lines.append([f"`{name}`" + "*" * (name in WITHOUT_GRADIENT), *cells, "yes" if compiles(row) else "graph break"])
+    text = HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(text, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == text, "run pytest tests/operators/test_coverage.py --update-golden, and read the diff"
+
+
+def test_a_dense_tensor_at_the_entries_of_a_sparse_one(plain: pytest.MonkeyPatch) -> None:
+    dense = given()
+    A = ns.from_torch(dense.S, ns.CSR)
+    assert torch.equal(dense.D.sparse_mask(A).to_dense(), dense.D * (dense.S != 0))

@@ -1,0 +1,75 @@
+"""Graphs and layers that are compared with PyTorch Geometric's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import numscorch as ns
+
+NODES, SOURCES, IN, OUT = 40, 30, 6, 4
+
+
+def edges_between(sources: int, targets: int, seed: int = 0) -> Tensor:
+    """A hub, equal edges, self loops (one of them twice), and nodes without edges: the last five of each."""
+    torch.manual_seed(seed)
+    some = torch.stack([torch.randint(0, sources - 5, (150,)), torch.randint(0, targets - 5, (150,))])
+    hub = torch.stack([torch.arange(sources - 5), torch.full((sources - 5,), 3)])
+    return torch.cat([some, hub, some[:, :20], torch.tensor([[2, 2, 7], [2, 2, 7]])], 1)
+
+
+EDGES = edges_between(NODES, NODES)
+
+
+BETWEEN = edges_between(SOURCES, NODES, seed=1)
+
+
+X = torch.randn(NODES, IN, generator=torch.Generator().manual_seed(3))
+
+
+PAIR = torch.randn(SOURCES, IN, generator=torch.Generator().manual_seed(4)), X[:, :5].contiguous()
+
+
+WIDE = (IN, 5)
+
+
+def adjacency(edges: Tensor, weights: Tensor | None = None) -> ns.SparseTensor:
+    """The matrix of targets and sources of edges that differ."""
+    distinct = torch.unique(edges, dim=1)
+    return ns.from_coo(distinct.flip(0), torch.ones(distinct.shape[1]) if weights is None else weights, (NODES, NODES), ns.CSR)
+
+
+def leaves(x: Any, dtype: torch.dtype) -> Any:
+    """Copies of the features, which require grad."""
+    return tuple(leaves(own, dtype) for own in x) if isinstance(x, tuple) else x.detach().clone().to(dtype).requires_grad_()
+
+
+def same_as_pyg(
+    ours: Any, theirs: Any, x: Any, *graph: Any, theirs_graph: tuple[Any, ...] | None = None, dtype: torch.dtype = torch.float32
+) -> None:
+    """Equal outputs, and gradients of the features and of every parameter, from PyTorch Geometric's weights."""
+    ours.load_state_dict(theirs.state_dict())
+    ours, theirs = ours.to(dtype), theirs.to(dtype)
+    given = [leaves(x, dtype), leaves(x, dtype)]
+    results = [ours(given[0], *graph), theirs(given[1], *(graph if theirs_graph is None else theirs_graph))]
+    assert type(results[0]) is Tensor
+    close(results[0], results[1])
+    upstream = torch.randn(results[0].shape, generator=torch.Generator().manual_seed(5), dtype=dtype)
+    for result in results:
+        (result * upstream).sum().backward()
+    for own, other in zip(*(g if isinstance(g, tuple) else (g,) for g in given), strict=True):
+        close(own.grad, other.grad)
+    expected = dict(theirs.named_parameters())
+    for name, own in ours.named_parameters():
+        close(own.grad, expected.pop(name).grad)
+    assert not expected
+
+
+def close(ours: Tensor, theirs: Tensor) -> None:
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def network(inputs: int = IN) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(inputs, 8), torch.nn.ReLU(), torch.nn.Linear(8, OUT))
