@@ -152,11 +152,12 @@ __all__ = [
 ]
 
 
-for _module in (nn, sparsify, _sys.modules[__name__]):  # users find names there, and pickles that say so outlive moves between files
+# pickles name a class by its module: the public one outlives moves between files
+for _module in (nn, sparsify, _sys.modules[__name__]):
     for _value in map(vars(_module).get, _module.__all__):
         if isinstance(_value, type | _FunctionType):
             _value.__module__ = _module.__name__
-_rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # pickles name them
+_rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # named in pickles, too
 
 
 REPLACED = {

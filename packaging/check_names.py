@@ -1,9 +1,9 @@
 """Names that say nothing: participles and pronouns that stand alone as the name of a variable, a function or a class.
 
-    python packaging/check_names.py numscorch benchmarks
+    python packaging/check_names.py numscorch
 
-``made`` could be anything that some code made: ``copy``, ``plan``, ``message`` says what. A class name means one thing: two classes of
-one name in the package are listed as well. The exit code is 1 where there is anything to list.
+``made`` could be any result; ``copy``, ``plan`` and ``message`` say which. Two classes of one name are listed as well. The exit code is
+1 if anything is listed.
 """
 
 from __future__ import annotations

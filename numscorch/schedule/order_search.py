@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from heapq import heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count, product
 from math import inf, prod
 from typing import Generic, TypeVar
@@ -181,10 +181,12 @@ class Search(Generic[T]):
         wanted = most if len(self.space.variables) <= FEW else 1
         self.add(Prefix(modes=(UNTOUCHED,) * len(self.space.operands)))
         best: list[T] = []
-        prefixes = tuning.SEARCHED_PREFIXES if len(self.space.variables) <= WIDEST else 0
+        prefixes: float = tuning.SEARCHED_PREFIXES if len(self.space.variables) <= WIDEST else 0
         while self.waiting and len(best) < wanted:
-            if len(self.seen) > prefixes and self.search_beam():
-                break
+            if len(self.seen) > prefixes:
+                if self.search_beam(wanted):
+                    break
+                prefixes = inf  # no order of the beam can be compiled: the search goes on from what it left
             _, order, number, prefix = heappop(self.waiting)
             if prefix is None:
                 best.append(self.priced_orders[number])
@@ -196,29 +198,27 @@ class Search(Generic[T]):
         priced = sorted((price, order, number) for price, order, number, prefix in self.waiting if prefix is None)
         return [*best, *(self.priced_orders[number] for _, _, number in priced[: most - len(best)])]
 
-    def search_beam(self) -> bool:
-        """Extend the best prefixes of each length to complete orders, and say whether one of these has a price."""
-        length = len(self.space.variables)
-        layers: list[list[tuple[float, tuple[int, ...], int, Prefix | None]]] = [[] for _ in range(length + 1)]
-        for entry in self.waiting:
-            layers[len(entry[1])].append(entry)
-        for at, layer in enumerate(layers[:-1]):
-            for *_, prefix in nsmallest(tuning.BEAM, layer):
-                if prefix is not None and self.is_new(prefix, 1):
-                    layers[at + 1] += map(self.entry, self.space.extended(prefix))
-        for _, order, _, _ in sorted(layers[-1]):
-            self.complete(order)
-            if len(self.priced_orders) >= tuning.BEAM:
-                break
-        return bool(self.priced_orders)
+    def search_beam(self, most: int) -> bool:
+        """Extend the best prefixes of each length to complete orders, and say whether one of these has a price.
 
-    def entry(self, prefix: Prefix) -> tuple[float, tuple[int, ...], int, Prefix]:
-        """A prefix with its bound, and a number that orders equal ones."""
-        return self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix
+        All other prefixes still wait.
+        """
+        for length in range(len(self.space.variables) + 1):
+            beam = nsmallest(tuning.BEAM, (entry for entry in self.waiting if len(entry[1]) == length and entry[3] is not None))
+            numbers = {number for *_, number, _ in beam}
+            self.waiting = [entry for entry in self.waiting if entry[3] is None or entry[2] not in numbers]
+            heapify(self.waiting)
+            for _, order, _, prefix in beam:
+                if length == len(self.space.variables):
+                    self.complete(order)
+                elif prefix is not None and self.is_new(prefix, most):
+                    for longer in self.space.extended(prefix):
+                        self.add(longer)
+        return bool(self.priced_orders)
 
     def add(self, prefix: Prefix) -> None:
         """Let a prefix wait for its turn."""
-        heappush(self.waiting, self.entry(prefix))
+        heappush(self.waiting, (self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix))
 
     def complete(self, order: tuple[int, ...]) -> None:
         """Let a complete order wait with its price."""

@@ -157,6 +157,19 @@ def test_loops_over_more_variables_than_sets_have_bounds_for_are_ordered_greedil
     assert [loop.var.name for loop in loops_of(nest)] == list(names)
 
 
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_beam_without_an_order_that_can_be_compiled_loses_none(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (part,) = parse_statement("D[i,l] = A[i,j] * B[j,k] * C[k,l]")
+    problem = make_problem(part.request, [stored(CSR, (9, 9), 9, 20) for _ in range(3)], TARGET)
+    variables = variables_in(problem.stmt.rhs)
+    orders = [choice.order for choice in every_order(problem.stmt, problem.facts)]
+    monkeypatch.setattr(tuning, "SEARCHED_PREFIXES", 0)
+    monkeypatch.setattr(tuning, "BEAM", beam)
+    for only in orders:
+        monkeypatch.setattr(loop_order, "_can_be_made", lambda stmt, choice, only=only: choice.order == only)
+        assert [choice.order for choice in candidates(problem.stmt, variables, problem.facts, TARGET)] == [only]
+
+
 def best_order(text: str, *operands: Operand) -> str:
     """The chosen order and the formats that it reads operands in."""
     (part,) = parse_statement(text)
