@@ -1,4 +1,4 @@
-"""Requests of truth values: sums of products are joined by or, and reductions ask whether terms are 0."""
+"""Requests on boolean operands: a sum of products becomes a logical "any", and reductions test terms against 0."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from .statements import Request, reducing
 
 
 def logical(request: Request) -> Request:
-    """The request that is computed of truth values: whether some product isn't 0, as numpy has it.
+    """Rewrite a request for boolean operands: a sum of products is True if any product is nonzero, as in NumPy.
 
     Raises:
-        UnsupportedError: other things than products would be added up.
+        UnsupportedError: the request sums terms that are not products.
     """
     if request.op in ("=", "+=") and (request.value is None or is_product(request.value)):
         return joined_by_or(request)
@@ -30,7 +30,7 @@ def logical(request: Request) -> Request:
 
 @lru_cache(maxsize=1024)
 def joined_by_or(request: Request) -> Request:
-    """The request of a sum of products that asks whether some product isn't 0.
+    """Rewrite a sum of products to test whether any product is nonzero.
 
     >>> from .statements import einsum_request
     >>> str(joined_by_or(einsum_request("ij,j->i", (2, 1))))
@@ -44,7 +44,7 @@ def joined_by_or(request: Request) -> Request:
 
 @lru_cache(maxsize=1024)
 def as_test(request: Request) -> Request:
-    """The request that asks only whether terms are not 0."""
+    """Rewrite the terms of a request to tests for nonzero."""
     value = request.value
     if value is None or (isinstance(value, Binary) and value.op in TESTS):
         return request

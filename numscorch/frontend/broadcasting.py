@@ -1,4 +1,4 @@
-"""Broadcasting of shapes by torch's rules. ``torch.broadcast_shapes`` imports sympy, which takes 0.25 s."""
+"""Broadcast shapes by torch's rules without ``torch.broadcast_shapes``, which imports sympy (0.25 s)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..errors import SizeError
 
 
 def broadcast_shape(what: str, *shapes: Sequence[int]) -> tuple[int, ...]:
-    """The shape that these shapes broadcast to, by torch's rules; ``what`` names the operation in the error.
+    """Broadcast shapes by torch's rules; ``what`` names the operation in the error.
 
     Raises:
         SizeError: the shapes don't broadcast, or a size is negative.

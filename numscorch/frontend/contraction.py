@@ -1,8 +1,8 @@
-"""The order in which many operands are contracted: all in one nest, or in pairs, whichever takes less.
+"""Choose a contraction order for three or more operands: one loop nest, or a sequence of pairs.
 
-Costs are estimated from what is stored: a chain such as ``ij,jk,kl->il`` with a thin dense matrix at
-its end never makes the large product of the sparse ones, and a sampled product (``ij,ik,jk->ij``)
-stays one nest, since any pair of it is larger.
+Costs are estimated from the number of stored values. A chain such as ``ij,jk,kl->il`` with a thin dense matrix at
+its end avoids the large product of the two sparse matrices. A sampled product (``ij,ik,jk->ij``) stays one nest,
+because each of its pairs is larger.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .parser import Subscripts
 T = TypeVar("T")
 Path = tuple[tuple[int, int], ...]
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-PRICED_OPERANDS = 7  # operands up to which every path is priced; more are contracted in one nest
+PRICED_OPERANDS = 7  # most operands for which all paths are searched; more are contracted in one nest
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """An operand or a temporary: its indices, about how many values it stores, and whether it is sparse."""
+    """An operand or a temporary: its indices, its estimated number of stored values, and whether it is sparse."""
 
     indices: frozenset[str]
     stored: float
@@ -34,7 +34,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Contract the operands at two places by an einsum; the result takes the left one's place."""
+    """One contraction: the positions of two operands, and the einsum; the result replaces the left operand."""
 
     left: int
     right: int
@@ -43,17 +43,17 @@ class Pair:
 
 @lru_cache(maxsize=1024)
 def pairs_of(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
-    """:func:`split`, remembered."""
+    """Cached version of :func:`split`."""
     return split(subscripts, shapes, stored)
 
 
 def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:
-    """The pairs to contract, one after the other; none where one nest is better.
+    """The pairs to contract in sequence; empty if one nest is cheaper.
 
     Args:
         subscripts: the index names of operands and result.
         shapes: the operands' shapes.
-        stored: how many values each sparse operand stores, None for a dense one.
+        stored: number of stored values of each sparse operand, None for a dense operand.
 
     >>> from .parser import parse_einsum
     >>> chain = parse_einsum("ij,jk,kl->il", (2, 2, 2))
@@ -68,7 +68,7 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
     for names, shape in zip(subscripts.operands, shapes, strict=True):
         for name, size in zip(names, shape, strict=True):
             if extents.setdefault(name, size) != size or size == 0:
-                return ()  # a broadcast dimension, or nothing to do
+                return ()  # a broadcast dimension, or an empty operand
     if len(extents) > len(LETTERS):
         return ()
     terms = [
@@ -82,18 +82,18 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
 
 
 class _Search:
-    """Prices every way to contract terms in pairs that takes less than ``most``; terms that are reached in several ways are priced once."""
+    """Exhaustive search over pairwise contraction orders that cost less than ``most``, with memoization of the remaining terms."""
 
     def __init__(self, extents: dict[str, int], result: frozenset[str]):
         self.extents, self.result, self.most = extents, result, float("inf")
         self.known: dict[tuple[Term, ...], tuple[float, Path]] = {}
 
     def size(self, indices: frozenset[str]) -> float:
-        """Coordinates of these indices."""
+        """The number of coordinates that these indices span."""
         return float(prod(self.extents[name] for name in indices))
 
     def nest(self, terms: Sequence[Term]) -> float:
-        """Steps of one nest over all indices: those at which every sparse operand stores a value."""
+        """Estimated iterations of one nest over all indices: coordinates at which every sparse operand stores a value."""
         steps = self.size(frozenset().union(*(term.indices for term in terms)))
         for term in terms:
             if term.is_sparse:
@@ -101,57 +101,57 @@ class _Search:
         return steps
 
     def best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
-        """The least cost, and the places of the pairs that have it; ``most``, and none, where no way takes less."""
+        """The least cost and its path; ``(most, ())`` if no path costs less than ``most``."""
         if terms not in self.known:
             self.known[terms] = self.priced(terms)
         return self.known[terms]
 
     def priced(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
-        """:meth:`best`, from what is left after each pair."""
+        """Compute :meth:`best` by trying each pair first."""
         if len(terms) == 1:
             return 0.0, ()
         cheapest: tuple[float, Path] = (self.most, ())
         for left, right in combinations(range(len(terms)), 2):
-            rest = without(terms, left, right)
-            steps, joined = self.join(terms[left], terms[right], rest)
+            remaining = without(terms, left, right)
+            steps, product = self.join(terms[left], terms[right], remaining)
             if steps >= cheapest[0]:
                 continue
-            further, path = self.best((*rest[:left], joined, *rest[left:]))
-            if steps + further < cheapest[0]:
-                cheapest = (steps + further, ((left, right), *path))
+            remaining_cost, path = self.best((*remaining[:left], product, *remaining[left:]))
+            if steps + remaining_cost < cheapest[0]:
+                cheapest = (steps + remaining_cost, ((left, right), *path))
         return cheapest
 
-    def join(self, left: Term, right: Term, rest: Sequence[Term]) -> tuple[float, Term]:
-        """What contracting a pair costs, and what comes of it."""
-        needed = self.result.union(*(term.indices for term in rest))
+    def join(self, left: Term, right: Term, remaining: Sequence[Term]) -> tuple[float, Term]:
+        """The cost of contracting a pair, and the resulting term."""
+        needed = self.result.union(*(term.indices for term in remaining))
         indices = (left.indices | right.indices) & needed
         steps = self.nest((left, right))
         sparse = [term for term in (left, right) if term.is_sparse]
-        kept = [term for term in sparse if term.indices == indices]
-        if len(kept) == 1:
-            stored, is_sparse = kept[0].stored, True
+        unreduced = [term for term in sparse if term.indices == indices]
+        if len(unreduced) == 1:
+            stored, is_sparse = unreduced[0].stored, True
         elif len(sparse) == 2:
             stored, is_sparse = min(steps, self.size(indices)), True
         else:
             stored, is_sparse = self.size(indices), False
-        return steps + tuning.COST_STORED * stored * bool(rest), Term(indices, stored, is_sparse)
+        return steps + tuning.COST_STORED * stored * bool(remaining), Term(indices, stored, is_sparse)
 
 
 def without(terms: Sequence[T], left: int, right: int) -> tuple[T, ...]:
-    """The terms but those at two places."""
+    """The terms except the two at positions ``left`` and ``right``."""
     return (*terms[:left], *terms[left + 1 : right], *terms[right + 1 :])
 
 
 def _pairs(subscripts: Subscripts, path: Path, extents: dict[str, int]) -> tuple[Pair, ...]:
-    """The path as einsums; the last one has the result's indices in their order."""
+    """Spell a path as einsums; the last einsum has the result's indices in their order."""
     letters = {name: LETTERS[at] for at, name in enumerate(extents)}
     terms: tuple[str, ...] = tuple("".join(letters[name] for name in names) for names in subscripts.operands)
     result = "".join(letters[name] for name in subscripts.result)
     pairs = []
     for left, right in path:
-        a, b, rest = terms[left], terms[right], without(terms, left, right)
-        needed = set(result).union(*rest)
-        joined = "".join(letter for letter in dict.fromkeys(a + b) if letter in needed) if rest else result
-        pairs.append(Pair(left, right, f"{a},{b}->{joined}"))
-        terms = (*rest[:left], joined, *rest[left:])
+        a, b, remaining = terms[left], terms[right], without(terms, left, right)
+        needed = set(result).union(*remaining)
+        product = "".join(letter for letter in dict.fromkeys(a + b) if letter in needed) if remaining else result
+        pairs.append(Pair(left, right, f"{a},{b}->{product}"))
+        terms = (*remaining[:left], product, *remaining[left:])
     return tuple(pairs)

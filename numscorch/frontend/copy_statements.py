@@ -1,7 +1,7 @@
-"""Copies: the statement by which a tensor's entries are written in another format, whatever their coordinates are called there.
+"""Build statements that copy a tensor's entries to another format, with different index variables on both sides.
 
-``B[i1_by4, i0, i1_of4] = A[i0, i1] * Q1[i1, i1_by4, i1_of4]`` reads rows and writes blocks of columns: the factor Q1 stores
-nothing, and says which block a column is in. Loops run in the order in which the tensor is stored.
+``B[i1_by4, i0, i1_of4] = A[i0, i1] * Q1[i1, i1_by4, i1_of4]`` reads rows and writes blocks of columns. The factor Q1 stores
+no values; it relates a column to its block. Loops run in the storage order of the source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SOURCE, RESULT = NAMES[0], NAMES[1]
 
 @lru_cache(maxsize=1024)
 def copying(source: Format, target: Format | None) -> Request:
-    """The entries of a tensor of one format in another; None stands for a dense tensor."""
+    """The request that copies a tensor from one format to another; a target of None is a dense tensor."""
     names = tuple(f"i{dimension}" for dimension in range(source.order))
     subscripts = Subscripts((names,), names)
     if target is not None:
@@ -38,7 +38,7 @@ def copying(source: Format, target: Format | None) -> Request:
 
 
 def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
-    """The problem of :func:`copying`."""
+    """The problem of a :func:`copying` request."""
     wide = source.index_dtype == "int64" or max(source.shape, default=0) > INT32_MAX
     read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
     written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
@@ -55,20 +55,20 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
 
 
 def _extents(format: Format, shape: Sequence[int]) -> dict[IndexVar, int]:
-    """The extents of dimensions, and of their parts."""
+    """The extents of the dimensions and of their stored parts."""
     parts = [*map(Part, range(len(shape))), *format.parts]
     return {variable(part): part.extent(shape) for part in parts}
 
 
 def can_be_copied(source: Format, target: Format) -> bool:
-    """Whether one kernel copies a format's entries, in the order in which they are stored, to another one."""
+    """Whether one kernel can copy entries from one format to the other, in the source's storage order."""
     operand = Operand(source, (1,) * source.order, "float32", "int32", counts=(1,) * len(source.levels))
     problem, order = copy_problem(operand, target, Target()), copying(source, target).options.order
     return bool(candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, Target(), order))
 
 
 def variable(part: Part) -> IndexVar:
-    """The variable of a part of a dimension.
+    """The index variable of a part of a dimension.
 
     >>> [str(variable(part)) for part in (Part(1), Part(1, 4), Part(1, 1, 4), Part(1, minus=0))]
     ['i1', 'i1_by4', 'i1_of4', 'i1_i0']
@@ -78,44 +78,44 @@ def variable(part: Part) -> IndexVar:
 
 
 def _indices(format: Format) -> tuple[IndexVar, ...]:
-    """The variables of an access to a tensor as a loop nest sees it."""
+    """The variables of a tensor's access: one for each dimension, or for each level if dimensions are split."""
     parts = [Part(dimension) for dimension in range(format.order)] if format.is_plain else format.parts
     return tuple(map(variable, parts))
 
 
 def _loops(source: Format, target: Format) -> tuple[str, ...]:
-    """The loops: the source's levels, and what follows from those above, as soon as it does."""
+    """The loop order: the source's levels, each followed by the variables that are then determined."""
     waiting, variables = _renamings(source, target, (1,) * source.order), list[IndexVar]()
     for part in source.parts:
         variables.append(variable(part))
-        while ready := [access for access in waiting if set(_given(access)) <= set(variables)]:
-            waiting = [access for access in waiting if access not in ready]
-            variables += [var for access in ready for var in access.indices if var not in variables]
+        while determined := [access for access in waiting if set(_inputs(access)) <= set(variables)]:
+            waiting = [access for access in waiting if access not in determined]
+            variables += [var for access in determined for var in access.indices if var not in variables]
     return tuple(var.name for var in variables)
 
 
-def _given(access: Access) -> list[IndexVar]:
-    """The variables from which the others of a renaming follow."""
+def _inputs(access: Access) -> list[IndexVar]:
+    """The variables of a renaming factor that determine its remaining variables."""
     return [access.level_var(at) for at, level in enumerate(access.tensor.format.levels) if level.full]
 
 
 def _renamings(source: Format, target: Format, shape: Sequence[int]) -> list[Access]:
-    """The factors that say how the parts of one format follow from those of another."""
-    new = [part for part in target.parts if part not in source.parts]
-    needed = {part.dimension for part in new} | {part.minus for part in new if part.minus is not None}
+    """The factors that compute the parts of the target format from the parts of the source format."""
+    new_parts = [part for part in target.parts if part not in source.parts]
+    dimensions = {part.dimension for part in new_parts} | {part.minus for part in new_parts if part.minus is not None}
     accesses: list[Access] = []
-    for dimension in sorted(needed):
+    for dimension in sorted(dimensions):
         whole = Part(dimension)
         if whole not in source.parts:
             parts = sorted((p for p in source.parts if p.dimension == dimension and p.minus is None), key=lambda p: -p.divisor)
             uneven = shape[dimension] % parts[0].divisor != 0
             sizes = tuple(part.extent(shape) for part in parts[1:])
             accesses.append(_renaming(f"J{dimension}", [*parts, whole], [*(Dense(),) * len(parts), Joined(sizes, uneven)]))
-        split = [part for part in new if part.dimension == dimension and part.minus is None and not part.is_whole]
+        split = [part for part in new_parts if part.dimension == dimension and part.minus is None and not part.is_whole]
         if blocked := sorted(split, key=lambda part: -part.divisor):
             quotients = [Quotient(part.divisor, part.modulus) for part in blocked]
             accesses.append(_renaming(f"Q{dimension}", [whole, *blocked], [Dense(), *quotients]))
-    return accesses + [_diagonal(part, part.minus) for part in new if part.minus is not None]
+    return accesses + [_diagonal(part, part.minus) for part in new_parts if part.minus is not None]
 
 
 def _diagonal(part: Part, row: int) -> Access:

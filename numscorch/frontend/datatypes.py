@@ -1,4 +1,4 @@
-"""Data types of values: those that kernels compute in, and those that are widened for them."""
+"""Data types of values: those in which kernels compute, and those that are widened first."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COMPILED = {
     torch.complex128: "complex128",
 }
 WIDENED = {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.bool: torch.int8, torch.uint8: torch.int16}
-SUMMED_LONG = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)  # torch adds up such values of one operand in int64
+SUMMED_LONG = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)  # dtypes that torch.sum accumulates in int64
 STORED = (*COMPILED, *WIDENED)
 
 
 def listed() -> str:
-    """The data types that values may have, for an error's text."""
+    """The supported data types, as text for errors."""
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in STORED)

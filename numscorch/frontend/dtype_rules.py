@@ -1,4 +1,4 @@
-"""Which data types may stand together, and which operators they have."""
+"""Choose the data type of a computation, and reject operators that it does not support."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .statements import Request
 
 
 def common_dtype(operands: Sequence[Operand]) -> str:
-    """The data type in which the product of operands is computed."""
+    """The data type in which a product of operands is computed."""
     return _named(result_type((getattr(torch, operand.dtype), len(operand.shape)) for operand in operands))
 
 
 def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
-    """The data type in which a request of operands is computed."""
+    """The data type in which a request is computed."""
     return _named(promotion_of(request, tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])).computed)
 
 
@@ -29,7 +29,11 @@ def _named(dtype: torch.dtype) -> str:
 
 
 def check_operators(request: Request, dtype: str) -> None:
-    """Refuse what a data type lacks: integers have no infinity, and complex numbers no order."""
+    """Reject operators that a data type does not support: integers have no infinity, complex numbers no order.
+
+    Raises:
+        UnsupportedError: a reduction needs infinity as its start, or a comparison or function needs real numbers.
+    """
     if dtype.startswith("int") and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
         raise UnsupportedError(
             f"{request.op} of {dtype} values, which have no infinity for a result without terms: "
@@ -40,20 +44,20 @@ def check_operators(request: Request, dtype: str) -> None:
 
 
 def _check_complex(request: Request, dtype: str) -> None:
-    """Neither comparisons, nor functions that are made for real numbers, nor the largest or smallest."""
-    lacking = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
+    """Reject comparisons, functions of real numbers, and maximum and minimum reductions."""
+    unsupported = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
     reduction = {request.op} - {"=", "+=", "*="}
     _refuse(
-        lacking & _operators(request) | reduction,
+        unsupported & _operators(request) | reduction,
         request,
         dtype,
         ".to(torch.float32), or use .values.real and .values.imag",
     )
 
 
-def _refuse(dtypes: set[str], request: Request, dtype: str, instead: str) -> None:
-    if dtypes:
-        raise UnsupportedError(f"{', '.join(sorted(dtypes))} of {dtype} values: convert the operands with {instead}\n  {request}")
+def _refuse(operators: set[str], request: Request, dtype: str, instead: str) -> None:
+    if operators:
+        raise UnsupportedError(f"{', '.join(sorted(operators))} of {dtype} values: convert the operands with {instead}\n  {request}")
 
 
 def _operators(request: Request) -> set[str]:

@@ -1,4 +1,4 @@
-"""Fused requests: several statements for one kernel, which passes on what is between them a row at a time."""
+"""Fused requests: several statements in one kernel, with intermediate results that exist for one row at a time."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ from .statements import NAMES, Request, only_patterns
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Member:
-    """A statement whose result only later ones read: its name in the kernel, which is no letter, indices, value and operator.
+    """A statement whose result is an intermediate: its name in the kernel, indices, value and operator.
 
-    ``owner`` is the operand outside of whose entries the value is 0, if there is one; computed alone, its result would have the
-    owner's format where it ``is_stored``, and be dense otherwise.
+    The name has more than one letter; single letters are operands. ``owner`` is the sparse operand outside of whose
+    entries the value is 0, if there is one. If ``is_stored``, the unfused result would have the owner's format; otherwise
+    it would be dense.
     """
 
     name: str
@@ -52,16 +53,16 @@ class Member:
 
     @property
     def is_beside(self) -> bool:
-        """Whether its result lies beside the owner's entries, rather than being a number or a row of its own."""
+        """Whether the result has one value for each entry in the owner's row, instead of being a scalar or a dense row."""
         return self.owner is not None and self.owner.level_var(len(self.owner.indices) - 1) in self.indices
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class FusedRequest(Request):
-    """A request whose value reads, besides operands, what ``members`` make, which share the loops over ``outer``.
+    """A request whose value reads operands and the results of ``members``; all share the loops over ``outer``.
 
-    ``owner`` is the operand outside of whose entries the value is 0, if there is one, whose pattern the result keeps where it
-    ``keeps`` it. Of the members, numbers in the shared loops may be ``returned`` as well, by name, after the result.
+    ``owner`` is the sparse operand outside of whose entries the value is 0, if there is one; if ``keeps``, the result has its
+    pattern. ``returned`` names the members that the kernel returns after the result; each is a scalar in the shared loops.
     """
 
     members: tuple[Member, ...] = ()
@@ -77,7 +78,7 @@ class FusedRequest(Request):
 
 
 def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Target) -> Problem:
-    """The problem of a fused request, with a statement for each member."""
+    """The problem of a fused request, with one statement for each member."""
     dtype = common_dtype([operands[at] for at in valued(request)])
     extents = extents_of(request, operands)
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
@@ -108,7 +109,7 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
 
 
 def valued(request: FusedRequest) -> list[int]:
-    """The numbers of the operands whose values are read, not just their patterns."""
+    """The positions of the operands whose values are read; the pattern alone is read of the remaining operands."""
     return [at for at in range(len(request.subscripts.operands)) if at not in only_patterns(request)]
 
 
@@ -122,7 +123,7 @@ def _tensor(name: str, operand: Operand) -> TensorVar:
 def _result(
     request: FusedRequest, extents: dict[IndexVar, int], operands: Sequence[Operand], tensors: dict[str, TensorVar], dtype: str
 ) -> tuple[Access, dict[str, tuple[int, ...]]]:
-    """What the last statement writes, and its strides."""
+    """The access that the last statement writes, and the result's strides by name."""
     name, indices = NAMES[len(operands)], tuple(map(IndexVar, request.subscripts.result))
     if request.keeps and request.owner is not None:
         owner = tensors[request.owner.tensor.name]
@@ -136,19 +137,19 @@ def _result(
 
 
 def by_rows(order: int) -> Format:
-    """Dense levels above a compressed one."""
+    """A format of dense levels above one compressed level."""
     return Format([*[Dense()] * (order - 1), Compressed()])
 
 
 def _returned(member: Member, extents: Mapping[IndexVar, int], dtype: str) -> Access:
-    """Where a number of the shared loops is written for the caller."""
+    """The access to the output tensor that returns a member's scalar of the shared loops."""
     shape = tuple(extents[var] for var in member.indices)
     letters = letters_of(shape, row_major(shape))
     return Access(TensorVar(f"{member.name}{RETURNED}", dense(len(shape)), dtype, strides=letters, is_returned=True), member.indices)
 
 
 def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
-    """What is kept of a member's result: a number, a row, or one beside a row of its owner."""
+    """The workspace of a member's result: a scalar, a dense row, or one value for each entry in its owner's row."""
     name = member.name
     inner = [var for var in member.indices if var not in outer]
     if not inner:
@@ -159,7 +160,7 @@ def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
 
 
 def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
-    """The operator by which a statement joins its terms: a sum where none is given; none where each result has one term."""
+    """The statement's assignment operator: "=" if nothing is reduced, "+=" if no reduction is given, else ``op``."""
     if not set(variables_in(value)) - set(indices):
         return "="
     return "+=" if op == "=" else op
@@ -167,16 +168,16 @@ def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ValueReader:
-    """Values in the tensors of the kernel and the rows that it keeps."""
+    """Rewrites expressions to read the kernel's tensors and workspaces."""
 
     request: FusedRequest
     tensors: Mapping[str, TensorVar]
     rows: Mapping[str, TensorVar]
 
     def read(self, value: Expr, owner: Access | None) -> Expr:
-        """The value where the owner stores an entry: times its pattern, unless its values are a factor anyway.
+        """The value at the owner's entries: multiplied by the owner's pattern, unless the owner is a factor already.
 
-        What is stored elsewhere in the value is so there, too: the owner is the only sparse operand.
+        The owner is the only sparse operand, so its pattern is the only condition.
         """
         simple = simplified(_without_ones(mapped(value, self._access)))
         if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(simple)):
@@ -196,7 +197,7 @@ class _ValueReader:
 
 
 def _without_ones(expr: Expr) -> Expr:
-    """The expression without factors of 1."""
+    """Remove factors of 1 from an expression."""
     match expr:
         case Binary("*", left, right):
             return times(_without_ones(left), _without_ones(right))

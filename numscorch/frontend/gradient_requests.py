@@ -1,6 +1,6 @@
-"""The requests of gradients: what is computed of an upstream gradient and operands, and in which order these are given.
+"""Derive the requests that compute gradients, and the order of their operands.
 
-For every request they are made once, for its operands' kinds; ``gradients.py`` computes them.
+Requests are cached by the original request and the kinds of its operands; ``compute/gradients.py`` runs them.
 """
 
 from __future__ import annotations
@@ -18,18 +18,25 @@ from .statements import NAMES, Request, plain_request
 
 SUMS, SEMIRINGS = ("=", "+="), ("max plus=", "min plus=")
 EXTREMES = ("max=", "min=", *SEMIRINGS)
-CONSTANT = "stored max="  # what softmax subtracts, which changes nothing
-UPSTREAM, RESULT, STORED, PRESENT = "upstream", "result", "stored", "present"  # what is read besides operands, whose names are letters
+CONSTANT = "stored max="  # the maximum that softmax subtracts; its gradient cancels
+UPSTREAM, RESULT, STORED, PRESENT = "upstream", "result", "stored", "present"  # names of additional inputs; operands have letters
 
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """The request of a gradient, of the upstream one, the result if its op takes that, operands, and perhaps the pattern.
+    """The request of one operand's gradient, and how to assemble its inputs.
 
-    ``reads`` are those operands' numbers, ``kept`` the indices of a dense gradient; along the operand's others it is constant.
-    ``repeated`` are the indices for each of which the same term is added; ``folded`` the operands that have the result's
-    pattern, and are multiplied into the upstream gradient; ``masked`` whether the operand's pattern is the last one. ``present``
-    are the operands that have to store an entry, whatever it is: of each, ones in its pattern are read after ``reads``.
+    The inputs are, in order: the upstream gradient, the result (for maxima and minima), the operands ``reads``, ones in the
+    patterns of the operands ``present``, and the operand's own pattern if ``masked``.
+
+    Attributes:
+        request: computes the gradient.
+        reads: positions of the operands whose values are read.
+        kept: indices of a dense gradient; it is constant along the operand's remaining indices.
+        repeated: indices that no input has; the gradient is multiplied by their extents.
+        folded: positions of operands with the result's pattern, whose values are multiplied into the upstream gradient.
+        masked: whether the gradient has the operand's pattern, which is the last input.
+        present: positions of operands that contribute only where they store an entry.
     """
 
     request: Request
@@ -42,19 +49,19 @@ class Gradient:
 
 
 def chooses(request: Request) -> bool:
-    """Whether the largest or smallest of several terms is the result, so that the gradient goes to it alone."""
+    """Whether the result is a maximum or minimum over several terms, so that only the selected terms get a gradient."""
     return request.op in EXTREMES and has_reduced(request)
 
 
 @lru_cache(maxsize=1024)
 def has_reduced(request: Request) -> bool:
-    """Whether some index is reduced."""
+    """Whether the request reduces an index."""
     return any(not set(names) <= set(request.subscripts.result) for names in request.subscripts.operands)
 
 
 @lru_cache(maxsize=1024)
 def of_one_term(request: Request) -> Request:
-    """The request as a sum, which it is where no index is reduced; a semiring's stays, since its product is another one."""
+    """Replace the reduction by a plain assignment if no index is reduced; semirings stay, because they redefine the product."""
     return request if request.op in SEMIRINGS or has_reduced(request) else replace(request, op="=")
 
 
@@ -67,15 +74,16 @@ def gradient_of(
     shared: frozenset[int],
     sparse: frozenset[int] = frozenset(),
 ) -> Gradient | None:
-    """The request for an operand's gradient; None where it is 0.
+    """The request for an operand's gradient; None if the gradient is 0.
 
     Args:
-        request: what is computed.
-        at: the operand's number.
-        is_sparse: whether it is a SparseTensor, so that its gradient has its pattern.
-        stretched: those indices of each operand along which it has size 1, and others more.
-        shared: the operands that have the result's pattern.
-        sparse: those that don't store every entry, if an absent factor annihilates a term that is a sum (a semiring).
+        request: the forward request.
+        at: the operand's position.
+        is_sparse: whether the operand is a SparseTensor; its gradient then has its pattern.
+        stretched: for each operand, the indices along which it is broadcast from size 1.
+        shared: positions of the operands that have the result's pattern.
+        sparse: for semirings whose product is a sum, positions of the operands with unstored entries; an unstored factor
+            removes the whole term.
 
     >>> from .parser import parse_einsum
     >>> matmul = plain_request(parse_einsum("ij,jk->ik", (2, 2)))
@@ -88,47 +96,47 @@ def gradient_of(
     slope = derivative(value, NAMES[at])
     if is_zero(slope) or at == request.mask or request.op == CONSTANT:
         return None
-    alike = [k for k in shared if subs.operands[k] == subs.result]
-    folded, factors = _folded(slope, alike, subs)
+    matching = [k for k in shared if subs.operands[k] == subs.result]
+    folded, factors = _folded(slope, matching, subs)
     if chooses(request):
         factors.append(Binary("==", value, _access(RESULT, subs.result)))
     reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if a.tensor.name in NAMES})
     names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
     present = tuple(sorted(sparse - {at}))
     factors += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present]
-    masked = is_sparse and (at not in alike or bool(stretched[at]) or request.op in EXTREMES)  # other factors may store fewer entries
+    masked = is_sparse and (at not in matching or bool(stretched[at]) or request.op in EXTREMES)  # factors may store fewer entries
     moving = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
     kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in moving and n not in stretched[at])
     repeated = tuple(n for n in _all(subs) if n not in moving and (n not in subs.operands[at] or n in stretched[at]))
-    given = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if chooses(request) else [])]
-    given += [_access(NAMES[k], subs.operands[k]) for k in reads]
-    given += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([_access(STORED, names)] if masked else [])
-    request_ = _request(given, product([given[0], *factors, *([given[-1]] if masked else [])]), kept, masked)
-    return Gradient(request_, tuple(reads), kept, repeated, folded, masked, present)
+    inputs = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if chooses(request) else [])]
+    inputs += [_access(NAMES[k], subs.operands[k]) for k in reads]
+    inputs += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([_access(STORED, names)] if masked else [])
+    adjoint = _request(inputs, product([inputs[0], *factors, *([inputs[-1]] if masked else [])]), kept, masked)
+    return Gradient(adjoint, tuple(reads), kept, repeated, folded, masked, present)
 
 
-def _folded(slope: Expr, alike: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
-    """The factors of a slope that have the result's pattern, by their numbers, and the others."""
-    named = {_access(NAMES[k], subs.result): k for k in alike}
+def _folded(slope: Expr, matching: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
+    """Split the factors of a slope: positions of the operands that have the result's pattern, and the remaining factors."""
+    positions = {_access(NAMES[k], subs.result): k for k in matching}
     factors = [] if slope == ONE else factors_of(slope)
-    folded = tuple(named[factor] for factor in factors if isinstance(factor, Access) and factor in named)
-    return folded, [factor for factor in factors if not (isinstance(factor, Access) and factor in named)]
+    folded = tuple(positions[factor] for factor in factors if isinstance(factor, Access) and factor in positions)
+    return folded, [factor for factor in factors if not (isinstance(factor, Access) and factor in positions)]
 
 
-def _request(given: Sequence[Access], value: Expr, kept: tuple[str, ...], masked: bool) -> Request:
-    """A request of what is given, in its order; the last one is the mask, if there is one."""
-    letters = {access.tensor.name: NAMES[at] for at, access in enumerate(given)}
-    subscripts = Subscripts(tuple(tuple(v.name for v in access.indices) for access in given), kept)
-    if not masked and factors_of(value) == list(given):
+def _request(inputs: Sequence[Access], value: Expr, kept: tuple[str, ...], masked: bool) -> Request:
+    """A request with these inputs as operands, in this order; if ``masked``, the last one is the mask."""
+    letters = {access.tensor.name: NAMES[at] for at, access in enumerate(inputs)}
+    subscripts = Subscripts(tuple(tuple(v.name for v in access.indices) for access in inputs), kept)
+    if not masked and factors_of(value) == list(inputs):
         return plain_request(subscripts)
     renamed = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
     summed = {name for names in subscripts.operands for name in names} - set(kept)
-    return Request(subscripts, renamed, "+=" if summed and not is_product(renamed) else "=", len(given) - 1 if masked else None)
+    return Request(subscripts, renamed, "+=" if summed and not is_product(renamed) else "=", len(inputs) - 1 if masked else None)
 
 
 @lru_cache(maxsize=1024)
 def value_of_request(request: Request) -> Expr:
-    """What a request computes, but for its mask."""
+    """The expression of a request, without its mask."""
     names = request.subscripts.operands
     if request.value is None:
         return product([_access(NAMES[at], indices) for at, indices in enumerate(names)])
@@ -136,7 +144,7 @@ def value_of_request(request: Request) -> Expr:
 
 
 def _without(value: Expr, mask: str) -> Expr:
-    """A product, or a test of one, without the factor that is the mask."""
+    """Remove the mask from a product, or from the product on the left of a comparison."""
     if isinstance(value, Binary) and value.op in TESTS:
         return Binary(value.op, _without(value.left, mask), value.right)
     return product([f for f in factors_of(value) if not (isinstance(f, Access) and f.tensor.name == mask)])
@@ -147,19 +155,19 @@ def _access(name: str, indices: Sequence[str]) -> Access:
 
 
 def _renamed(access: Access, name: str) -> Access:
-    """The access to another tensor; of its pattern, if that is what is read."""
+    """The same access under another tensor name; an access to a pattern stays one."""
     return replace(access, tensor=replace(access.tensor, name=name))
 
 
 def _once(access: Access) -> Access:
-    """The access with each index once."""
+    """The access with repeated indices removed."""
     indices = tuple(dict.fromkeys(access.indices))
     return Access(replace(access.tensor, format=dense(len(indices))), indices)
 
 
 @lru_cache(maxsize=1024)
 def without_diagonals(request: Request) -> Request:
-    """The request for operands that are diagonals already."""
+    """The request for operands whose diagonals have been taken: each operand has each index once."""
     terms = tuple(tuple(dict.fromkeys(names)) for names in request.subscripts.operands)
     subscripts = Subscripts(terms, request.subscripts.result)
     if request.value is None:
@@ -170,7 +178,7 @@ def without_diagonals(request: Request) -> Request:
 
 @lru_cache(maxsize=256)
 def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | None:
-    """A product of operands some of which have a dimension more in front, as its result then has."""
+    """Add a leading batch dimension to the result of a product and to the operands in ``batched``; None if it has one."""
     subs = request.subscripts
     terms = tuple(("b0", *names) if b else names for names, b in zip(subs.operands, batched, strict=True))
     return None if "b0" in _all(subs) else plain_request(Subscripts(terms, ("b0", *subs.result)))
@@ -178,14 +186,15 @@ def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | No
 
 @lru_cache(maxsize=256)
 def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> Request:
-    """How many terms are the largest or smallest one: of the result, if it is sparse, its pattern before it, and the operands but the mask.
+    """The request that counts, for each result entry, the terms equal to the maximum or minimum.
 
-    After them come ones in the patterns of those that have to store an entry. Without one, a product is 0, and those that are as
-    large as that are not counted: of the result's 0s, this many are missing.
+    Its operands are, in order: the result's pattern if the result is sparse, the result, the operands except the mask, and
+    ones in the patterns of the operands ``sparse``. If a product has ``sparse`` operands, the request visits stored terms
+    only, and subtracts 1 for each of them where the result is 0. The caller adds the number of all terms there.
     """
-    subs, value, before = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
-    read = [at for at in range(len(subs.operands)) if at != request.mask]
-    letters = {NAMES[at]: NAMES[before + place] for place, at in enumerate(read)}
+    subs, value, offset = request.subscripts, terms_of(value_of_request(request), request.op), 1 + is_sparse
+    positions = [at for at in range(len(subs.operands)) if at != request.mask]
+    letters = {NAMES[at]: NAMES[offset + place] for place, at in enumerate(positions)}
     shifted = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
     extreme = _access(NAMES[is_sparse], subs.result)
     equal: Expr = Binary("==", shifted, extreme)
@@ -195,9 +204,9 @@ def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> 
         equal = Binary("*", equal, _access(NAMES[0], subs.result))
     present = [subs.operands[k] for k in sparse]
     for at, names in enumerate(present):
-        equal = Binary("*", equal, _access(NAMES[before + len(read) + at], names))
-    given = (*(subs.result,) * before, *(subs.operands[at] for at in read), *present)
-    return Request(Subscripts(given, subs.result), equal, "+=", 0 if is_sparse else None)
+        equal = Binary("*", equal, _access(NAMES[offset + len(positions) + at], names))
+    terms = (*(subs.result,) * offset, *(subs.operands[at] for at in positions), *present)
+    return Request(Subscripts(terms, subs.result), equal, "+=", 0 if is_sparse else None)
 
 
 def _all(subs: Subscripts) -> list[str]:

@@ -1,4 +1,7 @@
-"""Which values of uint8 and bool may have overflowed: kernels compute them in wider integers, and reduce them at the end."""
+"""Detect requests on uint8 and bool whose intermediate values may overflow.
+
+Kernels compute such values in wider integers, and reduce only the final result modulo 256.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,19 @@ from .statements import Request
 
 
 def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence[Expr] = (), is_uint8: bool = False) -> None:
-    """Refuse what a request of uint8 values would compute of wider ones: these are reduced modulo 256 only at the end.
+    """Reject a request whose result would differ between uint8 arithmetic and wider integers.
 
-    Sums, differences and products are the same modulo 256; other functions, tests and reductions are where their arguments don't
-    overflow. The operands named ``truths`` are of bool; the parts of uint8 or bool that are ``converted`` must not have overflowed
-    either.
+    Sums, differences and products agree modulo 256. Other functions, comparisons and reductions agree only if their
+    arguments do not overflow.
+
+    Args:
+        request: the request to check.
+        truths: names of the bool operands.
+        converted: subexpressions of uint8 or bool that are converted to another dtype, and must not overflow.
+        is_uint8: whether the result has dtype uint8.
+
+    Raises:
+        UnsupportedError: an argument may have overflowed.
     """
     is_exact = request.op in REDUCTIONS and request.op not in ("+=", "*=")
     holds = all(_in_range(value, truths) if is_exact else _is_modular(value, truths) for value in request.read if is_uint8)
@@ -28,7 +39,7 @@ def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence
 
 
 def _is_modular(expr: Expr, truths: frozenset[str]) -> bool:
-    """Whether the value modulo 256 depends on its operands' modulo 256 alone."""
+    """Whether the value modulo 256 depends only on the operands modulo 256."""
     match expr:
         case Binary("+" | "-" | "*", left, right):
             return _is_modular(left, truths) and _is_modular(right, truths)
@@ -41,7 +52,7 @@ def _is_modular(expr: Expr, truths: frozenset[str]) -> bool:
 
 
 def _in_range(expr: Expr, truths: frozenset[str]) -> bool:
-    """Whether no value overflows: operands, numbers, what functions and tests make of such, and that times a truth value."""
+    """Whether the value cannot overflow: operands, numbers, functions and comparisons of these, and products with a boolean."""
     match expr:
         case Access():
             return True
@@ -56,7 +67,7 @@ def _in_range(expr: Expr, truths: frozenset[str]) -> bool:
 
 
 def _is_truth(expr: Expr, truths: frozenset[str]) -> bool:
-    """Whether the value is 0 or 1."""
+    """Whether the value is always 0 or 1."""
     if isinstance(expr, Access):
         return not expr.tensor.has_values or expr.tensor.name in truths
     return isinstance(expr, Binary) and expr.op in TESTS

@@ -1,4 +1,4 @@
-"""What the compiler knows of an operand: never its values."""
+"""The description of an operand that the compiler sees; it excludes the values."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from ..ir.format import Format
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """Format, shape and data types of an operand.
+    """Format, shape, data types and statistics of an operand.
 
-    ``strides`` (in values) belongs to dense operands, ``counts`` (positions in each level), ``spreads`` (how uneven
-    its rows are) and ``has_long_rows`` (of which one holds much of it all) and ``peaks``
-    (``peaks_of``) to sparse ones. One that has the very pattern of an
-    operand before it is ``beside`` the first such one, whose number that is.
+    Attributes:
+        format: storage format.
+        shape: size of each dimension.
+        dtype: data type of the values.
+        index_dtype: data type of the index arrays.
+        strides: strides of a dense operand, in values.
+        counts: number of positions in each level of a sparse operand.
+        spreads: imbalance of a sparse operand's rows, see ``Pattern.spreads``.
+        has_long_rows: whether one row holds a large share of all entries.
+        peaks: frequency of the most frequent coordinate in each level, see ``peaks_of``.
+        beside: position of the first operand that has the same pattern object, if an earlier one has.
     """
 
     format: Format

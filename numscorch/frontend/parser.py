@@ -1,4 +1,4 @@
-"""einsum text to subscripts: numpy's notation, with errors that point at the place."""
+"""Parse einsum expressions in NumPy's notation; errors mark the position with a caret."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import numpy as np
 from ..errors import ExpressionError
 
 ELLIPSIS = "..."
-_NO_ARROW = re.compile(r"[-=]*>|[-=]+|[\u2192\u21d2]")  # what people write for ->
+_NO_ARROW = re.compile(r"[-=]*>|[-=]+|[\u2192\u21d2]")  # misspellings of ->
 
 
 @dataclass(frozen=True, slots=True)
 class Subscripts:
-    """The index names of every operand, and of the result.
+    """The index names of every operand and of the result.
 
     >>> parse_einsum("ij,jk", (2, 2))
     Subscripts(operands=(('i', 'j'), ('j', 'k')), result=('i', 'k'))
@@ -34,15 +34,15 @@ class Subscripts:
 
 @lru_cache(maxsize=1024)
 def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
-    """Read an einsum expression for operands of these ranks.
+    """Parse an einsum expression for operands of these ranks.
 
-    Without ``->`` the result has the indices that occur once, in alphabetical order, after the
-    dimensions of an ellipsis, as in numpy. An ellipsis stands for named dimensions ``e0``, ``e1``,
-    ..., aligned at the right; a result without it sums over them, as in torch.
+    Without ``->``, the result has the dimensions of the ellipsis, then the indices that occur once in alphabetical order,
+    as in NumPy. The dimensions of an ellipsis are named ``e0``, ``e1``, ... and aligned at the right. A result without an
+    ellipsis sums over them, as in torch.
 
     Raises:
-        ExpressionError: unknown characters, a wrong number of operands or indices, output
-            indices that are unknown or repeated.
+        ExpressionError: unknown characters, a wrong number of operands or indices, or unknown or repeated indices in
+            the result.
     """
     left, arrow, right = expr.partition("->")
     if not arrow and (match := _NO_ARROW.search(expr)):
@@ -51,9 +51,9 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     if len(terms) != len(ranks):
         raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")
     places = _places(terms)
-    hidden = [_hidden(expr, term, rank, place) for term, rank, place in zip(terms, ranks, places, strict=True)]
-    most = max(hidden)
-    operands = tuple(_names(expr, t, n, most, p) for t, n, p in zip(terms, hidden, places, strict=True))
+    ellipsis_ranks = [_ellipsis_rank(expr, term, rank, place) for term, rank, place in zip(terms, ranks, places, strict=True)]
+    most = max(ellipsis_ranks)
+    operands = tuple(_names(expr, t, n, most, p) for t, n, p in zip(terms, ellipsis_ranks, places, strict=True))
     if not arrow:
         return Subscripts(operands, _implicit(operands, most))
     result = _names(expr, right, most, most, len(left) + 2)
@@ -69,23 +69,23 @@ def _places(terms: list[str]) -> list[int]:
     return places
 
 
-def _hidden(expr: str, term: str, rank: int, place: int) -> int:
-    """How many dimensions an operand's ellipsis stands for."""
-    named = sum(c.isalpha() for c in term)
-    if ELLIPSIS in term and rank >= named:
-        return rank - named
-    if named != rank:
-        raise pointed(expr, place, f"{term.strip()!r} names {named} dimensions, but its operand has {rank}: name each, or use ...")
+def _ellipsis_rank(expr: str, term: str, rank: int, place: int) -> int:
+    """The number of dimensions that an operand's ellipsis stands for."""
+    letters = sum(c.isalpha() for c in term)
+    if ELLIPSIS in term and rank >= letters:
+        return rank - letters
+    if letters != rank:
+        raise pointed(expr, place, f"{term.strip()!r} names {letters} dimensions, but its operand has {rank}: name each, or use ...")
     return 0
 
 
-def _names(expr: str, term: str, hidden: int, most: int, place: int) -> tuple[str, ...]:
+def _names(expr: str, term: str, rank: int, most: int, place: int) -> tuple[str, ...]:
     names: list[str] = []
     at = 0
     first = term.find(ELLIPSIS)
     while at < len(term):
         if term.startswith(ELLIPSIS, at) and at == first:
-            names += [f"e{d}" for d in range(most - hidden, most)]
+            names += [f"e{d}" for d in range(most - rank, most)]
             at += len(ELLIPSIS)
         elif term[at].isascii() and term[at].isalpha():
             names.append(term[at])
@@ -97,9 +97,9 @@ def _names(expr: str, term: str, hidden: int, most: int, place: int) -> tuple[st
     return tuple(names)
 
 
-def _implicit(operands: Sequence[tuple[str, ...]], hidden: int) -> tuple[str, ...]:
+def _implicit(operands: Sequence[tuple[str, ...]], ellipsis_rank: int) -> tuple[str, ...]:
     counts = Counter(name for operand in operands for name in operand if len(name) == 1)
-    return (*(f"e{d}" for d in range(hidden)), *sorted(name for name, count in counts.items() if count == 1))
+    return (*(f"e{d}" for d in range(ellipsis_rank)), *sorted(name for name, count in counts.items() if count == 1))
 
 
 def _check_result(expr: str, operands: Sequence[tuple[str, ...]], result: tuple[str, ...], place: int) -> None:
@@ -113,15 +113,17 @@ def _check_result(expr: str, operands: Sequence[tuple[str, ...]], result: tuple[
 
 
 def pointed(expr: str, place: int, why: str) -> ExpressionError:
-    """The error of a text, with a caret below the place that it is about."""
+    """An error that shows the expression with a caret below the position."""
     return ExpressionError(f"{why}\n  {expr}\n  {' ' * place}^")
 
 
 def from_sublists(args: Sequence[object]) -> tuple[str, list[object]]:
-    """Turn numpy's other call form, ``einsum(A, [0, 1], B, [1, 2], [0, 2])``, into text and operands.
+    """Convert NumPy's sublist form, ``einsum(A, [0, 1], B, [1, 2], [0, 2])``, to an expression and its operands.
+
+    A sublist is a list, a tuple or a 1-D array.
 
     Raises:
-        ExpressionError: a sublist holds something other than integers 0 to 51 and ``...``; a sublist may be an array.
+        ExpressionError: a sublist contains anything but integers from 0 to 51 and ``...``.
     """
     pairs, result = (args[:-1], args[-1]) if len(args) % 2 else (args, None)
     operands, terms = list(pairs[::2]), [_letters(sub) for sub in pairs[1::2]]

@@ -1,4 +1,4 @@
-"""From subscripts and operands to an assignment: names, sizes, broadcasting, diagonals, the result's format."""
+"""Turn a request and its operands into an assignment: name tensors, reconcile sizes, and choose the result's format."""
 
 from __future__ import annotations
 
@@ -32,15 +32,25 @@ from .statements import MOST_OPERANDS, NAMES, Request
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An assignment whose result has its format, the exact extents, and the facts for scheduling.
+    """A statement with its extents, the facts for scheduling, and the formats of its operands and result.
 
-    ``inference`` says why the result has its format; ``requested`` is the format that the result
-    is converted to afterwards, None where it is stored so at once.  ``format`` is the result's,
-    ``stored`` those in which sparse operands are read, by name, where the statement has a level for each part;
-    ``strides`` are those of dense tensors, in ``layout`` where they are copied to another one, and ``permutation``
-    turns a kept pattern's dimensions into the result's. ``rows`` is how long the first dimension, but for those of
-    size 1, of a dense result's memory is there, where that is longer than its size; of a ``spaced`` one the rows lie apart.
-    ``members`` are statements that one kernel runs before, in the same loops over ``outer``. Kernels are made for one of the ``slabs``.
+    Attributes:
+        stmt: the assignment; the result has its format.
+        extents: exact extent of each variable.
+        facts: facts for scheduling.
+        inference: why the result has its format.
+        shape: the result's shape.
+        format: the result's format.
+        stored: format in which each sparse operand is read, by name; the statement has one level for each of its parts.
+        strides: strides of dense tensors by name, after the copies of ``layout``.
+        permutation: maps the dimensions of a kept pattern to the result's.
+        requested: format to which the result is converted afterwards, if any.
+        layout: layout to which dense tensors are copied, if any.
+        rows: allocated length of the first non-unit dimension of a dense result, if padded.
+        spaced: whether the rows of a dense result are padded, see ``relayout.row_length``.
+        members: statements of a fused kernel that run before ``stmt``.
+        outer: variables of the loops that ``members`` and ``stmt`` share.
+        slabs: slabs of which the kernel computes one per call, if any.
     """
 
     stmt: Assignment
@@ -70,8 +80,8 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
     """Name the operands A, B, ..., reconcile sizes, and choose the result's format.
 
     Raises:
-        SizeError: an index has two sizes, neither of which is 1.
-        UnsupportedError: the data type lacks an operator, or there are too many operands.
+        SizeError: an index has two sizes, and neither is 1.
+        UnsupportedError: the data type does not support an operator, or there are too many operands.
     """
     if len(operands) > MOST_OPERANDS:
         raise UnsupportedError(f"{len(operands)} operands are more than the {MOST_OPERANDS} that an expression may have: split it")
@@ -85,13 +95,13 @@ def make_problem(request: Request | Subscripts, operands: Sequence[Operand], tar
 def _in_best_layout(
     problem: Problem, request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None
 ) -> Problem:
-    """The problem, or that of dense operands, and a dense result, which are copied to another layout, if these cost less."""
+    """The cheapest problem: the given one, or a variant with dense operands or the dense result copied to another layout."""
     best, least = problem, 0.0
     for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
         if layout.result is not None and not problem.result.is_dense:
             continue
-        given = [relaid(op, layout.operands[at]) if at in layout.operands else op for at, op in enumerate(operands)]
-        other = _problem_of(request, given, target, format, layout)
+        relaid_operands = [relaid(op, layout.operands[at]) if at in layout.operands else op for at, op in enumerate(operands)]
+        candidate = _problem_of(request, relaid_operands, target, format, layout)
         if best is problem:
             loops = cheapest(problem.stmt, problem.facts, target)
             inner = loops.order[-1]
@@ -99,16 +109,16 @@ def _in_best_layout(
             slow = extent < tuning.SHORT_SUM * lanes and _sums_slowly(problem.stmt, loops.order, layout)
             as_stored = all(unit_stride(access, inner) for access in loops.converted if inner in access.indices)
             if as_stored and not slow and is_contiguous(problem.stmt, inner) and extent >= lanes:
-                return problem  # registers are filled as it is
+                return problem  # already vectorized with unit strides
             least = loops.cost * (tuning.SHORT_SUM if slow else 1)
-        cost = cheapest(other.stmt, other.facts, target).cost + copies
+        cost = cheapest(candidate.stmt, candidate.facts, target).cost + copies
         if cost < least:
-            best, least = other, cost
+            best, least = candidate, cost
     return best
 
 
 def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Relayout) -> bool:
-    """Whether, of a single register, the lanes are added up, or the terms lie on a line of the cache each, and would not in the layout."""
+    """Whether the sum would be faster in the layout: it needs horizontal adds, or reads one cache line for each term."""
     around = [var for var in order[-2:-1] if var.name == layout.index]
     return any(var not in stmt.lhs.indices for var in (order[-1], *around))
 
@@ -116,7 +126,7 @@ def _sums_slowly(stmt: Assignment, order: Sequence[IndexVar], layout: Relayout) 
 def _problem_of(
     request: Request, operands: Sequence[Operand], target: Target, format: Format | str | None, layout: Relayout | None
 ) -> Problem:
-    """The problem of operands in their layout."""
+    """The problem for operands that are already described in the layout."""
     wanted = wanted_format(format, len(request.subscripts.result))
     accesses = _accesses(request, operands, extents_of(request, operands), wanted, format == "infer")
     accesses = replace(accesses, last=None if layout is None else layout.result)
@@ -132,7 +142,7 @@ def _problem_of(
 
 
 def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
-    """The problem of operands that are read so."""
+    """The problem for these accesses."""
     request = accesses.request
     dtype = computed_dtype(request, accesses.operands)
     stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
@@ -141,10 +151,10 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
 
 
 def check_loops(problem: Problem, options: Options) -> None:
-    """Refuse a schedule that names a loop which the statement hasn't; an index that is stored in parts has a loop for each.
+    """Reject a schedule that names a loop the statement does not have; a split index has one loop for each part.
 
     Raises:
-        ScheduleError: with the loops there are.
+        ScheduleError: names the available loops.
     """
     loops = [var.name for var in variables_in(problem.stmt.rhs)]
     for directive, wanted in (("parallelize", options.parallel), ("vectorize", options.vector)):
@@ -159,7 +169,7 @@ def check_loops(problem: Problem, options: Options) -> None:
 def _accesses(
     request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None, literal: bool
 ) -> Accesses:
-    """How the operands are read; the extents of parts enter ``extents``."""
+    """The accesses of the operands; adds the extents of parts to ``extents``."""
     sizes = {var.name: size for var, size in extents.items()}
     splitting, formats = _split(request, operands, sizes, wanted, literal)
     extents |= splitting.extents(sizes)
@@ -167,7 +177,7 @@ def _accesses(
 
 
 def _problem(choice: ResultFormat, accesses: Accesses, facts: Facts) -> Problem:
-    """The problem of a statement whose result has its format."""
+    """The problem of a statement, once its result has a format."""
     names, shape = accesses.request.subscripts.result, accesses.shape
     stmt, strides = accesses.with_strides(choice.stmt, shape)
     stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
@@ -182,18 +192,22 @@ def _problem(choice: ResultFormat, accesses: Accesses, facts: Facts) -> Problem:
 
 
 def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
-    """The data type of an assembled result's index arrays."""
+    """The index dtype of an assembled result."""
     wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense)
     return "int64" if wide or max(extents.values(), default=0) > INT32_MAX else "int32"
 
 
 def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:
-    """The extent of every index; size 1 gives way to any other, but not on a diagonal."""
+    """The extent of every index; size 1 broadcasts, except on a diagonal.
+
+    Raises:
+        SizeError: an index has two sizes that do not broadcast.
+    """
     extents: dict[IndexVar, tuple[int, int]] = {}
     for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
         for name, size in zip(names, operand.shape, strict=True):
-            if (above := operand.shape[names.index(name)]) != size:
-                raise _clash(request, operands, name, (at, above), (at, size))
+            if (diagonal_size := operand.shape[names.index(name)]) != size:
+                raise _clash(request, operands, name, (at, diagonal_size), (at, size))
             known, where = extents.get(IndexVar(name), (1, at))
             if size != known and 1 not in (size, known):
                 raise _clash(request, operands, name, (where, known), (at, size))
@@ -219,7 +233,7 @@ def _clash(request: Request, operands: Sequence[Operand], name: str, first: tupl
 
 
 def reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at: int, called: Sequence[str]) -> str:
-    """Suggest that an operand be transposed where its other dimension would fit; errors call the operands by these names."""
+    """A hint to transpose a matrix operand if its other dimension fits; ``called`` are the operands' names in errors."""
     names, shape = subs.operands[at], operands[at].shape
     swapped = names[::-1]
     wanted = [operands[o].shape[t.index(name)] for o, t in enumerate(subs.operands) if name in t and o != at]
@@ -230,33 +244,33 @@ def reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at: 
 def _split(
     request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None, literal: bool
 ) -> tuple[Splitting, list[Format | None]]:
-    """How indices are split into parts, and the formats in which operands are read."""
+    """The split of indices into parts, and the formats in which operands are read."""
     names = request.subscripts.operands
     leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
-    given = zip(names, operands, leads, strict=True)
-    tensors = [None if op.format.is_dense else SparseTerm(own_term, op.shape, op.format, leading) for own_term, op, leading in given]
+    terms = zip(names, operands, leads, strict=True)
+    tensors = [None if op.format.is_dense else SparseTerm(own_term, op.shape, op.format, leading) for own_term, op, leading in terms]
     if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
         return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
     result = request.subscripts.result
     keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
     kept = len(keepers) == 1 and leads[keepers[0]]
-    several = sum(t is not None for t in tensors) > 1
-    alone = kept and not several
-    sums = request.op in ("=", "+=") and (alone or request.value is None or is_product(request.value))
-    if result and not kept and (several or literal if wanted is None else not wanted.is_dense):
-        sums = False  # a sparse result is made row by row, not along diagonals
+    several_sparse = sum(t is not None for t in tensors) > 1
+    is_only_sparse = kept and not several_sparse
+    sums = request.op in ("=", "+=") and (is_only_sparse or request.value is None or is_product(request.value))
+    if result and not kept and (several_sparse or literal if wanted is None else not wanted.is_dense):
+        sums = False  # a sparse result is assembled by rows, not along diagonals
     own_term = None if kept or wanted is None or wanted.is_dense else SparseTerm(result, tuple(sizes[name] for name in result), wanted)
     appended = set() if wanted is not None and wanted.is_dense else set(result)
-    if alone:  # the last block of a dimension may bring an edge to walk beside
+    if is_only_sparse:  # the last block of a split dimension may need an edge pattern, which is co-iterated
         appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
-    if request.op not in ("=", "+="):  # these count their terms, which edges of blocks would change
+    if request.op not in ("=", "+="):  # the number of terms matters, and positions past a block's edge would change it
         tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
     return split(tensors, sizes, own_term, appended, sums)
 
 
 @dataclass(frozen=True, slots=True)
 class ResultFormat:
-    """The statement with its result's format, why it has that, and the format that the result is converted to afterwards."""
+    """The statement with its result's format, the reason for the format, and the format of a later conversion, if any."""
 
     stmt: Assignment
     why: str
@@ -264,7 +278,7 @@ class ResultFormat:
 
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> ResultFormat:
-    """The inferred format, or the requested one; a kept pattern may be converted afterwards."""
+    """Choose the inferred or the requested format; a result that cannot be assembled in the requested one is converted."""
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
@@ -291,13 +305,13 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
 
 
 def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
-    """Whether loops in this order reach each block of an uneven dimension before what lies in it: its end depends on the block."""
+    """Whether loops in this order visit the block index of an uneven dimension before the index inside the block."""
     edges = [access for access in accesses_in(stmt.rhs) if any(level.ends for level in access.tensor.format.levels)]
     return all([var for var in variables if var in edge.indices] == [var for var in edge.indices if var in variables] for edge in edges)
 
 
 def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
-    """Whether a reduced index has size 0, and the reduction of no terms is not 0, so that every entry of the result has a value."""
+    """Whether every result entry is nonzero because a reduced index has size 0 and the empty reduction is not 0."""
     request = accesses.request
     reduced = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
     if request.op not in REDUCTIONS or all(accesses.extents[var] for var in reduced):
@@ -306,7 +320,7 @@ def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
 
 
 def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> ResultFormat:
-    """Dense where the result would be about full anyway."""
+    """Make the result dense if its estimated fill is at least ``tuning.FULL_RESULT``."""
     if not inferred.lhs.tensor.is_assembled:
         return ResultFormat(inferred, why)
     fill = estimated_fill(inferred, facts)
@@ -315,7 +329,7 @@ def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> R
 
 
 def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
-    """The statement with a format for its result; an assembled one has index arrays of its own."""
+    """The statement with a format for its result, and the index dtype if the result is assembled."""
     assembled = with_format(stmt, fmt)
     if not assembled.lhs.tensor.is_assembled:
         return assembled
@@ -323,7 +337,7 @@ def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:
 
 
 def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
-    """The format of a result whose statement has these parts of its dimensions for indices."""
+    """The result's format, given the part of a dimension that each index of the statement's result stands for."""
     fmt = stmt.lhs.tensor.format
     if all(part.is_whole for part in parts) or stmt.lhs.tensor.shares is not None:
         return fmt
@@ -333,10 +347,10 @@ def result_format(stmt: Assignment, parts: Sequence[Part]) -> Format:
 
 
 def wanted_format(format: Format | str | None, order: int) -> Format | None:
-    """The format that the result must have; None where it is inferred.
+    """The requested format of the result; None if it is inferred.
 
     Raises:
-        FormatError: it is no format, or has another number of dimensions.
+        FormatError: not a format, or a format with another number of dimensions.
     """
     if format is None or format in ("infer", "auto"):
         return None
