@@ -22,7 +22,7 @@ REFUSALS = (
     r"^torch\.sparse\.mm with reduce=.*: use einsum",
     r"^sort of a SparseTensor puts the coordinates of each row in order",
     r"^((max|min)=|logaddexp) of complex64 values: convert",
-    r"works on bits, but of SparseTensors it takes bool: use logical_",
+    r"works on bits, but SparseTensors support it for bool only: use logical_",
 )
 
 # Results that are random, or not initialised: only shapes and data types are compared.

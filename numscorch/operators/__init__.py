@@ -1,4 +1,7 @@
-"""The table of operators: what numscorch.*, torch.* and methods do to SparseTensors, by torch's names."""
+"""The operator table: implementations for SparseTensors, keyed by torch's names.
+
+It serves the functions `numscorch.*`, torch's functions (through `__torch_function__`), and the methods of SparseTensor.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,12 @@ from .unary import dropout, torchs
 
 
 def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
-    """The tensor with its dimensions in another order; it shares every array."""
+    """Permute the dimensions; the result shares every array."""
     return input.permute(*dims, **named)
 
 
 def _dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, train: bool | None = None) -> Any:
-    """torch.nn.functional.dropout of the stored entries, and torch.dropout, which calls it ``train``."""
+    """Apply torch.nn.functional.dropout to the stored entries; torch.dropout passes ``train`` instead of ``training``."""
     return dropout(input, p, training if train is None else train, inplace)
 
 
@@ -94,7 +97,7 @@ CASTS = {
         "cdouble": "complex128",
     }.items()
 }
-BESIDES = {
+SYNONYMS = {
     "subtract": "sub",
     "multiply": "mul",
     "divide": "div",
@@ -113,7 +116,7 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     def cast(input: SparseTensor, memory_format: Any = None) -> SparseTensor:
         return input.to(dtype)
 
-    cast.__doc__ = f"The tensor with {dtype} values; itself if it has such."
+    cast.__doc__ = f"Convert the values to {dtype}; returns the input itself if its values are {dtype}."
     return cast
 
 
@@ -136,20 +139,20 @@ TABLES = {
     **TO_LAYOUTS,
     **INDEX_ARRAYS,
 }
-PLAIN = (SparseTensor, int, float, bool, type(None))
-DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # called most often; any of their operands may be sparse
-PYTHONS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
+PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
+DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose arguments are not checked; any operand may be sparse
+PYTHON_OPERATORS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 
 TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
-TABLES.update({other: TABLES[name] for other, name in BESIDES.items()})
+TABLES.update({other: TABLES[name] for other, name in SYNONYMS.items()})
 TABLES.update(in_place_of(TABLES))
 OPERATORS.update({name: function if name in DIRECT else checked(name, function) for name, function in PRODUCT_OPERATORS.items()})
 OPERATORS.update({name: beside_programs(checked(name, implementation)) for name, implementation in TABLES.items()})
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
-    """For each name, torch's functions and its method of tensors, where there are such.
+    """Map torch's functions and Tensor methods of these names to implementations; names that torch lacks are skipped.
 
     >>> list(entries_of({"softmax": len})) == [torch.softmax, torch.Tensor.softmax, functional.softmax]
     True
@@ -159,20 +162,20 @@ def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., An
 
 
 def _matmul_method(input: Any, other: Any) -> Any:
-    """``x @ A``, but for programs that torch compiles, where ``A @ x`` arrives with its operands exchanged.
+    """Compute ``x @ A``; not supported while torch.compile traces, because Dynamo swaps the operands of ``A @ x``.
 
     Raises:
-        UnsupportedError: while compiling, since the order isn't known.
+        UnsupportedError: while compiling, since the operand order is unknown.
     """
     if torch.compiler.is_compiling():
-        raise UnsupportedError("torch.compile exchanges the operands of A @ x: write torch.matmul(A, x), or torch.matmul(x, A)")
+        raise UnsupportedError("torch.compile swaps the operands of A @ x: write torch.matmul(A, x), or torch.matmul(x, A)")
     return matmul(input, other)
 
 
 FUNCTIONS.update(entries_of(OPERATORS))
 FUNCTIONS.update(
     {
-        **{getattr(torch.Tensor, f"__{name}__"): OPERATORS[name] for name in PYTHONS},
+        **{getattr(torch.Tensor, f"__{name}__"): OPERATORS[name] for name in PYTHON_OPERATORS},
         torch.Tensor.matmul: _matmul_method,
         torch.Tensor.where: SparseTensor.where,
         torch.Tensor.__matmul__: _matmul_method,
@@ -202,7 +205,7 @@ FUNCTIONS.update(
         torch.sparse.sampled_addmm: sampled_addmm,
         torch.sparse.softmax: OPERATORS["softmax"],
         torch.sparse.log_softmax: OPERATORS["log_softmax"],
-        torch._sparse_sum: lambda input, dim=None, *, dtype=None: OPERATORS["sum"](input, dim, dtype=dtype),  # of torch.sparse.sum
+        torch._sparse_sum: lambda input, dim=None, *, dtype=None: OPERATORS["sum"](input, dim, dtype=dtype),  # torch.sparse.sum calls it
         torch.sparse.addmm: OPERATORS["addmm"],
         **INITIAL,
     }
@@ -214,7 +217,7 @@ OPERATORS.update({name: beside_programs(implementation) for name, implementation
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:
-    """The sparse tensors among arguments, and in lists of them."""
+    """Yield the sparse tensors among the arguments, including those in nested lists and tuples."""
     for value in values:
         if isinstance(value, list | tuple):
             yield from _sparse_in(value)
@@ -223,23 +226,23 @@ def _sparse_in(values: Any) -> Iterator[Any]:
 
 
 def _is_plain(values: Sequence[Any]) -> bool:
-    """Whether the first one is a SparseTensor, and all others strided tensors, numbers or such: nothing has to be converted."""
+    """Whether the arguments need no conversion: a SparseTensor first, then SparseTensors, strided tensors, numbers or None."""
     if not values or type(values[0]) is not SparseTensor:
         return False
-    return all(type(v) in PLAIN or (type(v) is torch.Tensor and v.layout is torch.strided) for v in values)
+    return all(type(v) in PLAIN_TYPES or (type(v) is torch.Tensor and v.layout is torch.strided) for v in values)
 
 
-def _ours(value: Any) -> Any:
-    """torch's sparse tensors as SparseTensors, in lists too."""
+def _to_numscorch(value: Any) -> Any:
+    """Convert torch's sparse tensors to SparseTensors, also in lists and tuples."""
     if isinstance(value, list | tuple) and any(True for _ in _sparse_in(value)):
-        return type(value)(map(_ours, value))
+        return type(value)(map(_to_numscorch, value))
     return attached(value) if is_sparse(value) and not isinstance(value, SparseTensor) else unwrapped(value)
 
 
-def _theirs(result: Any) -> Any:
-    """A result as torch's users have it: in a layout of torch; several, each so."""
+def _to_torch(result: Any) -> Any:
+    """Convert SparseTensors in a result, also in a tuple, to torch's sparse layouts."""
     if type(result) is tuple:
-        return tuple(map(_theirs, result))
+        return tuple(map(_to_torch, result))
     if not isinstance(result, SparseTensor):
         return result
     result = result.to(sorted_format(result.format))
@@ -248,19 +251,22 @@ def _theirs(result: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def public(name: str) -> Callable[..., Any]:
-    """A function of ours under torch's name: torch's own wherever nothing is sparse; torch's sparse tensors give such results."""
-    ours = OPERATORS[name]
-    theirs = torchs(name) if name in PUBLIC else inspect.unwrap(ours)  # what torch lacks takes dense tensors as well
+    """The numscorch function of this name.
+
+    It calls torch's function if no argument is sparse. If all sparse arguments are torch's own, so are the sparse results.
+    """
+    operator = OPERATORS[name]
+    dense_operator = torchs(name) if name in PUBLIC else inspect.unwrap(operator)  # operators that torch lacks accept dense tensors, too
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if not kwargs and _is_plain(args):
-            return ours(*args)
+            return operator(*args)
         sparse = list(_sparse_in((*args, *kwargs.values())))
         if not sparse:
-            return theirs(*args, **kwargs)
-        result = ours(*map(_ours, args), **{key: _ours(value) for key, value in kwargs.items()})
-        return _theirs(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
+            return dense_operator(*args, **kwargs)
+        result = operator(*map(_to_numscorch, args), **{key: _to_numscorch(value) for key, value in kwargs.items()})
+        return _to_torch(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
-    update_wrapper(function, ours, assigned=("__doc__",), updated=())
+    update_wrapper(function, operator, assigned=("__doc__",), updated=())
     function.__name__ = function.__qualname__ = name
     return function

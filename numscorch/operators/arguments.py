@@ -1,4 +1,8 @@
-"""Arguments of the operators in the table: torch's and numpy's names for them, and which of them may be sparse.
+"""Argument handling for the operator table: torch's and numpy's argument names, and dense conversion of sparse arguments.
+
+The annotations of an implementation declare its arguments: ``SparseTensor`` must be sparse, ``Any`` may be sparse,
+``torch.Tensor`` is dense. A sparse argument for a dense parameter, such as an index or a weight, is made dense and listed
+in the ledger.
 
 The annotations of a function say which: ``SparseTensor`` must be sparse, ``Any`` may be, ``torch.Tensor`` is dense. A sparse
 argument in a dense one's place, as an index or a weight, is made dense, and the ledger lists it.
@@ -20,28 +24,28 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .unary import torchs
 
-NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # names that torch takes from numpy
-MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", Parameter.empty)  # annotations; a lambda has none
+NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # numpy's argument names, which torch accepts
+MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", Parameter.empty)  # annotations of parameters that may be sparse; lambdas have none
 BY_PLACE = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-LAYOUTS = ("memory_format",)  # which the values, a vector, cannot have
+LAYOUTS = ("memory_format",)  # arguments to ignore: values are one-dimensional
 
 
 class Signature:
-    """What a function of the table takes: the names of its arguments, and which ones have to be dense."""
+    """The parameters of an implementation: their names, and those that must be dense."""
 
     def __init__(self, name: str, function: Callable[..., Any]):
-        given = inspect.signature(function).parameters.values()
-        self.name, self.names = name, frozenset(p.name for p in given if p.kind in (*BY_PLACE, Parameter.KEYWORD_ONLY))
-        self.by_place = [p.name for p in given if p.kind in BY_PLACE]
-        self.is_open = any(p.kind is Parameter.VAR_KEYWORD for p in given)
-        self.most = 1 << 30 if any(p.kind is Parameter.VAR_POSITIONAL for p in given) else len(self.by_place)
-        self.dense_args = any(p.kind is Parameter.VAR_POSITIONAL and p.name == "args" for p in given)
-        self.dense = frozenset(p.name for p in given if p.annotation not in MAY_BE_SPARSE and p.name in self.names)
+        parameters = inspect.signature(function).parameters.values()
+        self.name, self.names = name, frozenset(p.name for p in parameters if p.kind in (*BY_PLACE, Parameter.KEYWORD_ONLY))
+        self.by_place = [p.name for p in parameters if p.kind in BY_PLACE]
+        self.is_open = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
+        self.most = 1 << 30 if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters) else len(self.by_place)
+        self.dense_args = any(p.kind is Parameter.VAR_POSITIONAL and p.name == "args" for p in parameters)
+        self.dense = frozenset(p.name for p in parameters if p.annotation not in MAY_BE_SPARSE and p.name in self.names)
         self.dense_places = tuple(at for at, own_name in enumerate(self.by_place) if own_name in self.dense)
-        self.needs_sparse = next((p.annotation in ("SparseTensor", Parameter.empty) for p in given), False)
+        self.needs_sparse = next((p.annotation in ("SparseTensor", Parameter.empty) for p in parameters), False)
 
     def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Whether the arguments can be passed on as they are."""
+        """Whether the arguments can be passed on unchanged."""
         if len(args) > self.most or not args or (self.needs_sparse and type(args[0]) is not SparseTensor):
             return False
         if any(type(args[at]) is SparseTensor for at in self.dense_places if at < len(args)):
@@ -51,11 +55,11 @@ class Signature:
         return not kwargs or (kwargs.keys() <= self.names and not any(type(arg) is SparseTensor for arg in kwargs.values()))
 
     def fitted(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments by the function's own names, with dense ones where it takes no sparse ones.
+        """Rename arguments to the function's own parameter names, and densify sparse arguments of dense parameters.
 
         Raises:
-            OperandError: it has no such argument, or one argument has two values.
-            UnsupportedError: ``out=``, which no sparse result can be written to.
+            OperandError: an argument is unknown, or has two values.
+            UnsupportedError: ``out=`` is given, but sparse results cannot be written into a tensor.
         """
         for key in kwargs.keys() & NUMPYS.keys():
             if NUMPYS[key] in kwargs and NUMPYS[key] in self.names:
@@ -63,52 +67,52 @@ class Signature:
         named = {NUMPYS[key] if key in NUMPYS and NUMPYS[key] in self.names else key: value for key, value in kwargs.items()}
         named = {key: value for key, value in named.items() if key in self.names or (value is not None and key not in LAYOUTS)}
         if "out" in named and "out" not in self.names:
-            raise UnsupportedError(f"out= of {self.name} with a SparseTensor: use what is returned")
-        given = list(args)
-        while len(given) > self.most and given[-1] is None:
-            given.pop()
-        unknown = [f"{key}=" for key in named if key not in self.names and not self.is_open] + ["more by place"] * (len(given) > self.most)
+            raise UnsupportedError(f"out= of {self.name} with a SparseTensor: use the returned tensor")
+        values = list(args)
+        while len(values) > self.most and values[-1] is None:
+            values.pop()
+        unknown = [f"{key}=" for key in named if key not in self.names and not self.is_open] + ["more values"] * (len(values) > self.most)
         if unknown:
             takes = ", ".join([*self.by_place, *sorted(self.names - {*self.by_place})])
             raise OperandError(f"{self.name} of a SparseTensor takes {takes}, not {', '.join(unknown)}: leave it out, or use .to_dense()")
-        for at, value in enumerate(given):
+        for at, value in enumerate(values):
             if at in self.dense_places or (self.dense_args and at >= len(self.by_place)):
-                given[at] = self._dense(value)
-        return given, {key: self._dense(value) if key in self.dense or key not in self.names else value for key, value in named.items()}
+                values[at] = self._dense(value)
+        return values, {key: self._dense(value) if key in self.dense or key not in self.names else value for key, value in named.items()}
 
     def _dense(self, value: Any) -> Any:
         value = value.tensor if isinstance(value, SparseParameter) else value
-        return densified(value, self.name, "its argument is dense") if isinstance(value, SparseTensor) else value
+        return densified(value, self.name, "its argument must be dense") if isinstance(value, SparseTensor) else value
 
     def of_dense(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """torch's function, of a dense tensor beside sparse ones, which are made dense.
+        """Call torch's function on a dense first argument; sparse arguments are made dense.
 
         Raises:
-            OperandError: the first argument is no tensor.
+            OperandError: the first argument is not a tensor.
         """
         first = args[0] if args else kwargs.get(self.by_place[0]) if self.by_place else None
         if not isinstance(first, torch.Tensor):
-            raise OperandError(f"{self.name} of {type(first).__name__} beside a SparseTensor: it takes a tensor first")
-        theirs = getattr(torch.Tensor, self.name, None) or torchs(self.name)
-        return theirs(*map(self._dense, args), **{key: self._dense(value) for key, value in kwargs.items()})
+            raise OperandError(f"{self.name} of {type(first).__name__} beside a SparseTensor: the first argument must be a tensor")
+        torch_function = getattr(torch.Tensor, self.name, None) or torchs(self.name)
+        return torch_function(*map(self._dense, args), **{key: self._dense(value) for key, value in kwargs.items()})
 
 
 def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the table whose arguments may have torch's or numpy's names, and be sparse where it takes dense ones."""
+    """Wrap an implementation: accept torch's and numpy's argument names, and densify sparse arguments of dense parameters."""
     signature = Signature(name, function)
     most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # nothing to look at, and cheap
+        if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # fast path: no argument needs a check
             return function(*args)
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):
             return function(*args, **kwargs)
-        given, named = signature.fitted(args, kwargs)
-        first = given[0] if given else named.get(signature.by_place[0]) if signature.by_place else None
+        positional, named = signature.fitted(args, kwargs)
+        first = positional[0] if positional else named.get(signature.by_place[0]) if signature.by_place else None
         if signature.needs_sparse and not isinstance(first, SparseTensor):
             return signature.of_dense(args, kwargs)
-        return function(*given, **named)
+        return function(*positional, **named)
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = function.__doc__ or f"torch.Tensor.{name}, of a SparseTensor."

@@ -1,4 +1,4 @@
-"""What code written for dense tensors asks of a tensor: its type, its memory, its place in the graph of gradients."""
+"""Attributes and methods that code for dense tensors expects: data type, memory, and autograd state."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from ..tensors.suggestions import type_name
 from .rearranging import transpose
 
 
-def _transposed(name: str, is_conjugate: bool, matrices: bool) -> Callable[[SparseTensor], SparseTensor]:
+def _transposition(name: str, is_conjugate: bool, matrices: bool) -> Callable[[SparseTensor], SparseTensor]:
     def attribute(input: SparseTensor) -> SparseTensor:
         if input.ndim < 2 or (matrices and input.ndim != 2):
             raise SizeError(
-                f"{name} of a {input.ndim}-dimensional tensor: it takes {'' if matrices else 'batches of '}matrices, permute any"
+                f"{name} of a {input.ndim}-dimensional tensor: it takes {'' if matrices else 'batches of '}matrices, permute any shape"
             )
         view = transpose(input, -2, -1)
         return view.with_values(view.values.conj()) if is_conjugate and input.dtype.is_complex else view
 
-    attribute.__doc__ = f"torch's {name}: the last two dimensions exchanged; nothing is copied, but for complex conjugates."
+    attribute.__doc__ = f"torch's {name}: swap the last two dimensions. Only conjugation copies values."
     return attribute
 
 
-mT, mH, H = _transposed("mT", False, False), _transposed("mH", True, False), _transposed("H", True, True)
+mT, mH, H = _transposition("mT", False, False), _transposition("mH", True, False), _transposition("H", True, True)
 
 
 def _bytes(input: SparseTensor) -> int:
-    """What values and index arrays take."""
+    """The bytes of the values and index arrays."""
     return input.values.nbytes + sum(array.nbytes for level in input.pattern.arrays for array in level)
 
 
 def register_hook(input: SparseTensor, hook: Callable[[SparseTensor], SparseTensor | None]) -> Any:
-    """Call a function with the tensor's gradient, a SparseTensor with the tensor's pattern, as soon as it is known.
+    """Call a function with the tensor's gradient as soon as it is computed; the gradient is a SparseTensor of the same pattern.
 
     Args:
         input: a tensor whose values require grad.
-        hook: may return another gradient with the same pattern; None leaves it.
+        hook: called with the gradient; returns a replacement of the same pattern, or None to leave it unchanged.
 
     Returns:
-        A handle, whose ``remove()`` takes the hook away.
+        A handle; its ``remove()`` unregisters the hook.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -55,15 +55,13 @@ def register_hook(input: SparseTensor, hook: Callable[[SparseTensor], SparseTens
     """
     pattern = input.pattern
 
-    def wrapped(gradient: torch.Tensor) -> torch.Tensor | None:
-        changed = hook(SparseTensor(pattern, gradient))
-        if changed is not None and not (isinstance(changed, SparseTensor) and pattern.stores_as(changed.pattern)):
-            raise UnsupportedError(
-                "the hook returned something else than a gradient with the tensor's pattern: use gradient.with_values(...)"
-            )
-        return None if changed is None else changed.values
+    def call_hook(gradient: torch.Tensor) -> torch.Tensor | None:
+        replacement = hook(SparseTensor(pattern, gradient))
+        if replacement is not None and not (isinstance(replacement, SparseTensor) and pattern.stores_as(replacement.pattern)):
+            raise UnsupportedError("the hook must return None or a gradient with the tensor's pattern: use gradient.with_values(...)")
+        return None if replacement is None else replacement.values
 
-    return input.values.register_hook(wrapped)
+    return input.values.register_hook(call_hook)
 
 
 def _stride(input: SparseTensor, dim: int | None = None) -> Any:
@@ -79,23 +77,23 @@ def _type_as(input: Any, other: Any) -> Any:
 
 
 def _type(input: SparseTensor, dtype: Any = None, non_blocking: bool = False) -> Any:
-    """torch's name of the values' type; with a data type, or such a name, the tensor in that data type."""
+    """The values' type name in torch, or the tensor converted to ``dtype`` (a data type or such a name)."""
     return input.values.type() if dtype is None else input.with_values(input.values.type(dtype))
 
 
 def _imag(input: SparseTensor) -> SparseTensor:
     if not input.dtype.is_complex:
-        raise MissingError(f"imag of {input.dtype} values: only complex tensors have it")  # an AttributeError, for hasattr
+        raise MissingError(f"imag of {input.dtype} values: only complex tensors have it")  # an AttributeError, so that hasattr works
     return input.with_values(input.values.imag)
 
 
-def _new(name: str) -> Callable[..., torch.Tensor]:
+def _new_tensor(name: str) -> Callable[..., torch.Tensor]:
     def new(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         tensor: torch.Tensor = getattr(input.values, name)(*args, **kwargs)
         return tensor
 
     new.__name__ = new.__qualname__ = name
-    new.__doc__ = f"torch's {name}: a dense tensor of the values' data type."
+    new.__doc__ = f"torch's {name}: a dense tensor with the values' data type."
     return new
 
 
@@ -120,7 +118,7 @@ PROPERTIES.update(
     }
 )
 ATTRIBUTES: dict[str, Callable[..., Any]] = {
-    **{name: _new(name) for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")},
+    **{name: _new_tensor(name) for name in ("new_empty", "new_full", "new_ones", "new_tensor", "new_zeros")},
     "adjoint": mH,
     "cpu": lambda input: input,
     "cuda": lambda input, *args, **kwargs: input.to("cuda"),

@@ -1,4 +1,4 @@
-"""Python's ``&``, ``|``, ``^`` and ``~``, which torch has of bits: of tensors of bool they are the logical functions."""
+"""Python's operators ``&``, ``|``, ``^`` and ``~`` for boolean tensors: logical functions. Integer operands are not supported."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import OPERATORS
 
 
-def _of_bools(sign: str, name: str) -> Callable[..., Any]:
-    """An operator that is a logical function, of tensors of bool.
+def _boolean_operator(sign: str, name: str) -> Callable[..., Any]:
+    """A Python operator that applies a logical function to boolean operands.
 
     Raises:
-        UnsupportedError: an operand holds numbers.
+        UnsupportedError: an operand is not boolean.
     """
 
     def operator(*operands: Any) -> Any:
         for operand in operands:
             kind = getattr(operand, "dtype", type(operand))
             if kind not in (torch.bool, bool):
-                name_ = kind if isinstance(kind, torch.dtype) else kind.__name__
-                way_out = f"use {name} for whether entries are other than 0, or .to_dense() for their bits"
-                raise UnsupportedError(f"{sign} of {name_} works on bits, but of SparseTensors it takes bool: {way_out}")
+                dtype_name = kind if isinstance(kind, torch.dtype) else kind.__name__
+                way_out = f"use {name} to compare entries with 0, or .to_dense() for bitwise operations"
+                raise UnsupportedError(f"{sign} of {dtype_name} works on bits, but SparseTensors support it for bool only: {way_out}")
         return OPERATORS[name](*operands)
 
     operator.__name__ = operator.__qualname__ = name
-    operator.__doc__ = f"{name}, of tensors of bool alone."
+    operator.__doc__ = f"{name} of boolean tensors."
     return operator
 
 
 BITWISE: dict[str, Callable[..., Any]] = {
-    "and": _of_bools("&", "logical_and"),
-    "or": _of_bools("|", "logical_or"),
-    "xor": _of_bools("^", "logical_xor"),
-    "invert": _of_bools("~", "logical_not"),
+    "and": _boolean_operator("&", "logical_and"),
+    "or": _boolean_operator("|", "logical_or"),
+    "xor": _boolean_operator("^", "logical_xor"),
+    "invert": _boolean_operator("~", "logical_not"),
 }

@@ -1,4 +1,4 @@
-"""Bounds under torch's names: each entry between two numbers, or between the entries of two tensors."""
+"""clamp and hardtanh: bound each entry by numbers or by the entries of tensors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from .unary import FROM_ZERO, written
 
 
 def upper(input: Any, other: Any) -> Any:
-    """The larger one of each pair, as clamp has it: where both are equal, the gradient is all of ``input``'s."""
+    """The element-wise maximum as clamp defines it: where both are equal, ``input`` receives the whole gradient."""
     return _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
 
 
 def lower(input: Any, other: Any) -> Any:
-    """The smaller one of each pair; see :func:`upper`."""
+    """The element-wise minimum; see :func:`upper` for the gradient."""
     return _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
 
 
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
-    """Each entry between two bounds, numbers or tensors, any of them sparse; dense where 0 isn't between them.
+    """Clamp each entry between two bounds: numbers or tensors, sparse or dense. The result is dense if the bounds exclude 0.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
@@ -42,7 +42,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
 
 
 def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
-    """torch.nn.functional.hardtanh; dense where 0 isn't between the bounds."""
+    """torch.nn.functional.hardtanh; dense if the bounds exclude 0."""
     if not min_val <= 0 <= max_val:
         return functional.hardtanh(densified(input, "hardtanh", FROM_ZERO), min_val, max_val)
     clipped = at_entries(input.pattern, lambda values: functional.hardtanh(values, min_val, max_val), input._values)

@@ -1,4 +1,4 @@
-"""torch's constructors of tensors from sizes: with ``format=``, they make SparseTensors; without, they are torch's own."""
+"""torch's constructors from sizes: with ``format=`` they create SparseTensors, without it they call torch."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ Constructor = Callable[..., Any]
 
 
 def in_formats(
-    theirs: Constructor, refused: tuple[str, ...] = ("out", "layout", "names", "pin_memory")
+    torch_function: Constructor, refused: tuple[str, ...] = ("out", "layout", "names", "pin_memory")
 ) -> Callable[[Constructor], Constructor]:
-    """A constructor beside torch's: called where a format is asked for, and given that; torch's takes every other call as it is.
+    """Decorate a SparseTensor constructor: calls with ``format=`` reach it, all other calls go to torch's constructor.
 
     Args:
-        theirs: torch's constructor.
-        refused: its arguments that have no meaning for a SparseTensor.
+        torch_function: torch's constructor.
+        refused: arguments of torch's constructor that are meaningless for a SparseTensor.
     """
 
-    def beside(ours: Constructor) -> Constructor:
-        make = beside_programs(ours)
+    def decorate(sparse: Constructor) -> Constructor:
+        make = beside_programs(sparse)
 
-        @wraps(ours)
+        @wraps(sparse)
         def constructor(*args: Any, format: Format | str | None = None, **kwargs: Any) -> Any:
             if format is not None:
-                return make(*args, format=as_format(format), **_tensor_options(ours.__name__, kwargs, refused))
+                return make(*args, format=as_format(format), **_tensor_options(sparse.__name__, kwargs, refused))
             if "density" in kwargs:
-                raise UnsupportedError(f"{ours.__name__} with density= makes a sparse tensor: say how it is stored, as format=ns.CSR")
-            return theirs(*args, **kwargs)
+                raise UnsupportedError(f"{sparse.__name__} with density= makes a sparse tensor: give a format, as format=ns.CSR")
+            return torch_function(*args, **kwargs)
 
         return constructor
 
-    return beside
+    return decorate
 
 
 def _tensor_options(name: str, kwargs: dict[str, Any], refused: tuple[str, ...]) -> dict[str, Any]:
-    """The arguments that are left when a device is checked; what only torch's tensors have is refused."""
+    """Check ``device=``, refuse arguments that only torch's tensors support, and return the remaining arguments."""
     for other in refused:
         given = kwargs.pop(other, None)
         if given is not None and given is not False:
-            raise UnsupportedError(f"{name} with format= and {other}=: a SparseTensor has none, so leave one of them out")
+            raise UnsupportedError(f"{name} with format= and {other}=: SparseTensors don't support {other}=, so leave one of them out")
     device = kwargs.pop("device", None)
     if device is not None and torch.device(device).type != "cpu":
         raise UnsupportedError(f"{name} with format= on {device}: numscorch runs on the CPU, so leave device= out")
@@ -63,12 +63,12 @@ def _tensor_options(name: str, kwargs: dict[str, Any], refused: tuple[str, ...])
 
 
 def trained(A: SparseTensor, requires_grad: bool) -> SparseTensor:
-    """The tensor, its values a leaf that requires grad where that is asked for."""
+    """The tensor; if ``requires_grad``, its values are a new leaf that requires grad."""
     return A.with_values(A.values.detach().requires_grad_()) if requires_grad else A
 
 
 def _sizes(sizes: tuple[Any, ...], size: Any) -> tuple[int, ...]:
-    """The shape of a call with sizes one by one, in a sequence, or by keyword."""
+    """The shape from sizes passed one by one, as a sequence, or as ``size=``."""
     if size is not None:
         return as_shape(size)
     return as_shape(sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes)
@@ -76,7 +76,7 @@ def _sizes(sizes: tuple[Any, ...], size: Any) -> tuple[int, ...]:
 
 @in_formats(torch.eye)
 def eye(n: int, m: int | None = None, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.eye; with ``format=`` a SparseTensor of shape (n, m) that stores the ones of the diagonal. O(min(n, m)).
+    """torch.eye; with ``format=`` an (n, m) SparseTensor that stores the diagonal's ones. O(min(n, m)).
 
     Raises:
         SizeError: the entries are larger than the memory limit.
@@ -87,14 +87,14 @@ def eye(n: int, m: int | None = None, *, format: Format, dtype: torch.dtype | No
     """
     shape = as_shape((n, n if m is None else m))
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    _check_room(min(shape), shape, dtype, format, "ns.from_coo stores just the entries that it is given")
+    _check_room(min(shape), shape, dtype, format, "ns.from_coo stores only the given entries")
     along = np.arange(min(shape))
-    return trained(_stored(np.stack([along, along]), torch.ones(len(along), dtype=dtype), shape, format), requires_grad)
+    return trained(_from_sorted(np.stack([along, along]), torch.ones(len(along), dtype=dtype), shape, format), requires_grad)
 
 
 @in_formats(torch.tensor)
 def tensor(data: Any, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.tensor; with ``format=`` a SparseTensor of the entries other than 0. O(size).
+    """torch.tensor; with ``format=`` a SparseTensor of the nonzero entries. O(size).
 
     >>> import numscorch as ns
     >>> ns.tensor([[0, 1.5], [2, 0]], format=ns.CSC).values
@@ -105,19 +105,19 @@ def tensor(data: Any, *, format: Format, dtype: torch.dtype | None = None, requi
 
 @in_formats(torch.zeros)
 def zeros(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.zeros; with ``format=`` a SparseTensor without entries, or of zeros where the format stores every coordinate.
+    """torch.zeros; with ``format=`` a SparseTensor without entries, or one of stored zeros if the format stores every coordinate.
 
     >>> import numscorch as ns
     >>> ns.zeros(2, 3, format=ns.CSC)
     SparseTensor(CSC, shape=(2, 3), nnz=0, density=0, float32, int32 indices)
     """
     shape = _sizes(sizes, size)
-    return trained(_stored(np.empty((len(shape), 0), np.int64), torch.zeros(0, dtype=dtype), shape, format), requires_grad)
+    return trained(_from_sorted(np.empty((len(shape), 0), np.int64), torch.zeros(0, dtype=dtype), shape, format), requires_grad)
 
 
 @in_formats(torch.empty, ("out", "layout", "names", "pin_memory", "memory_format"))
 def empty(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.empty; with ``format=`` what :func:`zeros` makes, as ``torch.empty(layout=torch.sparse_csr)``: there is nothing to fill.
+    """torch.empty; with ``format=`` the same as :func:`zeros`, like ``torch.empty(layout=torch.sparse_csr)``.
 
     >>> import numscorch as ns
     >>> ns.empty(2, 3, format=ns.CSR).nnz
@@ -129,12 +129,12 @@ def empty(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | No
 
 @in_formats(torch.full)
 def full(size: Any, fill_value: Any, *, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.full; with ``format=`` a SparseTensor that stores every entry, explicit zeros too. O(size).
+    """torch.full; with ``format=`` a SparseTensor that stores every entry, including explicit zeros. O(size).
 
-    That is what is asked for, and of use where most entries are dropped later; :func:`zeros` stores none.
+    Use it if most entries are dropped later; :func:`zeros` stores no entries.
 
     Raises:
-        FormatError: the format has no place for some entries.
+        FormatError: the format cannot store some entries.
         SizeError: the entries are larger than the memory limit.
 
     >>> import numscorch as ns
@@ -150,7 +150,7 @@ def full(size: Any, fill_value: Any, *, format: Format, dtype: torch.dtype | Non
 
 @in_formats(torch.ones)
 def ones(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | None = None, requires_grad: bool = False) -> SparseTensor:
-    """torch.ones; with ``format=`` a SparseTensor that stores every entry, as :func:`full`.
+    """torch.ones; with ``format=`` a SparseTensor that stores every entry, like :func:`full`.
 
     >>> import numscorch as ns
     >>> ns.ones(2, 3, format=ns.COO(2)).nnz
@@ -163,21 +163,21 @@ def ones(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | Non
 
 @in_formats(torch.rand)
 def rand(*sizes: Any, format: Format, **options: Any) -> SparseTensor:
-    """torch.rand; with ``format=`` and ``density=`` a SparseTensor of uniform values from 0 to 1 at random places.
+    """torch.rand; with ``format=`` and ``density=`` a SparseTensor of uniform values from 0 to 1 at random coordinates.
 
     Args:
-        sizes: one by one, as a sequence, or as ``size=``.
-        format: how it is stored. Formats of blocks or diagonals store zeros beside the entries.
-        density: the share of entries that is stored: ``round(density * size)`` of them, each such set as likely as any other.
-        generator: which draws the places, then the values; by default torch's own, seeded by ``torch.manual_seed``.
-        dtype, requires_grad: of the values.
+        sizes: the shape: one by one, as a sequence, or as ``size=``.
+        format: the format. Block and diagonal formats also store zeros around the entries.
+        density: the fraction of stored entries: ``round(density * size)`` entries, drawn uniformly without replacement.
+        generator: draws the coordinates, then the values; defaults to torch's generator (``torch.manual_seed``).
+        dtype, requires_grad: properties of the values.
 
     Raises:
-        FormatError: the format can't store what was drawn.
-        SizeError: the density is not between 0 and 1, the entries are larger than the memory limit, or int64 can't count the places.
-        UnsupportedError: no density.
+        FormatError: the format cannot store the drawn entries.
+        SizeError: the density is not between 0 and 1, the entries exceed the memory limit, or the size overflows int64.
+        UnsupportedError: density is missing.
 
-    Time is O(nnz log nnz), memory O(nnz), whatever the shape.
+    Time O(nnz log nnz), memory O(nnz), independent of the shape.
 
     >>> import numscorch as ns
     >>> ns.rand(1000, 2000, density=0.01, format=ns.CSR)
@@ -188,7 +188,7 @@ def rand(*sizes: Any, format: Format, **options: Any) -> SparseTensor:
 
 @in_formats(torch.randn)
 def randn(*sizes: Any, format: Format, **options: Any) -> SparseTensor:
-    """torch.randn; with ``format=`` and ``density=`` a SparseTensor of normally distributed values at random places, as :func:`rand`.
+    """torch.randn; with ``format=`` and ``density=`` a SparseTensor of normal values at random coordinates; see :func:`rand`.
 
     >>> import numscorch as ns
     >>> ns.randn(50, 50, 50, density=0.001, format=ns.CSF(3)).nnz
@@ -210,47 +210,47 @@ def _random(
 ) -> SparseTensor:
     name, shape = getattr(draw, "__name__", ""), _sizes(sizes, size)
     if density is None:
-        raise UnsupportedError(f"{name} with format= needs to know how many entries to store: give density=, the share of them")
+        raise UnsupportedError(f"{name} with format= needs to know how many entries to store: give density=, the fraction to store")
     if not 0 <= density <= 1:
-        raise SizeError(f"density={density}: the share of entries that are stored lies between 0 and 1")
+        raise SizeError(f"density={density}: the fraction of stored entries lies between 0 and 1")
     if prod(shape) > INT64_MAX:
         raise SizeError(f"{name} of shape {shape}: int64 cannot number that many places; draw coordinates, and pass them to ns.from_coo")
     count = round(density * prod(shape))
     _check_room(count, shape, dtype or torch.get_default_dtype(), format, "ask for a smaller density")
     places = unraveled(drawn(count, prod(shape), generator), shape)
     values = draw(count, generator=generator, dtype=dtype)
-    return trained(_stored(places, values, shape, format), requires_grad)
+    return trained(_from_sorted(places, values, shape, format), requires_grad)
 
 
 def drawn(count: int, among: int, generator: torch.Generator | None = None) -> np.ndarray:
-    """So many different numbers below ``among``, in increasing order, each set as likely as any other. Memory is O(count).
+    """Draw ``count`` distinct integers below ``among`` uniformly; returns them in increasing order. Memory O(count).
 
     >>> drawn(3, 3).tolist(), len(set(drawn(5, 10**15).tolist()))
     ([0, 1, 2], 5)
     """
-    if 2 * count > among:  # few are left out, and fewer draws repeat one
-        kept = np.ones(among, np.bool_)
-        kept[drawn(among - count, among, generator)] = False
-        return np.flatnonzero(kept)
+    if 2 * count > among:  # draw the complement: fewer repeated draws
+        is_drawn = np.ones(among, np.bool_)
+        is_drawn[drawn(among - count, among, generator)] = False
+        return np.flatnonzero(is_drawn)
     places = np.empty(0, np.int64)
     while (missing := count - len(places)) > 0:
-        repeats = missing * count // among  # about so many of the draws are known already
+        repeats = missing * count // among  # expected number of repeated draws
         more = torch.randint(among, (missing + repeats + 8,), generator=generator)
         places = np.sort(np.concatenate([places, more.numpy()]))
         places = places[np.diff(places, prepend=-1) > 0]
     if len(places) == count:
         return places
-    kept = np.zeros(len(places), np.bool_)
-    kept[torch.randperm(len(places), generator=generator)[:count].numpy()] = True
-    return places[kept]
+    is_drawn = np.zeros(len(places), np.bool_)
+    is_drawn[torch.randperm(len(places), generator=generator)[:count].numpy()] = True
+    return places[is_drawn]
 
 
 def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, way_out: str) -> None:
-    """Refuse so many entries if they, and their coordinates, are larger than the memory limit."""
+    """Refuse ``count`` entries that, with their coordinates, exceed the memory limit."""
     check_entries(count, len(shape), dtype.itemsize, f"a tensor of shape {shape}", format, way_out)
 
 
-def _stored(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
-    """Entries in row-major order, in a format."""
+def _from_sorted(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
+    """A SparseTensor in ``format`` of entries in row-major order."""
     narrow = indices.astype(index_dtype_for(shape, indices.shape[1]), copy=False)
     return from_coo(narrow, values, shape, assume_sorted=True, check_invariants=False).to(format)

@@ -1,4 +1,4 @@
-"""Losses and distances under torch's names, of two sparse tensors, or of a sparse and a dense one."""
+"""Losses and distances under torch's names, for two sparse tensors or a sparse and a dense one."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ from .reducing import norm
 from .statistics import root
 
 
-def _densely(name: str) -> Callable[..., Any]:
-    """A function of two tensors one of which is dense, so that its result, or what it adds up, is that large anyway."""
-    theirs = getattr(functional, name)
+def _dense_loss(name: str) -> Callable[..., Any]:
+    """A loss of a sparse and a dense tensor, computed densely: its intermediate values are dense in any case."""
+    torch_loss = getattr(functional, name)
 
     def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_sparse(input) and is_sparse(target):
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
-        loss: torch.Tensor = theirs(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
+        loss: torch.Tensor = torch_loss(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
         return loss
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch.nn.functional.{name} of a sparse and a dense tensor, as of two dense ones."
+    function.__doc__ = f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense."
     return function
 
 
-def _of_difference(name: str) -> Callable[..., Any]:
-    """A loss that is 0 where two tensors are alike: of what they differ by, where either one stores something."""
-    theirs, beside = getattr(functional, name), _densely(name)
+def _difference_loss(name: str) -> Callable[..., Any]:
+    """A loss that depends on the difference and is 0 at 0: computed at the union of both tensors' entries."""
+    function, dense_loss = getattr(functional, name), _dense_loss(name)
 
     def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", **kwargs: Any) -> Any:
         if size_average is not None or reduce is not None:
             raise UnsupportedError(f"size_average= and reduce= of {name}: use reduction='mean', 'sum' or 'none'")
         if not (is_sparse(input) and is_sparse(target)):
-            return beside(input, target, reduction=reduction, **kwargs)
+            return dense_loss(input, target, reduction=reduction, **kwargs)
         if tuple(input.shape) != tuple(target.shape):
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
         gap = sub(input, target)
-        losses = at_entries(gap.pattern, lambda values: theirs(values, torch.zeros_like(values), reduction="none", **kwargs), gap.values)
-        return _reduced(gap.with_values(losses), reduction)
+        losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **kwargs), gap.values)
+        return _reduce(gap.with_values(losses), reduction)
 
     loss.__name__ = loss.__qualname__ = name
-    loss.__doc__ = f"torch.nn.functional.{name}; of two sparse tensors, in O(nnz), and sparse with reduction='none'."
+    loss.__doc__ = f"torch.nn.functional.{name}. For two sparse tensors it takes O(nnz), and is sparse with reduction='none'."
     return loss
 
 
-def _reduced(losses: SparseTensor, reduction: str) -> Any:
+def _reduce(losses: SparseTensor, reduction: str) -> Any:
     if reduction not in ("mean", "sum", "none"):
         raise UnsupportedError(f"reduction={reduction!r}: use 'mean', 'sum' or 'none'")
     return losses if reduction == "none" else average(losses) if reduction == "mean" else total(losses)
@@ -69,18 +69,18 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
     """torch.nn.functional.huber_loss; see :func:`mse_loss`."""
     if weight is not None:
         raise UnsupportedError("weight= of huber_loss: multiply the losses of reduction='none' by it")
-    return _of_difference("huber_loss")(input, target, reduction=reduction, delta=delta)
+    return _difference_loss("huber_loss")(input, target, reduction=reduction, delta=delta)
 
 
 def smooth_l1_loss(
     input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
 ) -> Any:
     """torch.nn.functional.smooth_l1_loss; see :func:`mse_loss`."""
-    return _of_difference("smooth_l1_loss")(input, target, size_average, reduce, reduction, beta=beta)
+    return _difference_loss("smooth_l1_loss")(input, target, size_average, reduce, reduction, beta=beta)
 
 
 def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Any:
-    """Each entry over the norm along a dimension, or over ``eps`` where that is larger.
+    """Divide each entry by the norm along a dimension, or by ``eps`` if that is larger.
 
     >>> import numscorch as ns
     >>> normalize(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))).values
@@ -90,11 +90,11 @@ def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
-    """The cosine of the angle between vectors along a dimension of the shape to which the tensors broadcast; dense.
+    """The cosine similarity of vectors along a dimension of the broadcast shape; dense.
 
     Raises:
-        RangeError: that shape has no such dimension.
-        SizeError: the tensors don't broadcast.
+        RangeError: the broadcast shape has no such dimension.
+        SizeError: the tensors do not broadcast.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
@@ -110,26 +110,26 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torc
 
 
 def _length(tensor: Any, dim: int, size: int) -> Any:
-    """The Euclidean norm along a dimension, which is broadcast to a size."""
+    """The Euclidean norm along a dimension after broadcasting that dimension to a size."""
     length = norm(tensor, 2, dim) if isinstance(tensor, SparseTensor) else torch.linalg.vector_norm(tensor, 2, dim)
     return length if tensor.shape[dim] == size else length * size**0.5
 
 
 def dist(input: Any, other: Any, p: float = 2) -> Any:
-    """The norm of what two tensors differ by."""
+    """The norm of the difference of two tensors."""
     gap = sub(input, other)
     return norm(gap, p) if isinstance(gap, SparseTensor) else torch.linalg.vector_norm(gap, p)
 
 
 def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> torch.Tensor:
-    """The distance of each row of one matrix from each row of another; dense.
+    """The Euclidean distance of each row of one matrix from each row of another; dense.
 
-    By way of a product, as torch computes it of many rows: in float32, distances of less than about 1e-3 of the rows' lengths are
-    rounded away.
+    It is computed from the matrix product, as torch does for many rows. In float32, distances below about 1e-3 of the rows'
+    norms are lost to rounding.
 
     Raises:
-        SizeError: they are no matrices.
-        UnsupportedError: another ``p`` than 2.
+        SizeError: an operand is not a matrix.
+        UnsupportedError: ``p`` is not 2.
     """
     if p != 2:
         raise UnsupportedError(f"cdist with p={p} of a SparseTensor: use p=2, or .to_dense()")
@@ -142,9 +142,9 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 
 
 DISTANCES: dict[str, Callable[..., Any]] = {
-    **{name: _of_difference(name) for name in ("mse_loss", "l1_loss")},
+    **{name: _difference_loss(name) for name in ("mse_loss", "l1_loss")},
     **{
-        name: _densely(name)
+        name: _dense_loss(name)
         for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "poisson_nll_loss")
     },
     "cdist": cdist,
