@@ -1,4 +1,6 @@
-"""Indexing by several lists, by masks of several dimensions and by tensors of numbers; gather, take; and writing to entries.
+"""Indexing by several lists, by multi-dimensional masks and by index tensors; gather, take; and assignment to entries.
+
+Gathering n single entries returns a dense tensor in O(n log nnz); slices stay sparse.
 
 What is picked entry by entry comes back dense, in O(n log nnz) for n of them; slices stay sparse.
 """
@@ -30,24 +32,24 @@ from .unary import written
 def getitem(input: SparseTensor, key: Any) -> Any:
     """``A[i]``, ``A[1:3]``, ``A[..., None]``, ``A[[2, 0]]``, ``A[:, mask]``, ``A[rows, columns]``, ``A[A > 0]``, ``A[index]``.
 
-    A SparseTensor, but where every dimension is indexed by numbers, which picks entries: then a strided tensor.
+    Returns a SparseTensor, or a strided tensor if every dimension is indexed by integers.
 
     Raises:
-        SizeError: a number is out of range, or there are more than there are dimensions.
+        SizeError: an index is out of range, or there are more indices than dimensions.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
     >>> A[[0, 1], [1, 0]], A[A > 2]
     (tensor([2., 3.]), tensor([3., 4.]))
     """
-    given = list(map(plain, key if isinstance(key, tuple) else (key,)))
-    for key_ in given:
+    indices = list(map(plain, key if isinstance(key, tuple) else (key,)))
+    for key_ in indices:
         if not isinstance(key_, INDICES):
             raise IndexKindError(f"{key_!r} as index: index by integers, slices, None, ..., lists of integers, masks and tensors")
-    lists = [key_ for key_ in given if _is_list(key_)]
+    lists = [key_ for key_ in indices if _is_list(key_)]
     if not lists or (len(lists) == 1 and not is_sparse(lists[0]) and np.ndim(lists[0]) == 1):
-        return indexing.getitem(input, tuple(given))
-    keys = spelled_out(_without_masks(given, input), input.ndim)
+        return indexing.getitem(input, tuple(indices))
+    keys = spelled_out(_without_masks(indices, input), input.ndim)
     places, at = [], 0
     for key_ in keys:
         places += [at] if isinstance(key_, torch.Tensor) else []
@@ -64,11 +66,11 @@ def _is_list(key: Any) -> bool:
 
 
 def _without_masks(keys: Sequence[Any], input: SparseTensor) -> list[Any]:
-    """Lists as tensors of numbers, and masks as the numbers of the places where they hold, one tensor for each dimension.
+    """Convert lists to index tensors, and each mask to one index tensor for each of its dimensions.
 
     Raises:
-        SizeError: a mask's shape is another than that of the dimensions that it indexes.
-        UnsupportedError: an index is neither numbers nor truth values.
+        SizeError: a mask's shape differs from the dimensions that it indexes.
+        UnsupportedError: an index holds neither integers nor booleans.
     """
     counts = [getattr(key, "ndim", 1) if _is_list(key) and _is_mask(key) else key is not None for key in keys]
     dots = next((at for at, key in enumerate(keys) if key is Ellipsis), len(keys))
@@ -103,7 +105,7 @@ def _numbers(key: Any) -> torch.Tensor:
 
 
 def _places_of(mask: Any) -> Any:
-    """Where a mask holds, row by row."""
+    """The coordinates of a mask's True entries, in row-major order."""
     if not isinstance(mask, SparseTensor):
         return mask.nonzero(as_tuple=True)
     entries = mask.to(COO(mask.ndim))
@@ -111,34 +113,34 @@ def _places_of(mask: Any) -> Any:
 
 
 def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Tensor]) -> Any:
-    """The entries, or slices, at the places in some dimensions that lists of one shape name together."""
+    """The entries or slices at the coordinates that index tensors give for some dimensions; the index tensors broadcast."""
     sizes = [input.shape[at] for at in places]
-    inside = [in_range(numbers, size, at) for numbers, size, at in zip(lists, sizes, places, strict=True)]
+    arrays = [in_range(numbers, size, at) for numbers, size, at in zip(lists, sizes, places, strict=True)]
     shape: tuple[int, ...] = ()
-    for numbers in inside:
+    for numbers in arrays:
         shape = broadcast_shape("lists", shape, numbers.shape)
     check_looked_up(shape, len(places))
-    inside = [numbers.expand(shape) for numbers in inside]
+    arrays = [numbers.expand(shape) for numbers in arrays]
     if len(places) == input.ndim:
-        return looked_up(input, [numbers.reshape(-1) for numbers in inside]).reshape(shape)
+        return looked_up(input, [numbers.reshape(-1) for numbers in arrays]).reshape(shape)
     first = places[0] if list(places) == list(range(places[0], places[0] + len(places))) else 0
-    rest = [d for d in range(input.ndim) if d not in places]
-    permuted = input.permute(*rest[:first], *places, *rest[first:])
+    other_dims = [d for d in range(input.ndim) if d not in places]
+    permuted = input.permute(*other_dims[:first], *places, *other_dims[first:])
     before, after = permuted.shape[:first], permuted.shape[first + len(places) :]
     merged = reshape(permuted, (*before, prod(sizes), *after))
     number = torch.zeros((), dtype=torch.int64)
-    for numbers, size in zip(inside, sizes, strict=True):
+    for numbers, size in zip(arrays, sizes, strict=True):
         number = number * size + numbers
-    whole = [Chosen(range(size)) for size in merged.shape]
-    whole[first] = Chosen(tuple(number.reshape(-1).tolist()))
-    return reshape(indexing.selected(merged, whole), (*before, *shape, *after))
+    selections = [Chosen(range(size)) for size in merged.shape]
+    selections[first] = Chosen(tuple(number.reshape(-1).tolist()))
+    return reshape(indexing.selected(merged, selections), (*before, *shape, *after))
 
 
 def in_range(numbers: torch.Tensor, size: int, dim: int) -> torch.Tensor:
-    """Coordinates counted from the front.
+    """Check coordinates, and make negative ones nonnegative.
 
     Raises:
-        SizeError: one is out of range.
+        SizeError: a coordinate is out of range.
     """
     outside = ((numbers < -size) | (numbers >= size)).nonzero()
     if len(outside):
@@ -147,12 +149,11 @@ def in_range(numbers: torch.Tensor, size: int, dim: int) -> torch.Tensor:
 
 
 def setitem(input: SparseTensor, key: Any, value: Any) -> None:
-    """``A[key] = value``, in place, where that changes stored entries only; what isn't stored must stay 0.
+    """``A[key] = value`` in place, for stored entries only; unstored entries must stay 0.
 
     Raises:
-        SizeError: the value doesn't fit.
-        UnsupportedError: an entry that isn't stored would be written, which patterns don't allow; or the values are a leaf
-            that requires grad.
+        SizeError: the value does not broadcast to the indexed shape.
+        UnsupportedError: the assignment would store new entries, or the values are a leaf that requires grad.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -161,40 +162,40 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     >>> A.values
     tensor([5., 7.])
     """
-    positions = torch.arange(1, input.pattern.nnz + 1)  # 0 is none
+    positions = torch.arange(1, input.pattern.nnz + 1)  # 0 marks unstored entries
     chosen = getitem(SparseTensor(input.pattern, positions), key)
     value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
     if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
         raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
     if isinstance(chosen, SparseTensor):
         at, new = values_of(chosen), others_at(chosen, value)
-        wanted = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
+        nonzeros = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
     else:
         full = (densified(value, "an assignment") if is_sparse(value) else value).expand(chosen.shape)
-        at, new, wanted = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
+        at, new, nonzeros = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
     new = new.expand(at.shape)
-    if (lost := wanted - int((new != 0).sum())) > 0:
+    if (missing := nonzeros - int((new != 0).sum())) > 0:
         raise UnsupportedError(
-            f"the assignment would store {lost} new entries, but the pattern of a tensor never changes: "
-            "add what is new, as A + ns.from_coo(indices, values, A.shape), or assign to A.values"
+            f"the assignment would store {missing} new entries, but the pattern of a tensor never changes: "
+            "add new entries with A + ns.from_coo(indices, values, A.shape), or assign to A.values"
         )
     written(input, input.values.index_put((at - 1,), new))
 
 
 def check_looked_up(shape: Sequence[int], order: int) -> None:
-    """Refuse to look up entries in a result of this shape if they are larger than the memory limit.
+    """Refuse a lookup whose result of this shape, with its coordinates, exceeds the memory limit.
 
     Raises:
-        SizeError: with both sizes.
+        SizeError: the message has the size and the limit.
     """
     check_entries(prod(shape), order, COORDINATE, f"the dense result of shape {tuple(shape)}", "an index", "index in parts")
 
 
 def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> torch.Tensor:
-    """The entries at these coordinates of one dimension, dense, in the shape of the index.
+    """torch.gather: the entries at these coordinates along one dimension; dense, in the shape of the index.
 
     Raises:
-        SizeError: the index has other dimensions, or larger ones, or a number that is out of range.
+        SizeError: the index has another number of dimensions, a larger size, or a coordinate out of range.
 
     >>> import numscorch as ns
     >>> gather(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]])), 1, torch.tensor([[1], [0]]))
@@ -202,7 +203,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
             [3.]])
     """
     at = place(dim, input.ndim)
-    if not index.numel():  # torch takes an index of any shape then
+    if not index.numel():  # torch accepts an empty index of any shape
         return input.values.new_zeros(index.shape)
     fits = index.ndim == input.ndim and all(
         d == at or extent <= size for d, (extent, size) in enumerate(zip(index.shape, input.shape, strict=True))
@@ -213,7 +214,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
 
 
 def _along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
-    """Entries in the index's shape, each of its own place in all dimensions but one."""
+    """The entries at the index's coordinates along one dimension, and at their own positions along all others."""
     check_looked_up(index.shape, input.ndim)
     places = []
     for d, (numbers, size) in enumerate(zip(index.shape, input.shape, strict=True)):
@@ -224,7 +225,7 @@ def _along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
 
 
 def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
-    """The entries of these numbers, counted row by row, dense."""
+    """The entries at these row-major positions, dense."""
     number = in_range(index, prod(input.shape), 0).reshape(-1)
     places = []
     for size in reversed(input.shape):
@@ -234,7 +235,7 @@ def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-    """The same as :func:`gather`, but that other dimensions broadcast; without a dimension, as :func:`take`."""
+    """Like :func:`gather`, but other dimensions broadcast; without a dimension, like :func:`take`."""
     if dim is None:
         return take(input, indices.reshape(-1))
     at = place(dim, input.ndim)
@@ -246,11 +247,11 @@ def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None =
 
 
 def masked_select(input: Any, mask: Any) -> torch.Tensor:
-    """The entries where a mask holds, dense, row by row; tensor and mask broadcast, and either one may be sparse.
+    """The entries where a mask is True, in row-major order; dense. Tensor and mask broadcast; either one may be sparse.
 
     Raises:
-        OperandError: the mask holds other values than bool.
-        SizeError: the shapes don't broadcast.
+        OperandError: the mask is not boolean.
+        SizeError: the shapes do not broadcast.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))

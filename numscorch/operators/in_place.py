@@ -1,4 +1,4 @@
-"""Functions in place, by torch's names with an underscore: what the function returns is written over the values."""
+"""In-place operators: torch's names with an underscore. They overwrite the values with the operator's result."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..errors import SizeError
 from ..tensors.sparse_tensor import SparseTensor
 from .unary import written
 
-PATTERNS = "entries are neither added nor dropped in place: use what the operator without the underscore returns"
+PATTERNS = "entries are neither added nor dropped in place: use the operator without the underscore"
 
 
 def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that writes what another one returns over the values of its first argument.
+    """An operator that writes another one's result over the values of its first argument.
 
     Raises:
         SizeError: the result is dense, or has another pattern.
-        UnsupportedError: the tensor's data type cannot hold the result; or its values are a leaf that requires grad.
+        UnsupportedError: the result cannot be cast to the tensor's data type, or its values are a leaf that requires grad.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -36,14 +36,14 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         return written(input, result.values)
 
     write.__name__ = write.__qualname__ = f"{name}_"
-    write.__doc__ = f"torch's {name}_: {name} in place, where the result has the tensor's pattern."
+    write.__doc__ = f"torch's {name}_: {name} in place; the result must have the tensor's pattern."
     return write
 
 
-NEVER = ("detach",)  # torch's function with an underscore does something else
+NEVER = ("detach",)  # detach_ is not detach in place
 
 
 def in_place_of(table: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """The functions in place of a table's functions, where torch's tensors have them, and the table has not."""
+    """The in-place variants that torch's tensors have and the table lacks."""
     names = [name for name in table if callable(getattr(torch.Tensor, f"{name}_", None)) and f"{name}_" not in table]
     return {f"{name}_": in_place(name, table[name]) for name in names if name not in NEVER}

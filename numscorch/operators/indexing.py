@@ -1,4 +1,4 @@
-"""Indexing: parts of a SparseTensor, by numbers, slices, masks and lists of numbers, as torch has them."""
+"""Indexing of a SparseTensor by integers, slices, masks and lists, with torch's semantics."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from .rearranging import Moved, Read, place, rearranged, unsqueeze
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The coordinates of one dimension that are taken, in their new order; ``is_one`` where the dimension goes with that."""
+    """The selected coordinates of one dimension, in their new order; ``is_one`` if an integer index removes the dimension."""
 
     numbers: range | tuple[int, ...]
     is_one: bool = False
 
 
 def getitem(input: SparseTensor, key: Any) -> Any:
-    """``A[i]``, ``A[1:3]``, ``A[:, mask]``, ``A[[2, 0]]``, ``A[..., None]``; a SparseTensor, or a strided tensor of no dimensions.
+    """``A[i]``, ``A[1:3]``, ``A[:, mask]``, ``A[[2, 0]]``, ``A[..., None]``; returns a SparseTensor, or a 0-dimensional strided tensor.
 
-    One dimension may be indexed by a list, a mask of its length, or a tensor of numbers; ``gathering`` has several.
+    One dimension may be indexed by a list, a mask of its length, or an index tensor; ``gathering`` handles several dimensions.
 
     Raises:
-        SizeError: a number is out of range, or there are more than there are dimensions.
+        SizeError: an index is out of range, or there are more indices than dimensions.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
@@ -50,7 +50,7 @@ def getitem(input: SparseTensor, key: Any) -> Any:
 
 
 def selected(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
-    """The entries at the chosen coordinates."""
+    """The entries at the selected coordinates."""
     if all(c.numbers == range(size) and not c.is_one for c, size in zip(chosen, input.shape, strict=True)):
         return input
     shape = [len(c.numbers) for c in chosen if not c.is_one]
@@ -68,42 +68,45 @@ def selected(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
 
 
 def _in_rows(input: SparseTensor, chosen: Sequence[Chosen]) -> Read | None:
-    """The entries in the chosen rows of a CSR matrix, or columns of a CSC matrix; None of other formats, and where all are chosen.
+    """The entries in the selected rows of a CSR matrix, or columns of a CSC matrix.
 
-    So one row of a long matrix is found in the time that it takes to read that row.
+    It reads only these rows. Returns None for other formats, and if all rows are selected.
     """
     if sorted_format(input.format) not in (CSR, CSC):
         return None
     outer = input.format.mode_order[0]
-    given = chosen[outer].numbers
-    if given == range(input.shape[outer]):
+    numbers = chosen[outer].numbers
+    if numbers == range(input.shape[outer]):
         return None
-    rows = np.arange(given.start, given.stop, given.step) if isinstance(given, range) else np.unique(np.array(given, np.int64))
+    rows = np.arange(numbers.start, numbers.stop, numbers.step) if isinstance(numbers, range) else np.unique(np.array(numbers, np.int64))
     pos, crd = input.pattern.level_arrays(1)
     counts = pos[rows + 1] - pos[rows]
-    numbers = ranges(pos[rows], counts)
-    columns, of_entries = crd[numbers].astype(np.int64), rows.repeat(counts)
-    return np.stack([columns, of_entries] if outer else [of_entries, columns]), numbers
+    positions = ranges(pos[rows], counts)
+    columns, of_entries = crd[positions].astype(np.int64), rows.repeat(counts)
+    return np.stack([columns, of_entries] if outer else [of_entries, columns]), positions
 
 
 def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Where coordinates stand among numbers, and whose these are: one may stand there several times, or not at all."""
+    """Match coordinates with selected numbers: positions among the numbers, and indices of the matching coordinates.
+
+    A coordinate matches several times if its number is repeated.
+    """
     if isinstance(numbers, range):
-        places, rest = np.divmod(coordinates - numbers.start, numbers.step)
-        inside = (rest == 0) & (places >= 0) & (places < len(numbers))
+        places, remainder = np.divmod(coordinates - numbers.start, numbers.step)
+        inside = (remainder == 0) & (places >= 0) & (places < len(numbers))
         return places[inside], np.flatnonzero(inside)
-    wanted = np.array(numbers, np.int64)
-    order = np.argsort(wanted, kind="stable")
-    first, last = (np.searchsorted(wanted[order], coordinates, side) for side in ("left", "right"))
+    targets = np.array(numbers, np.int64)
+    order = np.argsort(targets, kind="stable")
+    first, last = (np.searchsorted(targets[order], coordinates, side) for side in ("left", "right"))
     counts = last - first
     check_entries(int(counts.sum()), 2, COORDINATE, "the result", f"{len(numbers)} indices", "index in parts, each of fewer numbers")
-    which = np.repeat(np.arange(len(coordinates)), counts)
-    within = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return order[first[which] + within], which
+    sources = np.repeat(np.arange(len(coordinates)), counts)
+    offsets = np.arange(len(sources)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return order[first[sources] + offsets], sources
 
 
 def plain(key: Any) -> Any:
-    """Numbers of numpy's, and tensors that hold one, as integers."""
+    """Convert numpy integers and integer tensors with one element to Python integers."""
     is_number = hasattr(key, "__index__") and not isinstance(key, bool)
     if isinstance(key, torch.Tensor | np.ndarray | np.generic):
         is_number = key.ndim == 0 and torch.as_tensor(key).dtype not in (torch.bool, torch.float32, torch.float64)
@@ -111,19 +114,19 @@ def plain(key: Any) -> Any:
 
 
 def spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
-    """A key for each dimension: the ellipsis, and what is left out, as slices."""
+    """Expand the ellipsis and omitted dimensions to full slices: one key for each dimension."""
     dots = [at for at, key_ in enumerate(keys) if key_ is Ellipsis]
-    given = sum(key_ is not None and key_ is not Ellipsis for key_ in keys)
-    if given > ndim or len(dots) > 1:
-        raise RangeError(f"{given} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
+    count = sum(key_ is not None and key_ is not Ellipsis for key_ in keys)
+    if count > ndim or len(dots) > 1:
+        raise RangeError(f"{count} indices of a {ndim}-dimensional tensor: give at most {ndim}, and one ellipsis")
     at = dots[0] if dots else len(keys)
-    whole: list[Any] = [slice(None)] * (ndim - given)
-    return [*keys[:at], *whole, *keys[at + 1 :]]
+    slices: list[Any] = [slice(None)] * (ndim - count)
+    return [*keys[:at], *slices, *keys[at + 1 :]]
 
 
 def _chosen(key: Any, size: int, dim: int) -> Chosen:
     if isinstance(key, bool):
-        raise UnsupportedError("a truth value as index: use None for a new dimension, or an empty slice")
+        raise UnsupportedError("a bool as index: use None for a new dimension, or an empty slice")
     if isinstance(key, int):
         return Chosen((_number(key, size, dim),), is_one=True)
     if isinstance(key, slice):
@@ -156,19 +159,19 @@ def _along(input: SparseTensor, dim: int, chosen: Chosen) -> Any:
 
 
 def select(input: SparseTensor, dim: int, index: int) -> Any:
-    """The slice at one coordinate of a dimension, without it."""
+    """The slice at one coordinate of a dimension; the dimension is removed."""
     at = place(dim, input.ndim)
     return _along(input, at, Chosen((_number(int(index), input.shape[at], at),), is_one=True))
 
 
 def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
-    """The slices at these coordinates of a dimension, in their order."""
+    """The slices at these coordinates of a dimension, in the given order."""
     at = place(dim, input.ndim)
     return _along(input, at, _chosen(torch.atleast_1d(torch.as_tensor(index)), input.shape[at], at))
 
 
 def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
-    """So many slices of a dimension, from one on."""
+    """``length`` slices of a dimension, from ``start`` on."""
     at = place(dim, input.ndim)
     size = input.shape[at]
     first = start + size * (start < 0)
@@ -178,7 +181,7 @@ def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
 
 
 def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
-    """The entries on one side of a diagonal of the last two dimensions, and on it."""
+    """The entries on and below (``lower``) or on and above a diagonal of the last two dimensions."""
     if input.ndim < 2:
         raise SizeError(f"tril and triu take matrices, not {input.ndim} dimensions")
 
@@ -205,14 +208,14 @@ def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
     """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
     first, second = place(dim1, input.ndim), place(dim2, input.ndim)
     if first == second:
-        raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: these are the same dimension")
+        raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
     rows, columns = input.shape[first], input.shape[second]
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
-    others = [d for d in range(input.ndim) if d not in (first, second)]
+    other_dims = [d for d in range(input.ndim) if d not in (first, second)]
 
     def move(indices: np.ndarray) -> Moved:
         kept = np.flatnonzero(indices[second] - indices[first] == offset)
         along = np.minimum(indices[first], indices[second])
-        return np.stack([*(indices[d][kept] for d in others), along[kept]]), kept
+        return np.stack([*(indices[d][kept] for d in other_dims), along[kept]]), kept
 
-    return rearranged(input, ("diagonal", offset, first, second), [*(input.shape[d] for d in others), length], move, order=False)
+    return rearranged(input, ("diagonal", offset, first, second), [*(input.shape[d] for d in other_dims), length], move, order=False)

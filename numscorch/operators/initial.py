@@ -1,4 +1,4 @@
-"""torch.nn.init of sparse tensors: the values of stored entries are drawn, and the pattern stays."""
+"""torch.nn.init for sparse tensors: the stored values are initialized; the pattern does not change."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
-    """A function of torch.nn.init that looks at no sizes, at the entries that are stored.
+    """Apply a function of torch.nn.init that does not depend on the shape to the stored values.
 
     >>> import numscorch as ns
     >>> of_values(init.constant_)(ns.from_torch(torch.eye(2)), val=3.0).to_dense()
@@ -31,7 +31,7 @@ def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTens
 def kaiming_uniform_(
     tensor: SparseTensor, a: float = 0, mode: Any = "fan_in", nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None
 ) -> SparseTensor:
-    """As torch's, with the fans of the whole tensor, at the entries that are stored."""
+    """torch.nn.init.kaiming_uniform_ of the stored values, with the fan of the full tensor."""
     bound = init.calculate_gain(nonlinearity, a) * sqrt(3 / init._calculate_correct_fan(tensor, mode))  # type: ignore[arg-type]
     init.uniform_(tensor.values, -bound, bound, generator)
     return tensor

@@ -177,7 +177,7 @@ def test_assignments_add_and_differentiate(A: Any) -> None:
     [
         ((0, 0), 1.0, ns.UnsupportedError, "would store 1 new entries"),
         (0, 1.0, ns.UnsupportedError, "would store 2 new entries"),
-        (0, torch.ones(3), ns.UnsupportedError, "add what is new, as A + ns.from_coo"),
+        (0, torch.ones(3), ns.UnsupportedError, "add new entries with A + ns.from_coo"),
         (D == 0, 1.0, ns.UnsupportedError, "would store 3 new entries"),
         (0, torch.ones(2), ns.SizeError, "of shapes (2,) and (3,): the shapes don't broadcast"),
         (0, torch.ones(2, 3), ns.SizeError, "a value of shape (2, 3) for entries of shape (3,)"),
