@@ -1,4 +1,4 @@
-"""compose: several sparsifiers, one after the other."""
+"""compose: apply several sparsifiers, one after the other."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .sparsify import Sparsifier, mask_of
 
 
 def compose(*sparsifiers: Sparsifier | str) -> Composed:
-    """The entries that every one of several sparsifiers keeps, each of which sees 0 where those before it kept nothing.
+    """Keep the entries that every sparsifier keeps; each one sees 0 at the entries that earlier ones dropped.
 
-    A share is still one of all entries.
+    Fractions still refer to all entries of the tensor.
 
     Args:
-        sparsifiers: callables that make masks, or names of registered ones.
+        sparsifiers: callables that make masks, or names of registered sparsifiers.
 
     Raises:
-        OperandError: one is not a sparsifier.
+        OperandError: an argument is not a sparsifier.
 
     >>> from numscorch.sparsify import n_m, threshold
     >>> few = compose(n_m(1, 2), threshold(1.0))
@@ -34,7 +34,7 @@ def compose(*sparsifiers: Sparsifier | str) -> Composed:
 
 @dataclass(frozen=True)
 class Composed:
-    """What :func:`compose` makes."""
+    """The result of :func:`compose`."""
 
     sparsifiers: tuple[Any, ...]
 
@@ -42,14 +42,14 @@ class Composed:
         return compose, self.sparsifiers
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what all of them keep."""
+        """Return the mask of the entries that all sparsifiers keep."""
         kept = torch.ones_like(tensor, dtype=torch.bool)
         for sparsifier in self.sparsifiers:
             kept = kept & mask_of(torch.where(kept, tensor, torch.zeros((), dtype=tensor.dtype)), sparsifier)
         return kept
 
     def keeps_value(self, value: Any) -> Any:
-        """Whether a kernel keeps a value; NaN, too, as one of them may refuse it."""
+        """Return whether a kernel keeps a value. NaN is kept, since one of the sparsifiers may refuse it."""
         kept: Any = True
         for sparsifier in self.sparsifiers:
             answer = kept_by(sparsifier, value if kept is True else torch.where(kept, value, 0.0))
@@ -58,17 +58,17 @@ class Composed:
 
     @property
     def kind(self) -> Kind:
-        """Streaming if all are, blocking if those that aren't share a block's shape."""
-        looking = [sparsifier for sparsifier in self.sparsifiers if kind_of(sparsifier) != Kind.STREAMING]
-        if not looking:
+        """Streaming if all sparsifiers are; blocking if all others are blocking with one block shape; else materializing."""
+        non_streaming = [sparsifier for sparsifier in self.sparsifiers if kind_of(sparsifier) != Kind.STREAMING]
+        if not non_streaming:
             return Kind.STREAMING
-        same = {getattr(sparsifier, "block", None) for sparsifier in looking}
-        are_blocking = len(same) == 1 and all(kind_of(sparsifier) == Kind.BLOCKING for sparsifier in looking)
+        blocks = {getattr(sparsifier, "block", None) for sparsifier in non_streaming}
+        are_blocking = len(blocks) == 1 and all(kind_of(sparsifier) == Kind.BLOCKING for sparsifier in non_streaming)
         return Kind.BLOCKING if are_blocking else Kind.MATERIALIZING
 
     @property
     def block(self) -> Block | None:
-        """The blocks that a blocking one decides by."""
+        """The block shape of a blocking composition; None for other kinds."""
         if self.kind != Kind.BLOCKING:
             return None
         block: Block = next(sparsifier.block for sparsifier in self.sparsifiers if kind_of(sparsifier) == Kind.BLOCKING)
@@ -76,9 +76,9 @@ class Composed:
 
     @property
     def format(self) -> Format:
-        """That of the last one that asks for another than CSR."""
-        wanted = [getattr(format_, "format", None) for format_ in self.sparsifiers]
-        return next((format_ for format_ in reversed(wanted) if isinstance(format_, Format) and format_ != CSR), CSR)
+        """The last sparsifier format other than CSR; CSR if there is none."""
+        formats = [getattr(sparsifier, "format", None) for sparsifier in self.sparsifiers]
+        return next((format_ for format_ in reversed(formats) if isinstance(format_, Format) and format_ != CSR), CSR)
 
     def __repr__(self) -> str:
         return f"compose({', '.join(map(repr, self.sparsifiers))})"

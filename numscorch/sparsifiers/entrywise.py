@@ -1,4 +1,4 @@
-"""Sparsifiers that decide entry by entry: all of them, those that are large enough, or random ones."""
+"""Sparsifiers that decide entry by entry: ``keep_all``, ``threshold`` and ``random``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .names import called_as, described
 
 @dataclass(frozen=True)
 class keep_all:
-    """Every entry is kept, zeros among them.
+    """Keep every entry, zeros included.
 
     Shape:
-        a tensor of any shape and data type, to a bool mask of that shape.
+        the input has any shape and data type; the bool mask has the input's shape.
 
     >>> keep_all()(torch.tensor([3.0, 0.0]))
     tensor([True, True])
@@ -30,11 +30,11 @@ class keep_all:
     format: ClassVar[Format] = CSR
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         return torch.ones_like(tensor, dtype=torch.bool)
 
     def keeps_value(self, value: Any) -> Any:
-        """Whether a kernel keeps a value: always."""
+        """Return whether a kernel keeps a value: always True."""
         return True
 
     def __repr__(self) -> str:
@@ -44,17 +44,17 @@ class keep_all:
 @called_as("threshold(0.01)")
 @dataclass(frozen=True)
 class threshold:
-    """The entries whose absolute value is greater than t are kept, as torch.nn.functional.hardshrink keeps them.
+    """Keep the entries whose absolute value is greater than t, as torch.nn.functional.hardshrink does.
 
     Args:
-        t: the largest absolute value that becomes zero, taken in the tensor's data type; 0 keeps what isn't 0.
+        t: the largest absolute value that becomes zero, rounded to the tensor's data type; 0 keeps all nonzeros.
 
     Shape:
-        a tensor of any shape, to a bool mask of that shape, True where an entry is kept.
+        the input has any shape; the bool mask has the input's shape, and is True where an entry is kept.
 
     Raises:
-        SizeError: t is negative, or no number.
-        OperandError: the tensor holds NaN, or no floating-point numbers.
+        SizeError: t is negative, or not a number.
+        OperandError: the tensor holds NaN, or is not floating-point.
 
     >>> threshold(1.0)(torch.tensor([3.0, -1.0, 0.5, -2.0]))
     tensor([ True, False, False,  True])
@@ -66,18 +66,18 @@ class threshold:
 
     def __post_init__(self) -> None:
         if not is_number(self.t) or not self.t >= 0:
-            raise SizeError(f"threshold({described(self.t)}): t, the bound of absolute values, is a number of at least 0")
+            raise SizeError(f"threshold({described(self.t)}): t, the bound of absolute values, has to be a number of at least 0")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         return magnitudes(self, tensor) > self.bound(tensor.dtype)
 
     def keeps_value(self, value: Any) -> Any:
-        """Whether a kernel keeps a value; NaN, too, which is refused when it is found among what was kept."""
+        """Return whether a kernel keeps a value. NaN is kept, so that a check of the kept values finds and refuses it."""
         return ~(value.abs() <= self.t)
 
     def bound(self, dtype: torch.dtype) -> float:
-        """t as a number of a data type.
+        """Return t rounded to a data type.
 
         >>> threshold(0.1).bound(torch.float32) == 0.1, threshold(0.1).bound(torch.float64) == 0.1
         (False, True)
@@ -91,21 +91,21 @@ class threshold:
 @called_as("random(0.9)")
 @dataclass(frozen=True)
 class random:
-    """Entries at random places become zero, whatever their values: the same ones each time in tensors of one shape.
+    """Zero entries at random positions, whatever their values; tensors of one shape always get the same mask.
 
-    A mask follows from the seed and the shape alone. Copies and pickles of a sparsifier so draw the same one,
-    and a mask that was drawn is remembered.
+    The mask depends only on the seed and the shape, so copies and pickles of a sparsifier draw the same masks. Masks
+    are cached.
 
     Args:
-        fraction: the share that becomes zero, of all entries.
-        seed: of the places; by default one that torch's generator draws as the sparsifier is made.
+        fraction: the fraction of all entries that becomes zero.
+        seed: the seed of the positions; by default, torch's generator draws one when the sparsifier is made.
 
     Shape:
-        a tensor of any shape and data type, to a bool mask of that shape, True where an entry is kept.
+        the input has any shape and data type; the bool mask has the input's shape, and is True where an entry is kept.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
-        OperandError: the seed is no whole number.
+        OperandError: the seed is not an integer.
 
     >>> keep = random(0.5, seed=0)
     >>> int(keep(torch.rand(4, 4)).sum()), bool((keep(torch.rand(4, 4)) == keep(torch.zeros(4, 4))).all())
@@ -124,15 +124,15 @@ class random:
             object.__setattr__(self, "seed", int(torch.randint(1 << 62, ())))
         if not isinstance(self.seed, int) or not -(1 << 63) <= self.seed < 1 << 64:
             raise OperandError(
-                f"random({self.fraction}, seed={described(self.seed)}): a seed is a whole number of 64 bits, as torch takes it"
+                f"random({self.fraction}, seed={described(self.seed)}): a seed is an integer of 64 bits, as for torch.manual_seed"
             )
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         return self.mask_for(tensor.shape).clone()
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
-        """The mask of any tensor of a shape, which isn't to be written to."""
+        """Return the cached mask for a shape; callers must not write to it."""
         known = self._drawn.get(tuple(shape))
         return self._drawn.setdefault(tuple(shape), self._draw(shape)) if known is None else known
 
@@ -141,7 +141,7 @@ class random:
         return ~lowest(torch.rand(tuple(shape), generator=generator, dtype=torch.float64), self.fraction)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What was drawn is drawn again."""
+        """Leave out the cached masks, which can be drawn again."""
         return {"fraction": self.fraction, "seed": self.seed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How what is kept of a dense tensor is read: in one pass of the conversions' kernels, where they can."""
+"""Store the kept entries of a dense tensor, in one pass of the conversion kernels where possible."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from ..tensors.sparse_tensor import SparseTensor
 from .entrywise import threshold
 from .magnitude import magnitudes
 
-NARROW = (torch.float16, torch.bfloat16)  # which kernels don't compute in, but can copy
+NARROW = (torch.float16, torch.bfloat16)  # data types that kernels copy but do not compute in
 
 
 def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
-    """The entries where a mask is True, zeros among them; gradients flow. One pass, and O(nnz) where there is a gradient.
+    """Store the entries where a mask is True, explicit zeros included; gradients flow to the tensor.
+
+    One pass over the tensor, plus O(nnz) if the tensor requires grad.
 
     >>> from numscorch.ir.format import CSR
     >>> masked(torch.tensor([[1.0, 0.0]]), torch.tensor([[False, True]]), CSR).values
@@ -30,24 +32,24 @@ def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTe
     check_order(format, tuple(tensor.shape))
     if format.is_dense:
         return from_torch(torch.where(mask, values, torch.zeros((), dtype=tensor.dtype)), format)
-    stored = _stored(values.detach(), mask, format)
+    stored = _store_masked(values.detach(), mask, format)
     if not is_differentiated(tensor):
         return stored
     return with_entries(stored, others_at(stored, torch.where(mask, values, torch.zeros((), dtype=tensor.dtype))))
 
 
-def _stored(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
-    """The same without gradients."""
+def _store_masked(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
+    """Store the masked entries without gradients."""
     copied = values.view(torch.int16) if values.dtype in NARROW else values.view(torch.int8) if values.dtype == torch.bool else values
     tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1)) if can_copy(copied) else None
     if tensor_ is not None:
-        return _noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)))
+        return _record(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)))
     entries = mask.nonzero().T
-    return _noted(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format))
+    return _record(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format))
 
 
 def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTensor | None:
-    """What a threshold keeps, without a mask; None where a mask is needed.
+    """Return the entries that a threshold keeps, without making a mask; None if a mask is needed.
 
     Raises:
         OperandError: the tensor holds NaN.
@@ -59,11 +61,11 @@ def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTe
     if tensor_ is None:
         return None
     if bool(tensor_.values.isnan().any()):
-        magnitudes(chosen, tensor)  # which says where
-    return _noted(tensor_)
+        magnitudes(chosen, tensor)  # raises with the position of the NaN
+    return _record(tensor_)
 
 
-def _noted(A: SparseTensor) -> SparseTensor:
+def _record(A: SparseTensor) -> SparseTensor:
     size = A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
     note("conversion", f"a strided tensor to {A.format.name} {A.pattern.shape}", size)
     return A

@@ -1,22 +1,22 @@
-"""Kinds of sparsifiers: how much of a tensor each has to see before it can say whether an entry is kept."""
+"""Kinds of sparsifiers: the part of a tensor that a sparsifier needs to decide on one entry."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Any
 
-WHOLE = -1  # in a block's shape, the whole extent, as torch's expand takes it
+WHOLE = -1  # block extent that spans the whole dimension; torch.Tensor.expand uses the same convention
 Block = tuple[int, int]
 
 
 class Kind(StrEnum):
-    """What a sparsifier decides by.
+    """The part of a tensor that a sparsifier needs to decide whether to keep an entry.
 
-    * STREAMING: each entry by its own value, as ``threshold``. It can be asked for any part of a tensor, and the kernel that makes a
-      result applies it (``einsum(..., sparsifier=)``), if what it compares can be written down.
-    * BLOCKING: each block of a matrix by the values in it, as ``n_m``, which kernels apply, too; ``block`` is the block's shape, -1 the
-      whole extent.
-    * MATERIALIZING: by all values, or by the tensor's shape, as ``magnitude`` and ``random``.
+    * STREAMING: the value of the entry, as for ``threshold``. The sparsifier may be called with any part of a tensor.
+      The kernel that computes a result applies it (``einsum(..., sparsifier=)``) if its comparison can be traced.
+    * BLOCKING: the values in one block of a matrix, as for ``n_m``, which kernels also apply. ``block`` is the shape of
+      the block; -1 is the whole extent.
+    * MATERIALIZING: all values, or the shape of the tensor, as for ``magnitude`` and ``random``.
 
     Source: Ivanov, Dryden, Ben-Nun, Ashkboos, Hoefler, "STen: productive and efficient sparsity in PyTorch", 2023, section 3.
 
@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 
 def kind_of(sparsifier: Any) -> Kind:
-    """A sparsifier's kind; a callable that declares none has to see the whole tensor.
+    """Return the kind of a sparsifier; a callable without a ``kind`` is materializing.
 
     >>> str(kind_of(lambda t: t > 0))
     'materializing'
@@ -40,12 +40,12 @@ def kind_of(sparsifier: Any) -> Kind:
 
 
 def kept_by(sparsifier: Any, value: Any) -> Any:
-    """What a streaming sparsifier answers for a stand-in: those of ours have a method for it, which tells no numbers from NaN."""
+    """Return a streaming sparsifier's answer for a stand-in; ``keeps_value``, if present, skips the check for NaN."""
     return sparsifier.keeps_value(value) if has_rule(sparsifier) else sparsifier(value)
 
 
 def has_rule(sparsifier: Any) -> bool:
-    """Whether a sparsifier says by ``keeps_value`` what its call does: a subclass that has another call has another rule.
+    """Return whether ``keeps_value`` matches the call: a subclass that overrides only ``__call__`` has another rule.
 
     >>> from numscorch.sparsify import threshold
     >>> class Positive(threshold):
@@ -55,5 +55,5 @@ def has_rule(sparsifier: Any) -> bool:
     (True, False)
     """
     order = type(sparsifier).__mro__
-    makes = [next((at for at, cls in enumerate(order) if name in vars(cls)), len(order)) for name in ("keeps_value", "__call__")]
-    return makes[0] < len(order) and makes[0] <= makes[1]
+    depths = [next((at for at, cls in enumerate(order) if name in vars(cls)), len(order)) for name in ("keeps_value", "__call__")]
+    return depths[0] < len(order) and depths[0] <= depths[1]

@@ -1,4 +1,4 @@
-"""low_rank_plus_sparse: a matrix as the product of two thin ones, and a sparse matrix of what that leaves."""
+"""low_rank_plus_sparse: a matrix as the product of two thin factors, plus a sparse residual."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ from .magnitude import magnitudes
 from .names import called_as, named
 from .sparsify import mask_of, sparsify
 
-OVERSAMPLED = 10  # more directions than are wanted, so that the wanted ones are found
-ROUNDS = 2  # of power iteration
+OVERSAMPLED = 10  # extra random directions, for accuracy
+ROUNDS = 2  # power iterations
 
 
 class LowRankPlusSparse(NamedTuple):
-    """U @ V + sparse: of a matrix (rows, columns), U is (rows, rank), V is (rank, columns), and ``sparse`` a SparseTensor."""
+    """U @ V + sparse: for a matrix (rows, columns), U is (rows, rank), V is (rank, columns), and ``sparse`` a
+    SparseTensor.
+    """
 
     U: torch.Tensor
     V: torch.Tensor
     sparse: SparseTensor
 
     def to_dense(self) -> torch.Tensor:
-        """The matrix that the parts make up."""
+        """Return the sum of the parts as a dense matrix."""
         return self.U @ self.V + self.sparse.to_dense()
 
     def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
-        """The product with a dense tensor, part by part; gradients flow to all of them."""
+        """Multiply by a dense tensor, part by part; gradients flow to all parts."""
         product: torch.Tensor = self.U @ (self.V @ other) + self.sparse @ other
         return product
 
@@ -39,21 +41,21 @@ class LowRankPlusSparse(NamedTuple):
 @called_as("low_rank_plus_sparse(8, magnitude(0.9))")
 @dataclass(frozen=True)
 class low_rank_plus_sparse:
-    """A matrix is what a product of low rank makes of it, and of the rest the entries that another sparsifier keeps.
+    """Approximate a matrix by a product of low rank, and keep the entries of the residual that another sparsifier keeps.
 
-    Called, it answers which entries of the rest are kept; ``split`` gives all three parts.
+    A call returns the mask of the residual; ``split`` returns all three parts.
 
     Args:
-        rank: of the product, whose factors are found by the largest singular values. Where it is small beside the matrix,
-            they are found by random projections, always the same ones.
-        sparsifier: of the rest, or the name of a registered one.
+        rank: the rank of the product, whose factors come from the largest singular values. If the rank is small
+            relative to the matrix, they are found by random projections with a fixed seed.
+        sparsifier: the sparsifier of the residual, or the name of a registered one.
 
     Shape:
-        a matrix, to a bool mask of its shape, True where an entry of the rest is kept.
+        the input is a matrix; the bool mask has the input's shape, and is True where an entry of the residual is kept.
 
     Raises:
-        SizeError: the tensor is no matrix, or smaller than the rank, which starts at 0.
-        OperandError: the tensor isn't finite, or holds no floating-point numbers; or no sparsifier.
+        SizeError: the tensor is not a matrix, or smaller than the rank; or the rank is negative.
+        OperandError: the tensor is not finite, or not floating-point; or the second argument is not a sparsifier.
 
     Sources: Candès, Li, Ma, Wright, "Robust principal component analysis?", 2009; Halko, Martinsson, Tropp, "Finding structure
     with randomness", 2011.
@@ -71,56 +73,56 @@ class low_rank_plus_sparse:
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 0:
-            raise SizeError(f"{self}: the rank is a whole number of at least 0")
+            raise SizeError(f"{self}: the rank has to be an integer of at least 0")
         object.__setattr__(self, "sparsifier", named(self.sparsifier))
         if not callable(self.sparsifier):
-            raise OperandError(f"{self}: {self.sparsifier!r} is not a sparsifier: give one, as magnitude(0.9)")
+            raise OperandError(f"{self}: {self.sparsifier!r} is not a sparsifier: give one, such as magnitude(0.9)")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept of the rest."""
+        """Return the mask of the residual's kept entries."""
         U, V = self._factors(tensor)
-        return mask_of(_rest(tensor, U, V), self.sparsifier)
+        return mask_of(_residual(tensor, U, V), self.sparsifier)
 
     def split(self, tensor: torch.Tensor, format: Format | str | None = None) -> LowRankPlusSparse:
-        """The three parts, which share no gradient with the matrix.
+        """Return the three parts, detached from the matrix.
 
         Args:
             tensor: a dense matrix.
-            format: how what is kept of the rest is stored; by default as ``sparsify`` does.
+            format: the format of the sparse part; by default as in ``sparsify``.
         """
         U, V = self._factors(tensor)
-        return LowRankPlusSparse(U, V, sparsify(_rest(tensor, U, V), self.sparsifier, format))
+        return LowRankPlusSparse(U, V, sparsify(_residual(tensor, U, V), self.sparsifier, format))
 
     def _factors(self, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """U and V, among which the singular values are shared evenly."""
+        """Return U and V; each is scaled by the square roots of the singular values."""
         if tensor.ndim != 2 or self.rank > min(tensor.shape):
             raise SizeError(
                 f"{self} of a tensor of shape {tuple(tensor.shape)}: it takes a matrix with {self.rank} rows and columns or more"
             )
         if not bool(magnitudes(self, tensor).isfinite().all()):
             raise OperandError(
-                f"{self} of a tensor with infinite entries, which has no singular values: replace them, as with nan_to_num()"
+                f"{self} of a tensor with infinite entries, which has no singular values: replace them, for example with nan_to_num()"
             )
         wide = tensor.detach().to(torch.float64 if tensor.dtype == torch.float64 else torch.float32)
-        left, values, right = _largest(wide, self.rank)
+        left, values, right = _truncated_svd(wide, self.rank)
         roots = values.sqrt()
         return (left * roots).to(tensor.dtype), (roots[:, None] * right).to(tensor.dtype)
 
     @property
     def format(self) -> Format:
-        """The other sparsifier's."""
+        """The format of the residual's sparsifier."""
         return getattr(self.sparsifier, "format", CSR)
 
     def __repr__(self) -> str:
         return f"low_rank_plus_sparse({self.rank}, {self.sparsifier!r})"
 
 
-def _rest(tensor: torch.Tensor, U: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+def _residual(tensor: torch.Tensor, U: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     return tensor.detach() - U @ V
 
 
-def _largest(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The largest singular values, with their vectors as columns, and as rows. O(rank * size) where the rank is small."""
+def _truncated_svd(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the largest singular values with their left and right vectors. O(rank * size) if the rank is small."""
     width = rank + OVERSAMPLED
     if 2 * width >= min(matrix.shape):
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)

@@ -1,4 +1,4 @@
-"""Names: of registered sparsifiers, and patterns of those that a model has."""
+"""Names of registered sparsifiers, and name patterns of a model's parameters and modules."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ REGISTERED: dict[str, Any] = {}
 
 
 def named(sparsifier: Any) -> Any:
-    """The sparsifier that was registered under a name; anything but a name as it is.
+    """Return the sparsifier registered under a name; return any other sparsifier unchanged.
 
     Raises:
-        OperandError: no sparsifier has this name; or it is a class, a budget, a mask or a format.
+        OperandError: no sparsifier has this name; or the argument is a class, a budget, a mask or a format.
 
     >>> named("magnitud")
     Traceback (most recent call last):
@@ -30,29 +30,29 @@ def named(sparsifier: Any) -> Any:
     numscorch.OperandError: no sparsifier is registered as 'magnitud': register_sparsifier gives one a name; ...
     """
     if isinstance(sparsifier, type):
-        raise OperandError(f"{sparsifier.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude(0.9)")
+        raise OperandError(f"{sparsifier.__name__} is a class, not a sparsifier: call it with its parameters, as in magnitude(0.9)")
     if is_budget(sparsifier):
         share = sparsifier.fraction
         raise OperandError(
-            f"{sparsifier!r} is a budget, which is shared among several weights: give it to the plan's method weights, as in "
-            f'SparsityPlan().weights("*", {type(sparsifier).__name__}({share})); a sparsifier of one tensor is magnitude({share})'
+            f"{sparsifier!r} is a budget for several weights: give it to the plan's method weights, as in "
+            f'SparsityPlan().weights("*", {type(sparsifier).__name__}({share})); for one tensor, use magnitude({share})'
         )
     if isinstance(sparsifier, torch.Tensor):
-        raise OperandError(f"{described(sparsifier)} is not a sparsifier: give same_pattern(mask) to keep what a mask says")
+        raise OperandError(f"{described(sparsifier)} is not a sparsifier: give same_pattern(mask) to keep the entries of a mask")
     if isinstance(sparsifier, Format) or (isinstance(sparsifier, str) and sparsifier not in REGISTERED and _is_format(sparsifier)):
         message = sparsifier.name if isinstance(sparsifier, Format) else repr(sparsifier)
-        raise OperandError(f"{message} is a format, which comes after the sparsifier, as in (..., magnitude(0.9), {message})")
+        raise OperandError(f"{message} is a format, not a sparsifier: give it after the sparsifier, as in (..., magnitude(0.9), {message})")
     if not isinstance(sparsifier, str):
         return sparsifier
     if sparsifier not in REGISTERED:
         near = get_close_matches(sparsifier, REGISTERED)
-        message = f"did you mean {' or '.join(map(repr, near))}?" if near else "those with parameters are called, as magnitude(0.9)"
+        message = f"did you mean {' or '.join(map(repr, near))}?" if near else "call one with parameters, as in magnitude(0.9)"
         raise OperandError(f"no sparsifier is registered as {sparsifier!r}: register_sparsifier gives one a name; {message}")
     return REGISTERED[sparsifier]
 
 
 def called_as(example: str) -> Callable[[type[T]], type[T]]:
-    """A decorator of a class whose constructor, called with other arguments than it has, says how it is called.
+    """Decorate a class: wrong constructor arguments raise an error that shows a correct call.
 
     >>> @called_as("half(0.5)")
     ... class half:
@@ -72,8 +72,8 @@ def called_as(example: str) -> Callable[[type[T]], type[T]]:
             try:
                 parameters.bind(self, *args, **kwargs)
             except TypeError as error:
-                given = [*map(described, args), *(f"{name}={described(value)}" for name, value in kwargs.items())]
-                raise OperandError(f"{cls.__name__}({', '.join(given)}): {error}; call it as {example}") from None
+                arguments = [*map(described, args), *(f"{name}={described(value)}" for name, value in kwargs.items())]
+                raise OperandError(f"{cls.__name__}({', '.join(arguments)}): {error}; call it as {example}") from None
             construct(self, *args, **kwargs)
 
         cls.__init__ = __init__  # type: ignore[assignment]
@@ -82,13 +82,13 @@ def called_as(example: str) -> Callable[[type[T]], type[T]]:
     return decorate
 
 
-def is_budget(given: Any) -> bool:
-    """Whether it is one of our budgets, ``uniform``, ``erk`` or ``global_magnitude``."""
-    return getattr(given, "is_budget", False) is True
+def is_budget(value: Any) -> bool:
+    """Return whether a value is a built-in budget: ``uniform``, ``erk`` or ``global_magnitude``."""
+    return getattr(value, "is_budget", False) is True
 
 
 def described(value: Any) -> str:
-    """How errors show an argument: tensors by their shapes alone.
+    """Format an argument for an error text; a tensor is shown by its shape.
 
     >>> described("0.5"), described(torch.ones(2, 3))
     ("'0.5'", 'a tensor of shape (2, 3)')
@@ -105,10 +105,10 @@ def _is_format(text: str) -> bool:
 
 
 def matched(pattern: str, names: Iterable[str], message: str) -> list[str]:
-    """Those names that a pattern stands for, as the shell has them: ``*`` is any text, dots too, ``?`` one character.
+    """Return the names that match a shell pattern: ``*`` matches any text, dots included, and ``?`` one character.
 
     Raises:
-        ExpressionError: there are none; it begins as told, and lists the nearest names.
+        ExpressionError: no name matches. The error starts with ``message`` and lists the nearest names.
 
     >>> matched("layers.?.weight", ["layers.0.weight", "layers.0.bias"], "")
     ['layers.0.weight']
@@ -124,7 +124,7 @@ def matched(pattern: str, names: Iterable[str], message: str) -> list[str]:
 
 
 def near(pattern: str, names: list[str]) -> str:
-    """The names that are most like a pattern, or else the first ones."""
+    """Suggest the names most similar to a pattern, or else list the first names."""
     if not names:
         return "the model has none"
     close = get_close_matches(pattern, names, 4, 0.5)

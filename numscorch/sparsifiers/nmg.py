@@ -1,4 +1,4 @@
-"""n:m:g: every column of a block of m rows keeps n values, and as many columns keep the same rows as any others."""
+"""n:m:g sparsity: each column keeps n of every m rows, and each choice of n rows is kept by equally many columns."""
 
 from __future__ import annotations
 
@@ -16,33 +16,36 @@ from .magnitude import magnitudes
 from .names import called_as
 from .nmg_kernel import shared_out
 
-SLAB = 1 << 22  # magnitudes that are looked at together, so that what is made beside the tensor stays small
+SLAB = 1 << 22  # magnitudes per step, which bounds the extra memory
 
 
 @called_as("n_m_g(2, 4, 8)")
 @dataclass(frozen=True)
 class n_m_g:
-    """Of every m values along the first dimension n are kept, such that in a chunk of C(m, n) * g columns each choice of n rows
-    has g columns: of all ways to share them out, that which keeps the most.
+    """Keep n of every m values along the first dimension, balanced over the choices of rows.
+
+    In a chunk of C(m, n) * g columns, each choice of n rows is kept by g columns. Of all such assignments, the one that
+    keeps the largest sum of magnitudes is used.
 
     Args:
         n: rows that a column keeps of a block.
-        m: rows of a block; where their number is no multiple, the last block is smaller, and its columns may keep fewer.
-        g: columns of a chunk that keep the same rows; a last chunk with fewer columns shares them out evenly.
+        m: rows of a block. If the number of rows is not a multiple of m, the last block is smaller, and its columns may
+            keep fewer.
+        g: columns of a chunk that keep the same rows. A smaller last chunk divides its columns evenly.
 
     Shape:
-        a matrix of any size, to a bool mask of its shape, True where an entry is kept.
+        the input is a matrix of any size; the bool mask has the input's shape, and is True where an entry is kept.
 
     Raises:
-        SizeError: the tensor is no matrix.
-        FormatError: n, m and g make no format.
-        OperandError: the tensor holds NaN, or no floating-point numbers.
+        SizeError: the tensor is not a matrix.
+        FormatError: n, m and g do not make a format.
+        OperandError: the tensor holds NaN, or is not floating-point.
 
     Complexity:
-        O(rows * columns * C(m, n) / m), and more where many columns prefer the same rows.
+        O(rows * columns * C(m, n) / m), and more if many columns prefer the same rows.
 
-    Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5, whose greedy
-    choice keeps at most as much.
+    Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5. The
+    greedy choice described there keeps at most as much.
 
     >>> n_m_g(1, 2, 1)(torch.tensor([[3.0, 4.0], [1.0, 3.0]]))
     tensor([[ True, False],
@@ -58,18 +61,18 @@ class n_m_g:
         NMG(self.n, self.m, self.g)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         if tensor.ndim != 2:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: n:m:g is for matrices; reshape it")
         step = max(SLAB // max(tensor.shape[1], 1) // self.m, 1) * self.m
         weights = magnitudes(self, tensor)
-        return torch.cat([self._kept(weights[first : first + step]) for first in range(0, max(len(weights), 1), step)])
+        return torch.cat([self._mask(weights[first : first + step]) for first in range(0, max(len(weights), 1), step)])
 
-    def _kept(self, weights: torch.Tensor) -> torch.Tensor:
-        """The mask of a few blocks."""
+    def _mask(self, weights: torch.Tensor) -> torch.Tensor:
+        """Return the mask of a slab of blocks."""
         rows, columns = weights.shape
         blocks = -(-rows // self.m)
-        if weights.isinf().any():  # a number that is larger than all others will do
+        if weights.isinf().any():  # replace infinity by a number larger than all others
             weights = weights.where(~weights.isinf(), 2 * weights.where(~weights.isinf(), 0).max() + 1)
         padded = torch.nn.functional.pad(weights, (0, 0, 0, blocks * self.m - rows)).reshape(blocks, self.m, columns)
         kinds = torch.from_numpy(shared_out(padded.numpy(), self.n, self.g))
@@ -79,7 +82,7 @@ class n_m_g:
 
     @cached_property
     def format(self) -> Format:
-        """NMG, in which ``sparsify`` stores what is left."""
+        """NMG, the format in which ``sparsify`` stores the kept entries."""
         return NMG(self.n, self.m, self.g)
 
     @property

@@ -1,4 +1,4 @@
-"""The kernel that finds out which combinations of rows the columns of an n:m:g matrix keep."""
+"""The kernel that assigns combinations of rows to the columns of an n:m:g matrix."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def kernel(weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinatio
         body(worker, weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers)
 '''
 PACK = Struct("qd9q").pack
-SCALE = 2.0**44  # what the largest magnitude becomes as a whole number: sums of 62 of them fit
-LEAST = 1e-200  # magnitudes below are taken for 0
+SCALE = 2.0**44  # integer to which the largest magnitude is scaled: sums of 62 of them fit
+LEAST = 1e-200  # lower bound of the largest magnitude, which avoids a division by 0
 
 
 @lru_cache(maxsize=4)
 def _kernel(dtype: str) -> Kernel:
-    """The kernel for weights of a data type."""
+    """Return the kernel for weights of a data type."""
     from ..codegen.assembly import KernelBody, Param
     from ..codegen.kernel import build
     from ..codegen.source import Source
@@ -66,7 +66,7 @@ def _kernel(dtype: str) -> Kernel:
 
 
 def shared_out(weights: np.ndarray, n: int, g: int) -> np.ndarray:
-    """The combination of rows that each column keeps, such that their magnitudes are the largest in all.
+    """Return the combination of rows that each column keeps, so that the kept sum of magnitudes is the largest.
 
     Args:
         weights: magnitudes, none infinite, of shape (blocks, m, columns).

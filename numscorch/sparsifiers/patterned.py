@@ -1,4 +1,4 @@
-"""Sparsifiers that keep to a pattern: so many in each slice, n of every m, or those that another tensor stores."""
+"""Sparsifiers that keep a pattern: ``topk`` per slice, ``n_m`` of every m, and ``same_pattern`` as another tensor."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from .names import called_as, described
 @called_as("topk(16)")
 @dataclass(frozen=True)
 class topk:
-    """The k entries with the largest absolute values of each slice are kept.
+    """Keep the k entries with the largest absolute values of each slice.
 
     Args:
-        k: how many; of equal entries, those that come last.
-        dim: the dimension that a slice runs along.
+        k: entries to keep per slice; of equal entries, the last.
+        dim: the dimension along which a slice runs.
 
     Shape:
-        a tensor of any shape whose extent along ``dim`` is at least k, to a bool mask of that shape, True where an entry is kept.
+        the input has any shape with an extent of at least k along ``dim``; the bool mask has the input's shape, and is
+        True where an entry is kept.
 
     Raises:
-        SizeError: a slice has fewer entries than k, or k is no whole number.
-        RangeError: the tensor has no such dimension.
-        OperandError: the tensor holds NaN, or no floating-point numbers.
+        SizeError: a slice has fewer than k entries, or k is not an integer.
+        RangeError: the tensor has no dimension ``dim``.
+        OperandError: the tensor holds NaN, or is not floating-point.
 
     >>> topk(1)(torch.tensor([[3.0, -4.0], [2.0, 1.0]]))
     tensor([[False,  True],
@@ -49,10 +50,10 @@ class topk:
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, int) or isinstance(self.k, bool) or self.k < 0 or not isinstance(self.dim, int):
-            raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is a whole number of at least 0, and dim a dimension")
+            raise SizeError(f"topk({described(self.k)}, dim={described(self.dim)}): k is an integer of at least 0, and dim a dimension")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         if not -tensor.ndim <= self.dim < tensor.ndim:
             raise RangeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: it has {tensor.ndim} dimensions, so choose another dim")
         extent = tensor.shape[self.dim]
@@ -62,18 +63,19 @@ class topk:
 
     @property
     def block(self) -> Block:
-        """A row of a matrix, or a column."""
+        """A row or a column of a matrix."""
         return (1, WHOLE) if self.dim in (-1, 1) else (WHOLE, 1)
 
     def __repr__(self) -> str:
         return f"topk({self.k}, dim={self.dim})"
 
 
-FEW = 8  # entries of a block up to which comparing each with each is faster than a partition
+FEW = 8  # largest block in which comparing all pairs is faster than a partition
 
 
 def ranks(scores: torch.Tensor) -> torch.Tensor:
-    """How many of the last dimension are larger than each, or equal and behind it. O(m^2) for each m, without a sort.
+    """Return the rank of each score in the last dimension: how many others are larger, or equal and later. O(m^2), no
+    sort.
 
     >>> ranks(torch.tensor([1.0, 3.0, 1.0, 2.0]))
     tensor([3, 0, 2, 1], dtype=torch.int8)
@@ -91,21 +93,22 @@ def ranks(scores: torch.Tensor) -> torch.Tensor:
 @called_as("n_m(2, 4)")
 @dataclass(frozen=True)
 class n_m:
-    """n entries of every m consecutive ones along the last dimension are kept, those with the largest absolute values.
+    """Keep the n entries with the largest absolute values of every m consecutive ones along the last dimension.
 
     Args:
-        n: how many of a block are kept; of equal ones, those that come last.
-        m: entries of a block. Where the size isn't a multiple, the last block is smaller, and up to n of it are kept.
-        rows: how many neighbouring rows keep the same places, chosen by sums of absolute values; the last ones may be fewer.
+        n: entries to keep per block; of equal entries, the last.
+        m: entries of a block. If the size is not a multiple of m, the last block is smaller, and keeps up to n entries.
+        rows: neighbouring rows that keep the same columns, chosen by sums of absolute values. The last group may have
+            fewer rows.
 
     Shape:
-        a tensor with at least one dimension, or two if ``rows`` is more than 1, to a bool mask of its shape, True where an
-        entry is kept.
+        the input has at least one dimension, or two if ``rows`` is more than 1; the bool mask has the input's shape,
+        and is True where an entry is kept.
 
     Raises:
-        FormatError: n is greater than m, or a number is no positive whole one.
+        FormatError: n is greater than m, or an argument is not a positive integer.
         SizeError: the tensor has too few dimensions.
-        OperandError: the tensor holds NaN, or no floating-point numbers.
+        OperandError: the tensor holds NaN, or is not floating-point.
 
     Source: Mishra, Latorre, Pool, Stosic, Stosic, Venkatesh, Yu, Micikevicius, "Accelerating sparse deep neural networks", 2021.
 
@@ -119,40 +122,40 @@ class n_m:
     kind: ClassVar[Kind] = Kind.BLOCKING
 
     def __post_init__(self) -> None:
-        _ = self.format  # which refuses what makes no format
+        _ = self.format  # validates the arguments
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         if tensor.ndim < (1 if self.rows == 1 else 2):
-            wanted = "blocks run along its last dimension" if self.rows == 1 else f"{self.rows} rows are those of a matrix; reshape it"
+            wanted = "blocks run along its last dimension" if self.rows == 1 else f"groups of {self.rows} rows need a matrix; reshape it"
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: {wanted}")
         scores = magnitudes(self, tensor)
-        return self._spread(self._best(scores if self.rows == 1 else self._summed(scores)), tensor)
+        return self._repeat_rows(self._largest(scores if self.rows == 1 else self._row_sums(scores)), tensor)
 
-    def _summed(self, scores: torch.Tensor) -> torch.Tensor:
-        """The sums over groups of rows, (..., groups, columns)."""
+    def _row_sums(self, scores: torch.Tensor) -> torch.Tensor:
+        """Sum the scores over groups of rows, to shape (..., groups, columns)."""
         groups = -(-scores.shape[-2] // self.rows)
         padded = torch.nn.functional.pad(scores, (0, 0, 0, groups * self.rows - scores.shape[-2]))
         sums: torch.Tensor = padded.unflatten(-2, (groups, self.rows)).sum(-2)
         return sums
 
-    def _best(self, scores: torch.Tensor) -> torch.Tensor:
-        """The mask of the n largest scores of each block."""
+    def _largest(self, scores: torch.Tensor) -> torch.Tensor:
+        """Return the mask of the n largest scores of each block."""
         columns = scores.shape[-1]
         blocks = -(-columns // self.m)
-        if blocks * self.m != columns:  # what lies behind the end is less than any score
+        if blocks * self.m != columns:  # the padding is lower than any score
             scores = torch.nn.functional.pad(scores, (0, blocks * self.m - columns), value=-1.0)
         blocked = scores.unflatten(-1, (blocks, self.m))
         kept = ranks(blocked) < self.n if self.m <= FEW else ~least(blocked, self.m - self.n)
         return kept.flatten(-2)[..., :columns]
 
-    def _spread(self, kept: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of groups of rows, for each of their rows."""
+    def _repeat_rows(self, kept: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+        """Repeat the mask of each group of rows for its rows."""
         return kept if self.rows == 1 else kept.repeat_interleave(self.rows, -2)[..., : tensor.shape[-2], :]
 
     @cached_property
     def format(self) -> Format:
-        """NM, in which ``sparsify`` stores what is left of a matrix."""
+        """NM, the format in which ``sparsify`` stores the kept entries of a matrix."""
         return NM(self.n, self.m, self.rows)
 
     @property
@@ -166,16 +169,17 @@ class n_m:
 
 @dataclass(frozen=True, eq=False)
 class same_pattern:
-    """The entries that another tensor stores are kept, whatever their values.
+    """Keep the entries that another tensor stores, whatever their values.
 
     Args:
-        ref: a SparseTensor or a sparse parameter, explicit zeros of which count; or a bool mask, True where an entry is kept.
+        ref: a SparseTensor or a sparse parameter, whose explicit zeros count as stored; or a bool mask, True where an
+            entry is kept.
 
     Shape:
-        a tensor of the other one's shape, to a bool mask of that shape, True where an entry is kept.
+        the input has the shape of ``ref``; the bool mask has the same shape, and is True where an entry is kept.
 
     Raises:
-        OperandError: no SparseTensor and no mask.
+        OperandError: ``ref`` is neither a SparseTensor nor a mask.
         SizeError: the tensor has another shape.
 
     >>> keep = same_pattern(torch.tensor([[True, False], [False, True]]))
@@ -190,27 +194,27 @@ class same_pattern:
         ref = unwrapped(self.ref)
         if not isinstance(ref, SparseTensor) and not (isinstance(ref, torch.Tensor) and ref.dtype == torch.bool):
             given = f"a tensor of {ref.dtype}" if isinstance(ref, torch.Tensor) else type(ref).__name__
-            raise OperandError(f"same_pattern takes a SparseTensor or a bool mask, not {given}: make a mask, as with tensor != 0")
+            raise OperandError(f"same_pattern takes a SparseTensor or a bool mask, not {given}: make a mask, as in tensor != 0")
         object.__setattr__(self, "ref", ref)
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         return self.mask_for(tensor.shape).clone()
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
-        """The mask of any tensor of a shape, which isn't to be written to.
+        """Return the cached mask for a shape; callers must not write to it.
 
         Raises:
-            SizeError: it has another shape.
+            SizeError: the shape differs from that of ``ref``.
         """
         self._check(shape)
         return self._mask
 
     def holds(self, indices: torch.Tensor, shape: Sequence[int]) -> torch.Tensor:
-        """Whether entries are kept, of shape (n,), by their coordinates (ndim, n) in a tensor of a shape. O(n log n), without a mask.
+        """Return whether the entries at coordinates (ndim, n) are kept, as a mask (n,). O(n log n), without a full mask.
 
         Raises:
-            SizeError: it has another shape.
+            SizeError: the shape differs from that of ``ref``.
         """
         self._check(shape)
         if isinstance(self.ref, torch.Tensor):
@@ -218,7 +222,7 @@ class same_pattern:
         return torch.isin(numbered(list(indices), shape), numbered(list(coordinates(self.ref.pattern)), shape))
 
     def __eq__(self, other: object) -> bool:
-        """Whether another one keeps the same entries, and has them stored alike."""
+        """Return whether another ``same_pattern`` keeps the same entries, and stores them alike."""
         if not isinstance(other, same_pattern) or self.format != other.format or tuple(self.ref.shape) != tuple(other.ref.shape):
             return False
         if isinstance(self.ref, SparseTensor) and isinstance(other.ref, SparseTensor):
@@ -230,7 +234,7 @@ class same_pattern:
 
     def _check(self, shape: Sequence[int]) -> None:
         if tuple(shape) != tuple(self.ref.shape):
-            raise SizeError(f"{self} of a tensor of shape {tuple(shape)}: the pattern has the shape {tuple(self.ref.shape)}")
+            raise SizeError(f"{self} of a tensor of shape {tuple(shape)}: the pattern has shape {tuple(self.ref.shape)}")
 
     @cached_property
     def _mask(self) -> torch.Tensor:
@@ -242,7 +246,7 @@ class same_pattern:
 
     @property
     def format(self) -> Format:
-        """The other tensor's format; of a mask, CSR."""
+        """The format of ``ref``; CSR for a mask."""
         return self.ref.format if isinstance(self.ref, SparseTensor) else CSR
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""What a sparsifier promises by its kind, checked on small tensors: masks, determinism, and how much it looks at."""
+"""Checks of the properties that a registered sparsifier promises by its kind: a valid mask, determinism, and locality.
+
+The checks run the sparsifier on small tensors.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from ..errors import OperandError
 from .kinds import WHOLE, Block, Kind
 
 Function = Callable[[torch.Tensor], torch.Tensor]
-MATRICES = ((8, 12), (5, 7))  # which every sparsifier takes
-OTHERS = ((1, 1), (0, 3), (3, 0), (0, 0), (6,), (0,), (2, 3, 4), (2, 3, 2, 2))  # which it may refuse
+MATRICES = ((8, 12), (5, 7))  # shapes that every sparsifier has to accept
+OPTIONAL_SHAPES = ((1, 1), (0, 3), (3, 0), (0, 0), (6,), (0,), (2, 3, 4), (2, 3, 2, 2))  # shapes that a sparsifier may refuse
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SPECIAL = (0.0, -0.0, 1.0, -1.0, 1e-30, torch.inf, -torch.inf)
 
@@ -21,7 +24,7 @@ def check_promises(function: Function, name: str, kind: Kind, block: Block | Non
     """Run a sparsifier on small tensors of several shapes and data types.
 
     Raises:
-        OperandError: it breaks a promise; the text says which one, and for what tensor.
+        OperandError: the sparsifier breaks a promise. The error names the promise and the tensor.
 
     >>> check_promises(lambda t: t.abs() > t.abs().mean(), "above_mean", Kind.STREAMING, None)
     Traceback (most recent call last):
@@ -29,11 +32,11 @@ def check_promises(function: Function, name: str, kind: Kind, block: Block | Non
     numscorch.OperandError: sparsifier 'above_mean', registered as streaming: of a float32 tensor of shape (8, 12), ...
     """
     multiples = ((2 * _extent(block[0], 3), 3 * _extent(block[1], 4)),) if block else ()
-    for shape, dtype in product((*multiples, *(() if block else MATRICES), *OTHERS, *(MATRICES if block else ())), DTYPES):
+    for shape, dtype in product((*multiples, *(() if block else MATRICES), *OPTIONAL_SHAPES, *(MATRICES if block else ())), DTYPES):
         needed = shape in (multiples or MATRICES) and dtype is torch.float32
         message = f"sparsifier {name!r}, registered as {kind}: of a {str(dtype).removeprefix('torch.')} tensor of shape {shape}"
         for at, tensor in enumerate(examples(shape, dtype)):
-            mask = _answer(function, tensor, message, needed and at == 0)
+            mask = _checked_mask(function, tensor, message, needed and at == 0)
             if mask is not None and kind is Kind.STREAMING:
                 _check_alone(function, tensor, mask, message)
             elif mask is not None and block is not None and tensor.ndim == 2:
@@ -41,7 +44,7 @@ def check_promises(function: Function, name: str, kind: Kind, block: Block | Non
 
 
 def examples(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Numbers of both signs, and the same with some of them equal, zero or infinite; always the same ones."""
+    """Return normally distributed numbers, and a copy with equal, zero and infinite values; both are always the same."""
     example = torch.randn(tuple(shape), generator=torch.Generator().manual_seed(0)).to(dtype)
     special = example.clone().reshape(-1)
     special[1::2] = torch.tensor(SPECIAL, dtype=dtype).repeat(-(-len(special) // (2 * len(SPECIAL))))[: len(special) // 2]
@@ -52,8 +55,8 @@ def _extent(size: int, whole: int) -> int:
     return whole if size == WHOLE else size
 
 
-def _answer(function: Function, tensor: torch.Tensor, message: str, needed: bool) -> torch.Tensor | None:
-    """The mask; None where a tensor that need not be taken is refused."""
+def _checked_mask(function: Function, tensor: torch.Tensor, message: str, needed: bool) -> torch.Tensor | None:
+    """Return the mask; None if the sparsifier refuses a tensor that it need not accept."""
     given = tensor.clone()
     try:
         mask = function(given)
@@ -69,38 +72,38 @@ def _answer(function: Function, tensor: torch.Tensor, message: str, needed: bool
     if given._version != 0 or not torch.equal(given, tensor):
         raise OperandError(f"{message}, it wrote to its input: work on tensor.clone()")
     if not torch.equal(function(given), mask):
-        raise OperandError(f"{message}, it returned another mask when called again: draw random numbers once, from a seed, as random does")
+        raise OperandError(f"{message}, it returned another mask when called again: draw random numbers from a fixed seed, as random does")
     return mask
 
 
 def _check_alone(function: Function, tensor: torch.Tensor, mask: torch.Tensor, message: str) -> None:
-    """That each entry is kept alone as it is beside the others."""
+    """Check that the sparsifier decides on each entry alone as it does within the tensor."""
     for at in product(*map(range, tensor.shape)):
-        answer = _answer(function, tensor[at].clone().reshape((1,) * tensor.ndim), f"{message}, entry {at} alone", True)
+        answer = _checked_mask(function, tensor[at].clone().reshape((1,) * tensor.ndim), f"{message}, entry {at} alone", True)
         if answer is not None and bool(answer) != bool(mask[at]):
-            beside, alone = ("is kept", "isn't") if mask[at] else ("isn't kept", "is")
+            within, alone = ("is kept", "isn't") if mask[at] else ("isn't kept", "is")
             raise OperandError(
-                f"{message}, entry {at} = {tensor[at].item():g} {beside} beside the others, but {alone} alone: a streaming sparsifier "
+                f"{message}, entry {at} = {tensor[at].item():g} {within} within the tensor, but {alone} alone: a streaming sparsifier "
                 "decides by one value; one that compares values is kind='materializing'"
             )
 
 
 def _check_blocks(function: Function, tensor: torch.Tensor, mask: torch.Tensor, block: Block, message: str) -> None:
-    """That each block is kept alone as it is beside the others; smaller ones at the edge may be refused alone."""
+    """Check that the sparsifier masks each block alone as it does within the tensor; it may refuse partial edge blocks."""
     for rows, columns in _blocks(tensor.shape, block):
         where = f"the block at rows {rows.start}-{rows.stop - 1}, columns {columns.start}-{columns.stop - 1}"
         tile = tensor[rows, columns].clone()
         is_whole = all(size in (extent, WHOLE) for size, extent in zip(block, tile.shape, strict=True))
-        answer = _answer(function, tile, f"{message}, {where} alone", is_whole)
+        answer = _checked_mask(function, tile, f"{message}, {where} alone", is_whole)
         if answer is not None and not torch.equal(answer, mask[rows, columns]):
             raise OperandError(
-                f"{message}, {where} has another mask alone than beside the others: a blocking sparsifier decides within blocks of "
-                f"block={block}; one that compares them is kind='materializing'"
+                f"{message}, {where} has another mask alone than within the tensor: a blocking sparsifier decides within blocks of "
+                f"block={block}; one that compares blocks is kind='materializing'"
             )
 
 
 def _blocks(shape: Sequence[int], block: Block) -> Iterator[tuple[slice, slice]]:
-    """The places of blocks; the last ones are smaller."""
+    """Yield the row and column ranges of the blocks; blocks at the edges may be smaller."""
     starts = [range(0, size, _extent(extent, max(size, 1))) for size, extent in zip(shape, block, strict=True)]
     for row, column in product(*starts):
         rows, columns = (_extent(extent, size) for size, extent in zip(shape, block, strict=True))

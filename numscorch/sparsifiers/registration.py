@@ -1,4 +1,4 @@
-"""register_sparsifier: a sparsifier of the user's own, with what it declares, checked once."""
+"""register_sparsifier: check a user-defined sparsifier once, and register it by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .sparsify import Sparsifier, named_in_errors
 
 @dataclass(frozen=True)
 class Registered:
-    """A function as a sparsifier, with its name, its kind, the block that a blocking one decides by, and its format."""
+    """A registered sparsifier: a function with its name, kind, block shape (if blocking) and format."""
 
     function: Sparsifier
     name: str
@@ -28,14 +28,15 @@ class Registered:
     format: Format | None
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask of what is kept."""
+        """Return the mask of kept entries."""
         return self.function(tensor)
 
     def __repr__(self) -> str:
         return self.name
 
     def __reduce__(self) -> Any:
-        return _find_sparsifier, (self.name, _origin(self.function)[0])  # a decorator took the function's name in its module
+        # By the registered name: after decoration, the function's name in its module refers to this object.
+        return _find_sparsifier, (self.name, _origin(self.function)[0])
 
 
 @overload
@@ -74,27 +75,28 @@ def register_sparsifier(
     check: bool = True,
     replace: bool = False,
 ) -> Registered | Callable[[Sparsifier], Registered]:
-    """Declare what a sparsifier of your own needs to see, after checking it, and let ``sparsify`` call it by name.
+    """Check a user-defined sparsifier, and register it so that ``sparsify`` accepts its name.
 
-    It is run on small tensors of several shapes and data types: it returns a mask of their shape, the same one each time, and
-    doesn't write to them. A streaming one answers for each entry what it answers for that entry alone, a blocking one likewise
-    for each block. It takes float32 matrices (of whole blocks, if it has some), and may refuse other tensors by raising.
+    The check runs the sparsifier on small tensors of several shapes and data types. It has to return a mask of the
+    tensor's shape, return the same mask each time, and not write to the tensor. A streaming sparsifier has to decide on
+    each entry as it does on that entry alone, and a blocking one likewise on each block. It has to accept float32
+    matrices (of whole blocks, if it has blocks), and may raise on other tensors.
 
     Args:
-        function: the sparsifier; without it, a decorator is returned.
-        kind: how much it has to see: "streaming", "blocking" or "materializing".
-        name: by default, the function's own. One that was registered before is taken only by a new version of the same function
-            of a module, as when a notebook's cell is run again.
-        format: how ``sparsify`` stores what it keeps; by default in CSR.
-        block: (rows, columns) of the blocks of a blocking one, -1 for the whole extent.
-        check: run the check.
-        replace: take the name from whatever has it.
+        function: the sparsifier; if omitted, a decorator is returned.
+        kind: what it needs to see: "streaming", "blocking" or "materializing".
+        name: its name; by default the function's name. A registered name can be taken only by a new version of the same
+            function, as when a notebook cell runs again.
+        format: the format in which ``sparsify`` stores the kept entries; CSR by default.
+        block: (rows, columns) of the blocks of a blocking sparsifier; -1 is the whole extent.
+        check: whether to run the check.
+        replace: whether to take the name from another sparsifier.
 
     Returns:
         The sparsifier, with ``kind``, ``block`` and ``format``.
 
     Raises:
-        OperandError: a promise is broken, and how; or the kind is unknown, a block is missing, or the name is taken.
+        OperandError: the sparsifier breaks a promise; or the kind is unknown, a block is missing, or the name is taken.
 
     >>> @register_sparsifier(kind="streaming")
     ... def positive(tensor):
@@ -122,20 +124,23 @@ def register_sparsifier(
 
 
 def _find_sparsifier(name: str, module: str) -> Any:
-    """The sparsifier that a pickle names; importing its module registers it. Pickles name this function ``numscorch._find_sparsifier``."""
+    """Return the sparsifier that a pickle names; import its module, which registers it, if needed.
+
+    Pickles refer to this function as ``numscorch._find_sparsifier``.
+    """
     if name not in REGISTERED:
         import_module(module)
     return named(name)
 
 
-def _kind(given: Kind | str) -> Kind:
-    if given not in list(Kind):
-        raise OperandError(f"kind={given!r}: a sparsifier is {', '.join(map(repr, map(str, Kind)))}")
-    return Kind(given)
+def _kind(kind: Kind | str) -> Kind:
+    if kind not in list(Kind):
+        raise OperandError(f"kind={kind!r}: a sparsifier is {', '.join(map(repr, map(str, Kind)))}")
+    return Kind(kind)
 
 
 def _block(kind: Kind | str, block: Block | None) -> Block | None:
-    """The block that goes with a kind."""
+    """Check the block shape against the kind."""
     if kind != Kind.BLOCKING:
         if block is not None:
             raise OperandError(f"block={block!r} of a {kind} sparsifier: only a blocking one decides by blocks")
@@ -143,24 +148,24 @@ def _block(kind: Kind | str, block: Block | None) -> Block | None:
     fits = isinstance(block, tuple) and len(block) == 2 and all(isinstance(size, int) and (size > 0 or size == WHOLE) for size in block)
     if not fits:
         raise OperandError(
-            f"block={block!r}: a blocking sparsifier decides by blocks of (rows, columns), as block=(1, 4); -1 is the whole extent"
+            f"block={block!r}: a blocking sparsifier decides by blocks of (rows, columns), as in block=(1, 4); -1 is the whole extent"
         )
     return block
 
 
 def _check_name(registered: Registered, replace: bool) -> None:
-    """That a name is one, and new or that of an earlier version of the same function."""
+    """Check that a name is valid, and that it is new or belongs to an earlier version of the same function."""
     if registered.name == "<lambda>":
-        raise OperandError("a lambda has no name to be called by: give one, as name='positive'")
+        raise OperandError("a lambda has no name to register: give one, as in name='positive'")
     known = REGISTERED.get(registered.name)
     if known is not None and not replace and not _is_version(registered.function, known.function):
         raise OperandError(
-            f"the name {registered.name!r} is that of another sparsifier, {known.function!r}: give name= one of its own, or replace=True"
+            f"the name {registered.name!r} is taken by another sparsifier, {known.function!r}: give another name=, or replace=True"
         )
 
 
 def _is_version(new: Any, old: Any) -> bool:
-    """Whether it is the same, or a new version of a module's function: those that functions make may be any, and so may lambdas."""
+    """Return whether a function is a new version of another one; local functions and lambdas are never versions."""
     return new is old or (_origin(new) == _origin(old) and "<" not in _origin(new)[1])
 
 

@@ -1,4 +1,4 @@
-"""report: what layouts cost, in magnitude that is lost and in bytes, before anything is trained."""
+"""report: compare layouts of a tensor by kept magnitude and by bytes, before any training."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ from .patterned import n_m
 from .sparsify import Sparsifier, named_in_errors, sparsify
 from .structures import structured
 
-LARGEST_BLOCK = 16  # of the plain n:m that a layout is compared with
-SMALLEST_BLOCK = 4
-CLOSE = 0.005  # by how much its density may differ
+LARGEST_BLOCK = 16  # largest m of the n:m pattern that a layout is compared with
+SMALLEST_BLOCK = 4  # smallest m of that pattern
+CLOSE = 0.005  # largest difference between its density and the layout's
 USUAL = (magnitude(0.5), magnitude(0.9), n_m(2, 4), block_magnitude(4, 4, 0.9))
 
 
 @dataclass(frozen=True)
 class LayoutRow:
-    """What a layout keeps of a tensor.
+    """What one layout keeps of a tensor.
 
-    ``kept`` is the share of the sum of all absolute values. ``of_unstructured`` is that as a part of what the same number of
-    largest entries keeps, and ``of_n_m`` as a part of what plain n:m of the same density keeps; None where there is none.
+    ``kept`` is the kept fraction of the sum of absolute values. ``of_unstructured`` is the ratio of the kept sum to
+    that of the same number of largest entries. ``of_n_m`` is its ratio to that of an n:m pattern of the same density;
+    None if no such pattern exists.
     """
 
     layout: str
@@ -45,7 +46,7 @@ class LayoutRow:
     bytes: int
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """Return the row as text."""
         beside = "-" if self.of_n_m is None else f"{self.of_n_m:.3f}"
         shares = (f"{self.density:.4g}", f"{self.kept:.3f}", f"{self.of_unstructured:.3f}", beside)
         return (self.layout, self.format, *shares, shown_bytes(self.bytes))
@@ -53,7 +54,7 @@ class LayoutRow:
 
 @dataclass(frozen=True)
 class LayoutReport:
-    """Rows of :func:`report`; printed, a table."""
+    """The rows of :func:`report`; prints as a table."""
 
     shape: tuple[int, ...]
     bytes: int
@@ -63,21 +64,23 @@ class LayoutReport:
         head = ("layout", "format", "density", "kept", "of unstructured", "of n:m", "bytes")
         table = [head, *(row.cells() for row in self.rows)]
         widths = [max(len(row[at]) for row in table) for at in range(len(head))]
-        lines = ["  ".join(_aligned(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in table]
+        lines = ["  ".join(_align(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in table]
         return "\n".join([f"{self.shape}, {shown_bytes(self.bytes)} dense", *lines])
 
 
 def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
-    """What each layout keeps of a tensor: a stand-in for the accuracy that it costs, with the bytes that it takes.
+    """Report how much of a tensor's magnitude each layout keeps, a proxy for accuracy, and how many bytes it takes.
 
     Args:
-        tensor: a dense tensor, as a layer's weight.
-        layouts: sparsifiers, or names of registered ones; or pairs of one and the format it is stored in. A format alone stands
-            for what it is made for: NM for ``n_m``, NMG for ``n_m_g``, any other for storing what isn't 0. By default
-            ``magnitude(0.5)`` and ``magnitude(0.9)``, and of a matrix ``n_m(2, 4)`` and ``block_magnitude(4, 4, 0.9)``.
+        tensor: a dense tensor, such as a layer's weight.
+        layouts: sparsifiers, names of registered sparsifiers, or pairs of a sparsifier and a format. A format alone
+            stands for its own sparsifier: NM for ``n_m``, NMG for ``n_m_g``, and any other format for storing the
+            nonzeros. By default ``magnitude(0.5)`` and ``magnitude(0.9)``, and for a matrix also ``n_m(2, 4)`` and
+            ``block_magnitude(4, 4, 0.9)``.
 
     Raises:
-        OperandError: something is not a sparsifier; the tensor isn't dense, or holds NaN, infinite or no floating-point numbers.
+        OperandError: a layout is not a sparsifier; or the tensor is not dense, not floating-point, or holds NaN or
+            infinity.
 
     >>> from numscorch.sparsify import magnitude, n_m
     >>> print(report(torch.tensor([[4.0, 3.0, 1.0, 0.0]]), magnitude(0.5), n_m(1, 2)))
@@ -88,39 +91,40 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         is_module = isinstance(tensor, torch.nn.Module) and not isinstance(tensor, SparseParameter)
-        way_out = 'of a model, give a weight, as model.get_parameter("0.weight")' if is_module else "of a sparse one, give A.to_dense()"
+        way_out = 'for a model, give a weight: model.get_parameter("0.weight")' if is_module else "for a sparse tensor, give A.to_dense()"
         raise OperandError(f"report takes a dense tensor, not {type(tensor).__name__}: {way_out}")
     scores = magnitudes("report", tensor)
     total = _sum(scores)
     if not isfinite(total):
         raise OperandError(
-            "report of a tensor whose sum is infinite: no share of it says anything; replace such entries, as with nan_to_num()"
+            "report of a tensor whose sum is infinite, so that shares of it are undefined: replace infinite entries with nan_to_num()"
         )
     layouts = layouts or (USUAL if tensor.ndim == 2 else USUAL[:2])
     rows = tuple(_row(tensor, scores, total, *_pair(layout)) for layout in layouts)
     return LayoutReport(tuple(tensor.shape), tensor.nbytes, rows)
 
 
-def _aligned(cell: str, width: int, at: int) -> str:
-    """Names to the left, numbers to the right."""
+def _align(cell: str, width: int, at: int) -> str:
+    """Align names to the left, and numbers to the right."""
     return cell.ljust(width) if at < 2 else cell.rjust(width)
 
 
 def _pair(layout: Any) -> tuple[Any, Format | None]:
-    """A sparsifier, and the format that goes with it."""
+    """Split a layout into a sparsifier and a format."""
     if isinstance(layout, Format):
-        return _made_for(layout), layout
+        return _sparsifier_for(layout), layout
     sparsifier, format = layout if isinstance(layout, tuple) and len(layout) == 2 else (layout, None)
     sparsifier = named(sparsifier)
     if not callable(sparsifier):
         raise OperandError(
-            f"report takes sparsifiers, or pairs of one and a format, not {layout!r}: as magnitude(0.9), or (magnitude(0.9), 'CSC')"
+            f"report takes sparsifiers, or pairs of a sparsifier and a format, not {layout!r}: "
+            "give magnitude(0.9), or (magnitude(0.9), 'CSC')"
         )
     return sparsifier, None if format is None else as_format(format)
 
 
-def _made_for(format: Format) -> Sparsifier:
-    """The sparsifier that goes with a format; with one that any entries fit, what stores those that aren't 0."""
+def _sparsifier_for(format: Format) -> Sparsifier:
+    """Return the sparsifier of a format; for a format that stores any entries, the one that keeps the nonzeros."""
     return structured(format) or threshold(0)
 
 
@@ -136,12 +140,12 @@ def _row(tensor: torch.Tensor, scores: torch.Tensor, total: float, sparsifier: A
 
 
 def _sum(scores: torch.Tensor, mask: torch.Tensor | None = None) -> float:
-    """The sum of what a mask keeps."""
+    """Return the sum of the scores that a mask keeps."""
     return float((scores if mask is None else scores[mask]).sum(dtype=torch.float64))
 
 
 def _plain(sparsifier: Sparsifier, density: float) -> n_m | None:
-    """The n:m to compare with: of the same n and m, if the sparsifier has them, else of the same density.
+    """Return the n:m pattern to compare with: the sparsifier's own n and m, or else a pattern of the same density.
 
     >>> _plain(abs, 0.5), _plain(abs, 0.1), _plain(abs, 0.01)
     (n_m(2, 4), n_m(1, 10), None)
@@ -157,7 +161,7 @@ def _plain(sparsifier: Sparsifier, density: float) -> n_m | None:
 
 
 def _share(part: float, whole: float) -> float:
-    """A part of a whole; all of nothing."""
+    """Return the ratio of a part to a whole; 1 if the whole is 0."""
     return part / whole if whole else 1.0
 
 

@@ -1,4 +1,4 @@
-"""Sparsified results: of a program's result only what a sparsifier keeps, which a kernel of ours stores as it makes it."""
+"""Sparsified results: the entries of a program's result that a sparsifier keeps, stored by the kernel that computes them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ from .sparsify import sparsify
 
 
 def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> SparseTensor:
-    """A program's result, sparsified.
+    """Evaluate a program and sparsify its result.
 
-    What a streaming sparsifier keeps, and ``n_m``, is stored by the kernel that makes it, row by row, and the result never exists as
-    a whole. What torch makes, and what other sparsifiers choose from, is gone over once it is there.
+    For streaming sparsifiers and ``n_m``, the kernel that computes the result stores only the kept entries, row by row,
+    so the full result never exists. For other sparsifiers, and for results that torch computes, the full result is
+    sparsified afterwards.
     """
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in ("dense", "infer", "auto"):
-        whole = evaluate_sparsified(text, given, sparsifier, None)
-        return whole.to(dense(whole.ndim)) if format == "dense" else whole
+        stored = evaluate_sparsified(text, given, sparsifier, None)
+        return stored.to(dense(stored.ndim)) if format == "dense" else stored
     pruned_ = pruned(text, given, sparsifier)
     if isinstance(pruned_, str):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)
@@ -46,31 +47,36 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
         return sparsify(result[parts[-2].name], sparsifier, format)
     kept: SparseTensor = result[parts[-1].name]
     if is_checked and bool(kept.values.isnan().any()):
-        return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # which most often refuses NaN
+        return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # most sparsifiers raise on NaN
     wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
     in_blocks = _in_blocks(kept, parts[-1].request.form.largest, wanted)
     return kept.to(wanted) if in_blocks is None else in_blocks
 
 
 def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Format) -> SparseTensor | None:
-    """The largest of every m as ``NM`` stores them, in the same order where all blocks are whole; None for another format."""
+    """Convert the n largest of every m to ``NM`` without reordering; None for another format or for a partial last block."""
     if largest is None or kept.ndim != 2 or format != NM(*largest) or kept.shape[1] % largest[1]:
         return None
     crd, m = kept.pattern.level_arrays(1)[1], largest[1]
-    places = crd & (m - 1) if m & (m - 1) == 0 else crd % m  # whole division takes ten times as long
+    places = crd & (m - 1) if m & (m - 1) == 0 else crd % m  # integer division takes ten times as long
     pattern = Pattern(format, tuple(kept.shape), ((), (), (torch.from_numpy(places),)))
     return SparseTensor(pattern, kept.values)
 
 
 def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor], bool] | str:
-    """The program with a part more, which stores what is kept, its operands, and whether NaN may be refused; or why there is none."""
+    """Append a pruning part to a program, or say why there is none.
+
+    Returns:
+        the program whose last part stores the kept entries, the operands of its rule, and whether kept NaN has to be
+        shown to the sparsifier; or, as text, the reason why a kernel cannot apply the sparsifier.
+    """
     try:
-        dtype, order = _computed_in(text, given)
+        dtype, order = _kernel_dtype(text, given)
         ruled_ = ruled(sparsifier, order)
     except (NotFused, NotOne) as why:
         return str(why)
     if clashing := set(ruled_.rule.names) & tensor_names(text):
-        return f"the text has a tensor of a name that its kernel would need, {clashing.pop()}"
+        return f"the text has a tensor named {clashing.pop()}, and the kernel needs this name"
     numbers = zip(ruled_.rule.names, ruled_.numbers, strict=True)
     return pruning(text, ruled_.rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers}, ruled_.is_checked
 
@@ -78,14 +84,14 @@ def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[
 def sparsified_einsum(
     expr: Any, operands: tuple[Any, ...], sparsifier: Any, format: Format | str | None, out: Any, reduce: str, mask: Any, schedule: Any
 ) -> SparseTensor:
-    """An einsum's result, sparsified.
+    """Evaluate an einsum and sparsify its result.
 
     Raises:
-        UnsupportedError: it is reduced otherwise, masked, scheduled, or written to a tensor.
+        UnsupportedError: out=, reduce=, mask= or schedule= is given too.
     """
     if out is not None or reduce != "sum" or mask is not None or schedule is not None:
         raise UnsupportedError(
-            "sparsifier= beside out=, reduce=, mask= or schedule=: compute the result, and pass it to ns.sparsify.sparsify"
+            "sparsifier= together with out=, reduce=, mask= or schedule=: compute the result, and pass it to ns.sparsify.sparsify"
         )
     text, given = einsum_as_statement(expr, operands)
     if torch.is_autocast_enabled("cpu"):
@@ -94,28 +100,29 @@ def sparsified_einsum(
 
 
 def einsum_as_statement(expr: Any, operands: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
-    """The statement of an einsum, and its operands by name."""
+    """Return the statement of an einsum, and its operands by name."""
     expr, operands = call_form(expr, operands)
     for operand in operands:
         check_is_tensor(operand)
     return spelled_einsum(parse_einsum(expr, tuple(operand.ndim for operand in operands))), dict(zip(NAMES, operands, strict=False))
 
 
-def _computed_in(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int]:
-    """The floats in which a kernel of ours computes a program's result, and how many dimensions that has.
+def _kernel_dtype(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int]:
+    """Return the data type and the number of dimensions of a result that a kernel can prune.
 
     Raises:
-        NotFused: gradients flow, or the result is a vector, or of other data types.
+        NotFused: gradients flow, a torch.func transform is active, the result is a vector, or the data types are not
+            float32 or float64.
     """
     if current_transform() is not None:
-        raise NotFused("a transform of torch.func is at work")
+        raise NotFused("a transform of torch.func is active")
     if not isinstance(text, str) or given.keys() != tensor_names(text):
-        raise NotFused("its operands aren't those of the text")  # which evaluate refuses
+        raise NotFused("its operands do not match the text")  # evaluate raises its own error
     values = [unwrapped(value) for value in given.values()]
     dtypes = {operand.dtype for operand in values if isinstance(operand, SparseTensor | Tensor) and operand.ndim}
     if len(dtypes) != 1 or not dtypes <= {torch.float32, torch.float64}:
         names = " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
-        raise NotFused(f"values are {names}: what kernels compare is float32 or float64, and not rounded afterwards")
+        raise NotFused(f"values are {names}: kernels compare float32 or float64 values, before any rounding")
     order = len(parse_program(text)[-1].request.subscripts.result)
     if order < 2:
         raise NotFused("the result has no rows")
@@ -126,7 +133,7 @@ def _computed_in(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int]
 
 @lru_cache(maxsize=256)
 def pruning(text: str, rule: PruningRule) -> tuple[ProgramPart, ...]:
-    """The program, and a part more whose result is that of the program where a rule keeps it.
+    """Append to a program a part that keeps the entries of its result by a rule.
 
     >>> for part in pruning("y[i,k] = A[i,j] * x[j,k]", PruningRule("abs({}) <= 2", negated=True)):
     ...     print(part.name, part.operands, part.request)

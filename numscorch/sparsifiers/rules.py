@@ -1,6 +1,7 @@
-"""Sparsifiers as kernels apply them: the condition on one value under which it is kept, or that it is among the largest of its block.
+"""Pruning rules: sparsifiers in the form that kernels apply to a result.
 
-A streaming sparsifier is run once on a stand-in for one tensor, as ``fuse`` runs a function, and what it compares is written down.
+A rule is a condition on one value, or the choice of the n largest of every m values. The condition of a streaming
+sparsifier is traced: the sparsifier runs once on a stand-in for a tensor, as ``fuse`` runs a function.
 """
 
 from __future__ import annotations
@@ -10,23 +11,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir.format import COO, CSR, Format
-from ..programs import traced_calls as traced_calls  # which says what is written down
+from ..programs import traced_calls as traced_calls  # registers the traceable functions
 from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
 from .kinds import Kind, has_rule, kept_by, kind_of
 from .patterned import n_m
 from .registration import Registered
 
-LONGEST = 2000  # characters of a condition: what is used more than once stands in it as often
-LARGEST = 64  # entries of a block of which each is compared with each
+LONGEST = 2000  # characters of a condition; a subexpression is repeated at each use
+LARGEST = 64  # entries of a block; a kernel compares every pair of them
 
 
 class NotOne(Exception):
-    """Why a sparsifier is applied to a result that is there as a whole."""
+    """The reason why a sparsifier has no pruning rule; the sparsifier is then applied to the finished result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ruled:
-    """A rule, its numbers, and whether NaN among what it keeps has to be shown to the sparsifier, which may refuse it."""
+    """A rule, its numbers, and whether kept NaN has to be shown to the sparsifier, which may refuse it."""
 
     rule: PruningRule
     numbers: tuple[float, ...] = ()
@@ -34,10 +35,10 @@ class Ruled:
 
 
 def ruled(sparsifier: Any, order: int) -> Ruled:
-    """What a sparsifier keeps of a tensor of so many dimensions, as a rule.
+    """Translate a sparsifier to a rule for tensors with ``order`` dimensions.
 
     Raises:
-        NotOne: it has to see more than one value, or block, or does what can't be written down.
+        NotOne: the sparsifier needs more than one value or one block, or its operations cannot be traced.
 
     >>> from numscorch.sparsify import register_sparsifier, topk
     >>> large = register_sparsifier(lambda t: t * t > 4, kind="streaming", name="large")
@@ -51,28 +52,28 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     kind = kind_of(sparsifier)
     if isinstance(sparsifier, n_m) and type(sparsifier).__call__ is n_m.__call__ and sparsifier.rows == 1:
         if sparsifier.m > LARGEST:
-            raise NotOne(f"of blocks of more than {LARGEST} entries, each would be compared with each")
+            raise NotOne(f"its blocks have more than {LARGEST} entries, and a kernel would compare every pair")
         return Ruled(PruningRule(largest=(sparsifier.n, sparsifier.m)))
     if kind is Kind.MATERIALIZING:
-        raise NotOne("it is materializing: it has to see all values, or the shape")
+        raise NotOne("it is materializing: it needs all values, or the shape")
     if kind is Kind.BLOCKING:
         raise NotOne("it is blocking, and kernels compare values within n_m's blocks of a row only")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
-    return _written(_traced(lambda value: kept_by(sparsifier, value), order), is_checked=has_rule(sparsifier))
+    return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order), is_checked=has_rule(sparsifier))
 
 
 def usual_format(sparsifier: Any, order: int) -> Format:
-    """In which format ``sparsify`` stores what is kept where none is asked for."""
+    """Return the format in which ``sparsify`` stores the kept entries by default."""
     wanted = getattr(sparsifier, "format", None)
     return wanted if isinstance(wanted, Format) and wanted.order == order else CSR if order == 2 else COO(order)
 
 
-def _traced(function: Callable[[Any], Any], order: int) -> Node | bool:
-    """What a sparsifier answers for a stand-in.
+def _trace(function: Callable[[Any], Any], order: int) -> Node | bool:
+    """Trace a sparsifier's answer for a stand-in.
 
     Raises:
-        NotOne: it can't be run on one.
+        NotOne: the sparsifier cannot be traced.
     """
     tracer = Tracer()
     try:
@@ -82,7 +83,7 @@ def _traced(function: Callable[[Any], Any], order: int) -> Node | bool:
             raise tracer.stopped
     except Stop as stop:
         raise NotOne(f"{stop}") from stop
-    except Exception as error:  # whatever it is: run on the result, it raises its own
+    except Exception as error:  # any error: the sparsifier raises its own when it runs on the result
         raise NotOne(f"on a stand-in for a tensor it raises {type(error).__name__}: {error}") from error
     if tracer.reads_sizes:
         raise NotOne("it looks at the tensor's shape")
@@ -93,15 +94,15 @@ def _traced(function: Callable[[Any], Any], order: int) -> Node | bool:
     return answer._node
 
 
-def _written(answer: Node | bool, is_checked: bool) -> Ruled:
-    """The rule of an answer.
+def _rule_of(answer: Node | bool, is_checked: bool) -> Ruled:
+    """Translate a traced answer to a rule.
 
     Raises:
-        NotOne: it can't be written down, or leaves nothing out.
+        NotOne: the answer cannot be expressed as a condition, or it drops no value.
     """
     if isinstance(answer, bool):
-        raise NotOne("it keeps every value, so that there is nothing to leave out")
-    negated = _negated(answer)
+        raise NotOne("it keeps every value, so there is nothing to drop")
+    negated = _negation_operand(answer)
     numbers: dict[float, str] = {}
     top = answer if negated is None else negated
     condition = _text(top, numbers)
@@ -109,14 +110,14 @@ def _written(answer: Node | bool, is_checked: bool) -> Ruled:
     return Ruled(PruningRule(condition, negated is not None, len(numbers)), tuple(numbers), is_checked)
 
 
-def _negated(node: Node) -> Node | None:
-    """What a node is the negation of: 1 less a comparison."""
+def _negation_operand(node: Node) -> Node | None:
+    """Return the operand of a negation, which is traced as 1 minus a comparison; None for other nodes."""
     is_negation = node.kind == "op" and node.form == "-" and node.args[1].is_test
     return node.args[1] if is_negation else None
 
 
 def _text(node: Node, numbers: dict[float, str]) -> str:
-    """A node as an expression of the value, in parentheses; its numbers but 0 and 1 are operands."""
+    """Print a node as an expression of the value, in parentheses; numbers other than 0 and 1 become operands."""
     match node.kind:
         case "operand":
             return node.form
@@ -126,31 +127,32 @@ def _text(node: Node, numbers: dict[float, str]) -> str:
             texts = [_text(arg, numbers) for arg in node.args]
             text = f"({texts[0]} {node.form} {texts[1]})" if node.kind == "op" else f"{node.form}({', '.join(texts)})"
             if len(text) > LONGEST:
-                raise NotOne("its condition would be too long, written out")
+                raise NotOne("its condition would be too long")
             return text
         case _:
-            raise NotOne(f"it looks at other entries than the one that it decides on ({node.kind})")
+            raise NotOne(f"it looks at entries other than the one that it decides on ({node.kind})")
 
 
 def _number(value: float, numbers: dict[float, str]) -> str:
-    """The number itself where it is 0 or 1, else the operand that holds it."""
+    """Return the number itself if it is 0 or 1, else the name of the operand that holds it."""
     if value in (0.0, 1.0):
         return f"{value:g}".replace("-", "")
     return numbers.setdefault(value, NUMBER if not numbers else f"{NUMBER}_{len(numbers) + 1}")
 
 
-NUMBER = "number_of_what_is_kept"  # the operands that hold a sparsifier's numbers: another one takes no other kernel
+NUMBER = "number_of_what_is_kept"  # name of the operands that hold a rule's numbers, so that a new number needs no new kernel
 
 
-VALUE = "{}"  # in a condition's text, the value
+VALUE = "{}"  # placeholder of the value in a condition's text
 
 
 @dataclass(frozen=True, slots=True)
 class PruningRule:
-    """What a kernel keeps.
+    """The rule by which a kernel keeps values.
 
-    ``condition`` is what holds for a value that is kept, or, where it is ``negated``, for one that isn't; it is empty where all are. It
-    reads so many ``numbers``, by name. If ``largest`` is (n, m), the n largest of every m along the last dimension are kept.
+    ``condition`` holds for the values that are kept, or, if ``negated``, for the values that are dropped. It is empty
+    if the rule has no condition. It reads ``numbers`` operands by name. If ``largest`` is (n, m), the rule keeps the n
+    largest of every m values along the last dimension.
     """
 
     condition: str = ""
@@ -159,7 +161,7 @@ class PruningRule:
     largest: tuple[int, int] | None = None
 
     def value(self, access: str) -> str:
-        """The value of what is kept, which is 0 elsewhere.
+        """Return the expression of the result: the value if it is kept, else 0.
 
         >>> PruningRule("abs({}) <= 2", negated=True).value("C[i,j]"), PruningRule().value("C[i,j]")
         ('where(abs(C[i,j]) <= 2, 0, C[i,j])', 'C[i,j]')
@@ -171,7 +173,7 @@ class PruningRule:
 
     @property
     def names(self) -> list[str]:
-        """The names of its numbers.
+        """The names of the rule's numbers.
 
         >>> PruningRule("{} > x", numbers=2).names
         ['number_of_what_is_kept', 'number_of_what_is_kept_2']

@@ -1,7 +1,8 @@
-"""The smallest absolute values of tensors, found some at a time: beside the tensors that takes next to no memory.
+"""Selection of the smallest absolute values of tensors, chunk by chunk, with little extra memory.
 
-A float's bits without its sign are a whole number, and larger for larger floats. The bound between what is small and what is not
-is found 16 bits at a time: those who share its upper bits are counted by their next ones.
+Without its sign bit, a float's bit pattern is an integer that orders as the float does. The bound of the smallest
+values is found by radix selection, 16 bits at a time, from the highest digit: each pass counts the keys that share the
+digits found so far.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-CHUNK = 1 << 20  # values that are looked at together
-DIGITS = 1 << 16
+CHUNK = 1 << 20  # values per chunk
+DIGITS = 1 << 16  # values of a 16-bit digit
 
 
 def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
-    """The largest of the ``count`` smallest values of all tensors together, as a key, and how many that are just as large are among them.
+    """Return the key of the ``count``-th smallest absolute value of all tensors, and how many of the smallest equal it.
 
     >>> bound, equal = bound_of([torch.tensor([1.0, -2.0]), torch.tensor([2.0, 3.0])], 2)
     >>> bound == int(torch.tensor(2.0).view(torch.int32)), equal
@@ -38,14 +39,14 @@ def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
 
 
 def keys_of(tensors: Sequence[torch.Tensor], wide: bool) -> Iterator[tuple[int, torch.Tensor]]:
-    """The keys of tensors' values, chunk by chunk, each with the number of its tensor."""
+    """Yield the keys of the tensors' values, chunk by chunk, each chunk with the index of its tensor."""
     for at, tensor in enumerate(tensors):
         for part in tensor.detach().reshape(-1).split(CHUNK):
             yield at, part.double().abs().view(torch.int64) if wide else part.float().abs().view(torch.int32)
 
 
 def counts_of(tensors: Sequence[torch.Tensor], bound: int) -> list[tuple[int, int]]:
-    """For each tensor, how many keys are below a bound, and how many are equal to it."""
+    """Return, for each tensor, how many keys are below a bound, and how many equal it."""
     counts = [(0, 0)] * len(tensors)
     for at, keys in keys_of(tensors, any(tensor.dtype == torch.float64 for tensor in tensors)):
         counts[at] = counts[at][0] + int((keys < bound).sum()), counts[at][1] + int((keys == bound).sum())
@@ -53,7 +54,7 @@ def counts_of(tensors: Sequence[torch.Tensor], bound: int) -> list[tuple[int, in
 
 
 def others_than_least(tensor: torch.Tensor, count: int) -> torch.Tensor:
-    """The mask of all but the ``count`` smallest absolute values, and of equal ones all but the first. O(n).
+    """Return the mask of all but the ``count`` smallest absolute values; of equal values, the first are dropped. O(n).
 
     >>> others_than_least(torch.tensor([1.0, 0.0, -1.0, 1.0]), 3)
     tensor([False, False, False,  True])
@@ -72,7 +73,7 @@ def others_than_least(tensor: torch.Tensor, count: int) -> torch.Tensor:
 
 
 def has_nan(tensor: torch.Tensor) -> bool:
-    """Whether some value is NaN; no mask of them all is made.
+    """Return whether some value is NaN, without a mask of all values.
 
     >>> has_nan(torch.tensor([1.0, torch.nan])), has_nan(torch.tensor([torch.inf, -torch.inf])), has_nan(torch.empty(0))
     (True, False, False)

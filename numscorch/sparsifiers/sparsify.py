@@ -1,4 +1,4 @@
-"""sparsify: what a sparsifier leaves of a tensor."""
+"""sparsify: store the entries of a tensor that a sparsifier keeps."""
 
 from __future__ import annotations
 
@@ -25,31 +25,32 @@ from .names import described, named
 from .patterned import same_pattern
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
-RESULTS = ("dense", "infer", "auto")  # what einsum takes for a format besides formats
+RESULTS = ("dense", "infer", "auto")  # values of einsum's format= that are not formats
 
 
 @beside_programs
 def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparseTensor:
-    """The entries of a tensor that a sparsifier keeps, zeros among them; gradients flow to the tensor.
+    """Store the entries of a tensor that a sparsifier keeps, explicit zeros included; gradients flow to the tensor.
 
-    What is kept of a dense tensor is read in one pass, and of ``threshold`` there is no mask. Of a sparse tensor, entries are
-    kept among those that it stores: a share is one of all entries, and those that aren't stored go first. That takes O(nnz)
-    by ``magnitude`` and streaming sparsifiers, and O(nnz log nnz) by ``same_pattern``; others that look at values are shown a
-    dense tensor, which the ledger lists.
+    A dense tensor is read in one pass, and ``threshold`` makes no mask. Of a sparse tensor, only stored entries can be
+    kept. A fraction still refers to all entries, and unstored entries are dropped first. This takes O(nnz) for
+    ``magnitude`` and streaming sparsifiers, and O(nnz log nnz) for ``same_pattern``. Other sparsifiers that look at
+    values get a dense copy, which the ledger records.
 
     Args:
         tensor: a dense tensor, or a SparseTensor.
-        sparsifier: a callable, which is given the tensor and returns a bool mask of its shape, True where an entry is kept;
-            or the name of one that was registered.
-        format: how the result is stored; by default in the sparsifier's ``format`` if it has one, else CSR, or COO(n) where
-            there are other than two dimensions. A sparse tensor stays in its own rather than in CSR. Formats with blocks store
-            whole blocks, 0 where the mask keeps nothing.
+        sparsifier: a callable that takes the tensor and returns a bool mask of its shape, True where an entry is kept;
+            or the name of a registered sparsifier.
+        format: the format of the result. By default, the sparsifier's ``format`` if it has one, else CSR for matrices
+            and COO(n) for other tensors; a sparse tensor keeps its own format instead of CSR. Formats with blocks store
+            whole blocks, with 0 where the mask keeps nothing.
 
     Raises:
-        OperandError: the tensor is neither dense nor a SparseTensor, or the sparsifier can't be called, or returns no mask.
+        OperandError: the tensor is neither dense nor a SparseTensor, or the sparsifier is not callable or returns no
+            mask.
         SizeError: the mask has another shape.
-        FormatError: the format can't store what is kept.
-        UnsupportedError: the tensor isn't on the CPU.
+        FormatError: the format cannot store the kept entries.
+        UnsupportedError: the tensor is not on the CPU.
 
     >>> from numscorch.sparsify import magnitude, threshold
     >>> A = sparsify(torch.tensor([[1.0, -4.0], [3.0, 2.0]]), magnitude(0.5))
@@ -61,37 +62,39 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     tensor([0., 1.])
     """
     if isinstance(tensor, Traced):
-        return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # a stand-in for one, within ns.fuse
+        return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # tensor is a stand-in within ns.fuse
     tensor = unwrapped(tensor)
     _check_tensor(tensor)
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in RESULTS:
-        way = "what is kept is stored in a sparse format, as ns.CSR; tensor * sparsifier(tensor) is dense"
-        raise FormatError(f"sparsify in {format!r}: {way}")
+        way_out = "give a sparse format, such as ns.CSR; for a dense result, use tensor * sparsifier(tensor)"
+        raise FormatError(f"sparsify in {format!r}: {way_out}")
     wanted = None if format is None else as_format(format)
     if isinstance(tensor, SparseTensor):
-        return _of_sparse(tensor, sparsifier, wanted)
-    return _of_dense(tensor, sparsifier, wanted or _format(sparsifier, tensor.ndim) or (CSR if tensor.ndim == 2 else COO(tensor.ndim)))
+        return _sparsify_stored(tensor, sparsifier, wanted)
+    return _sparsify_dense(
+        tensor, sparsifier, wanted or _format(sparsifier, tensor.ndim) or (CSR if tensor.ndim == 2 else COO(tensor.ndim))
+    )
 
 
 def _check_tensor(tensor: Any) -> None:
-    """That it is what :func:`sparsify` takes."""
+    """Check the first argument of :func:`sparsify`."""
     if isinstance(tensor, SparseTensor):
         return
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
-        given = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        way = "convert it with ns.from_torch()"
+        description = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        way_out = "convert it with ns.from_torch()"
         if isinstance(tensor, torch.nn.Module):
-            way = "of a model, sparsify_model makes weights sparse"
+            way_out = "use sparsify_model to make a model's weights sparse"
         elif callable(tensor) and not isinstance(tensor, torch.Tensor):
-            way = "the tensor comes first, as in sparsify(tensor, magnitude(0.9))"
-        raise OperandError(f"sparsify takes a dense tensor or a SparseTensor, not {given}: {way}")
+            way_out = "the tensor comes first, as in sparsify(tensor, magnitude(0.9))"
+        raise OperandError(f"sparsify takes a dense tensor or a SparseTensor, not {description}: {way_out}")
     if tensor.is_meta:
-        raise UnsupportedError("sparsify of a meta tensor, which has no values: give it some first, as by to_empty(device='cpu')")
+        raise UnsupportedError("sparsify of a meta tensor, which has no values: give it values first, as with to_empty(device='cpu')")
 
 
-def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
-    """What is kept, without a mask where that is known without one."""
+def _sparsify_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTensor:
+    """Sparsify a dense tensor, without a mask where the sparsifier allows it."""
     if isinstance(sparsifier, threshold) and (result := outside(tensor, sparsifier, format)) is not None:
         return result
     ref = sparsifier.ref if isinstance(sparsifier, same_pattern) else None
@@ -102,8 +105,8 @@ def _of_dense(tensor: torch.Tensor, sparsifier: Any, format: Format) -> SparseTe
     return masked(tensor, mask, format) if result is None else result
 
 
-def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
-    """What is kept among stored entries."""
+def _sparsify_stored(A: SparseTensor, sparsifier: Any, format: Format | None) -> SparseTensor:
+    """Sparsify a sparse tensor: keep some of its stored entries."""
     format_ = _format(sparsifier, A.ndim)
     kept = kept_of(A, sparsifier, lambda A: densified(A, f"sparsify with {type(sparsifier).__name__}"))
     target = format or (A.format if format_ in (None, CSR) else format_)
@@ -111,12 +114,15 @@ def _of_sparse(A: SparseTensor, sparsifier: Any, format: Format | None) -> Spars
 
 
 def kept_of(A: SparseTensor, sparsifier: Any, dense_of: Callable[[SparseTensor], torch.Tensor]) -> torch.Tensor:
-    """Which of a sparse tensor's stored entries are kept, (nnz,); ``dense_of`` makes it dense for sparsifiers that need that."""
+    """Return the bool mask (nnz,) of the stored entries of a sparse tensor that a sparsifier keeps.
+
+    ``dense_of`` makes the tensor dense for sparsifiers that need all values.
+    """
     values, places = values_of(A).detach(), coordinates(A.pattern)
     if isinstance(sparsifier, magnitude):
         return sparsifier.of_stored(values, A.numel(), places)
     if kind_of(sparsifier) == Kind.STREAMING:
-        return mask_of(values[None], sparsifier)[0]  # matrices are what all of them take
+        return mask_of(values[None], sparsifier)[0]  # as a matrix, which every sparsifier accepts
     if isinstance(sparsifier, same_pattern):
         return sparsifier.holds(places, A.shape)
     if isinstance(sparsifier, random):
@@ -125,24 +131,24 @@ def kept_of(A: SparseTensor, sparsifier: Any, dense_of: Callable[[SparseTensor],
 
 
 def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
-    """What a sparsifier answers, which has to be a mask of the tensor.
+    """Call a sparsifier, and check that it returns a mask of the tensor.
 
     Raises:
-        OperandError: the sparsifier can't be called, or returns no mask.
+        OperandError: the sparsifier is not callable, or returns no mask.
         SizeError: the mask has another shape.
     """
     if not callable(sparsifier):
         raise OperandError(
             f"{described(sparsifier)} is not a sparsifier: give a callable that makes a mask of a tensor, "
-            "as magnitude(0.9), or lambda t: t > 0"
+            "such as magnitude(0.9), or lambda t: t > 0"
         )
     mask = sparsifier(tensor)
     if callable(mask) and not isinstance(mask, torch.Tensor):
-        raise OperandError(f"{named_in_errors(sparsifier)} returned {mask!r}, which makes masks: give this one as the sparsifier")
+        raise OperandError(f"{named_in_errors(sparsifier)} returned {mask!r}, which is not a mask: give it as the sparsifier")
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
-        given = f"a tensor of {mask.dtype}" if isinstance(mask, torch.Tensor) else type(mask).__name__
+        description = f"a tensor of {mask.dtype}" if isinstance(mask, torch.Tensor) else type(mask).__name__
         raise OperandError(
-            f"{named_in_errors(sparsifier)} returned {given}: a mask is a bool tensor, True where an entry is kept, as made by mask != 0"
+            f"{named_in_errors(sparsifier)} returned {description}: a mask is a bool tensor, True where an entry is kept, as in mask != 0"
         )
     if mask.shape != tensor.shape:
         raise SizeError(
@@ -152,11 +158,11 @@ def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
 
 
 def named_in_errors(sparsifier: Any) -> str:
-    """How errors call a sparsifier."""
+    """Return a sparsifier's name for error texts."""
     return getattr(sparsifier, "__name__", None) or repr(sparsifier)
 
 
 def _format(sparsifier: Any, order: int) -> Format | None:
-    """The format a sparsifier asks for, where it stores tensors with so many dimensions; None stands for the usual one."""
+    """Return the format that a sparsifier asks for, if it fits the number of dimensions; None stands for the default."""
     wanted = getattr(sparsifier, "format", None)
     return wanted if isinstance(wanted, Format) and wanted.order == order else None

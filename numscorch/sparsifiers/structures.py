@@ -1,4 +1,4 @@
-"""Formats that hold only patterns of a certain structure, and the sparsifiers that keep to it."""
+"""Structured formats, such as NM, and the sparsifiers whose masks they store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .patterned import n_m
 
 
 def structured(format: Format) -> n_m | n_m_g | None:
-    """The sparsifier that keeps what a format can hold; None where any entries fit.
+    """Return the sparsifier whose masks a structured format stores; None for a format that stores any entries.
 
     >>> from ..ir.format import CSR
     >>> structured(NM(2, 4)), structured(NM(1, 8, 16)), structured(NMG(2, 4, 8)), structured(CSR)

@@ -250,7 +250,7 @@ def test_einsum_takes_a_sparsifier_and_a_format() -> None:
         assert torch.equal(made.to_dense(), expected.to_dense())
     kept = ns.einsum("ij,jk->ik", A, B, sparsifier=magnitude(0.9))
     assert kept.nnz == round(0.1 * 180) and kept.format == ns.CSR
-    with pytest.raises(ns.UnsupportedError, match="sparsifier= beside out=, reduce="):
+    with pytest.raises(ns.UnsupportedError, match="sparsifier= together with out=, reduce="):
         ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(1.0), reduce="max")
 
 

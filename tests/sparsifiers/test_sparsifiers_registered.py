@@ -98,12 +98,12 @@ BROKEN: list[tuple[Function, str]] = [
     (lambda t: [True], "returned list: a mask is a dense bool tensor"),  # type: ignore[arg-type, return-value]
     (lambda t: (t > 0).to_sparse(), "returned a torch.sparse_coo tensor of torch.bool"),
     (lambda t: (t > 0).t(), r"returned a mask of shape \(12, 8\): a mask has the tensor's shape"),
-    (never_same, "returned another mask when called again: draw random numbers once, from a seed"),
+    (never_same, "returned another mask when called again: draw random numbers from a fixed seed"),
     (writes, r"wrote to its input: work on tensor.clone\(\)"),
     (scribbles, "wrote to its input"),
     (lambda t: t[100] > 0, "raised IndexError"),
-    (above_mean, r"entry \(\d+, \d+\) = \S+ is.* beside the others, but is.* alone: a streaming sparsifier decides by one value"),
-    (lambda t: torch.arange(t.numel()).reshape(t.shape) % 2 == 0, r"entry \(0, 1\) = \S+ isn't kept beside the others, but is alone"),
+    (above_mean, r"entry \(\d+, \d+\) = \S+ is.* within the tensor, but is.* alone: a streaming sparsifier decides by one value"),
+    (lambda t: torch.arange(t.numel()).reshape(t.shape) % 2 == 0, r"entry \(0, 1\) = \S+ isn't kept within the tensor, but is alone"),
 ]
 
 
@@ -118,9 +118,9 @@ def test_a_broken_promise_is_named(function: Function, promise: str) -> None:
 def test_blocks_that_look_at_each_other_are_found_out() -> None:
     with pytest.raises(ns.OperandError, match=r"the block at rows 0-0, columns 0-3 has another mask alone .* of block=\(1, 4\)"):
         register_sparsifier(best_column, kind="blocking", block=(1, 4))
-    with pytest.raises(ns.OperandError, match="has another mask alone than beside the others"):
+    with pytest.raises(ns.OperandError, match="has another mask alone than within the tensor"):
         register_sparsifier(n_m(2, 4, rows=2), kind="blocking", block=(1, 4))
-    with pytest.raises(ns.OperandError, match="has another mask alone than beside the others"):
+    with pytest.raises(ns.OperandError, match="has another mask alone than within the tensor"):
         register_sparsifier(n_m(1, 3), kind="blocking", block=(1, 2))
 
 
@@ -147,7 +147,7 @@ def test_a_name_belongs_to_one_function_of_a_module_and_its_new_versions() -> No
         exec(cell.format(least), scope)
         register_sparsifier(scope["mine"], kind="streaming")
     assert by_name("mine").nnz == 1
-    with pytest.raises(ns.OperandError, match=r"the name 'mine' is that of another sparsifier, .*: give name= .*, or replace=True"):
+    with pytest.raises(ns.OperandError, match=r"the name 'mine' is taken by another sparsifier, .*: give another name=, or replace=True"):
         register_sparsifier(large, kind="streaming", name="mine")
     register_sparsifier(large, kind="streaming", name="mine", replace=True)
     register_sparsifier(large, kind="streaming", name="mine")
@@ -171,7 +171,7 @@ def limited(least: float) -> Function:
 @pytest.mark.parametrize("make", [above, limited, lambda least: partial(torch.gt, other=least)], ids=["lambda", "inner", "partial"])
 def test_what_a_function_made_never_takes_anothers_name_silently(make: Callable[[float], Function]) -> None:
     register_sparsifier(make(0.0), kind="streaming", name="mine")
-    with pytest.raises(ns.OperandError, match="the name 'mine' is that of another sparsifier"):
+    with pytest.raises(ns.OperandError, match="the name 'mine' is taken by another sparsifier"):
         register_sparsifier(make(2.5), kind="streaming", name="mine")
     assert by_name("mine").nnz > 1
     register_sparsifier(make(2.5), kind="streaming", name="mine", replace=True)
@@ -182,5 +182,5 @@ def test_names_that_nobody_registered() -> None:
     register_sparsifier(large, kind="streaming")
     with pytest.raises(ns.OperandError, match=r"no sparsifier is registered as 'larg': .* did you mean 'large'\?"):
         by_name("larg")
-    with pytest.raises(ns.OperandError, match="those with parameters are called, as magnitude"):
+    with pytest.raises(ns.OperandError, match="call one with parameters, as in magnitude"):
         by_name("magnitude")

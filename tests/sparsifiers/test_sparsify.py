@@ -46,7 +46,7 @@ def test_tensors_of_any_shape() -> None:
     assert int(magnitude(0.25)(torch.rand(2, 3, 4)).sum()) == 18
     for empty in (torch.empty(0, 3), torch.empty(3, 0)):
         assert magnitude(0.5)(empty).shape == block_magnitude(2, 2, 0.5)(empty).shape == empty.shape
-    with pytest.raises(ns.SizeError, match=r"block_magnitude\(2, 2, 0\.5\) of a tensor of shape \(4,\): blocks are those of a matrix"):
+    with pytest.raises(ns.SizeError, match=r"block_magnitude\(2, 2, 0\.5\) of a tensor of shape \(4,\): blocks divide a matrix"):
         block_magnitude(2, 2, 0.5)(torch.ones(4))
 
 

@@ -37,7 +37,7 @@ any_function: Any = sparsify
 
 @pytest.mark.parametrize("factory", [magnitude, n_m, topk, threshold, keep_all, block_magnitude, random, wanda])
 def test_a_sparsifier_that_was_not_called(factory: Any) -> None:
-    told = rf"{factory.__name__} is a class, and no sparsifier yet: call it with its parameters, as magnitude\(0\.9\)"
+    told = rf"{factory.__name__} is a class, not a sparsifier: call it with its parameters, as in magnitude\(0\.9\)"
     calls: list[Callable[[], object]] = [
         *(lambda: sparsify(D, factory), lambda: report(D, factory), lambda: compose(half, factory)),
         *(lambda: SparsityPlan().weight("*", factory), lambda: low_rank_plus_sparse(1, factory)),
@@ -50,21 +50,21 @@ def test_a_sparsifier_that_was_not_called(factory: Any) -> None:
 
 SHARE = "the share that becomes zero lies between 0 and 1, as in 0.9"
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
-    "text": (lambda: magnitude("0.5"), f"magnitude: {SHARE}; '0.5' is no number"),  # type: ignore[arg-type]
-    "truth": (lambda: magnitude(True), f"magnitude: {SHARE}; True is no number"),
-    "tensor": (lambda: magnitude(D), f"magnitude: {SHARE}; a tensor of shape (2, 2) is no number"),  # type: ignore[arg-type]
+    "text": (lambda: magnitude("0.5"), f"magnitude: {SHARE}; '0.5' is not a number"),  # type: ignore[arg-type]
+    "truth": (lambda: magnitude(True), f"magnitude: {SHARE}; True is not a number"),
+    "tensor": (lambda: magnitude(D), f"magnitude: {SHARE}; a tensor of shape (2, 2) is not a number"),  # type: ignore[arg-type]
     "percent": (lambda: magnitude(50), f"magnitude(50): {SHARE}"),
     "movement": (lambda: movement(D, 0.5), f"movement: {SHARE}; a tensor of shape (2, 2)"),  # type: ignore[arg-type]
     "wanda": (lambda: wanda(D, 0.5), f"wanda: {SHARE}; a tensor of shape (2, 2)"),  # type: ignore[arg-type]
     "threshold": (lambda: threshold(D), "threshold(a tensor of shape (2, 2)): t, the bound of absolute values"),  # type: ignore[arg-type]
-    "topk": (lambda: topk(True), "topk(True, dim=-1): k is a whole number"),
-    "seed": (lambda: random(0.5, 1 << 70), "a seed is a whole number of 64 bits"),
+    "topk": (lambda: topk(True), "topk(True, dim=-1): k is an integer"),
+    "seed": (lambda: random(0.5, 1 << 70), "a seed is an integer of 64 bits"),
     "tensor second": (lambda: any_function(half, D), "not magnitude: the tensor comes first, as in sparsify(tensor, magnitude(0.9))"),
-    "model": (lambda: any_function(torch.nn.Linear(2, 2), half), "not Linear: of a model, sparsify_model makes weights sparse"),
+    "model": (lambda: any_function(torch.nn.Linear(2, 2), half), "not Linear: use sparsify_model to make a model's weights sparse"),
     "mask": (lambda: any_function(D, D > 1), "a tensor of shape (2, 2) is not a sparsifier: give same_pattern(mask)"),
-    "format second": (lambda: any_function(D, ns.CSR, half), "CSR is a format, which comes after the sparsifier"),
-    "text of a format": (lambda: SparsityPlan().weight("*", "CSC", half), "'CSC' is a format, which comes after"),  # type: ignore[arg-type]
-    "compose as one": (lambda: any_function(D, lambda t: compose()), "returned compose(), which makes masks"),
+    "format second": (lambda: any_function(D, ns.CSR, half), "CSR is a format, not a sparsifier: give it after the sparsifier"),
+    "text of a format": (lambda: SparsityPlan().weight("*", "CSC", half), "'CSC' is a format, not a sparsifier"),  # type: ignore[arg-type]
+    "compose as one": (lambda: any_function(D, lambda t: compose()), "returned compose(), which is not a mask"),
     "no rules": (lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan()), "no rules: its methods return a new plan"),
     "budget": (lambda: SparsityPlan().weights("*", half), "magnitude(0.5) is no budget: give uniform(0.9)"),
     "budget's class": (lambda: SparsityPlan().weights("*", uniform), "is no budget: give uniform(0.9)"),  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def test_a_report_without_layouts_compares_usual_ones() -> None:
     ]
     assert [row.layout for row in report(torch.rand(8)).rows] == ["magnitude(0.5)", "magnitude(0.9)"]
     model: Any = torch.nn.Sequential(torch.nn.Linear(2, 2))
-    with pytest.raises(ns.OperandError, match=r'of a model, give a weight, as model\.get_parameter\("0\.weight"\)'):
+    with pytest.raises(ns.OperandError, match=r'for a model, give a weight: model\.get_parameter\("0\.weight"\)'):
         report(model)
 
 
@@ -142,11 +142,11 @@ def test_formats_that_need_numbers_say_how_they_are_given(text: str, way: str) -
     for call in (lambda: sparsify(D, half, text), lambda: ns.from_torch(D, text), lambda: SparsityPlan().weight("*", half, text)):
         with pytest.raises(ns.FormatError) as error:
             call()
-        assert str(error.value) == f"the format {text!r} needs its numbers, as {way}"
+        assert str(error.value) == f"the format {text!r} needs parameters, as in {way}"
 
 
 def test_functions_that_make_formats_have_to_be_called() -> None:
-    for function, way in ((ns.NM, "NM needs its numbers, as ns.NM(2, 4)"), (ns.BCSR, "as ns.BCSR(4, 4)"), (ns.COO, "as COO(2)")):
+    for function, way in ((ns.NM, "NM needs parameters, as in ns.NM(2, 4)"), (ns.BCSR, "as in ns.BCSR(4, 4)"), (ns.COO, "as in COO(2)")):
         with pytest.raises(ns.FormatError) as error:
             any_function(D, half, function)
         assert way in str(error.value)
@@ -162,7 +162,7 @@ def test_functions_that_make_formats_have_to_be_called() -> None:
 def test_a_tensor_without_values_has_no_entries_to_keep(sparsifier: Any) -> None:
     meta = torch.empty(2, 2, device="meta")
     for call in (lambda: sparsify(meta, sparsifier), lambda: sparsifier(meta), lambda: report(meta, sparsifier)):
-        with pytest.raises(ns.UnsupportedError, match="of a meta tensor, which has no values: give it some first"):
+        with pytest.raises(ns.UnsupportedError, match="of a meta tensor, which has no values: give it values first"):
             call()
 
 
@@ -176,6 +176,6 @@ def test_no_share_of_an_infinite_sum_is_reported(values: list[float]) -> None:
 @pytest.mark.parametrize("format", ["dense", "infer", "auto"])
 def test_what_einsum_takes_for_a_format_is_told_apart(format: str) -> None:
     with pytest.raises(
-        ns.FormatError, match=r"what is kept is stored in a sparse format, as ns\.CSR; tensor \* sparsifier\(tensor\) is dense"
+        ns.FormatError, match=r"give a sparse format, such as ns\.CSR; for a dense result, use tensor \* sparsifier\(tensor\)"
     ):
         sparsify(torch.ones(2, 2), threshold(0.5), format)
