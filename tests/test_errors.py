@@ -29,8 +29,8 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "too few operands": (lambda: ns.einsum("ij,jk->ik", A), ns.ExpressionError, "'ij,jk->ik' has 2 terms for 1 operands"),
     "too many operands": (lambda: ns.einsum("ij->i", A, x), ns.ExpressionError, "'ij->i' has 1 terms for 2 operands"),
     "too few indices": (lambda: ns.einsum("i,jk->ik", A, x), ns.ExpressionError, "'i' names 1 dimensions, but its operand has 2"),
-    "no index": (lambda: ns.einsum("ij,j?->i", A, x[:, 0]), ns.ExpressionError, "'?' is no index"),
-    "no sublist": (lambda: ns.einsum(A, "ij", x, "jk"), ns.ExpressionError, "'ij' is no sublist: give integers from 0 to 51"),
+    "no index": (lambda: ns.einsum("ij,j?->i", A, x[:, 0]), ns.ExpressionError, "'?' is not an index"),
+    "no sublist": (lambda: ns.einsum(A, "ij", x, "jk"), ns.ExpressionError, "'ij' is not a sublist: give integers from 0 to 51"),
     "nothing to do": (lambda: ns.einsum(A), ns.ExpressionError, "einsum needs an expression and operands, as einsum('ij,jk->ik', A, B)"),
     # sizes
     "sizes differ": (
@@ -102,9 +102,9 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "no format": (
         lambda: ns.einsum("ij,jk->ik", A, x, format=3),
         ns.FormatError,
-        "3 is no format: use a Format, as CSR, or its text",
+        "3 is not a format: use a Format, such as CSR, or its text",
     ),
-    "no format, and no key": (lambda: ns.einsum("ij,jk->ik", A, x, format=["ds"]), ns.FormatError, "is no format: use a Format"),
+    "no format, and no key": (lambda: ns.einsum("ij,jk->ik", A, x, format=["ds"]), ns.FormatError, "is not a format: use a Format"),
     "an unknown level": (
         lambda: ns.einsum("ij,jk->ik", A, x, format="dz"),
         ns.FormatError,

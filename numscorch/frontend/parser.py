@@ -46,7 +46,7 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     """
     left, arrow, right = expr.partition("->")
     if not arrow and (match := _NO_ARROW.search(expr)):
-        raise pointed(expr, match.start(), f"{match[0]!r} is no arrow: did you mean ->?")
+        raise pointed(expr, match.start(), f"{match[0]!r} is not an arrow: did you mean ->?")
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")
@@ -93,7 +93,7 @@ def _names(expr: str, term: str, rank: int, most: int, place: int) -> tuple[str,
         elif term[at].isspace():
             at += 1
         else:
-            raise pointed(expr, place + at, f"{term[at]!r} is no index: use letters, commas, one ... in a term, and one ->")
+            raise pointed(expr, place + at, f"{term[at]!r} is not an index: use letters, commas, one ... in a term, and one ->")
     return tuple(names)
 
 
@@ -137,5 +137,5 @@ def _letters(sublist: object) -> str:
         sublist = sublist.tolist()
     if not isinstance(sublist, list | tuple) or not all(s is Ellipsis or (isinstance(s, Integral) and 0 <= int(s) < 52) for s in sublist):
         shown = repr(sublist) if isinstance(sublist, list | tuple | str | int | None) else f"a {type(sublist).__name__}"
-        raise ExpressionError(f"{shown} is no sublist: give integers from 0 to 51, or ..., as in einsum(A, [0, 1], B, [1, 2], [0, 2])")
+        raise ExpressionError(f"{shown} is not a sublist: give integers from 0 to 51, or ..., as in einsum(A, [0, 1], B, [1, 2], [0, 2])")
     return "".join(ELLIPSIS if s is Ellipsis else names[int(s)] for s in sublist)

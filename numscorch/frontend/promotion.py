@@ -1,4 +1,4 @@
-"""Promotion: the data type in which operands of several types are computed, as torch's operators and functions choose it."""
+"""Type promotion: choose the data types of a request's computation and result by torch's rules."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
 from .statements import NAMES, Request, only_patterns
 
-Kind = tuple[torch.dtype, int]  # a tensor's data type, and how many dimensions it has
-NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # one of each type, by which torch promotes
-EXACT = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})  # which no number but a complex one promotes
+Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
+NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # an example of each Python number type, in promotion order
+EXACT = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})  # dtypes that only complex numbers promote
 OPERANDS = frozenset(NAMES)
-SMALL = range(-128, 128)  # numbers with which truth values are compared in 8 bits
+SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
 
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The data type of a request's result, and the one in which it is computed, to which operands are converted.
+    """The data type of a request's result, and the data type of its computation, to which operands are converted.
 
-    They differ where truth values are compared with larger numbers.
+    They differ if booleans are compared with numbers that do not fit int8.
     """
 
     result: torch.dtype
@@ -37,11 +37,11 @@ class Promotion:
 
 
 def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
-    """The data types where operands, or the result, are converted; None where a kernel takes all of them unchanged.
+    """The data types of a request that needs conversions; None if a kernel takes all operands unchanged.
 
     Raises:
-        UnsupportedError: a whole number of the request does not fit the integers that it is computed in, or a value that may have
-            overflowed uint8 is converted.
+        UnsupportedError: an integer literal does not fit the integer dtype of the computation, or a uint8 value that may have
+            overflowed is converted.
 
     >>> from .statements import einsum_request
     >>> product = einsum_request("ij,j->i", (2, 1))
@@ -59,13 +59,13 @@ def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
 
 
 def unread_in(request: Request, count: int) -> frozenset[int]:
-    """The operands of which just the pattern is read, whose data types don't matter; none if that is so of all of them."""
+    """The operands whose values are not read, which promotion ignores; empty if no operand's values are read."""
     unread = only_patterns(request)
     return unread if len(unread) < count else frozenset()
 
 
 def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
-    """The data types of a request, of operands of these kinds.
+    """The data types of a request for operands of these kinds.
 
     Raises:
         UnsupportedError: as for :func:`target_of`.
@@ -79,7 +79,7 @@ def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
 
 @lru_cache(maxsize=4096)
 def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
-    """The data types if ``default`` is torch's default data type."""
+    """Cached part of :func:`promotion_of`; ``default`` is torch's default data type."""
     unread = unread_in(request, len(kinds))
     if request.value is None:
         dtype = result_type(kind for at, kind in enumerate(kinds) if at not in unread)
@@ -102,7 +102,7 @@ def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtyp
 
 
 def _is_summed_long(request: Request, kinds: Sequence[Kind], unread: frozenset[int]) -> bool:
-    """Whether torch adds up narrow integers, or counts truth values, in int64: some index of one factor alone is summed."""
+    """Whether torch accumulates booleans or narrow integers in int64: some summed index belongs to a single factor."""
     if request.op not in ("=", "+="):
         return False
     subscripts = request.subscripts
@@ -120,10 +120,15 @@ def _is_unread(factor: Expr, unread: frozenset[int]) -> bool:
 
 @dataclass(slots=True)
 class _Typing:
-    """Finds the data type of an expression, part by part, and collects what is to be checked.
+    """Infers the data type of an expression bottom-up, and collects what must be checked afterwards.
 
-    ``numbers`` are the request's, alone and as folded; ``converted`` are the parts of uint8 or bool that others promote; a truth
-    value ``is_long`` where whole numbers of 64 bits are compared for it.
+    Attributes:
+        kinds: the operands' kinds.
+        unread: the operands whose values are not read.
+        default: torch's default data type.
+        numbers: the literals of the request, and the values of constant subexpressions.
+        converted: the subexpressions of uint8 or bool that are promoted.
+        is_long: whether a boolean is the result of comparing a 0-dimensional integer, which needs int64.
     """
 
     kinds: tuple[Kind, ...]
@@ -134,28 +139,28 @@ class _Typing:
     is_long: bool = False
 
     def of(self, expr: Expr) -> Kind | complex | None:
-        """A tensor's kind; the value of a part of numbers alone; None for a pattern, which promotes nothing."""
+        """The kind of a tensor expression, the value of a constant one, or None for a pattern, which promotes nothing."""
         match expr:
             case Literal(value):
                 return self._noted(value, is_whole=not expr.is_float)
             case Access(tensor) if tensor.name not in OPERANDS:
-                return None  # what a fused kernel makes of floats, all of one type
+                return None  # an intermediate of a fused kernel, whose operands have one float dtype
             case Access(tensor):
                 at = NAMES.index(tensor.name)
                 return None if at in self.unread or (not tensor.has_values and len(self.unread) > 0) else self.kinds[at]
             case Binary(op, left, right):
-                return self._joined((left, right), INFIX[op], op in TESTS, is_whole=op != "/")
+                return self._applied((left, right), INFIX[op], op in TESTS, is_whole=op != "/")
             case Apply(function, args):
                 rule = FUNCTIONS[function]
-                return self._joined(args, rule.value, False, is_whole=rule.whole is not None)
+                return self._applied(args, rule.value, False, is_whole=rule.whole is not None)
 
     def _noted(self, value: complex, is_whole: bool) -> complex:
         number = int(value.real) if is_whole and not isinstance(value, complex) and float(value).is_integer() else value
         self.numbers.append(number)
         return number
 
-    def _joined(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> Kind | complex | None:
-        """The kind of a function of arguments; it has integers of integers if it ``is_whole``."""
+    def _applied(self, args: Sequence[Expr], evaluate: Any, is_test: bool, is_whole: bool) -> Kind | complex | None:
+        """The kind of a function or operator applied to arguments; ``is_whole``: it maps integers to integers."""
         types = [self.of(arg) for arg in args]
         tensors = [kind for kind in types if isinstance(kind, tuple)]
         numbers = [kind for kind in types if kind is not None and not isinstance(kind, tuple)]
@@ -178,18 +183,18 @@ class _Typing:
         return dtype, order
 
     def convert(self, expr: Expr, dtype: torch.dtype, target: torch.dtype) -> None:
-        """Note that a part of one data type is converted to another."""
+        """Record the conversion of a uint8 or bool subexpression to another data type."""
         if dtype in (torch.uint8, torch.bool) and dtype is not target:
             self.converted.append(expr)
 
 
 def _rank(number: complex) -> int:
-    """How much a number promotes: whole numbers least, complex ones most."""
+    """The promotion order of a number's type: int, float, complex."""
     return list(NUMBERS).index(type(number).__name__)
 
 
 def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None = None) -> torch.dtype:
-    """torch's data type for tensors, and a number, joined by operators; complex64 where torch has complex32.
+    """torch's result type for tensors and an optional number; complex64 instead of complex32.
 
     >>> result_type([(torch.int64, 1), (torch.float32, 2), (torch.float64, 0)])
     torch.float32
@@ -201,7 +206,7 @@ def result_type(kinds: Iterable[tuple[torch.dtype, int]], number: complex | None
 
 @lru_cache(maxsize=1024)
 def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, default: torch.dtype) -> torch.dtype:
-    """The data type if ``default`` is torch's default data type, which ``torch.result_type`` reads."""
+    """Cached part of :func:`result_type`; ``default`` is torch's default data type, which ``torch.result_type`` reads."""
     tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
     scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
     empty = [torch.empty(shape, dtype=reduce(torch.promote_types, dtypes)) for shape, dtypes in (((1,), tensors), ((), scalars)) if dtypes]
@@ -213,21 +218,25 @@ def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, defaul
 
 @lru_cache(maxsize=4096)
 def has_complex_number(request: Request) -> bool:
-    """Whether a number of a request is complex, which promotes floats."""
+    """Whether a request has a complex literal, which promotes floats."""
     return any(isinstance(number, complex) for value in request.read for number in literals_in(value))
 
 
 def check_number(number: complex, dtype: torch.dtype) -> None:
-    """Refuse a whole number that an integer data type lacks."""
+    """Reject an integer that does not fit an integer data type.
+
+    Raises:
+        UnsupportedError: the number does not fit.
+    """
     if isinstance(number, int) and dtype is not torch.bool and not dtype.is_floating_point and not dtype.is_complex:
         number_as(number, dtype)
 
 
 def number_as(number: complex, dtype: torch.dtype) -> Tensor:
-    """A number in a data type.
+    """Convert a number to a 0-dimensional tensor.
 
     Raises:
-        UnsupportedError: the data type lacks it.
+        UnsupportedError: the number does not fit the data type.
 
     >>> number_as(2, torch.float32)
     tensor(2.)

@@ -1,4 +1,4 @@
-"""Rearrangements: the text of rearrange as names of dimensions before and after."""
+"""Parse the text of ``rearrange`` into the names of the dimensions before and after."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from itertools import chain
 
 from .parser import ELLIPSIS, pointed
 
-Names = tuple[str, ...]  # of what is joined in one dimension, the outermost first
-
-
-Found = tuple[tuple[str, int], ...]  # these, with their places in the text
+Names = tuple[str, ...]  # names that are merged into one dimension, outermost first
+PlacedNames = tuple[tuple[str, int], ...]  # the same, each with its position in the text
 
 
 def _place_of(text: str, name: str) -> int:
@@ -22,10 +20,15 @@ def _place_of(text: str, name: str) -> int:
 
 @lru_cache(maxsize=1024)
 def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
-    """The names of each dimension before and after.
+    """Parse the names of each dimension before and after.
+
+    Args:
+        text: the expression, such as ``"b (h w) -> b h w"``.
+        rank: number of dimensions of the tensor.
+        given: the names whose sizes are passed.
 
     Raises:
-        ExpressionError: with a caret at the place.
+        ExpressionError: the text cannot be parsed, or does not fit the rank; a caret marks the position.
 
     >>> parse_rearrangement("bd->bnd", 2, ("n",))
     ((('b',), ('d',)), (('b',), ('n',), ('d',)))
@@ -41,45 +44,49 @@ def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[t
     if hidden < 0 or (hidden and not any(map(_is_ellipsis, before))):
         raise pointed(text, 0, f"{left.strip()!r} names {rank - hidden} dimensions, but the tensor has {rank}: name each, or use ...")
     _check_names(text, before, after, given)
-    return _spelled(before, hidden), _spelled(after, hidden)
+    return _expand_ellipsis(before, hidden), _expand_ellipsis(after, hidden)
 
 
-def _dimensions(text: str, side: str, start: int, words: bool) -> list[Found]:
-    """The names of one side, dimension by dimension: words, or else letters."""
-    dimensions: list[Found] = []
-    joined: list[tuple[str, int]] | None = None  # what stands in the parentheses that are open
+def _dimensions(text: str, side: str, start: int, words: bool) -> list[PlacedNames]:
+    """Parse the dimensions of one side; names are whole words if ``words``, else single letters."""
+    dimensions: list[PlacedNames] = []
+    group: list[tuple[str, int]] | None = None  # the names inside an open parenthesis
     at = 0
     while at < len(side):
         match = re.compile(r"\s+|\.\.\.|[()]|1(?!\w)|[A-Za-z]\w*" if words else r"\s+|\.\.\.|[()1A-Za-z]").match(side, at)
         token, place = (match[0] if match else side[at]), start + at
         if (
             not match
-            or (token == "(" and joined is not None)
-            or (token == ")" and joined is None)
-            or (token == ELLIPSIS and joined is not None)
+            or (token == "(" and group is not None)
+            or (token == ")" and group is None)
+            or (token == ELLIPSIS and group is not None)
         ):
-            raise pointed(text, place, f"{token!r} is no name here: use names, 1, ( ) around names that are joined, and one ...")
+            raise pointed(text, place, f"{token!r} is not a name here: use names, 1, ( ) around names to merge, and one ...")
         if token == "(":
-            joined = []
+            group = []
         elif token == ")":
-            dimensions.append(tuple(joined or ()))
-            joined = None
-        elif joined is None and not token.isspace():
+            dimensions.append(tuple(group or ()))
+            group = None
+        elif group is None and not token.isspace():
             dimensions.append(() if token == "1" else ((token, place),))
-        elif joined is not None and not token.isspace() and token != "1":
-            joined.append((token, place))
+        elif group is not None and not token.isspace() and token != "1":
+            group.append((token, place))
         at += len(token)
-    if joined is not None:
+    if group is not None:
         raise pointed(text, start + len(side), "a parenthesis is open: close it with )")
     return dimensions
 
 
-def _is_ellipsis(dimension: Found) -> bool:
+def _is_ellipsis(dimension: PlacedNames) -> bool:
     return bool(dimension) and dimension[0][0] == ELLIPSIS
 
 
-def _check_names(text: str, before: list[Found], after: list[Found], given: tuple[str, ...]) -> None:
-    """That each name stands once on either side, and new ones have a size."""
+def _check_names(text: str, before: list[PlacedNames], after: list[PlacedNames], given: tuple[str, ...]) -> None:
+    """Check that each name occurs once on each side, and that new names have a size.
+
+    Raises:
+        ExpressionError: a name is repeated, missing, new without a size, or unused.
+    """
     old, new = dict(chain(*before)), dict(chain(*after))
     for name, place in chain(*before, *after):
         if place not in (old.get(name), new.get(name)):
@@ -91,11 +98,11 @@ def _check_names(text: str, before: list[Found], after: list[Found], given: tupl
             raise pointed(text, place, f"{name} is new, and has no size: {way_out}")
     for name in given:
         if name not in new:
-            raise pointed(text, 0, f"{name}= is the size of no dimension: the names are {', '.join(new)}")
+            raise pointed(text, 0, f"{name}= names no dimension: the names are {', '.join(new)}")
 
 
-def _spelled(dimensions: Iterable[Found], hidden: int) -> tuple[Names, ...]:
-    """The names alone, and those that an ellipsis stands for."""
+def _expand_ellipsis(dimensions: Iterable[PlacedNames], hidden: int) -> tuple[Names, ...]:
+    """The names without positions, with one name for each dimension of an ellipsis."""
     names: list[Names] = []
     for dimension in dimensions:
         letters = [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]

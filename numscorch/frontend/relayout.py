@@ -1,8 +1,8 @@
-"""Dense operands and results that kernels read and write in another layout: copies in which one index is contiguous.
+"""Relayout: copy dense operands and results so that one index is contiguous and vectorizes.
 
-Where an index lies side by side in every dense tensor that has it, a register takes several of its coordinates. In
-``x @ W.t()`` the batch does not: each row of ``x`` would be gathered from, for each row of ``W``. Transposed, ``x`` is read
-a register at a time.
+A kernel vectorizes over an index that is contiguous in every dense tensor with that index. In ``x @ W.t()``, the batch
+index is not contiguous, and each row of ``W`` would gather values from each row of ``x``. A transposed copy of ``x`` is
+read with vector loads.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .operand import Operand
 from .parser import Subscripts
 from .statements import Form, Request
 
-LINE = 16  # values that are loaded from one line of the cache
+LINE = 16  # float32 values in a cache line
 T = TypeVar("T")
 LANES = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
 class Relayout:
-    """The index that is contiguous, the operands that are copied so, and whether the result is: each with the place of the index."""
+    """The index made contiguous, and its dimension in each copied operand and in a copied result (None if not copied)."""
 
     index: str
     operands: Mapping[int, int]
@@ -38,7 +38,7 @@ class Relayout:
 
 
 def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int], dtype: str) -> Iterator[tuple[Relayout, float]]:
-    """The layouts that may pay, and what the copies cost; ``shape`` is that of a dense result, which is row-major.
+    """The candidate layouts, and the cost of their copies; ``shape`` is the shape of a dense row-major result.
 
     >>> from ..ir.format import CSR, dense
     >>> from .parser import parse_einsum
@@ -66,17 +66,17 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
 
 
 def _is_apart(operand: Operand, dimension: int) -> bool:
-    """Whether neighbours along a dimension of a dense operand don't lie side by side."""
+    """Whether a dense operand is neither contiguous nor broadcast along a dimension."""
     return operand.format.is_dense and operand.shape[dimension] > 1 and operand.strides[dimension] not in (0, 1)
 
 
 def relaid(operand: Operand, dimension: int) -> Operand:
-    """A dense operand once it is copied with a dimension last."""
+    """A dense operand after a copy that makes a dimension contiguous."""
     return replace(operand, strides=strides_with_last(operand.shape, dimension))
 
 
 def with_last(shape: Sequence[T], last: int) -> tuple[T, ...]:
-    """The sizes, that of one dimension after all others.
+    """Move the element at position ``last`` to the end.
 
     >>> with_last((2, 3, 4), 0)
     (3, 4, 2)
@@ -86,7 +86,7 @@ def with_last(shape: Sequence[T], last: int) -> tuple[T, ...]:
 
 @lru_cache(maxsize=64)
 def moving(order: int, last: int, back: bool = False) -> Request:
-    """A dense tensor with one dimension moved after all others, or back.
+    """The request that copies a dense tensor with one dimension moved to the end, or back.
 
     >>> str(moving(2, 0)), str(moving(3, 0, back=True))
     ('ab->ba', 'bca->abc')
@@ -97,10 +97,10 @@ def moving(order: int, last: int, back: bool = False) -> Request:
 
 
 def row_length(size: int) -> int:
-    """By how much the rows of a copy are apart: where these are long, by an odd number of lines of the cache.
+    """The row stride of a copy, in values; long rows are padded to an odd number of cache lines.
 
-    A tile of columns lies in few sets of the cache where rows are a power of two apart, and registers that cross a line take
-    two loads.
+    Row strides of a power of two map a tile of columns to few cache sets. Whole cache lines avoid vector loads that cross
+    a line.
 
     >>> row_length(100), row_length(512), row_length(4000)
     (100, 528, 4016)
@@ -110,7 +110,7 @@ def row_length(size: int) -> int:
 
 
 def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]:
-    """Strides, in values, of a tensor whose dimension ``last`` is contiguous; without gaps, and row-major, by default.
+    """Strides, in values, of a tensor whose dimension ``last`` is contiguous and padded; unpadded and row-major by default.
 
     >>> strides_with_last((2, 3, 4), 0), strides_with_last((2, 3), None)
     ((1, 8, 2), (3, 1))
@@ -125,7 +125,7 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Slabs:
-    """How many coordinates of an index are taken at once, of how many; and which dimension it is of each operand that has it."""
+    """Slabs of ``size`` coordinates of an index of ``extent``; ``dimensions`` maps operands to their dimension of that index."""
 
     index: str
     size: int
@@ -136,7 +136,7 @@ class Slabs:
         return f"slabs of {self.size} of {self.index}"
 
     def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
-        """The operands of one slab."""
+        """The operands, narrowed to one slab."""
 
         def narrowed(at: int, operand: Operand) -> Operand:
             shape = list(operand.shape)
@@ -148,7 +148,7 @@ class Slabs:
 
     @property
     def starts(self) -> tuple[int, ...]:
-        """Where slabs start: the last one ends where the extent does, and repeats what it shares with the one before.
+        """The start of each slab; the last slab ends at the extent, and may overlap the slab before it.
 
         >>> Slabs("b", 256, 600, {}).starts
         (0, 256, 344)

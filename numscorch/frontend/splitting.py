@@ -1,9 +1,9 @@
-"""Splitting: an index variable that some operand stores in parts becomes a variable for each part.
+"""Splitting: replace an index that an operand stores in parts by one variable for each part.
 
-``A[i,j]`` in blocks of 4 x 4 is an order-4 tensor ``A[i_out,j_out,i_in,j_in]``, and a dense ``x[j]`` is
-``x[j_out,j_in]`` with strides (4, 1): after that, blocks are nothing special to the compiler.  Where a
-dimension is no multiple of its block, a pattern that stores nothing keeps the loops inside it.  A
-diagonal is a variable of its own, which is summed over.
+``A[i,j]`` in blocks of 4 x 4 becomes the order-4 tensor ``A[i_out,j_out,i_in,j_in]``, and a dense ``x[j]`` becomes
+``x[j_out,j_in]`` with strides (4, 1). Later passes need no special case for blocks. If a block does not divide its
+dimension, an implicit pattern restricts the loops to the dimension. A diagonal is a separate variable, which is summed
+over.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class SparseTerm:
-    """A sparse tensor of an expression: its index names, shape and format, and whether the value is 0 where it stores nothing."""
+    """A sparse tensor of an expression: index names, shape and format; ``leads``: the value is 0 at its unstored entries."""
 
     names: Names
     shape: tuple[int, ...]
@@ -35,12 +35,12 @@ class SparseTerm:
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """The parts that each split variable has, outermost first."""
+    """The parts of each split index, outermost first."""
 
     parts: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
 
     def variables(self, name: str) -> list[IndexVar]:
-        """The variables of a dimension's parts, outermost first; itself where it isn't split."""
+        """The variables of an index's parts, outermost first; one variable if the index is not split."""
         parts = self.parts.get(name)
         if parts is None:
             return [IndexVar(name)]
@@ -58,7 +58,7 @@ class Splitting:
         return self.variables(name)[place]
 
     def spread(self, names: Names, strides: Sequence[int]) -> tuple[tuple[IndexVar, ...], tuple[int, ...]]:
-        """The variables and strides of a dense tensor: a part moves by the stride times what it was divided by."""
+        """The variables and strides of a dense tensor; a part has the dimension's stride times its divisor."""
         variables: list[IndexVar] = []
         steps: list[int] = []
         for name, stride in zip(names, strides, strict=True):
@@ -67,7 +67,7 @@ class Splitting:
         return tuple(variables), tuple(steps)
 
     def result_parts(self, names: Names) -> list[Part]:
-        """The parts of a result with these names: whole dimensions and blocks, then what is within blocks."""
+        """The parts of a result with these names: unsplit dimensions and block indices, then the indices inside blocks."""
         split = [(at, self.parts.get(name, (Part(0),))) for at, name in enumerate(names)]
         outer = [pieces[0].moved({pieces[0].dimension: at}) for at, pieces in split]
         return outer + [part.moved({part.dimension: at}) for at, pieces in split for part in pieces[1:]]
@@ -82,28 +82,38 @@ class Splitting:
         return extents
 
     def edges(self, extents: Mapping[IndexVar, int], padded: str | None = None) -> list[Access]:
-        """For each split index whose size is no multiple of its block, the pattern of what lies inside; not for a ``padded`` one."""
+        """The implicit pattern of the valid coordinates for each split index whose block does not divide its size.
+
+        The ``padded`` index needs no pattern.
+        """
         edges = []
         for name, parts in self.parts.items():
-            left = extents[IndexVar(name)] % parts[0].divisor
-            if left and name != padded:
-                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(left))), RELATION)
+            tail = extents[IndexVar(name)] % parts[0].divisor
+            if tail and name != padded:
+                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(tail))), RELATION)
                 edges.append(Access(inside, tuple(self.variables(name))))
         return edges
 
 
 def diagonal(names: Names, part: Part) -> IndexVar:
-    """The variable of a difference of two dimensions."""
+    """The variable of a diagonal, the difference of two dimensions."""
     return IndexVar(f"{names[part.dimension]}_{names[part.minus or 0]}")
 
 
 def split(
     tensors: Sequence[SparseTerm | None], sizes: Mapping[str, int], result: SparseTerm | None, appended: set[str], sums: bool
 ) -> tuple[Splitting, list[Format | None]]:
-    """How to split the variables, and in which format to read each sparse operand.
+    """Choose the split of the indices, and the format in which each sparse operand is read.
 
-    An operand with parts is read as it is if all sparse tensors that share its variables have the
-    same parts there; otherwise it is stored plainly first.  Diagonals are read as they are in ``sums`` of products.
+    An operand with split dimensions is read in its own format if all sparse tensors with the same indices have the same
+    parts; otherwise it is converted to an unsplit format first. Formats with diagonals are read directly in sums of products.
+
+    Args:
+        tensors: the sparse operands, None for a dense operand.
+        sizes: the size of each index.
+        result: the sparse result, if a format is requested.
+        appended: the indices whose coordinates are appended to the result, and must be in order.
+        sums: whether the request is a sum of products.
     """
     formats = [None if tensor is None else tensor.format for tensor in tensors]
     result = result if result is not None and _can_be_native(result, sizes, sums=False) else None
@@ -112,21 +122,21 @@ def split(
             formats[at] = without_parts(tensor.format)
     for at, fmt in enumerate(_in_order(tensors, formats, appended)):
         if fmt is not formats[at] and any(level.alone is not level for level in (formats[at] or Format("")).levels):
-            formats[at] = without_parts(formats[at] or Format(""))  # blocks in order have nothing of their own to gain
+            formats[at] = without_parts(formats[at] or Format(""))  # the sorted format would not exploit the blocks
     while True:
         signatures = _signatures([*zip(tensors, formats, strict=True), (result, result.format if result else None)])
         clashing = {name for name, parts in signatures.items() if len(parts) > 1}
         pairs = enumerate(zip(tensors, formats, strict=True))
-        wrong = [at for at, (tensor, fmt) in pairs if tensor and fmt and not fmt.is_plain and clashing & set(tensor.names)]
-        if not wrong:
+        conflicts = [at for at, (tensor, fmt) in pairs if tensor and fmt and not fmt.is_plain and clashing & set(tensor.names)]
+        if not conflicts:
             agreed = {name: next(iter(parts)) for name, parts in signatures.items() if name not in clashing}
             return Splitting({name: parts for name, parts in agreed.items() if len(parts) > 1}), _in_order(tensors, formats, appended)
-        for at in wrong:
+        for at in conflicts:
             formats[at] = without_parts(formats[at] or Format(""))
 
 
 def _signatures(tensors: Sequence[tuple[SparseTerm | None, Format | None]]) -> dict[str, set[tuple[Part, ...]]]:
-    """For each index name, the ways in which sparse tensors store it."""
+    """For each index name, the distinct splits that sparse tensors have of it."""
     signatures: dict[str, set[tuple[Part, ...]]] = {}
     for tensor, fmt in tensors:
         if tensor is not None and fmt is not None:
@@ -136,7 +146,7 @@ def _signatures(tensors: Sequence[tuple[SparseTerm | None, Format | None]]) -> d
 
 
 def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
-    """For each dimension the parts that are stored of it, outermost first, as if of dimension 0."""
+    """For each dimension, its stored parts, outermost first, normalized to dimension 0."""
     parts: dict[int, list[Part]] = {}
     for part in sorted(fmt.parts, key=lambda p: -p.divisor):
         if part.minus is None:
@@ -145,7 +155,11 @@ def _signature(fmt: Format) -> dict[int, tuple[Part, ...]]:
 
 
 def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> bool:
-    """Whether a tensor could be read part by part: no diagonal of it, nothing broadcast, blocks before what is in them."""
+    """Whether a tensor can be read in its split format.
+
+    It must not repeat an index or broadcast, its diagonals need ``sums``, and block indices must precede the indices
+    inside blocks.
+    """
     fmt = tensor.format
     if fmt.is_plain:
         return True
@@ -162,18 +176,18 @@ def _can_be_native(tensor: SparseTerm, sizes: Mapping[str, int], sums: bool) -> 
 
 
 def _in_order(tensors: Sequence[SparseTerm | None], formats: Sequence[Format | None], appended: set[str]) -> list[Format | None]:
-    """Formats whose coordinates come in order, where they are walked together with others or a dimension, or appended to a result."""
+    """Replace unordered formats by sorted ones where a loop co-iterates them, or appends their coordinates to a result."""
     pairs = list(zip(tensors, formats, strict=True))
-    walked = Counter(name for tensor, fmt in pairs if tensor and fmt for name in _names(tensor, fmt, lambda level: not level.full))
+    iterated = Counter(name for tensor, fmt in pairs if tensor and fmt for name in _names(tensor, fmt, lambda level: not level.full))
     ordered: list[Format | None] = []
     for tensor, fmt in pairs:
-        loose = _names(tensor, fmt, lambda level: not level.is_ordered) if tensor and fmt else []
-        runs = fmt is not None and any(not (level.is_ordered or level.is_unique) for level in fmt.levels)
-        shared = runs or (tensor is not None and (not tensor.leads or any(walked[name] > 1 or name in appended for name in loose)))
-        ordered.append(sorted_format(fmt) if fmt is not None and loose and shared else fmt)
+        unordered = _names(tensor, fmt, lambda level: not level.is_ordered) if tensor and fmt else []
+        has_runs = fmt is not None and any(not (level.is_ordered or level.is_unique) for level in fmt.levels)
+        sorts = has_runs or (tensor is not None and (not tensor.leads or any(iterated[name] > 1 or name in appended for name in unordered)))
+        ordered.append(sorted_format(fmt) if fmt is not None and unordered and sorts else fmt)
     return ordered
 
 
 def _names(tensor: SparseTerm, fmt: Format, chosen: Callable[[Level], bool]) -> list[str]:
-    """The index names of the levels that are chosen."""
+    """The index names of the levels for which ``chosen`` is true."""
     return [tensor.names[part.dimension] for part, level in zip(fmt.parts, fmt.levels, strict=True) if chosen(level)]

@@ -1,4 +1,4 @@
-"""Names in statements: short ones for indices, and those of operands that are derived, as A[:,0] and :j."""
+"""Names in statements: short index names, and names of derived operands such as ``A[:,0]`` and ``:j``."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from itertools import chain, count
 
 from ..ir.index import Assignment, IndexVar, variables_in
 
-INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could be those of generated variables and functions
-SIZE = ":"  # starts the name of an operand that is 1 along an index
+INDEX = re.compile(r"[A-Za-z]\d*")  # longer names could collide with variables and functions of generated kernels
+SIZE = ":"  # prefix of an operand of ones along an index
 
 
 def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
-    """A letter, or a letter and a number, for each index of a longer name, which could be that of a variable of a kernel.
+    """A letter with an optional number for each longer index name, which could collide with a kernel's variables.
 
     >>> from ..ir.notation import parse_stmt
     >>> {str(var): str(short) for var, short in short_names([parse_stmt("y[row] = A[row,r] * x[r,col]")]).items()}
@@ -32,7 +32,7 @@ def short_names(stmts: Iterable[Assignment]) -> dict[IndexVar, IndexVar]:
 
 
 def base_of(name: str) -> str:
-    """The name that an operand is given by: of ``A[:,0]`` it is A, of an index's size the index's.
+    """The name under which the user passes an operand: A for ``A[:,0]``, j for the ones ``:j``.
 
     >>> base_of("A[:,0]"), base_of(":j"), base_of("A")
     ('A', 'j', 'A')
@@ -41,5 +41,5 @@ def base_of(name: str) -> str:
 
 
 def is_size(name: str) -> bool:
-    """Whether an operand is 1 along an index, of which only the size is given."""
+    """Whether an operand stands for ones along an index, of which the user passes only the size."""
     return name.startswith(SIZE)

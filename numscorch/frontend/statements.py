@@ -1,10 +1,10 @@
-"""Programs of index notation, as evaluate takes them: statements, each one request to the compiler after another.
+"""Parse programs in index notation, as ``evaluate`` takes them, into a sequence of requests.
 
-A variable that the left side lacks is reduced in the smallest part of the right side that holds all
-its uses: in ``D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]`` the sum over k stands inside ``relu``, and
-C is added once.  Such a part becomes a temporary of its own.  ``+=``, ``max=``, ``min=`` and ``*=`` reduce
-the whole right side instead: ``y[i] += exp(A[i,j])`` is a sum of exponentials.  ``stored max=`` is the largest of the
-terms that are stored, and ``stored(A[i,j])``, an access of which only the pattern is read, 1 where A stores an entry.
+A variable that is missing on the left side is reduced in the smallest subexpression that contains all its uses: in
+``D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]``, the sum over k is inside ``relu``, and C is added once. Such a subexpression
+becomes a temporary. ``+=``, ``max=``, ``min=`` and ``*=`` reduce the whole right side instead: ``y[i] += exp(A[i,j])`` is
+a sum of exponentials. ``stored max=`` is the maximum of the stored terms. ``stored(A[i,j])`` reads only the pattern: it
+is 1 where A stores an entry.
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from .statement_names import SIZE, base_of, is_size, short_names
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_OPERANDS = len(NAMES) - 1  # one letter is the result's
+MOST_OPERANDS = len(NAMES) - 1  # the result takes one letter
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What is asked of a result besides its values.
+    """Requirements on the storage of a result.
 
-    ``in_order``: its rows come in order. ``copies``: it has the operand's entries, in the format that is asked for (``copy_statements``).
-    ``prunes``: it stores only where the condition of its value holds, or the n ``largest`` of every m. ``spaced``: its rows are padded
-    (``relayout.row_length``). ``exact``: a result of sparse operands stores entries only where it has terms.
+    Attributes:
+        in_order: coordinates in a row are sorted.
+        copies: the result has the operand's entries in another format, see ``copy_statements``.
+        prunes: entries are stored only where the condition of the value holds, or only the n ``largest``.
+        largest: (n, m) keeps the n values of largest magnitude in each block of m.
+        spaced: rows of a dense result are padded, see ``relayout.row_length``.
+        exact: a sparse result stores an entry only where it has a term.
     """
 
     in_order: bool = False
@@ -52,10 +56,17 @@ ANY_FORM = Form()
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Request:
-    """One thing to compute of operands A, B, ...: their subscripts, and a value; None is their product.
+    """One computation on operands A, B, ....
 
-    ``op`` joins the terms of the reduced variables, ``mask`` is the operand whose pattern the result has, and whose values are not read;
-    ``options`` are for the passes. Requests are compared by identity: each text makes its own.
+    Requests compare by identity; the functions that create them are cached.
+
+    Attributes:
+        subscripts: index names of the operands and the result.
+        value: the expression to compute; None is the product of the operands.
+        op: the reduction over indices that are missing in the result.
+        mask: position of the operand whose pattern the result has, and whose values are not read.
+        options: the user's schedule.
+        form: requirements on the storage of the result.
     """
 
     subscripts: Subscripts
@@ -67,12 +78,12 @@ class Request:
 
     @property
     def is_product(self) -> bool:
-        """Whether it is the sum of products of all operands, with nothing else asked: what an einsum's text says."""
+        """Whether the request is a plain einsum: a sum of products of all operands, without mask, schedule or form."""
         return self.value is None and self.op == "=" and self.mask is None and self.options == AUTOMATIC and self.form == ANY_FORM
 
     @property
     def read(self) -> list[Expr]:
-        """The expressions that are computed; none for a product of all operands."""
+        """The expressions to compute; empty for a product of all operands."""
         return [] if self.value is None else [self.value]
 
     def __str__(self) -> str:
@@ -89,16 +100,16 @@ class ProgramPart:
 
     @property
     def is_temporary(self) -> bool:
-        """Whether a part of one statement's right side made it, which is named by a number."""
+        """Whether the result is a temporary for a subexpression; temporaries have numbers for names."""
         return self.name.isdigit()
 
 
 @lru_cache(maxsize=1024)
 def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
-    """Read a statement; the last part's result is the statement's, the others are numbered from ``before``.
+    """Parse a statement; the last part computes the result, and earlier parts are temporaries numbered after ``before``.
 
     Raises:
-        ExpressionError: it can't be read, or an index is twice on the left.
+        ExpressionError: the text cannot be parsed, or the left side repeats an index.
 
     >>> for part in parse_statement("D[i,j] = A[i,k] * B[k,j] + C[i,j]"):
     ...     print(part.name, part.operands, part.request)
@@ -110,7 +121,7 @@ def parse_statement(text: str, before: int = 0) -> tuple[ProgramPart, ...]:
 
 
 def _read(text: str) -> Assignment:
-    """The assignment that a text spells; an index on its left side only is that of a factor, which is 1 everywhere."""
+    """Parse an assignment; an index that occurs only on the left side gets a factor of ones."""
     stmt = parse_stmt(text.strip())
     if not isinstance(stmt, Assignment):
         raise ExpressionError(f"a scheduled statement can't be evaluated: write an assignment, as y[i] = A[i,j] * x[j]\n  {text}")
@@ -128,7 +139,7 @@ def _read(text: str) -> Assignment:
 
 
 def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar, IndexVar]) -> tuple[ProgramPart, ...]:
-    """The parts of an assignment, with short names of its indices."""
+    """The parts of an assignment, with short index names."""
 
     def renamed(access: Access) -> Access:
         return replace(access, indices=tuple([short.get(var, var) for var in access.indices]))
@@ -142,10 +153,10 @@ def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar,
 
 @lru_cache(maxsize=1024)
 def parse_program(text: str) -> tuple[ProgramPart, ...]:
-    """Read statements that newlines or semicolons separate; each reads what those before it made, and the last one's result is all's.
+    """Parse statements separated by newlines or semicolons; each may read earlier results, and the last one is returned.
 
     Raises:
-        ExpressionError: a statement can't be read, two make the same tensor, or one reads what a later one makes.
+        ExpressionError: a statement cannot be parsed, assigns a tensor a second time, or reads a later result.
 
     >>> for part in parse_program("T[i,j] = A[i,k] * B[k,j] + C[i,j]; y[i] = relu(T[i,j] * x[j])"):
     ...     print(part.name, part.operands, part.request)
@@ -158,9 +169,9 @@ def parse_program(text: str) -> tuple[ProgramPart, ...]:
     if len(statements) < 2:
         return parse_statement(statements[0] if statements else text)
     parts: list[ProgramPart] = []
-    read = [_read(statement) for statement in statements]
-    short = short_names(read)
-    for statement, stmt in zip(statements, read, strict=True):
+    assignments = [_read(statement) for statement in statements]
+    short = short_names(assignments)
+    for statement, stmt in zip(statements, assignments, strict=True):
         parts += _parts_of(stmt, statement, sum(part.is_temporary for part in parts), short)
     _check_names(text, parts)
     return (*map(_in_order, parts[:-1]), parts[-1])
@@ -171,7 +182,7 @@ def _statements(text: str) -> list[str]:
 
 
 def index_names(text: str) -> dict[str, str]:
-    """The names of indices in a program's text, by the short names that its parts use instead.
+    """Map the short index names of a program's parts to the names in its text.
 
     >>> index_names("y[row] = A[row,col] * x[col]")
     {'r': 'row', 'c': 'col'}
@@ -180,7 +191,7 @@ def index_names(text: str) -> dict[str, str]:
 
 
 def written_access(name: str, indices: Sequence[str], text: str) -> str:
-    """An access with the names of the indices in a program's text.
+    """Spell an access with the index names of a program's text.
 
     >>> written_access("A", ["r", "c"], "y[row] = A[row,col]")
     'A[row,col]'
@@ -190,7 +201,11 @@ def written_access(name: str, indices: Sequence[str], text: str) -> str:
 
 
 def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
-    """That each name is made once, and read only after that; and with the same number of indices everywhere."""
+    """Check that each name is assigned once, before it is read, and with the same number of indices everywhere.
+
+    Raises:
+        ExpressionError: a name violates this.
+    """
     orders: dict[str, int] = {}
     for part in parts:
         if part.name in orders:
@@ -201,7 +216,7 @@ def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
         for operand, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
             name = base_of(operand)
             if name in orders and (name not in seen or is_size(operand)):
-                where = "in the statement that makes it" if name == part.name else "before it is assigned"
+                where = "in the statement that assigns it" if name == part.name else "before it is assigned"
                 raise ExpressionError(f"{name} is read {where}: rename one of the two, or assign {name} first\n  {text}")
             if operand == name and orders.get(name, len(indices)) != len(indices):
                 message = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {orders[name]}"
@@ -211,28 +226,28 @@ def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
 
 @lru_cache(maxsize=1024)
 def tensor_names(text: str) -> frozenset[str]:
-    """A program's operands: the tensors that it reads and hasn't made.
+    """The operands of a program: the tensors that it reads without assigning them first.
 
     >>> sorted(tensor_names("T[i] = A[i,j] * x[j]; y[i] = T[i] + b[i]"))
     ['A', 'b', 'x']
     """
     assigned: set[str] = set()
-    read: set[str] = set()
+    names: set[str] = set()
     for part in parse_program(text):
-        read |= {name for name in map(base_of, part.operands) if name not in assigned}
+        names |= {name for name in map(base_of, part.operands) if name not in assigned}
         assigned.add(part.name)
-    return frozenset(read)
+    return frozenset(names)
 
 
 def _in_order(part: ProgramPart) -> ProgramPart:
-    """A part whose result is read by others, so that its rows are in order."""
+    """Require sorted rows of a part whose result is read by later parts."""
     request = part.request
     return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
 
 
 @lru_cache(maxsize=4096)
 def only_patterns(request: Request) -> frozenset[int]:
-    """The operands of which just the pattern is read: the mask, and those that stand within ``stored`` alone.
+    """The operands whose pattern alone is read: the mask, and operands that occur only inside ``stored``.
 
     >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
     frozenset({0})
@@ -244,7 +259,7 @@ def only_patterns(request: Request) -> frozenset[int]:
 
 
 def _has_diagonal(value: Expr, op: str) -> bool:
-    """Whether another reduction than a sum is of a diagonal: entries off it are no terms."""
+    """Whether a reduction other than a sum reads a diagonal; off-diagonal entries must not become terms."""
     return op not in ("=", "+=") and any(len(set(a.indices)) < len(a.indices) for a in accesses_in(value))
 
 
@@ -257,21 +272,22 @@ def _is_sum(expr: Expr) -> TypeGuard[Binary]:
 
 
 def _valued(access: Access) -> Access:
-    """An access as one of values: of a tensor whose pattern is read beside its values, there is one operand."""
+    """The access as an access to values, so that a tensor whose pattern and values are both read is one operand."""
     return replace(access, tensor=replace(access.tensor, dtype="float32"))
 
 
 class _Splitter:
-    """Collects the parts of one statement, whose temporaries are numbered from those ``before``."""
+    """Collects the parts of one statement; ``before`` temporaries of earlier statements precede its own."""
 
     def __init__(self, lhs: Access, before: int = 0, text: str = ""):
         self.lhs, self.before, self.text = lhs, before, text
         self.parts: list[ProgramPart] = []
 
     def add(self, indices: Iterable[IndexVar], value: Expr, op: str = "=", name: str = "", exact: bool = False) -> Access:
-        """A part, and the access to its result, which has these indices; where it is no sum of products, diagonals are taken first.
+        """Add a part with these result indices, and return the access to its result.
 
-        A temporary is named by a number, which no tensor of the user's is.
+        Diagonals become separate parts unless the value is a sum of products. A temporary has a number for its name,
+        because users' tensors cannot.
         """
         indices = tuple(indices)
         if not is_product(value) or _has_diagonal(value, op):
@@ -279,7 +295,7 @@ class _Splitter:
         accesses = list(dict.fromkeys(_valued(access) for access in accesses_in(value)))
         if len(accesses) > MOST_OPERANDS:
             raise ExpressionError(
-                f"{len(accesses)} operands, but a statement has at most {MOST_OPERANDS}, a tensor counting once for each list of indices: "
+                f"{len(accesses)} operands, but a statement has at most {MOST_OPERANDS}; a tensor counts once for each list of indices: "
                 f"split it in two\n  {self.text}"
             )
         letters = {access: NAMES[at] for at, access in enumerate(accesses)}
@@ -290,44 +306,44 @@ class _Splitter:
         return Access(TensorVar(name, dense(len(indices))), indices)
 
     def final(self, rhs: Expr) -> Expr:
-        """The right side; what is reduced is left in place where that is all of it."""
-        wanted = _uses(rhs).difference(self.lhs.indices)
-        return self.reduced(rhs, wanted) if _is_sum(rhs) else self._inside(rhs, wanted)[0]
+        """The right side after its inner reductions; a reduction of the whole right side stays in the statement."""
+        reduced = _uses(rhs).difference(self.lhs.indices)
+        return self.reduced(rhs, reduced) if _is_sum(rhs) else self._inside(rhs, reduced)[0]
 
-    def reduced(self, expr: Expr, wanted: Variables) -> Expr:
-        """The expression without these variables: temporaries stand where they were summed over."""
-        if not wanted:
+    def reduced(self, expr: Expr, variables: Variables) -> Expr:
+        """The expression without these variables: temporaries replace the subexpressions that sum over them."""
+        if not variables:
             return expr
         if _is_sum(expr):
-            return Binary(expr.op, *(self.reduced(side, wanted & _uses(side)) for side in (expr.left, expr.right)))
-        inner, left = self._inside(expr, wanted)
-        return self.add((v for v in variables_in(inner) if v not in left), inner) if left else inner
+            return Binary(expr.op, *(self.reduced(side, variables & _uses(side)) for side in (expr.left, expr.right)))
+        inner, remaining = self._inside(expr, variables)
+        return self.add((v for v in variables_in(inner) if v not in remaining), inner) if remaining else inner
 
-    def _inside(self, expr: Expr, wanted: Variables, outer: Variables = frozenset()) -> tuple[Expr, Variables]:
-        """The expression with what only one of its arguments sums over reduced there, and the variables that are left.
+    def _inside(self, expr: Expr, variables: Variables, outer: Variables = frozenset()) -> tuple[Expr, Variables]:
+        """Reduce variables that a single argument uses inside that argument; return the expression and the remaining variables.
 
-        ``outer`` are the variables of the factors around it, whose uses count too.
+        ``outer`` are the variables of the surrounding factors, which count as uses.
         """
         match expr:
             case Binary("*", left, right):
-                (a, left_over), (b, right_over) = (self._factor(s, wanted, outer | _uses(o)) for s, o in ((left, right), (right, left)))
+                (a, left_over), (b, right_over) = (self._factor(s, variables, outer | _uses(o)) for s, o in ((left, right), (right, left)))
                 return Binary("*", a, b), left_over | right_over
             case Binary("/", left, right):
-                a, left_over = self._factor(left, wanted, outer | _uses(right))
-                summed = (wanted & _uses(right)) - _uses(left) - outer
-                return Binary("/", a, self.reduced(right, summed)), left_over | ((wanted & _uses(right)) - summed)
+                a, left_over = self._factor(left, variables, outer | _uses(right))
+                summed = (variables & _uses(right)) - _uses(left) - outer
+                return Binary("/", a, self.reduced(right, summed)), left_over | ((variables & _uses(right)) - summed)
             case Binary(op, left, right):
-                (a, b), over = self._arguments((left, right), wanted)
+                (a, b), over = self._arguments((left, right), variables)
                 return Binary(op, a, b), over
             case Apply(function, args):
-                inner, over = self._arguments(args, wanted)
+                inner, over = self._arguments(args, variables)
                 return Apply(function, inner), over
             case Access() | Literal():
-                return expr, wanted & _uses(expr)
+                return expr, variables & _uses(expr)
 
-    def _factor(self, side: Expr, wanted: Variables, outer: Variables) -> tuple[Expr, Variables]:
-        """A factor of a product: products stay open, sums and functions are closed over what no other factor uses."""
-        here = wanted & _uses(side)
+    def _factor(self, side: Expr, variables: Variables, outer: Variables) -> tuple[Expr, Variables]:
+        """Reduce inside a factor: sums and functions over the variables that no other factor uses, products recursively."""
+        here = variables & _uses(side)
         if isinstance(side, Binary) and side.op in "*/":
             return self._inside(side, here, outer)
         if isinstance(side, Apply | Binary):
@@ -335,22 +351,22 @@ class _Splitter:
             return self.reduced(side, summed), here - summed
         return side, here
 
-    def _arguments(self, args: tuple[Expr, ...], wanted: Variables) -> tuple[tuple[Expr, ...], Variables]:
-        """Arguments, each reduced over what no other one uses, and the variables that several use."""
+    def _arguments(self, args: tuple[Expr, ...], variables: Variables) -> tuple[tuple[Expr, ...], Variables]:
+        """Reduce each argument over the variables that no other argument uses; return the shared variables too."""
         uses = [_uses(arg) for arg in args]
-        shared = frozenset(v for v in wanted if sum(v in used for used in uses) > 1)
-        inner = tuple(self.reduced(arg, (wanted & used) - shared) for arg, used in zip(args, uses, strict=True))
+        shared = frozenset(v for v in variables if sum(v in used for used in uses) > 1)
+        inner = tuple(self.reduced(arg, (variables & used) - shared) for arg, used in zip(args, uses, strict=True))
         return inner, shared
 
     def _diagonal(self, access: Access) -> Access:
-        """A[i,i] as a temporary of one index: the sum by which its entries are found holds nothing else."""
+        """Replace A[i,i] by a temporary with one index, which an exact request computes."""
         indices = tuple(dict.fromkeys(access.indices))
         return access if indices == access.indices else self.add(indices, access, exact=True)
 
 
 @lru_cache(maxsize=1024)
 def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | None = None) -> Request:
-    """The product of the operands, its terms joined by another operator than the sum; ``test`` asks only whether it isn't 0."""
+    """The request that reduces the product of the operands with ``op``; ``test`` compares the product with 0 first."""
     if op != "=" and op not in REDUCTIONS:
         raise ValueError(f"unknown reduction {op}")
     value: Expr = Literal(1.0, "float32")
@@ -364,22 +380,22 @@ def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | No
 
 @lru_cache(maxsize=1024)
 def diagonal_request(names: tuple[str, ...]) -> Request:
-    """The diagonal of an operand along each index that repeats; entries that the operand does not store are not stored."""
+    """The request for an operand's diagonal along each repeated index; the result stores only entries that the operand stores."""
     return Request(Subscripts((names,), tuple(dict.fromkeys(names))), form=Form(exact=True))
 
 
 @lru_cache(maxsize=1024)
 def plain_request(subscripts: Subscripts) -> Request:
-    """The sum of products."""
+    """The request of a plain sum of products."""
     return Request(subscripts)
 
 
 @lru_cache(maxsize=1024)
 def einsum_request(text: str, ranks: tuple[int, ...]) -> Request:
-    """The request of an einsum's text, for operands of these ranks; the same one for the same subscripts.
+    """The request of an einsum expression for operands of these ranks; equal subscripts give the same object.
 
     Raises:
-        ExpressionError: the text can't be read, or doesn't fit the ranks.
+        ExpressionError: the text cannot be parsed, or does not fit the ranks.
 
     >>> print(einsum_request("...j,j", (2, 1)))
     e0j,j->e0
@@ -388,10 +404,10 @@ def einsum_request(text: str, ranks: tuple[int, ...]) -> Request:
 
 
 def scheduled(request: Request, text: str) -> Request:
-    """The request, to be compiled by a user's schedule.
+    """The request with a user's schedule.
 
     Raises:
-        ScheduleError: the schedule can't be read.
+        ScheduleError: the schedule cannot be parsed.
     """
     return _scheduled(request, parse_options(text))
 

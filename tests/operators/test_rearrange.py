@@ -113,7 +113,7 @@ BAD: dict[str, tuple[dict[str, int], type[Exception], str, int | None]] = {
     "b (...) -> b ...": ({}, ns.ExpressionError, "'...' is no name", 3),
     "b d": ({}, ns.ExpressionError, "takes one ->", 3),
     "bd->bd->bd": ({}, ns.ExpressionError, "takes one ->", 6),
-    "bd->db": ({"n": 3}, ns.ExpressionError, "n= is the size of no dimension: the names are d, b", 0),
+    "bd->db": ({"n": 3}, ns.ExpressionError, "n= names no dimension: the names are d, b", 0),
     "b d->d b": ({"b": 5}, ns.SizeError, "dimension 0 has size 4, which is not made of b=5", None),
     "b (h w)->b h w": ({"h": 4}, ns.SizeError, "dimension 1 has size 6, which is not made of h=4", None),
     "b 1->b": ({}, ns.SizeError, "dimension 1 has size 6, which is not made of 1", None),

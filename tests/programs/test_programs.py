@@ -64,7 +64,7 @@ def test_names_that_are_assigned_are_no_operands() -> None:
     [
         ("T[i] = x[i]; T[i] = x[i] + 1; y[i] = T[i]", "T is assigned twice"),
         ("y[i] = T[i] + 1; T[i] = x[i]; z[i] = y[i]", "T is read before it is assigned"),
-        ("T[i] = T[i] + x[i]; y[i] = T[i]", "T is read in the statement that makes it"),
+        ("T[i] = T[i] + x[i]; y[i] = T[i]", "T is read in the statement that assigns it"),
         ("T[i] = A[i,j] * x[j]; y[i] = T[i,j] * x[j]", "T is assigned with 1"),
     ],
 )
