@@ -1,4 +1,4 @@
-"""Explanation: every stage of the compiler for one expression, as text."""
+"""The stages of the compiler for one expression, as text or as a page."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from .roofline import TimedRun, timed_run
 from .sketches import Sketch, sketch_of
 from .work import work_of
 
-SIZE = 1024
-ROW = 16
+SIZE = 1024  # assumed extent of each dimension, where a format stands for an operand
+ROW = 16  # assumed nonzeros per position of a compressed level
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the compiler made of an expression; ``str`` shows all of it, and so does the page that ``save`` writes."""
+    """The compiler's stages and the source of one kernel. ``str`` prints them, ``save`` writes them as an HTML page."""
 
     title: str
     operands: tuple[Operand, ...]
@@ -58,19 +58,19 @@ class Explanation:
 
     @property
     def where(self) -> str:
-        """The source's file."""
-        return "not written, as no folder takes files" if self.path is None else str(self.path)
+        """The path of the source file."""
+        return "not written: no kernel folder is writable" if self.path is None else str(self.path)
 
     @property
     def read(self) -> list[tuple[str, Operand, str]]:
-        """The operands: by which names they are read, what is known of them, and how they are read, if not as they are."""
-        named = self.names or tuple(NAMES[: len(self.operands)])
-        labels = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(named)]
+        """For each operand: its label, its description, and a remark if the kernel reads a conversion or a copy of it."""
+        names = self.names or tuple(NAMES[: len(self.operands)])
+        labels = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(names)]
         return [(name, operand, self._read_as(at)) for at, (name, operand) in enumerate(zip(labels, self.operands, strict=True))]
 
     @property
     def variables(self) -> dict[str, str]:
-        """The index variables that have parts, and their parts."""
+        """Each index variable that is split into parts, with its formula."""
         return variables_of_parts(self.problem)
 
     @property
@@ -98,11 +98,11 @@ class Explanation:
     __repr__ = __str__
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write all of it as a page: one HTML file, which needs nothing else.
+        """Write the explanation as one self-contained HTML file.
 
         Raises:
             FormatError: the file's name doesn't end in .html.
-            OSError: there is no such folder, or the file can't be written.
+            OSError: the folder doesn't exist, or the file can't be written.
 
         >>> import tempfile, numscorch as ns
         >>> path = Path(tempfile.mkdtemp()) / "spmv.html"
@@ -119,7 +119,7 @@ class Explanation:
         return [] if self.run is None else [f"{'timed':<17} {self.run}"]
 
     def _read_as(self, at: int) -> str:
-        """The format in which an operand is read, where it isn't the one in which it is stored."""
+        """How the kernel reads an operand, if it doesn't read the stored format directly; else an empty string."""
         stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
         if layout is not None and at in layout.operands:
             return f"copied with {layout}"
@@ -131,7 +131,7 @@ class Explanation:
 
 
 def variables_of_parts(problem: Problem) -> dict[str, str]:
-    """For each index of the expression that operands store in parts, and for each diagonal, what it is in the variables of the loops.
+    """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
 
     >>> from ..frontend.statements import einsum_request
     >>> from ..runtime.plans import compile_source
@@ -142,9 +142,9 @@ def variables_of_parts(problem: Problem) -> dict[str, str]:
     for access in accesses_in(problem.stmt.rhs):
         fmt = problem.stored.get(access.tensor.name, dense(0))
         named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
-        whole = {part.dimension: var for part, var in named if part.is_whole}
+        unsplit = {part.dimension: var for part, var in named if part.is_whole}
         sums |= {
-            str(v): f"{whole[p.dimension]} - {whole[p.minus]} + {problem.extents[whole[p.minus]] - 1}"
+            str(v): f"{unsplit[p.dimension]} - {unsplit[p.minus]} + {problem.extents[unsplit[p.minus]] - 1}"
             for p, v in named
             if p.minus is not None
         }
@@ -157,10 +157,10 @@ def variables_of_parts(problem: Problem) -> dict[str, str]:
 
 
 def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:
-    """The operands of an einsum, with a format for each text.
+    """The operands of an einsum, with each text replaced by the format it names.
 
     Raises:
-        FormatError: an unknown format, or another number of operands than terms.
+        FormatError: a format is unknown, or the number of operands differs from the number of terms.
 
     >>> [fmt.name for fmt in read_formats("ijk,kl->ijl", ["COO", "dense"])]
     ['COO(3)', 'dense']
@@ -172,10 +172,12 @@ def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:
 
 
 def read_format(given: Any, order: int) -> Any:
-    """The format of a text, for an operand of this order: any that Format takes, or a name, as dense or coo. What is no text stays.
+    """The format that a text describes, for an operand of this order. Values other than texts are returned unchanged.
+
+    The text is a format's description, as ``Format`` takes it, or a name such as dense or coo (in any case).
 
     Raises:
-        FormatError: it is neither.
+        FormatError: the text is neither.
     """
     if not isinstance(given, str):
         return given
@@ -190,20 +192,30 @@ def read_format(given: Any, order: int) -> Any:
 
 
 def explained(operand: Any) -> Any:
-    """A format or its text, or a tensor as a kernel takes it."""
+    """An operand of explain as a kernel takes it: a number becomes a tensor; formats and their texts are returned unchanged."""
     if isinstance(operand, str | Format):
         return operand
     return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
 def explain_problem(request: Request, operands: Sequence[Any], format: Format | str | None, text: str | None = None) -> Explanation:
-    """Compile up to the source, write its file, and tell the story of one kernel, that of an einsum's ``text`` if there is one."""
+    """Compile a request up to its source, write the source file, and explain the kernel.
+
+    Args:
+        request: the request.
+        operands: tensors, or formats that stand for them.
+        format: the result's format; None infers it.
+        text: the expression in the title; by default the request's own text.
+
+    Raises:
+        UnsupportedError: every operand is dense.
+    """
     text = str(request) if text is None else text
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
         raise UnsupportedError(f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
-    some = any(isinstance(o, Format) for o in operands)
-    described = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if some else describe_all(operands)
-    request, known, _ = as_computed(request, described, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
+    has_formats = any(isinstance(o, Format) for o in operands)
+    descriptions = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if has_formats else describe_all(operands)
+    request, known, _ = as_computed(request, descriptions, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])
     request, problem, steps, source = compile_tuned(request, known, format)
     path = kernel_cache.store(source.name, source.text)
     return Explanation(f"einsum {text}", known, problem, steps, source, path, request, sketches=tuple(map(sketch_of, operands)))
@@ -215,43 +227,44 @@ def as_computed(
     """The request that kernels compute for operands of these data types, the operands as kernels read them, and the result's data type.
 
     Raises:
-        UnsupportedError: as for ``promotion.target_of``.
+        UnsupportedError: no kernel computes with these data types (see ``promotion.target_of``).
     """
-    target = promotion_of(request, tuple([(dtype, len(given_.shape)) for dtype, given_ in zip(dtypes, operands, strict=True)]))
+    target = promotion_of(request, tuple([(dtype, len(operand.shape)) for dtype, operand in zip(dtypes, operands, strict=True)]))
     if target.computed is torch.bool:
         request = logical(request)
     dtype = COMPILED[WIDENED.get(target.computed, target.computed)]
-    narrow = (torch.bool, torch.uint8)  # which no kernel reads
-    promoted = tuple([replace(given_, dtype=dtype) if given in narrow else given_ for given, given_ in zip(dtypes, operands, strict=True)])
+    narrow = (torch.bool, torch.uint8)  # kernels don't read these
+    pairs = zip(dtypes, operands, strict=True)
+    promoted = tuple([replace(operand, dtype=dtype) if stored in narrow else operand for stored, operand in pairs])
     return request, promoted, target.result
 
 
 def timed_story(
     story: Explanation, call: Callable[[], Any], expr: str | Request, operands: Sequence[Any] | Mapping[str, Any]
 ) -> Explanation:
-    """An explanation with a timed run of what it explains.
+    """Add a timed run to an explanation.
 
     Args:
-        told: the explanation.
-        call: computes it.
-        expr, operands: as for ``measuring.work.work_of``, which says what it takes at least.
+        story: the explanation.
+        call: runs the explained computation.
+        expr: the einsum, request or program, as for :func:`~numscorch.explanation.work.work_of`.
+        operands: its operands, as for ``work_of``.
 
     Raises:
         UnsupportedError: a format stands for an operand.
     """
-    given = operands.values() if isinstance(operands, Mapping) else operands
-    if any(isinstance(operand, str | Format) for operand in given):
+    if any(isinstance(operand, str | Format) for operand in (operands.values() if isinstance(operands, Mapping) else operands)):
         raise UnsupportedError(f"timed=True: a format stands for an operand, so there is nothing to compute: pass tensors\n  {story.title}")
     return replace(story, run=timed_run(call, lambda result: work_of(expr, operands, result)))
 
 
 def assumed(format: Format) -> Operand:
-    """A float32 tensor of size 1024 in every dimension, with 16 nonzeros below each position of a compressed level."""
+    """The operand assumed for a format: float32, size 1024 in every dimension, 16 nonzeros per position of a compressed level."""
     return described(format, (SIZE,) * format.order, "float32")
 
 
 def described(format: Format, shape: tuple[int, ...], dtype: str) -> Operand:
-    """A tensor of which nothing else is known."""
+    """The operand assumed for a format, shape and data type, with 16 nonzeros per position of a compressed level."""
     if format.is_dense:
         strides = dict(zip(format.mode_order, row_major(shape), strict=True))
         return Operand(format, shape, dtype, strides=tuple(strides[d] for d in range(format.order)))

@@ -1,4 +1,4 @@
-"""Python source as HTML, with highlighting and numbered lines, by the standard library's tokens."""
+"""Syntax highlighting of Python source as HTML, with the standard library's tokenizer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BUILT_IN = frozenset(name for name in dir(builtins) if name.islower() and not na
 
 
 def highlighted(source: str) -> str:
-    """The source as numbered lines, in which keywords, names of functions, numbers, strings and comments have classes.
+    """The source as HTML: one span per line; keywords, function names, numbers, strings and comments are spans with CSS classes.
 
     Raises:
-        tokenize.TokenError, SyntaxError: it isn't Python.
+        tokenize.TokenError, SyntaxError: the source isn't Python.
 
     >>> print(highlighted("for i in range(3):"))
     <span class="line"><span class="keyword">for</span> i <span class="keyword">in</span> <span class="builtin">range</span>(<span class="number">3</span>):</span>
@@ -31,14 +31,14 @@ def highlighted(source: str) -> str:
         if token.start[0] > row:
             row, column = token.start[0], 0
         pieces[row - 1].append(escape(rows[row - 1][column : token.start[1]], quote=False))
-        kind = _kind(token, before)
-        for at, text in enumerate(token.string.split("\n")):  # a string of several lines is one span a line
-            pieces[token.start[0] - 1 + at].append(_span(kind, text))
+        css_class = _css_class(token, before)
+        for at, text in enumerate(token.string.split("\n")):  # a multi-line string gets one span per line
+            pieces[token.start[0] - 1 + at].append(_span(css_class, text))
         (row, column), before = token.end, token.string
     return "\n".join(f'<span class="line">{"".join(parts)}</span>' for parts in pieces)
 
 
-def _kind(token: tokenize.TokenInfo, before: str) -> str:
+def _css_class(token: tokenize.TokenInfo, before: str) -> str:
     if token.type in KINDS:
         return KINDS[token.type]
     if token.type != tokenize.NAME:
@@ -48,6 +48,6 @@ def _kind(token: tokenize.TokenInfo, before: str) -> str:
     return "function" if before == "def" else "builtin" if token.string in BUILT_IN else ""
 
 
-def _span(kind: str, text: str) -> str:
-    shown = escape(text, quote=False)
-    return f'<span class="{kind}">{shown}</span>' if kind and text else shown
+def _span(css_class: str, text: str) -> str:
+    escaped = escape(text, quote=False)
+    return f'<span class="{css_class}">{escaped}</span>' if css_class and text else escaped

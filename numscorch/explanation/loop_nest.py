@@ -1,4 +1,7 @@
-"""The loop nest as nested lists, in which each loop has the passes that made it; and the passes, with the costs they considered."""
+"""The loop nest, the passes and their cost comparisons as HTML.
+
+The nest is a nested list. Each loop names the pass that created it and the pass that chose how it runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ COST = re.compile(r"(?P<what>[^:;]+): (?P<cost>\d[\d.]*(?:e[+-]?\d+)?)(?P<moved>
 
 
 def nest(steps: Sequence[Step], extents: Mapping[IndexVar, int]) -> str:
-    """The last step's statement, loop in loop; ``where`` comes in the order in which its parts run."""
+    """The last step's statement as a nested list; a ``where`` shows its producer first, in execution order."""
     return f'<ul class="nest">{_item(steps[-1].stmt, steps, extents)}</ul>'
 
 
@@ -38,7 +41,7 @@ def _item(stmt: Stmt, steps: Sequence[Step], extents: Mapping[IndexVar, int]) ->
 
 
 def passes_of(loop: Forall, steps: Sequence[Step]) -> list[str]:
-    """The pass that made a loop of the last step, and the one that says how it runs, if that is another.
+    """The pass that created a loop of the last step, and, if it differs, the pass that set the loop's tag.
 
     >>> from ..ir.notation import parse_stmt
     >>> texts = "forall(i, y[i] = x[i])", "parallel_forall(i, y[i] = x[i])"
@@ -49,7 +52,7 @@ def passes_of(loop: Forall, steps: Sequence[Step]) -> list[str]:
     tagged = _since(steps, lambda step: _count(step, loop, with_tag=True) > 0)
     before = steps.index(tagged) - 1
     if before < 0 or _count(tagged, loop, with_tag=False) > _count(steps[before], loop, with_tag=False):
-        return [tagged.name]  # there was no such loop before
+        return [tagged.name]  # the same pass created the loop
     first_step = _first(steps, lambda step: _count(step, loop, with_tag=False) > 0)
     return list(dict.fromkeys([first_step, tagged.name]))
 
@@ -59,7 +62,7 @@ def _count(step: Step, loop: Forall, with_tag: bool) -> int:
 
 
 def _since(steps: Sequence[Step], holds: Callable[[Step], bool]) -> Step:
-    """The step from which on something holds."""
+    """The first step of the final run of steps for which the predicate holds."""
     latest = steps[-1]
     for step in reversed(steps):
         if not holds(step):
@@ -73,7 +76,7 @@ def _first(steps: Sequence[Step], holds: Callable[[Step], bool]) -> str:
 
 
 def _workspaces(stmt: Stmt) -> set[str]:
-    """The names of what a statement fills before it is read."""
+    """The names of a statement's workspaces."""
     match stmt:
         case Assignment():
             return set()
@@ -88,7 +91,7 @@ def _badges(passes: Sequence[str]) -> str:
 
 
 def pass_list(steps: Sequence[Step]) -> str:
-    """Each pass with the statement after it and why it decided so; a pass that changed nothing says so."""
+    """A list of the passes, each with its statement and its reason; passes that left the statement unchanged are marked."""
     items, before = [], None
     for step in steps:
         same = "" if step.stmt != before else ' <span class="same">nothing to change</span>'
@@ -100,7 +103,7 @@ def pass_list(steps: Sequence[Step]) -> str:
 
 
 def costs_in(why: str) -> list[tuple[str, float]]:
-    """What a pass compared and what each would cost, the cheapest first; empty where it compared nothing.
+    """The alternatives that a pass compared and their costs, in the text's order (cheapest first); empty without a comparison.
 
     >>> costs_in("ijk: 2.56e+05; jik: 7.94e+05, A stored as CSC")
     [('ijk', 256000.0), ('jik, A stored as CSC', 794000.0)]
@@ -110,7 +113,7 @@ def costs_in(why: str) -> list[tuple[str, float]]:
 
 
 def cost_table(steps: Sequence[Step]) -> str:
-    """The costs that passes compared, as bars on one scale."""
+    """For each pass that compared costs, a table with the costs as bars."""
     tables = []
     for step in steps:
         costs = costs_in(step.why)

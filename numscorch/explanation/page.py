@@ -1,4 +1,4 @@
-"""Explanations as pages: one HTML file without anything to fetch, or a part of a notebook."""
+"""Explanations as HTML: a self-contained page, or a notebook cell."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ SUFFIX = ".html"
 
 @cache
 def style() -> str:
-    """The style sheet of all pages; every rule is of what stands within ``.numscorch``."""
+    """The style sheet of all pages; every rule applies only inside ``.numscorch``."""
     return files("numscorch.explanation").joinpath("style.css").read_text()
 
 
 class Story(Protocol):
-    """What a page shows of a kernel: see :class:`~numscorch.explanation.explanation.Explanation`."""
+    """The attributes of an explanation that pages read; see :class:`~numscorch.explanation.explanation.Explanation`."""
 
     @property
     def title(self) -> str: ...
@@ -63,7 +63,7 @@ class Story(Protocol):
 
 
 def page(title: str, body: str) -> str:
-    """A whole page.
+    """A complete HTML document.
 
     >>> import numscorch as ns
     >>> made = page(*titled(ns.explain("ij,j->i", ns.CSR, "dense")))
@@ -78,22 +78,22 @@ def page(title: str, body: str) -> str:
 
 
 def notebook(title: str, body: str) -> str:
-    """The same for a cell of a notebook, folded up but for its title."""
-    folded = f"<details><summary>{escape(title)}</summary>{body}</details>"
-    return f'<style>{style()}</style><div class="numscorch cell">{folded}</div>'
+    """HTML for a notebook cell; the body is collapsed below the title."""
+    details = f"<details><summary>{escape(title)}</summary>{body}</details>"
+    return f'<style>{style()}</style><div class="numscorch cell">{details}</div>'
 
 
 def save(path: str | PathLike[str], title: str, body: str) -> None:
-    """Write the page to a file, whose old content stays if this fails.
+    """Write a page to a file. If writing fails, an existing file keeps its content.
 
     Raises:
         FormatError: the file's name doesn't end in .html.
-        OSError: there is no such folder, or the file can't be written.
+        OSError: the folder doesn't exist, or the file can't be written.
     """
     path = Path(path)
     if path.suffix.lower() != SUFFIX:
         raise FormatError(
-            f"save({os.fspath(path)!r}): an explanation is a page, in a file that ends in {SUFFIX}: write {path.stem + SUFFIX!r}"
+            f"save({os.fspath(path)!r}): an explanation is an HTML page, and its file name ends in {SUFFIX}: write {path.stem + SUFFIX!r}"
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
@@ -103,25 +103,28 @@ def save(path: str | PathLike[str], title: str, body: str) -> None:
 
 
 def titled(story: Story, anchored: bool = True) -> tuple[str, str]:
-    """The title and the body of a page. If ``anchored``, the top has links to the sections; cells of notebooks share their names."""
+    """The title and the body of a page.
+
+    If ``anchored``, the page starts with links to its sections. Notebook cells have none, because anchors would clash between cells.
+    """
     title = _first_line(story)
     return title, f"<h1>{escape(title)}</h1>" + _kernels(story, anchored)
 
 
 def titled_program(name: str, program: str, notes: str, story: Story | None, anchored: bool = True) -> tuple[str, str]:
-    """The same of a fused function: its program, and the kernels, or notes where there are none."""
-    rest = _kernels(story, anchored) if story is not None else _code(notes) if notes else ""
-    return name, f"<h1>{escape(name)}</h1>{_code(program)}{rest}"
+    """The title and the body of a fused function's page: its program, and its kernels, or the notes if it has no kernels."""
+    details = _kernels(story, anchored) if story is not None else _code(notes) if notes else ""
+    return name, f"<h1>{escape(name)}</h1>{_code(program)}{details}"
 
 
 def _first_line(explained: Story) -> str:
-    """What the explanation is of: of a program, its kernels' number and the last one's statement."""
+    """The explanation's title; for several kernels, their number and the last one's title."""
     compiled = [story for story in (*explained.before, explained) if not isinstance(story, str)]
     return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last of them: {explained.title}"
 
 
 def _kernels(explained: Story, anchored: bool) -> str:
-    """A section for each kernel, and notes of what torch computes, in the order in which they run."""
+    """One section per kernel and one per part that torch computes, in execution order."""
     stories = [*explained.before, explained, *explained.after]
     count = sum(not isinstance(part, str) for part in stories)
     parts, links, number = [], [], 0
@@ -149,7 +152,7 @@ def _contents(links: Sequence[tuple[str, str]]) -> str:
 
 
 def _kernel(story: Story, number: int) -> tuple[str, list[tuple[str, str]]]:
-    """The sections of one kernel, and the anchor and the name of each."""
+    """The sections of one kernel, and each section's anchor and name."""
     notation = *story.problem.members, story.problem.stmt
     sections = [
         ("Operands and result", _operands(story)),
@@ -179,7 +182,7 @@ def _operands(story: Story) -> str:
 
 
 def _card(name: str, operand: Operand, remark: str, drawn: Sketch | None) -> str:
-    """An operand: its levels with their arrays, the first values as a tree, and the pattern."""
+    """The card of an operand: its levels and arrays, and, given a sketch, its coordinate tree and its pattern."""
     head = f"<h4>{escape(f'{name}{operand}, {operand.dtype}')}</h4>" + (f"<p>{escape(remark)}</p>" if remark else "")
     if drawn is None:
         strides = f'<p class="soft">strides {escape(str(operand.strides))}</p>' if operand.strides else ""
@@ -190,7 +193,7 @@ def _card(name: str, operand: Operand, remark: str, drawn: Sketch | None) -> str
 
 
 def drawing(drawn: Sketch, name: str) -> str:
-    """Levels with arrays, the first values as a tree, and the pattern as a picture."""
+    """The levels and arrays, the coordinate tree and the picture of the pattern."""
     shown = tree(drawn)
     return (
         level_list(drawn.levels, drawn.values, name)

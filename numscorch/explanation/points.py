@@ -1,4 +1,4 @@
-"""Points of an iteration space: at how many coordinates of all index variables some operands store an entry."""
+"""Counts of the stored points of an iteration space: the coordinates of all index variables at which given operands store an entry."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..convert.construct import from_coo, from_torch
 from ..frontend.parser import Subscripts
 from ..tensors.sparse_tensor import SparseTensor
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
+LETTERS = "abcdefghijklmnopqrstuvwxyz"  # index names of the counting einsum
 Sizes = Mapping[str, int]
 
 
 def is_dense(operand: Any) -> bool:
-    """Whether a tensor, ours or torch's, stores every entry."""
+    """Whether a tensor (a SparseTensor or torch's) stores every entry."""
     return bool(operand.pattern.is_dense if isinstance(operand, SparseTensor) else operand.layout is torch.strided)
 
 
 def sizes_of(subscripts: Subscripts, operands: Sequence[Any]) -> dict[str, int]:
-    """The extent of each index; size 1 gives way to any other."""
+    """The extent of each index; dimensions of size 1 broadcast."""
     sizes: dict[str, int] = {}
     for names, operand in zip(subscripts.operands, operands, strict=True):
         sizes |= {name: int(size) for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
@@ -33,10 +33,10 @@ def sizes_of(subscripts: Subscripts, operands: Sequence[Any]) -> dict[str, int]:
 
 
 def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any], sizes: Sizes) -> int:
-    """At how many coordinates of all variables each of these operands, which are sparse, stores an entry.
+    """The number of coordinates of all variables at which each of these sparse operands stores an entry.
 
-    One operand's entries are counted, and so are two operands' that meet, by how often each coordinate occurs in them that they
-    share; of more operands that share variables in a circle, as in a masked product, a kernel adds ones up.
+    For one or two operands, the count follows from how often each coordinate of the shared variables occurs. For operands that share
+    variables in a cycle, as in a masked product, an einsum of the counts computes it.
 
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)
@@ -47,12 +47,12 @@ def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any]
     relations = [_Relation.of(subscripts.operands[at], operands[at], sizes) for at in dict.fromkeys(needs)]
     bound = {name for relation in relations for name in relation.names}
     free = prod(size for name, size in sizes.items() if name not in bound)
-    return free * (_joined(relations, sizes) if relations else 1)
+    return free * (_join_size(relations, sizes) if relations else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Relation:
-    """Coordinates of some variables, one column each, and how many points each stands for."""
+    """A multiset of points: the coordinates of some variables (a row per variable, a column per point) and each point's multiplicity."""
 
     names: tuple[str, ...]
     coordinates: np.ndarray
@@ -60,18 +60,18 @@ class _Relation:
 
     @classmethod
     def of(cls, indices: Sequence[str], operand: Any, sizes: Sizes) -> _Relation:
-        """A sparse operand's entries; a dimension that is broadcast binds no variable, one that is repeated keeps the diagonal."""
+        """A sparse operand's entries. A broadcast dimension binds no variable; a repeated variable selects the diagonal."""
         coordinates = (operand if isinstance(operand, SparseTensor) else from_torch(operand)).indices().numpy()
-        kept = np.ones(coordinates.shape[1], bool)
+        mask = np.ones(coordinates.shape[1], bool)
         columns: dict[str, np.ndarray] = {}
         for name, coords, extent in zip(indices, coordinates, operand.shape, strict=True):
             if extent == sizes.get(name):
-                kept &= coords == columns.setdefault(name, coords)
-        kept_coords = np.array([coords[kept] for coords in columns.values()], np.int64).reshape(len(columns), int(kept.sum()))
-        return cls(tuple(columns), kept_coords, np.ones(kept_coords.shape[1], np.int64))
+                mask &= coords == columns.setdefault(name, coords)
+        selected = np.array([coords[mask] for coords in columns.values()], np.int64).reshape(len(columns), int(mask.sum()))
+        return cls(tuple(columns), selected, np.ones(selected.shape[1], np.int64))
 
     def onto(self, names: Sequence[str]) -> _Relation:
-        """How many points there are at each coordinate of these variables."""
+        """The projection onto these variables, with summed multiplicities."""
         if tuple(names) == self.names:
             return self
         projected = self.coordinates[[self.names.index(name) for name in names]]
@@ -79,20 +79,20 @@ class _Relation:
         return _Relation(tuple(names), rows, _totals(at, self.counts, rows.shape[1]))
 
 
-def _joined(relations: Sequence[_Relation], sizes: Sizes) -> int:
-    """How many points lie in every relation; variables that only one of them has are counted first."""
-    others = [{name for other in relations if other is not relation for name in other.names} for relation in relations]
-    reduced = [relation.onto([name for name in relation.names if name in rest]) for relation, rest in zip(relations, others, strict=True)]
+def _join_size(relations: Sequence[_Relation], sizes: Sizes) -> int:
+    """The size of the relations' natural join. Variables of a single relation are projected away first."""
+    shared = [{name for other in relations if other is not relation for name in other.names} for relation in relations]
+    reduced = [relation.onto([n for n in relation.names if n in names]) for relation, names in zip(relations, shared, strict=True)]
     if any(relation.names != before.names for relation, before in zip(reduced, relations, strict=True)):
-        return _joined(reduced, sizes)
+        return _join_size(reduced, sizes)
     names = tuple(dict.fromkeys(name for relation in reduced for name in relation.names))
     if all(len(relation.names) == len(names) for relation in reduced):
-        return _in_all([relation.onto(names) for relation in reduced])
-    return _added_up(reduced, names, sizes)
+        return _intersection_size([relation.onto(names) for relation in reduced])
+    return _einsum_size(reduced, names, sizes)
 
 
-def _in_all(relations: Sequence[_Relation]) -> int:
-    """Of relations of the same variables: the products of the counts at coordinates that all of them have."""
+def _intersection_size(relations: Sequence[_Relation]) -> int:
+    """The join size of relations over the same variables: the sum of the products of multiplicities."""
     if len(relations) == 1:
         return int(relations[0].counts.sum())
     rows, at = _unique(np.concatenate([relation.coordinates for relation in relations], axis=1))
@@ -101,8 +101,8 @@ def _in_all(relations: Sequence[_Relation]) -> int:
     return int(np.prod(totals, axis=0).sum())
 
 
-def _added_up(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes) -> int:
-    """The same of relations of any variables, as an einsum of the counts."""
+def _einsum_size(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes) -> int:
+    """The join size of relations over any variables, computed as an einsum of the multiplicities."""
     letters = dict(zip(names, LETTERS, strict=False))
     terms = ["".join(letters[name] for name in part.names) for part in relations]
     tensors = [
@@ -113,7 +113,7 @@ def _added_up(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes
 
 
 def _unique(coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The coordinates that differ, in order, and the place of each among them; without variables, all are alike."""
+    """The distinct columns in order, and each column's index among them; without variables, all columns are equal."""
     if not len(coordinates):
         return coordinates[:, :1], np.zeros(coordinates.shape[1], np.int64)
     if len(coordinates) == 1:

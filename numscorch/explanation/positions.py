@@ -1,7 +1,7 @@
-"""Which coordinates lie at given positions of a pattern, found from the values upwards: a sample of entries costs no more than itself.
+"""The coordinates at given positions of a pattern, found from the values upwards, in time proportional to the number of positions.
 
-Conversions unpack whole levels. Here the level functions (``Level.coordinate``, ``Level.bounds``, ``Level.present``), which answer in
-loop IR, are evaluated with numpy for as many positions as are asked for.
+Conversions unpack complete levels. This module evaluates the loop IR of the level functions (``Level.coordinate``, ``Level.bounds``,
+``Level.present``) with numpy for the given positions only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ PARENT, POSITION = Var("parent"), Var("position")
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The way from the root to some values: for each level its positions and coordinates, and the coordinates of the dimensions."""
+    """The paths from the root to k stored values.
+
+    ``positions`` and ``coordinates`` have an array of length k per level; ``table`` holds the coordinates of the dimensions, (ndim, k).
+    """
 
     leaves: np.ndarray
     positions: tuple[np.ndarray, ...]
@@ -47,11 +50,11 @@ class Paths:
 
 
 def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
-    """The paths to values, less those that hold no entry or lie outside; None where a level of one's own doesn't tell them.
+    """The paths to stored values, without padding; None if a user-defined level can't be evaluated.
 
     Args:
         pattern: the index arrays.
-        leaves: places of values, in order.
+        leaves: positions in the array of values, in ascending order.
 
     Shape:
         ``leaves`` (k,), ``table`` (ndim, k') with k' <= k.
@@ -65,34 +68,34 @@ def paths_to(pattern: Pattern, leaves: np.ndarray) -> Paths | None:
     if positions is None:
         return None
     try:
-        values, kept = _coordinates(pattern, positions)
-    except UnsupportedError:  # a level of one's own that calls what only kernels have
+        values, mask = _coordinates(pattern, positions)
+    except UnsupportedError:  # a user-defined level calls a routine that exists only in kernels
         return None
     columns = [np.broadcast_to(values[f"coordinate{at}"], leaves.shape) for at in range(len(positions))]
     table = np.zeros((len(pattern.shape), len(leaves)), dtype=np.int64)
     for part, column in zip(pattern.format.parts, columns, strict=True):
         if part.minus is None:
             table[part.dimension] += column * part.divisor
-    kept &= (table < np.array(pattern.shape, dtype=np.int64)[:, None]).all(axis=0)
-    if kept.all():
+    mask &= (table < np.array(pattern.shape, dtype=np.int64)[:, None]).all(axis=0)
+    if mask.all():
         return Paths(leaves, tuple(positions), tuple(columns), table)
-    return Paths(leaves[kept], tuple(p[kept] for p in positions), tuple(c[kept] for c in columns), table[:, kept])
+    return Paths(leaves[mask], tuple(p[mask] for p in positions), tuple(c[mask] for c in columns), table[:, mask])
 
 
 def table_of(pattern: Pattern, leaves: np.ndarray) -> np.ndarray:
-    """The coordinates of values, of shape (ndim, k); of all of the pattern where a level of one's own keeps them from being looked up."""
+    """The coordinates of stored values, of shape (ndim, k); those of all values if a user-defined level can't be evaluated."""
     paths = paths_to(pattern, leaves)
     return coordinates(pattern).numpy() if paths is None else paths.table
 
 
 def arrays_of(pattern: Pattern) -> list[tuple[np.ndarray, ...]]:
-    """The index arrays of each level; within torch's transforms, too, where no view of a tensor can be taken."""
+    """The index arrays of each level as numpy arrays. Works inside torch's transforms too."""
     views = iter(pattern.views)
     return [tuple(islice(views, len(level))) for level in pattern.arrays]
 
 
 def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray] | None:
-    """The positions in each level on the way to values."""
+    """The position in each level above the given values; None if a level's parents can't be found."""
     positions, at = [leaves], len(pattern.format.levels) - 1
     while at > 0:
         parents = _parents(pattern, at, positions[0])
@@ -104,34 +107,34 @@ def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray] | None:
 
 
 def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray | None:
-    """The positions in the level above: by ``pos``, or because each of them has equally many below it."""
+    """The positions in the level above: by ``pos``, or by division if all parents have the same number of children; else None."""
     level, counts, arrays = pattern.format.levels[at], pattern.counts, arrays_of(pattern)[at]
     if "pos" in level.arrays:
         return _starting_before(arrays[level.arrays.index("pos")], positions)
     if not len(positions):
         return positions
-    each, size = counts[at] // max(counts[at - 1], 1), pattern.format.sizes(pattern.shape)[at]
-    if each < 1 or level.count(arrays, 3 * counts[at - 1], size) != 3 * counts[at]:
+    children, size = counts[at] // max(counts[at - 1], 1), pattern.format.sizes(pattern.shape)[at]
+    if children < 1 or level.count(arrays, 3 * counts[at - 1], size) != 3 * counts[at]:
         return None
-    return positions if each == 1 else positions // each
+    return positions if children == 1 else positions // children
 
 
 def _starting_before(pos: np.ndarray, positions: np.ndarray) -> np.ndarray:
-    """For each of some positions, which are in order, whose they are."""
+    """The parents of ascending positions, by the offsets ``pos``."""
     if not len(positions):
         return positions
     first, last = np.searchsorted(pos, (positions[0], positions[-1]), side="right")
     if len(positions) != positions[-1] - positions[0] + 1:
         parents: np.ndarray = first - 1 + np.searchsorted(pos[first:last], positions, side="right")
         return parents
-    lengths = np.diff(np.clip(pos[first - 1 : last + 1], positions[0], positions[-1] + 1))  # a run of them: no search is needed
+    lengths = np.diff(np.clip(pos[first - 1 : last + 1], positions[0], positions[-1] + 1))  # contiguous positions need no search
     return np.repeat(np.arange(first - 1, first - 1 + len(lengths)), lengths)
 
 
 def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[str, Any], np.ndarray]:
-    """The coordinate of each level, by name, and which positions hold an entry."""
+    """The coordinates of each level, by name, and a mask of the positions that hold an entry."""
     sizes, above = pattern.format.sizes(pattern.shape), np.zeros(1, dtype=np.int64)
-    kept = np.ones(len(positions[-1]) if positions else 1, dtype=bool)
+    mask = np.ones(len(positions[-1]) if positions else 1, dtype=bool)
     stored = arrays_of(pattern)
     values: dict[str, Any] = {f"size{at}": size for at, size in enumerate(sizes)}
     for at, level in enumerate(pattern.format.levels):
@@ -140,32 +143,32 @@ def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[st
         values |= {PARENT.name: above, POSITION.name: positions[at]}
         coordinate = evaluated(level.coordinate(mode, POSITION), values)
         values[f"coordinate{at}"] = np.asarray(coordinate, dtype=np.int64)
-        kept &= _holds(level, mode, values)
+        mask &= _holds_entry(level, mode, values)
         above = positions[at]
-    return values, kept
+    return values, mask
 
 
 def _mode(at: int, levels: int) -> Mode:
-    """A level as its functions see it, with names that :func:`evaluated` looks up."""
+    """The mode that a level's functions take, with variables that :func:`evaluated` looks up."""
     sizes = tuple(Var(f"size{n}") for n in range(levels))
     return Mode(f"A{at + 1}", at, sizes, tuple(Var(f"coordinate{n}") for n in range(at)), Segment(PARENT))
 
 
-def _holds(level: Level, mode: Mode, values: Values) -> Any:
-    """Which positions hold something."""
+def _holds_entry(level: Level, mode: Mode, values: Values) -> Any:
+    """A mask of the positions that hold an entry."""
     present = level.present(mode, POSITION)
-    held = True if present is None else evaluated(present, values)
+    mask = True if present is None else evaluated(present, values)
     if level.gaps and not level.full:
         start, end = (evaluated(bound, values) for bound in level.bounds(mode))
-        held &= (values[POSITION.name] >= start) & (values[POSITION.name] < end)
-    return held
+        mask &= (values[POSITION.name] >= start) & (values[POSITION.name] < end)
+    return mask
 
 
 def evaluated(expr: Expr, values: Values) -> Any:
-    """An expression of loop IR for arrays of numbers in place of its variables.
+    """Evaluate an expression of loop IR with arrays in place of its variables.
 
     Raises:
-        UnsupportedError: it calls a routine that only kernels have.
+        UnsupportedError: the expression calls a routine that exists only in kernels.
 
     >>> evaluated(Var("p") % 3, {"p": np.array([2, 3])}).tolist()
     [2, 0]
@@ -181,7 +184,7 @@ def evaluated(expr: Expr, values: Values) -> Any:
             return NUMPY_OPERATORS[op](evaluated(left, values), evaluated(right, values))
         case Call(function, args):
             if function not in FUNCTIONS:
-                raise UnsupportedError(f"{function} is a routine of kernels")
+                raise UnsupportedError(f"{function} is a kernel routine: numpy can't evaluate it")
             return FUNCTIONS[function](*(evaluated(arg, values) for arg in args))
         case Choose(condition, value, otherwise):
             return np.where(evaluated(condition, values), evaluated(value, values), evaluated(otherwise, values))

@@ -1,4 +1,4 @@
-"""Explanations of programs: which parts one kernel computes, why others run alone, and how gradients are computed."""
+"""Explanations of programs: the parts that fuse into one kernel, why other parts run alone, and how gradients are computed."""
 
 from __future__ import annotations
 
@@ -36,48 +36,48 @@ from .explanation import Explanation, as_computed, assumed, described, explain_p
 def explain_program(
     text: str, given: Mapping[str, Any], format: Format | str | None, parts: tuple[ProgramPart, ...] | None = None
 ) -> Explanation:
-    """The story of each kernel of a program, the last one's with those before it; what kernels make is described as they leave it.
+    """Explain each kernel of a program. Returns the last kernel's explanation; ``before`` holds the earlier ones.
 
     Raises:
         ExpressionError: an operand is missing.
-        UnsupportedError: every part is torch's.
+        UnsupportedError: torch computes every part.
     """
     parts = parse_program(text) if parts is None else parts
     given = dict(given)
     with_derived(text, parts, given)
     missing = sorted({name for part in parts for name in part.operands} - {part.name for part in parts} - set(given))
     if missing:
-        raise ExpressionError(f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by its name, as A=A")
-    telling = _Telling(text, parts, format)
-    telling.read(given)
+        raise ExpressionError(f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by name, such as A=A")
+    explainer = _ProgramExplainer(text, parts, format)
+    explainer.read(given)
     at = 0
-    while at < len(telling.parts):
-        at = telling.tell(at)
-    return telling.finished()
+    while at < len(explainer.parts):
+        at = explainer.explain_from(at)
+    return explainer.result()
 
 
 def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
-    """The story of a program whose result is sparsified: with its last part, where the kernel that makes it stores what is kept."""
+    """Explain a program whose result is sparsified, with the sparsifier fused into the last kernel if possible."""
     from ..sparsifiers.names import named
-    from ..sparsifiers.sparsify import named_in_errors  # late: it is built on einsum
+    from ..sparsifiers.sparsify import named_in_errors  # imported late: it builds on einsum
 
-    kept = named(sparsifier)
-    pruned_stories = pruned(text, given, kept)
-    if isinstance(pruned_stories, str):
+    sparsifier = named(sparsifier)
+    fused = pruned(text, given, sparsifier)
+    if isinstance(fused, str):
         story = explain_program(text, given, None)
-        return replace(story, after=(*story.after, f"\n{named_in_errors(kept)}: of the result, once it is there: {pruned_stories}"))
-    parts, numbers, _ = pruned_stories
-    return explain_program(text, {**given, **numbers}, None, parts)  # another format is made of what this one holds
+        return replace(story, after=(*story.after, f"\n{named_in_errors(sparsifier)}: of the result, once it is there: {fused}"))
+    parts, numbers, _ = fused
+    return explain_program(text, {**given, **numbers}, None, parts)  # the result is converted to another format afterwards
 
 
 def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | str | None, schedule: str | None = None) -> Explanation:
-    """The story of the kernels that einsum runs for a text or a request: of truth values, and in pairs, where it does so.
+    """Explain the kernels that einsum runs for a text or a request, including boolean requests and pairwise contractions.
 
     Args:
         expr: the text or the request.
         given: tensors; for a text, also formats or their texts.
-        format: of the result.
-        schedule: for a text.
+        format: the result's format; None infers it.
+        schedule: the schedule of a text; None infers it.
 
     Raises:
         UnsupportedError: every operand is dense.
@@ -92,25 +92,27 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     text = str(request if schedule is not None else expr)
     if not pairs:
         return explain_problem(request, operands, format, text)
-    telling = _Telling(text, parts_of(request.subscripts, pairs), format)
-    telling.read(dict(zip(NAMES, operands, strict=False)))
+    explainer = _ProgramExplainer(text, parts_of(request.subscripts, pairs), format)
+    explainer.read(dict(zip(NAMES, operands, strict=False)))
     for at, pair in enumerate(pairs):
-        telling.alone(at, None, einsum_request(pair.expr, tuple(map(len, pair.expr.partition("->")[0].split(",")))))
-    return telling.finished()
+        explainer.explain_part(at, None, einsum_request(pair.expr, tuple(map(len, pair.expr.partition("->")[0].split(",")))))
+    return explainer.result()
 
 
 @dataclass(slots=True)
-class _Telling:
-    """What is known of tensors while a program is explained.
+class _ProgramExplainer:
+    """Explains a program part by part, and tracks the descriptions of its tensors.
 
     Args:
-        text, parts, format: the program, its parts, and the format of its result.
-        known: each tensor, as the kernel of one part reads it.
-        fused: the same, as fused kernels read it.
-        dtypes: the data types of tensors.
-        moving: the tensors that require grad.
-        drawn: sketches of the operands.
-        stories: the explanations so far, one for each kernel; of what torch computes, a line.
+        text: the program.
+        parts: its parts.
+        format: the format of its result.
+        known: each tensor as the kernel of a single part reads it.
+        fused: each tensor as a fused kernel reads it.
+        requires_grad: the names of tensors that require grad.
+        dtypes: the data types of the tensors.
+        sketches: sketches of the operands.
+        stories: the results so far: an explanation per kernel, and a line per part that torch computes.
     """
 
     text: str
@@ -118,14 +120,14 @@ class _Telling:
     format: Format | str | None
     known: dict[str, Operand] = field(default_factory=dict)
     fused: dict[str, Operand] = field(default_factory=dict)
-    moving: set[str] = field(default_factory=set)
+    requires_grad: set[str] = field(default_factory=set)
     dtypes: dict[str, torch.dtype] = field(default_factory=dict)
-    drawn: dict[str, Any] = field(default_factory=dict)
+    sketches: dict[str, Any] = field(default_factory=dict)
     stories: list[Explanation | str] = field(default_factory=list)
 
     def read(self, given: Mapping[str, Any]) -> None:
-        """Take the operands, or the formats that stand for them."""
-        from .sketches import sketch_of  # late: nothing of pages is imported before it is asked for
+        """Describe the operands, or the formats that stand for them."""
+        from .sketches import sketch_of  # imported late: only pages need it
 
         orders = {n: len(term) for p in self.parts for n, term in zip(p.operands, p.request.subscripts.operands, strict=True)}
         for name, value in given.items():
@@ -136,100 +138,100 @@ class _Telling:
                 continue
             self.known[name] = describe(explained(operand))
             self.dtypes[name] = explained(operand).dtype
-            self.drawn[name] = sketch_of(explained(operand))
+            self.sketches[name] = sketch_of(explained(operand))
             operand = unwrapped(operand)
             if isinstance(operand, SparseTensor | torch.Tensor) and operand.ndim:
                 self.fused[name] = _as_fused(operand)
                 if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
-                    self.moving.add(name)
+                    self.requires_grad.add(name)
             else:
                 self.fused[name] = self.known[name]
 
-    def tell(self, at: int) -> int:
-        """Tell the kernel that computes the part at this place; the place after what it computes."""
+    def explain_from(self, at: int) -> int:
+        """Explain the kernel that computes the part at index ``at``; return the index of the next part to explain."""
         self.parts = in_pairs(self.parts, at, self.known)
         group = group_from(self.parts, at, self.fused, self.format)
         if group is not None:
-            wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.moving)
+            wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.requires_grad)
             try:
-                self._fused(at, group, self._adjoint(group, wanted) if wanted else None)
+                self._explain_fused(at, group, self._adjoint(group, wanted) if wanted else None)
                 return group.end
             except SizeError:
-                for one in range(at, group.end):
-                    self.alone(one, None)  # the error speaks of the part that does not fit
+                for index in range(at, group.end):
+                    self.explain_part(index, None)  # raises an error that names the failing part
                 raise
             except NotFused as why:
-                self.alone(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
+                self.explain_part(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
                 return at + 1
-        if self._after_all(at):
+        if self._prunes_result(at):
             return at + 1
         why_not = why_alone(self.parts, at, self.fused)
         if why_not is None and at < len(self.parts) - 1:
             why_not = f"format={str(self.format)!r} is asked for"
-        self.alone(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
+        self.explain_part(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
         return at + 1
 
-    def finished(self) -> Explanation:
-        """The last kernel's story, with those before it, and parts of torch's after it."""
+    def result(self) -> Explanation:
+        """The last kernel's explanation. It holds the earlier ones and the lines of the parts that torch computes."""
         compiled = [at for at, story in enumerate(self.stories) if isinstance(story, Explanation)]
         if not compiled:
-            raise UnsupportedError(f"{self.stories[-1]}\n  {self.text}     nothing is compiled for it")
+            raise UnsupportedError(f"{self.stories[-1]}\n  {self.text}     this program compiles no kernel")
         last = self.stories[compiled[-1]]
         after = tuple(f"\n{story}" for story in self.stories[compiled[-1] + 1 :])
         if not isinstance(last, Explanation):
-            raise TypeError("a story of torch's has no kernel")
+            raise TypeError(f"not the explanation of a kernel: {last}")
         return replace(last, before=tuple(self.stories[: compiled[-1]]), after=after)
 
-    def _after_all(self, at: int) -> bool:
-        """Whether a part is what sparsifies the result once it is there."""
+    def _prunes_result(self, at: int) -> bool:
+        """Whether a part sparsifies the finished result; if so, record a line for it."""
         if not self.parts[at].request.form.prunes:
             return False
         self.stories.append(f"{self.parts[at].name} = {self.parts[at].request}: of the result, once it is there, by a conversion's kernel")
         return True
 
-    def alone(self, at: int, note: tuple[str, str] | None, request: Request | None = None) -> None:
-        """Tell the kernel of one part, which is computed as another request where there is one."""
+    def explain_part(self, at: int, note: tuple[str, str] | None, request: Request | None = None) -> None:
+        """Explain the kernel of one part; ``request``, if given, replaces the part's own."""
         part = self.parts[at]
         check_sizes(self.text, self.parts, part, self.known)
         known = tuple(self.known[name] for name in part.operands)
         request, operands, dtype = as_computed(request or part.request, known, [self.dtypes[name] for name in part.operands])
-        is_moved = part.request.op != CONSTANT and any(
-            name in self.moving for n, name in enumerate(part.operands) if n not in only_patterns(part.request)
+        needs_grad = part.request.op != CONSTANT and any(
+            name in self.requires_grad for n, name in enumerate(part.operands) if n not in only_patterns(part.request)
         )
         if all(operand.format.is_dense for operand in operands):
             self.stories.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
-            self._add_result(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, is_moved)
+            self._add_result(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, needs_grad)
             return
-        asked = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
-        story = _story(str(part.request), request, operands, tuple(map(_called, part.operands)), (note,) if note else (), asked)
-        self.stories.append(self._drawn(story, part.operands))
-        self._add_result(part, story.problem.format, story.problem.shape, dtype, is_moved)
+        format = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
+        story = _story(str(part.request), request, operands, tuple(map(_label, part.operands)), (note,) if note else (), format)
+        self.stories.append(self._with_sketches(story, part.operands))
+        self._add_result(part, story.problem.format, story.problem.shape, dtype, needs_grad)
 
-    def _fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
+    def _explain_fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
         parts = self.parts[at : group.end]
         operands = tuple(self.fused[name] for name in group.operands)
         text = "in one kernel:\n" + "\n".join(f"  {spelled(part)}" for part in parts)
         request = group.request if adjoint is None else adjoint.forward
-        story = _story(text, request, operands, tuple(map(_called, group.operands)), (), None)
+        story = _story(text, request, operands, tuple(map(_label, group.operands)), (), None)
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
-        self.stories.append(self._drawn(story, group.operands))
+        self.stories.append(self._with_sketches(story, group.operands))
         dtype = getattr(torch, story.problem.result.dtype)
         self._add_result(parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
 
-    def _drawn(self, story: Explanation, names: Sequence[str]) -> Explanation:
-        """A kernel's story, with what is drawn of those operands that were given."""
-        return replace(story, sketches=tuple(map(self.drawn.get, names)))
+    def _with_sketches(self, story: Explanation, names: Sequence[str]) -> Explanation:
+        """A kernel's explanation with the sketches of its operands."""
+        return replace(story, sketches=tuple(map(self.sketches.get, names)))
 
     def _adjoint(self, group: Group, wanted: tuple[str, ...]) -> Adjoint:
         kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
         return made_adjoint(group.request, kinds, wanted)
 
-    def _add_result(self, part: ProgramPart, format: Format, shape: tuple[int, ...], dtype: torch.dtype, is_moved: bool) -> None:
+    def _add_result(self, part: ProgramPart, format: Format, shape: tuple[int, ...], dtype: torch.dtype, needs_grad: bool) -> None:
         self.known[part.name] = self.fused[part.name] = described(format, shape, COMPILED[WIDENED.get(dtype, dtype)])
         self.dtypes[part.name] = dtype
-        if is_moved:
-            self.moving.add(part.name)
+        if needs_grad:
+            self.requires_grad.add(part.name)
 
 
 def _as_fused(operand: SparseTensor | torch.Tensor) -> Operand:
@@ -252,7 +254,7 @@ def _story(
 
 
 def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape: tuple[int, ...]) -> str:
-    """Which kernels compute the gradients, in this order, and what the forward kernel keeps for them."""
+    """A note that lists the kernels of the gradients, in execution order, and the values that the forward kernel saves for them."""
     request, dtype = adjoint.forward, operands[valued(adjoint.forward)[0]].dtype
     terms = zip(request.subscripts.operands, operands, strict=True)
     sizes = {name: size for names, operand in terms for name, size in zip(names, operand.shape, strict=True)}
@@ -269,23 +271,23 @@ def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape
         source = compile_source(run.request, given, None)[2]
         kernel_cache.store(source.name, source.text)
         name, *returned = run.names
-        lines.append(f"{source.name} for {_called(wanted[name]) if name in wanted else name}{'' if run.format is None else ', by columns'}")
+        lines.append(f"{source.name} for {_label(wanted[name]) if name in wanted else name}{'' if run.format is None else ', by columns'}")
         gradients = {member.name: member.indices for member in run.request.members}
         known[name] = numbers(run.request.subscripts.result)
         known |= {operand: numbers(gradients[member]) for operand, member in zip(returned, run.request.returned, strict=True)}
-    kept = f"; this kernel returns {', '.join(request.returned)} for them" if request.returned else ""
-    return f"fused: {'; '.join(lines)}{kept}"
+    saved = f"; this kernel returns {', '.join(request.returned)} for them" if request.returned else ""
+    return f"fused: {'; '.join(lines)}{saved}"
 
 
 def _transposed(operand: Operand, format: Format) -> Operand:
-    """A sparse matrix in the other order; a dense tensor as it is."""
+    """The description of a sparse matrix converted to ``format``, with transposed storage order; dense operands are returned unchanged."""
     if operand.format.is_dense:
         return operand
     return replace(operand, format=format, counts=(operand.shape[format.mode_order[0]], operand.counts[-1]))
 
 
 def spelled(part: ProgramPart) -> str:
-    """A part as a statement, of tensors' names.
+    """A part as a statement that uses the tensors' names.
 
     >>> [spelled(part) for part in parse_program("y[i] = relu(A[i,j] * x[j]) + b[i]")]
     ['result_1[i] = A[i,j] * x[j]', 'y[i] = relu(result_1[i]) + b[i]']
@@ -305,7 +307,7 @@ def _result(name: str) -> str:
     return f"result_{name}" if name.isdigit() else name
 
 
-def _called(name: str) -> str:
+def _label(name: str) -> str:
     return f"result {name}" if name.isdigit() else name
 
 
@@ -313,5 +315,5 @@ def shape_of(request: Request, operands: Sequence[Operand]) -> tuple[int, ...]:
     """The shape of a request's result."""
     sizes: dict[str, int] = {}
     for names, operand in zip(request.subscripts.operands, operands, strict=True):
-        sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
+        sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}  # 1 broadcasts
     return tuple(sizes[name] for name in request.subscripts.result)

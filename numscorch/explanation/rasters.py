@@ -1,4 +1,4 @@
-"""Rasters: how many entries lie in each cell of a grid over a matrix, exactly or from a sample, and the grid as a PNG."""
+"""Rasters: entry counts per cell of a grid over a matrix, exact or estimated from a sample, and their rendering as PNG."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from ..tensors.pattern import Pattern
 from .positions import table_of
 
-SAMPLE = 1 << 15  # entries that a picture is drawn from where there are more
-CHUNK = 1 << 18  # positions that are looked up at once: a few MB
-BLUE = (47, 111, 222)  # reads on white and on black
+SAMPLE = 1 << 15  # upper bound of the entries that a picture samples
+CHUNK = 1 << 18  # positions looked up at once (a few MB)
+BLUE = (47, 111, 222)  # RGB; legible on white and on black
 
 
 @dataclass(frozen=True, slots=True)
 class Raster:
-    """Entries in each cell: about, where they are from a sample."""
+    """Entry counts per cell of a grid; estimates if ``sampled``."""
 
     counts: np.ndarray
     shape: tuple[int, int]
@@ -27,11 +27,11 @@ class Raster:
 
     @property
     def room(self) -> float:
-        """How many places of the tensor a cell stands for, on average."""
+        """The average number of matrix elements per cell."""
         return prod(map(float, self.shape)) / max(self.counts.size, 1)
 
     def shades(self) -> np.ndarray:
-        """From 0, where nothing is stored, to 1 in the fullest cell, by the logarithm of the number."""
+        """Each cell's shade on a logarithmic scale, from 0 (empty) to 1 (the fullest cell)."""
         most = float(self.counts.max(initial=0))
         if most == 0 or self.room <= 1:
             return (self.counts > 0).astype(np.float64)
@@ -39,9 +39,9 @@ class Raster:
         return scaled
 
     def png(self) -> bytes:
-        """A picture of one colour, more or less transparent, so that it stands on any background."""
+        """The raster as a PNG in one colour of varying opacity, which suits any background."""
         height, width = self.counts.shape
-        pixels = np.zeros((height, width + 1), dtype=np.uint8)  # each row starts with its filter, which is none
+        pixels = np.zeros((height, width + 1), dtype=np.uint8)  # each row starts with its filter type: 0, none
         pixels[:, 1:] = np.rint(self.shades() * 255)
         header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
         parts = (b"IHDR", header), (b"PLTE", bytes(BLUE) * 256), (b"tRNS", bytes(range(256))), (b"IDAT", zlib.compress(pixels.tobytes(), 6))
@@ -53,7 +53,7 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def plane(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The rows and columns that are drawn: the last two dimensions, over all others; a vector is one row.
+    """The numbers of rows and columns drawn: the last two dimensions. A vector is one row.
 
     >>> plane((7, 3, 4)), plane((5,)), plane(())
     ((3, 4), (1, 5), (1, 1))
@@ -63,7 +63,7 @@ def plane(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def exact_raster(pattern: Pattern, cells: int) -> Raster:
-    """Every entry counted, in a grid of at most so many cells a side, a chunk of positions after the other.
+    """Count every entry, in a grid of at most ``cells`` cells per side.
 
     >>> import numscorch as ns, torch
     >>> exact_raster(ns.from_torch(torch.eye(4), ns.CSR).pattern, 2).counts.tolist()
@@ -74,13 +74,13 @@ def exact_raster(pattern: Pattern, cells: int) -> Raster:
         leaves = np.arange(start, min(start + CHUNK, pattern.nnz))
         table = table_of(pattern, leaves)
         _count(grid, table, pattern.shape)
-        if table.shape[1] > len(leaves):  # all of it at once
+        if table.shape[1] > len(leaves):  # the table holds all entries
             break
     return Raster(grid, plane(pattern.shape))
 
 
 def sampled_raster(pattern: Pattern, cells: int, most: int = SAMPLE) -> Raster:
-    """At most so many entries counted, one at a random place of each of as many runs of positions; the draws are seeded."""
+    """Estimate the counts from a stratified sample of at most ``most`` entries; the draws are seeded."""
     if pattern.nnz <= most:
         return exact_raster(pattern, cells)
     grid = _grid(plane(pattern.shape), cells)
@@ -93,14 +93,14 @@ def sampled_raster(pattern: Pattern, cells: int, most: int = SAMPLE) -> Raster:
 
 
 def _grid(sizes: tuple[int, int], cells: int) -> np.ndarray:
-    """A grid of the matrix's proportions, up to 1 : 8."""
+    """An empty grid with the matrix's aspect ratio, limited to 1 : 8."""
     longest = max(*sizes, 1)
     scaled = [max(round(size * min(cells / longest, 1.0)), min(size, cells // 8), 1) for size in sizes]
     return np.zeros(scaled)
 
 
 def _count(grid: np.ndarray, table: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Add entries to the cells that they lie in."""
+    """Add entries to their cells."""
     drawn = table[-2:] if len(table) > 1 else [np.zeros(table.shape[1], dtype=np.int64), *table[-1:]]
     if len(table) == 0:
         drawn = [np.zeros(table.shape[1], dtype=np.int64)] * 2

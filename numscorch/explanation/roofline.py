@@ -1,4 +1,4 @@
-"""A run against what the machine can do at most: timed, and drawn as a roofline, SVG on logarithmic axes.
+"""Timed runs compared with the machine's roofs, and the roofline plot as SVG.
 
 Source: Williams, Waterman, Patterson, "Roofline: An Insightful Visual Performance Model for Multicore Architectures", CACM 2009.
 """
@@ -14,25 +14,26 @@ from typing import Any
 
 import torch
 
-SECONDS = 0.3  # for the calls,
-ROOF_SECONDS = 0.15  # and for the roof of as many bytes
-FEWEST, MOST = 3, 1000
-SMALLEST, LARGEST = 1 << 14, 1 << 28  # bytes of its triad
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 56, 16, 40
-ROOM = 0.3  # of a decade around what is drawn
-MOST_SHARE = 1.1  # of a roof; what is above is no measurement of the kernel
+SECONDS = 0.3  # time spent on the calls, in seconds
+ROOF_SECONDS = 0.15  # time spent on each triad of the near roof, in seconds
+FEWEST, MOST = 3, 1000  # number of calls
+SMALLEST, LARGEST = 1 << 14, 1 << 28  # size of the near roof's triad, in bytes
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 360, 56, 16, 40  # the plot and its margins, in pixels
+ROOM = 0.3  # vertical margin of the plotted range, in decades
+MOST_SHARE = 1.1  # largest plausible share of a roof
 WHY_ABOVE = "the machine is busy, or the request reads only a part of an operand"
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """The fastest of some calls, the work that they do at least, and the machine's roofs: bytes and operations a second.
+    """The fastest of several calls, its minimum work, and the machine's roofs in bytes and operations per second.
 
-    ``near`` is the rate of a triad over as many bytes as the request moves, which may stay in a cache; ``far`` of one from memory.
+    ``near`` is the bandwidth of a triad over the request's number of bytes, which may fit in a cache. ``far`` is the bandwidth of a triad
+    from memory. ``peak`` is the rate of multiply-adds in registers. The roof is the lower of ``peak`` and ``near`` times the arithmetic
+    intensity.
 
-    The roof is the lower of ``near``, times the operations for each byte, and ``peak``, the rate of multiply-adds in registers. ``bytes``
-    count every array once and whole: a request that reads a few rows of a large operand, or the triad of a moment in which other programs
-    run, gives a share above 1, which says nothing of the kernel.
+    ``bytes`` counts every array once and completely. The share of the roof exceeds 1, and is meaningless, if the request reads only a
+    few rows of a large operand, or if other programs slowed down the triad.
     """
 
     seconds: float
@@ -47,12 +48,12 @@ class TimedRun:
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte."""
+        """The arithmetic intensity, in operations per byte."""
         return self.flops / max(self.bytes, 1)
 
     @property
     def bound(self) -> float:
-        """The operations a second that the roofs allow at this intensity, from where the operands are."""
+        """The attainable rate at this intensity, in operations per second."""
         return min(self.peak, self.near * self.intensity)
 
     def __str__(self) -> str:
@@ -61,58 +62,57 @@ class TimedRun:
 
     @property
     def roof(self) -> str:
-        """Which roof bounds the run, with its rate."""
+        """The roof that bounds the run, with its rate."""
         if self.flops and self.peak < self.near * self.intensity:
             return f"{self.peak / 1e9:.3g} Gflop/s of multiply-adds in registers"
         return f"{self.near / 1e9:.3g} GB/s of a triad over as many bytes"
 
     @property
     def reached(self) -> str:
-        """The share of the roof; where it can't be one, the reasons."""
+        """The share of the roof in words; if the share isn't plausible, the possible reasons."""
         if self.share <= MOST_SHARE:
             return f"{percent(min(self.share, 1.0))} of its roof ({self.roof})"
         return f"faster than its roof ({self.roof}), so no share is given: {WHY_ABOVE}"
 
     @property
     def on(self) -> str:
-        """How many threads it ran on."""
+        """The number of threads, in words."""
         return f"{self.threads} thread{'' if self.threads == 1 else 's'}"
 
     @property
     def share(self) -> float:
-        """How much of what the roofs allow was reached: of the operations, or of the bytes where there are none."""
+        """The achieved share of the roof: of the operations, or of the bytes if the request has no operations."""
         return self.flops / self.seconds / self.bound if self.flops else self.bytes / self.seconds / self.near
 
 
 def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:
-    """Time a call, and the roofs right after it.
+    """Time a call, and measure the roofs right after it.
 
     Args:
-        call: what is timed, the fastest of some calls after the first one, which may compile.
-        work: from a call's result to its ``flops`` and ``bytes`` (``measuring.work.work_of``).
-
+        call: the function to time. The first calls warm up and may compile; the fastest of the following ones counts.
+        work: maps a call's result to an object with ``flops`` and ``bytes`` (see :func:`~numscorch.explanation.work.work_of`).
     """
-    from .roofs import rates, triad  # late: they are compiled
+    from .roofs import rates, triad  # imported late: they compile
 
     result = call()
     amount, dtype = work(result), _dtype(result)
     seconds, calls = _fastest(call, SECONDS)
     threads = torch.get_num_threads()
     far, size = rates(threads), min(max(amount.bytes, SMALLEST), LARGEST)
-    roofs = [triad(size, workers) for workers in {1, threads}]  # starting threads may take longer than a small triad
+    roofs = [triad(size, workers) for workers in {1, threads}]  # for a small triad, starting threads may take longer than the triad
     near = max(roof.amount / _fastest(roof.run, ROOF_SECONDS)[0] for roof in roofs)
-    peak = far.flops_per_second / (2 if dtype == "float64" else 1)  # half as many fit in a register
+    peak = far.flops_per_second / (2 if dtype == "float64" else 1)  # a register holds half as many float64
     return TimedRun(seconds, calls, amount.flops, amount.bytes, near, far.bytes_per_second, peak, threads, dtype)
 
 
 def _dtype(result: Any) -> str:
-    """The data type of the multiply-adds that a result is compared with."""
+    """The data type of the multiply-adds that form the result's roof."""
     tensor = result[0] if isinstance(result, tuple) else result
     return "float64" if tensor.dtype in (torch.float64, torch.complex128) else "float32"
 
 
 def _fastest(call: Callable[[], Any], seconds: float) -> tuple[float, int]:
-    """The seconds of the fastest call, and how many there were; one comes before them."""
+    """The seconds of the fastest call, and the number of timed calls; one untimed call precedes them."""
     call()
     best, calls, start = float("inf"), 0, time.perf_counter()
     while calls < FEWEST or (calls < MOST and time.perf_counter() - start < seconds):
@@ -123,7 +123,7 @@ def _fastest(call: Callable[[], Any], seconds: float) -> tuple[float, int]:
 
 
 def percent(share: float) -> str:
-    """A share in per cent.
+    """A share formatted as a percentage.
 
     >>> percent(0.0123), percent(0.9999)
     ('1.2 %', '100 %')
@@ -143,17 +143,17 @@ def report(run: TimedRun) -> str:
     rates = run.bytes / run.seconds / 1e9, run.flops / run.seconds / 1e9
     rows = [
         ("time", f"{_time(run.seconds)}, the fastest of {run.calls} calls, {run.on}"),
-        ("bytes it has to move", f"{run.bytes:,}: {rates[0]:.3g} GB/s; a triad over as many reaches {run.near / 1e9:.3g} GB/s"),
+        ("compulsory bytes", f"{run.bytes:,}: {rates[0]:.3g} GB/s; a triad over as many bytes reaches {run.near / 1e9:.3g} GB/s"),
         ("operations", f"{run.flops:,}: {rates[1]:.3g} Gflop/s; multiply-adds in registers reach {run.peak / 1e9:.3g} Gflop/s"),
-        ("operations for each byte", f"{run.intensity:.3g}"),
-        ("beside the roofs", run.reached),
+        ("operations per byte", f"{run.intensity:.3g}"),
+        ("share of the roof", run.reached),
     ]
     table = "".join(f"<tr><th scope='row'>{name}</th><td>{value}</td></tr>" for name, value in rows)
     return f"<table class='run'>{table}</table>" + (f'<div class="scroll" tabindex="0">{roofline(run)}</div>' if run.flops else "")
 
 
 def roofline(run: TimedRun) -> str:
-    """The roofs over operations for each byte, and the run as a point."""
+    """The roofline plot: the roofs over the operations per byte, and the run as a point."""
     axes = _Axes.around(run)
     parts = axes.grid()
     for at, (rate, kind, name) in enumerate(
@@ -177,7 +177,7 @@ def roofline(run: TimedRun) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Axes:
-    """Logarithmic axes: operations for each byte, and operations a second."""
+    """The plot's logarithmic axes: operations per byte, and operations per second."""
 
     left: float
     right: float
@@ -198,9 +198,9 @@ class _Axes:
         return HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * log10(rate / self.low) / log10(self.high / self.low)
 
     def grid(self) -> list[str]:
-        """A line for each power of ten, with its number."""
+        """A labelled grid line for each power of ten."""
         parts = [
-            _text((LEFT + WIDTH) / 2, HEIGHT - 4, "operations for each byte", "middle", "axis"),
+            _text((LEFT + WIDTH) / 2, HEIGHT - 4, "operations per byte", "middle", "axis"),
             _text(2, 12, "Gflop/s", "start", "axis"),
         ]
         for power in _powers(self.left, self.right):

@@ -1,4 +1,4 @@
-"""What the processor can do: a triad, which moves memory, and a chain of multiply-adds, in the style of the kernels."""
+"""The machine's roofs, measured with the kernels' own intrinsics: the bandwidth of a triad and the peak rate of multiply-adds."""
 
 # mypy: ignore-errors
 
@@ -17,12 +17,12 @@ from numscorch.codegen.intrinsics import fma, load, pointer, splat, store
 from numscorch.machine.target import cache_sizes, host
 from numscorch.machine.threads import prepare
 
-LANES = host().vector_bytes // 4
-CHAINS = 12  # as many as hide the latency of a multiply-add, and fit in 16 registers
-CACHES = sorted(set(cache_sizes())) or [host().cache]
-TIMES_THE_CACHE = 4  # a triad over so much comes from memory
-ROUNDS = 7  # of which the fastest counts: a roof is what can be reached
-LAST_CACHE, SECOND_CACHE = CACHES[-1], CACHES[-2] if len(CACHES) > 1 else CACHES[-1]
+LANES = host().vector_bytes // 4  # float32 per vector register
+CHAINS = 12  # independent chains: they hide the latency of a multiply-add and fit in 16 registers
+CACHES = sorted(set(cache_sizes())) or [host().cache]  # sizes in bytes
+TIMES_THE_CACHE = 4  # size of the memory triad, as a multiple of the last cache
+ROUNDS = 7  # timed runs; the fastest counts
+LAST_CACHE, SECOND_CACHE = CACHES[-1], CACHES[-2] if len(CACHES) > 1 else CACHES[-1]  # bytes
 
 
 def _triad(a_array: np.ndarray, b_array: np.ndarray, c_array: np.ndarray, size: int, workers: int) -> None:
@@ -52,31 +52,31 @@ def _multiply_add(out_array: np.ndarray, steps: int, workers: int) -> None:
 
 @cache
 def _compiled(function: Callable[..., None], workers: int) -> Callable[..., None]:
-    """Without threads for one worker, as our kernels are."""
+    """The compiled function; single-threaded for one worker, like generated kernels."""
     prepare()
     return njit(parallel=workers > 1, nogil=True)(function)
 
 
 @dataclass(frozen=True, slots=True)
 class Roof:
-    """A function, and the bytes or the operations of one call."""
+    """A benchmark function, and the bytes or the operations of one call."""
 
     run: Callable[[], None]
     amount: int
 
     def time_for(self, amount: float, seconds: float) -> float:
-        """How long this much takes at the rate of calls that took these seconds."""
+        """The seconds that ``amount`` bytes or operations take, if one call takes ``seconds``."""
         return amount / self.amount * seconds
 
 
 def triad(size_in_bytes: int, workers: int) -> Roof:
-    """a[i] = 3 b[i] + c[i] over about so many bytes, cut among the workers."""
+    """The triad ``a[i] = 3 b[i] + c[i]`` over about ``size_in_bytes``, divided among the workers."""
     size = max(size_in_bytes // (12 * workers * LANES), 1) * LANES
     return Roof(_on_arrays(size, workers), 12 * size * workers)
 
 
 def copies(size_in_bytes: int, count: int) -> Callable[[], None]:
-    """So many triads at once, each on arrays of its own and over about so many bytes."""
+    """A function that runs ``count`` triads in parallel, each on separate arrays of about ``size_in_bytes``."""
     return _on_arrays(max(size_in_bytes // (12 * LANES), 1) * LANES, count)
 
 
@@ -87,7 +87,7 @@ def _on_arrays(size: int, workers: int) -> Callable[[], None]:
 
 
 def multiply_add(workers: int, steps: int = 100_000) -> Roof:
-    """So many multiply-adds in each lane of each of the chains of a worker."""
+    """A loop of ``steps`` multiply-adds in each lane of each chain, on each worker."""
     run = _compiled(_multiply_add, workers)
     out = np.zeros(LANES * workers, np.float32)
     return Roof(lambda: run(out, steps, workers), 2 * CHAINS * LANES * steps * workers)
@@ -95,7 +95,7 @@ def multiply_add(workers: int, steps: int = 100_000) -> Roof:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What so many threads reach at most: bytes from and to memory, and float32 operations in registers."""
+    """Peak rates: memory bandwidth, and float32 operations in registers."""
 
     bytes_per_second: float
     flops_per_second: float
@@ -103,12 +103,12 @@ class Rates:
 
 @cache
 def rates(workers: int) -> Rates:
-    """The roofs of this machine for so many threads, measured once in a process.
+    """The roofs of this machine for a number of threads, measured once per process.
 
     >>> rates(1).flops_per_second > rates(1).bytes_per_second > 1e8
     True
     """
-    used = {1, workers}  # where other programs run, one thread may be faster than several that wait for each other
+    used = {1, workers}  # on a busy machine, one thread may be faster than several that wait for each other
     memory = [triad(TIMES_THE_CACHE * LAST_CACHE, threads) for threads in used]
     return Rates(max(map(_rate, memory)), max(_rate(multiply_add(threads)) for threads in used))
 

@@ -1,4 +1,4 @@
-"""Sketches: what is drawn of a tensor, in a few KB that don't keep the tensor."""
+"""Sketches: the data that pages draw of a tensor. A sketch takes a few KB and doesn't keep the tensor alive."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..tensors.sparse_tensor import SparseTensor
 from .positions import arrays_of, paths_to
 from .rasters import plane, sampled_raster
 
-FIRST = 8  # entries that are shown of an array,
-LEAVES = 5  # and values of the tree
-CELLS = 96  # of a raster's side
-COUNTED = 1 << 20  # positions up to which entries are counted, where some positions may hold none
+FIRST = 8  # entries shown of an array
+LEAVES = 5  # values shown in the coordinate tree
+CELLS = 96  # cells per side of the picture
+COUNTED = 1 << 20  # positions up to which the entries of a padded format are counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class LevelSketch:
-    """A level: which part of which dimension it stores, how many coordinates that has, how many positions there are, and its arrays."""
+    """A level: the part of a dimension that it stores, its format, its extent, its number of positions (if known), and its arrays."""
 
     part: str
     name: str
@@ -50,7 +50,7 @@ class LevelSketch:
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A stored value, and the position and the coordinate of each level above it."""
+    """A stored value, and the position and coordinate in each level of its path."""
 
     path: tuple[tuple[int, int], ...]
     value: str
@@ -58,7 +58,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The pattern as a picture, a PNG, of the last two dimensions."""
+    """A PNG of the pattern in the last two dimensions."""
 
     png: bytes = field(repr=False)
     width: int
@@ -67,7 +67,7 @@ class Picture:
 
     @property
     def address(self) -> str:
-        """The picture within its own address, so that a page is one file."""
+        """The picture as a data URL."""
         return "data:image/png;base64," + b64encode(self.png).decode()
 
 
@@ -87,12 +87,12 @@ class Sketch:
 
     @property
     def places(self) -> int:
-        """How many places the tensor has, stored or not."""
+        """The number of elements, stored or not."""
         return int(np.prod([1, *self.shape], dtype=object))
 
 
 def sketch(A: SparseTensor) -> Sketch:
-    """What is drawn of a tensor: O(1) but for the entry count of formats that leave places free, which up to a million of them take.
+    """The sketch of a tensor, in O(1). Padded formats of up to 2**20 positions also count their entries, in linear time.
 
     >>> import numscorch as ns
     >>> drawn = sketch(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]), ns.CSR))
@@ -112,12 +112,12 @@ def sketch(A: SparseTensor) -> Sketch:
 
 
 def sketch_of(operand: Any) -> Sketch | None:
-    """The sketch of an operand of explain; None of a dense tensor, or a format that stands for one."""
+    """The sketch of an operand of explain; None for a dense tensor or a format."""
     return sketch(operand) if isinstance(operand, SparseTensor) else None
 
 
 def levels_of(operand: Operand) -> tuple[LevelSketch, ...]:
-    """The levels of an operand of which no arrays are known."""
+    """The levels of an operand's description, without arrays."""
     fmt = operand.format
     counts = operand.counts or (None,) * len(fmt.levels)
     named = zip(fmt.parts, fmt.levels, fmt.sizes(operand.shape), counts, strict=True)
@@ -139,7 +139,7 @@ def _levels(pattern: Pattern) -> tuple[LevelSketch, ...]:
 
 
 def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[str, ...]:
-    """The first values as text; none of those that have no memory to read, as within torch's transforms."""
+    """The first values as text; empty for tensors without readable memory, for example inside torch's transforms."""
     if type(values) not in (torch.Tensor, torch.nn.Parameter) or torch._C._functorch.maybe_current_level() is not None:
         return ()
     first = values.detach()[:most]
@@ -147,9 +147,9 @@ def _numbers(values: torch.Tensor, most: int = FIRST, digits: int = 4) -> tuple[
 
 
 def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
-    """The first stored values, where their positions tell whose they are."""
+    """The first stored values with their paths; empty if the paths can't be found."""
     pattern, values = A.pattern, _numbers(A._values, 8 * LEAVES, 3)
-    paths = paths_to(pattern, np.arange(min(pattern.nnz, 8 * LEAVES)))  # more than are shown, since some may hold no entry
+    paths = paths_to(pattern, np.arange(min(pattern.nnz, 8 * LEAVES)))  # more than are shown: some may be padding
     if paths is None or not pattern.format.levels:
         return ()
     leaves = []
@@ -161,7 +161,7 @@ def _leaves(A: SparseTensor) -> tuple[Leaf, ...]:
 
 
 def _entries(pattern: Pattern) -> int | None:
-    """How many entries are stored, or None where counting them takes long."""
+    """The number of stored entries, or None if counting them would take long."""
     if has_gaps(pattern) and pattern.nnz > COUNTED and "entry count" not in pattern.derived:
         return None
     return entry_count(pattern)
@@ -180,5 +180,5 @@ def _caption(pattern: Pattern, room: float, sampled: bool) -> str:
     rows, columns = plane(pattern.shape)
     axes = f"{name_of(order - 2)} downwards, {name_of(order - 1)} to the right" if order > 1 else "i to the right"
     over = f", over all {', '.join(map(name_of, range(order - 2)))}" if order > 2 else ""
-    each = f"; a dot is about {room:,.0f} places, the stronger its colour, the more of them are stored" if room > 1 else ""
-    return f"{rows:,} x {columns:,}: {axes}{over}{each}{', of a sample of the entries' if sampled else ''}"
+    scale = f"; a dot covers about {room:,.0f} elements, and darker dots hold more entries" if room > 1 else ""
+    return f"{rows:,} x {columns:,}: {axes}{over}{scale}{', from a sample of the entries' if sampled else ''}"

@@ -1,4 +1,4 @@
-"""spy: a pattern drawn with matplotlib, however many entries it has."""
+"""spy: plot a pattern of any size with matplotlib."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .rasters import exact_raster
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-FEWEST, MOST = 64, 1024  # cells of the raster's longer side
+FEWEST, MOST = 64, 1024  # cells along the raster's longer side
 
 
 def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
-    """Draw where entries are stored; see :meth:`SparseTensor.spy`.
+    """Plot where a pattern stores entries; see :meth:`SparseTensor.spy`.
 
     Raises:
-        SizeError: there is nothing to draw, since the tensor has no dimensions.
+        SizeError: the tensor has no dimensions.
         UnsupportedError: matplotlib isn't installed.
     """
     if not pattern.shape:
-        raise SizeError("spy draws where a tensor stores entries, and a tensor without dimensions has one place: print it")
+        raise SizeError("spy draws where a tensor stores entries, and a tensor without dimensions has only one element: print it")
     try:
         from matplotlib import pyplot
         from matplotlib.colors import LogNorm
@@ -35,13 +35,13 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
         ) from error
     ax = pyplot.gca() if ax is None else ax
     raster = exact_raster(pattern, _cells(ax))
-    counts = raster.counts[: raster.shape[0], : raster.shape[1]]  # no cell where a side is 0
+    counts = raster.counts[: raster.shape[0], : raster.shape[1]]  # a side of size 0 has no cells
     shares = np.ma.masked_equal(counts / max(raster.room * _depth(pattern), 1.0), 0)
     rows, columns = (max(size, 1) for size in raster.shape)
     drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": _aspect(rows, columns)}
     drawn |= {"extent": (-0.5, columns - 0.5, rows - 0.5, -0.5)}
     if not kwargs.keys() & {"norm", "vmin", "vmax"} and shares.count():
-        drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # so that the emptiest cell is seen
+        drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # a third: the emptiest cell stays visible
     ax.imshow(shares, **(drawn | kwargs))
     _name_axes(ax, len(pattern.shape))
     _leave_empty(ax, raster.shape)
@@ -49,7 +49,7 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
 
 
 def _name_axes(ax: Axes, order: int) -> None:
-    """Columns at the top, as matplotlib's spy has them, and the dimensions' names."""
+    """Put the columns at the top, like matplotlib's spy, and label the axes with the dimensions' names."""
     ax.xaxis.tick_top()
     ax.xaxis.set_label_position("top")
     ax.set_xlabel(name_of(order - 1))
@@ -60,7 +60,7 @@ def _name_axes(ax: Axes, order: int) -> None:
 
 
 def _leave_empty(ax: Axes, sides: tuple[int, int]) -> None:
-    """No numbers along a side that has no rows, or no columns."""
+    """Remove the ticks of a side of size 0."""
     if not sides[0]:
         ax.set_yticks([])
     if not sides[1]:
@@ -68,13 +68,13 @@ def _leave_empty(ax: Axes, sides: tuple[int, int]) -> None:
 
 
 def _cells(ax: Axes) -> int:
-    """Fewer cells than the axes have dots, none of which are then left out."""
+    """The number of cells along the longer side: fewer than the axes have pixels, so that none is skipped."""
     box = ax.get_window_extent()
     return int(min(max(0.7 * min(box.width, box.height), FEWEST), MOST))
 
 
 def _depth(pattern: Pattern) -> float:
-    """How many places lie behind each one that is drawn."""
+    """The number of elements projected onto each element of the drawn plane."""
     depth = 1.0
     for size in pattern.shape[:-2]:
         depth *= max(size, 1)
@@ -82,5 +82,5 @@ def _depth(pattern: Pattern) -> float:
 
 
 def _aspect(rows: int, columns: int) -> str:
-    """As it is, where both sides can be seen."""
+    """The aspect setting: equal up to a ratio of 1 : 8."""
     return "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"

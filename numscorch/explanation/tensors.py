@@ -1,4 +1,4 @@
-"""A SparseTensor in a notebook: a small card."""
+"""The notebook view of a SparseTensor: a small card."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .sketches import Sketch, sketch
 
 
 def card(A: SparseTensor) -> str:
-    """What ``_repr_html_`` returns: shape, data type, format, entries and bytes, and, folded up, the levels and the pattern.
+    """The HTML for ``_repr_html_``: shape, data type, format, entries, bytes, and a collapsible view of levels and pattern.
 
     >>> import numscorch as ns, torch
     >>> "2 x 2, float32, CSR" in card(ns.from_torch(torch.eye(2), ns.CSR))
@@ -29,9 +29,9 @@ def card(A: SparseTensor) -> str:
 
 
 def _stored(drawn: Sketch) -> str:
-    """How many entries there are, and what they take."""
+    """The number of entries, their density and their size in memory."""
     if drawn.entries is None:
-        stored = f"{drawn.values.length:,} positions, of which some may hold no entry"
+        stored = f"{drawn.values.length:,} positions, some of them possibly padding"
     else:
         density = drawn.entries / drawn.places if drawn.places else 0.0
         stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"

@@ -1,6 +1,6 @@
-"""What a request has to do at least, however it is computed: the bytes that it moves, and its operations.
+"""The minimum work of a request: its compulsory traffic in bytes, and its operations.
 
-Rates against a machine's roofs (``roofs``) are taken of these, so that they mean the same for everyone who computes the request.
+Both depend only on the request, not on the library that computes it, so throughputs and shares of the roofs are comparable.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .points import is_dense, points, sizes_of
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Operations, and bytes from and to memory."""
+    """Operations, and bytes of memory traffic."""
 
     flops: int
     bytes: int
@@ -35,7 +35,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Summand:
-    """A summand: the operands outside of whose entries it is 0, and how many operations it takes at each of its points."""
+    """A summand: the operands at whose unstored coordinates it is 0, and its operations per point."""
 
     needs: tuple[int, ...]
     operations: int
@@ -44,22 +44,22 @@ class Summand:
 def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], result: Any) -> Work:
     """The operations and the compulsory traffic of a request.
 
-    Bytes are those of every array of the operands, read once, and of the result's, written once: index arrays and values, but not the
-    values of operands of which just the pattern is read, nor an array that was counted (an operand that stands twice, the pattern that
-    a result shares).
+    Bytes: each array of the operands is read once, and each array of the result is written once. Both index arrays and values count. Two
+    exceptions: the values of operands of which only the pattern is read, and arrays that were already counted (an operand that occurs
+    twice, or a pattern that the result shares).
 
-    Operations are counted at the stored points of the iteration space: those coordinates of all the index variables at which every
-    sparse factor of a term stores an entry. At each, the factors of a product are one multiplication, however many they are (all but two
-    can be taken out of the innermost loop), a function is one operation, and another one adds the term up where terms are added: a
-    product that is summed takes two, an entry that is summed one. Terms of a sum are counted one by one.
+    Operations: a term is counted at its stored points, the coordinates of all index variables at which every sparse factor stores an
+    entry. At each point, a product is one multiplication for any number of factors (all but two can be hoisted out of the innermost
+    loop). A function is one operation. If terms are summed, one addition follows: a summed product takes two operations, a summed entry
+    one. The terms of a sum are counted separately.
 
     Args:
-        expr: an einsum's text, a request, or the text of statements as for :func:`numscorch.evaluate`, whose operations are added up.
-        operands: tensors, ours or torch's; of statements, by their names, numbers too.
-        result: what was computed; None leaves its bytes out.
+        expr: an einsum's text, a request, or statements as for :func:`numscorch.evaluate`. The operations of statements are added.
+        operands: tensors (SparseTensors or torch's); for statements a mapping from names to tensors or numbers.
+        result: the computed result; None leaves its bytes out.
 
     Raises:
-        ExpressionError: the text can't be read, or doesn't fit the operands.
+        ExpressionError: the text can't be parsed, or doesn't fit the operands.
 
     Source:
         Williams, Waterman, Patterson, "Roofline", CACM 2009, for compulsory traffic.
@@ -71,21 +71,23 @@ def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], re
     Work(flops=6, bytes=56)
     """
     if isinstance(operands, Mapping):
-        return _of_program(str(expr), operands, result)
+        return _program_work(str(expr), operands, result)
     request = Request(parse_einsum(expr, tuple(o.ndim for o in operands))) if isinstance(expr, str) else expr
     return Work(flops_of(request, operands), traffic_of(operands, result, _unread(request)))
 
 
 def _unread(request: Request) -> frozenset[int]:
-    """The operands of which just the pattern is read."""
+    """The indices of the operands of which only the pattern is read."""
     if isinstance(request, FusedRequest):
         return frozenset(range(len(request.subscripts.operands))) - frozenset(valued(request))
     return only_patterns(request)
 
 
-def _of_program(text: str, given: Mapping[str, Any], result: Any) -> Work:
-    """Operations of every part, on what the parts before it make; bytes of what comes from outside and of the last result."""
-    tensors = {name: value if isinstance(value, Tensor | SparseTensor) else torch.tensor(float(value)) for name, value in given.items()}
+def _program_work(text: str, operands_by_name: Mapping[str, Any], result: Any) -> Work:
+    """The summed operations of all parts (earlier parts are computed), and the bytes of the operands and the final result."""
+    tensors = {
+        name: value if isinstance(value, Tensor | SparseTensor) else torch.tensor(float(value)) for name, value in operands_by_name.items()
+    }
     flops, parts = 0, parse_program(text)
     for part in parts:
         with_derived(text, [part], tensors)
@@ -93,11 +95,11 @@ def _of_program(text: str, given: Mapping[str, Any], result: Any) -> Work:
         flops += flops_of(part.request, operands)
         if part is not parts[-1]:
             tensors[part.name] = compute(part.request, operands)
-    return Work(flops, traffic_of([tensors[name] for name in given], result, frozenset()))
+    return Work(flops, traffic_of([tensors[name] for name in operands_by_name], result, frozenset()))
 
 
 def traffic_of(operands: Sequence[Any], result: Any, patterns: frozenset[int] = frozenset()) -> int:
-    """Bytes of the arrays of the operands and the result, each once; of the operands in ``patterns``, without their values."""
+    """The bytes of the arrays of the operands and the result, each array once. For operands in ``patterns``, values don't count."""
     arrays: dict[tuple[int, int], int] = {}
     for at, tensor in enumerate([*operands, result]):
         for array in _arrays(tensor, with_values=at not in patterns):
@@ -107,7 +109,7 @@ def traffic_of(operands: Sequence[Any], result: Any, patterns: frozenset[int] = 
 
 
 def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
-    """The index arrays and the values of a tensor, or of each in a tuple; a dense one is its values."""
+    """The index arrays and the values of a tensor, or of each tensor in a tuple; a dense tensor has only values."""
     if isinstance(tensor, tuple | list):
         for member in tensor:
             yield from _arrays(member, with_values)
@@ -120,7 +122,7 @@ def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
 
 
 def flops_of(request: Request, operands: Sequence[Any]) -> int:
-    """The operations of a request, as :func:`work_of` counts them; of a fused one, those of its members too."""
+    """The operations of a request, as :func:`work_of` counts them, including the members of a fused request."""
     space = _Space(request.subscripts, operands)
     mask = () if request.mask is None else (request.mask,)
     if not isinstance(request, FusedRequest):
@@ -131,7 +133,7 @@ def flops_of(request: Request, operands: Sequence[Any]) -> int:
 
 
 class _Space:
-    """The coordinates of a request's index variables, and the operands that store some of them."""
+    """A request's iteration space: the extents of its index variables, and its sparse operands."""
 
     def __init__(self, subscripts: Subscripts, operands: Sequence[Any]):
         self.subscripts, self.operands = subscripts, operands
@@ -139,13 +141,13 @@ class _Space:
         self.sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
 
     def flops(self, value: Expr | None, result: Sequence[str], needed: tuple[int, ...]) -> int:
-        """Operations of a value, None for the product of the operands, at points that these operands store as well."""
+        """The operations of a value at points that the operands ``needed`` also store; None means the product of all operands."""
         names = self.sizes.keys() if value is None else {*result, *(var.name for var in variables_in(value))}
         sizes = {name: size for name, size in self.sizes.items() if name in names}
         terms = self._terms_of(value, needed)
         is_added = len(terms) > 1 or bool(names - set(result))
         amounts = [(term.operations + is_added, term.needs) for term in terms]
-        return sum(each * points(needs, self.subscripts, self.operands, sizes) for each, needs in amounts if each)
+        return sum(operations * points(needs, self.subscripts, self.operands, sizes) for operations, needs in amounts if operations)
 
     def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Summand]:
         if value is None:
@@ -155,7 +157,7 @@ class _Space:
 
 
 def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
-    """The terms that a value would come to, were its products multiplied out."""
+    """The terms of a value after its products are multiplied out."""
     match value:
         case Access(tensor):
             return [Summand((NAMES.index(tensor.name),) if tensor.name in sparse else (), 0)]
@@ -167,7 +169,7 @@ def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
             return [Summand(term.needs, term.operations + 1) for term in _needs(left, sparse)]
         case Binary("+" | "-", left, right):
             return _needs(left, sparse) + _needs(right, sparse)
-        case _ if is_zero(simplified(value, sparse)):  # of no more than what some operand stores
+        case _ if is_zero(simplified(value, sparse)):  # 0 wherever the sparse operands store nothing
             return [Summand((NAMES.index(access.tensor.name),), 0) for access in accesses_in(value) if access.tensor.name in sparse]
         case _:
             return [Summand((), 0)]
@@ -178,7 +180,7 @@ def _number(value: Expr) -> float | complex | None:
 
 
 def _calls(value: Expr) -> int:
-    """How many functions are evaluated."""
+    """The number of function calls in a value."""
     match value:
         case Binary(_, left, right):
             return _calls(left) + _calls(right)

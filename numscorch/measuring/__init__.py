@@ -1,4 +1,4 @@
-"""Measuring functions against each other: in turns, results compared first, with intervals and the machine's own limits.
+"""Benchmarking: compare results first, time functions in turns, report confidence intervals and the machine's roofs.
 
-``python -m numscorch bench`` and the suite in ``benchmarks/`` stand on it.
+``python -m numscorch bench`` and the suite in ``benchmarks/`` use it.
 """

@@ -1,6 +1,6 @@
-"""Whether two results are the same, in whatever library and layout: a benchmark that isn't checked measures nothing.
+"""Comparison of results across libraries and layouts, before they are timed.
 
-Everything becomes a numpy array, or entries whose coordinates are numbered in row-major order.
+Each result becomes a numpy array, or entries with row-major linear positions.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import torch
 
 from ..tensors.sparse_tensor import SparseTensor
 
-RELATIVE, ABSOLUTE = 1e-4, 1e-5  # of float32; the second one of the largest number
+RELATIVE, ABSOLUTE = 1e-4, 1e-5  # tolerances of float32; ABSOLUTE is relative to the largest value
 
 
 @dataclass(frozen=True, slots=True)
 class NumberedValues:
-    """Stored values of a tensor, and the number of each one's place."""
+    """The stored values of a tensor with their row-major linear positions."""
 
     positions: np.ndarray
     values: np.ndarray
@@ -32,13 +32,16 @@ class NumberedValues:
 
 
 def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float = RELATIVE) -> None:
-    """Refuse to time two functions that don't compute the same.
+    """Raise an error if two results differ.
 
     Args:
-        ours: what ours returned: a tensor of any library, sparse or dense.
-        theirs: what the peer returned.
-        who: the peer, for the error.
-        tolerance: the relative one.
+        result: the result: a tensor of any library, sparse or dense.
+        expected: the peer's result.
+        peer: the peer's name, for the error text.
+        tolerance: the relative tolerance.
+
+    Raises:
+        AssertionError: the shapes or the values differ.
 
     >>> check(torch.ones(2), np.array([1.0, 2.0]), "numpy")
     Traceback (most recent call last):
@@ -53,7 +56,7 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
     else:
         result, expected = _at_common_positions(result, expected)
     result, expected = _without_same_infinities(_as_double(result), _as_double(expected))
-    with np.errstate(invalid="ignore"):  # what infinities less others are is NaN, which is refused
+    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and fails the comparison below
         difference, largest = abs(result - expected), _largest(abs(expected))
         beyond = _largest(difference - tolerance * abs(expected))
     if not beyond <= ABSOLUTE * largest:
@@ -63,7 +66,7 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
 
 
 def _without_same_infinities(result: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Zeros where both results have the same infinity, or NaN, as data that hold some make of them."""
+    """Both results, with 0 wherever both have the same infinity or both have NaN."""
     odd = ~np.isfinite(expected)
     if not odd.any():
         return result, expected
@@ -72,7 +75,7 @@ def _without_same_infinities(result: np.ndarray, expected: np.ndarray) -> tuple[
 
 
 def as_numpy(result: Any) -> Any:
-    """A result of any library as an array, or as entries."""
+    """A result of any library as an array, or as ``NumberedValues`` if it is sparse."""
     library = type(result).__module__.partition(".")[0]
     if isinstance(result, SparseTensor):
         return _entries(result.indices().numpy(), _array(result.values), result.shape)
@@ -80,7 +83,7 @@ def as_numpy(result: Any) -> Any:
         return _of_torch(result.detach())
     if library == "graphblas":
         return _of_graphblas(result)
-    if library == "sparse" and not result.ndim:  # a number, which is its fill value
+    if library == "sparse" and not result.ndim:  # a scalar, stored as the fill value
         return np.asarray(result.todense())
     if library == "sparse":
         entries = result if hasattr(result, "coords") else result.tocoo()
@@ -107,13 +110,13 @@ def _of_graphblas(result: Any) -> Any:
     if not hasattr(result, "to_coo") or result.ndim != 2:
         if not hasattr(result, "value"):
             return result.to_dense(fill_value=0)
-        return np.asarray(0 if result.value is None else result.value)  # None: no entry was added up
+        return np.asarray(0 if result.value is None else result.value)  # None: the sum of no entries
     rows, columns, values = result.to_coo()
     return _entries(np.stack([rows, columns]).astype(np.int64), values, result.shape)
 
 
 def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> Any:
-    """Entries from coordinates; dimensions that have none are dense, and follow those that do."""
+    """Entries from the coordinates of the leading dimensions; the remaining dimensions are dense."""
     shape = tuple(shape)
     positions = np.zeros(indices.shape[1], np.int64)
     for coordinates, size in zip(indices, shape, strict=False):
@@ -137,17 +140,17 @@ def _at_common_positions(result: NumberedValues, expected: NumberedValues) -> tu
 
 
 def _sum_at(at: np.ndarray, values: np.ndarray, count: int) -> np.ndarray:
-    """The sum of the values at each of so many places; numpy counts real numbers only."""
+    """The sums of the values at each of ``count`` positions; numpy's bincount takes real numbers only."""
     if np.iscomplexobj(values):
         return np.bincount(at, values.real, count) + 1j * np.bincount(at, values.imag, count)
     return np.bincount(at, values, count)
 
 
 def _as_double(array: np.ndarray) -> np.ndarray:
-    """In double precision: whole numbers would wrap around where they are subtracted, and truth values can't be."""
+    """Integers and booleans as float64: integer differences could wrap around, and numpy doesn't subtract booleans."""
     return array if array.dtype.kind in "fc" else array.astype(np.float64)
 
 
 def _largest(array: Any) -> float:
-    """The largest number of an array, sparse or dense; 0 of none."""
+    """The largest element of an array; 0 if it is empty."""
     return float(array.max()) if array.size and 0 not in array.shape else 0.0

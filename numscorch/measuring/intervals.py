@@ -1,4 +1,4 @@
-"""How sure a ratio is: intervals by resampling the turns it was measured in."""
+"""Bootstrap confidence intervals of ratios of times."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-RESAMPLED = 400  # times; the ends of a 95 % interval then rest on ten samples each
+RESAMPLED = 400  # bootstrap samples; ten of them lie beyond each end of a 95 % interval
 CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A ratio, and between what it lies at the confidence asked for."""
+    """A ratio with the bounds of its confidence interval."""
 
     ratio: float
     low: float
@@ -24,16 +24,16 @@ class Interval:
 
 
 def ratio_of_medians(peer_times: Sequence[float], own_times: Sequence[float], *, confidence: float = CONFIDENCE, seed: int = 0) -> Interval:
-    """Their median time over ours, with a percentile interval of the bootstrap.
+    """The ratio of a peer's median time to our median time, with a bootstrap percentile interval.
 
-    Whole turns are drawn again, theirs and ours together where there are as many of both: what slowed one turn
-    slowed both. The draws are seeded, so that the same times give the same interval.
+    Turns are resampled in pairs if both sides have the same number of turns, because a disturbance slows both sides of a turn. The draws
+    are seeded, so the same times give the same interval.
 
     Args:
-        theirs: seconds of a peer's calls, in the order of the turns.
-        ours: seconds of our calls, likewise.
-        confidence: the share of samples that lie within.
-        seed: of the draws.
+        peer_times: seconds of the peer's calls, in the order of the turns.
+        own_times: seconds of our calls, in the order of the turns.
+        confidence: the confidence level.
+        seed: the seed of the draws.
 
     Raises:
         ValueError: there are no times.
@@ -45,7 +45,7 @@ def ratio_of_medians(peer_times: Sequence[float], own_times: Sequence[float], *,
     2.00x [2.00, 2.00]
     """
     if not len(peer_times) or not len(own_times):
-        raise ValueError(f"a ratio takes times of both sides, but there are {len(peer_times)} and {len(own_times)}")
+        raise ValueError(f"a ratio needs times of both sides, but there are {len(peer_times)} and {len(own_times)}")
     generator = np.random.default_rng(seed)
     samples = generator.integers(len(own_times), size=(RESAMPLED, len(own_times)))
     peer_samples = samples if len(peer_times) == len(own_times) else generator.integers(len(peer_times), size=(RESAMPLED, len(peer_times)))

@@ -1,4 +1,4 @@
-"""On what something was measured: the kind of machine, and the versions of what took part."""
+"""The kind of machine and the library versions behind a measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What machines that can be compared have in common."""
+    """The properties in which machines with comparable measurements agree."""
 
     processor: str
     cores: int
@@ -30,7 +30,7 @@ class Machine:
 
     @property
     def fingerprint(self) -> str:
-        """Ten letters that machines of a kind share.
+        """A hash of ten hexadecimal digits, equal on machines of the same kind.
 
         >>> len(this_machine().fingerprint)
         10
@@ -38,13 +38,13 @@ class Machine:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:
-        """Its parts, and the fingerprint."""
+        """The fields and the fingerprint."""
         return {**asdict(self), "caches": list(self.caches), "fingerprint": self.fingerprint}
 
 
 @lru_cache(maxsize=1)
 def this_machine() -> Machine:
-    """The machine that this process runs on, with the cores it may use."""
+    """The machine that this process runs on, with the cores available to the process."""
     target = host()
     return Machine(
         processor=_processor(),
@@ -57,20 +57,20 @@ def this_machine() -> Machine:
 
 
 def cores() -> int:
-    """How many cores this process may run on."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that are installed, by name."""
+    """The versions of Python and of the installed libraries, by name."""
     installed = {distribution.name: distribution.version for distribution in metadata.distributions()}
     return {"python": platform.python_version()} | {name: installed[name] for name in LIBRARIES if name in installed}
 
 
 def _processor() -> str:
-    """The processor's own name, where the system tells it."""
+    """The processor's model name, if the system reports it; else the architecture."""
     if CPU_INFO.exists():
-        named = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if line.startswith("model name")]
-        if named:
-            return named[0]
+        models = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if line.startswith("model name")]
+        if models:
+            return models[0]
     return platform.processor() or platform.machine()

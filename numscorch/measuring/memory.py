@@ -1,4 +1,4 @@
-"""How much memory a call takes at most: the system counts it, so that torch's, numpy's and a peer's own are among it."""
+"""Peak memory of a call, as counted by the system. It includes the memory of torch, numpy and other libraries."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from ..machine.buffer_pool import release
 
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # proc(5): VmHWM starts again from what is resident now
+RESET_PEAK = "5"  # resets VmHWM to the current resident size; see proc(5)
 
 
 def growth(call: Callable[[], object]) -> int | None:
-    """The bytes by which the process grows at most during a call, its result among them.
+    """The peak growth of the process during a call, in bytes, including the call's result.
 
-    Memory of dead results that is kept for the next ones is given back first, so that it counts again. Pages count that are
-    written: a call may ask for more. Some hundreds of KB are noise.
+    The pool of freed results is emptied first, so reused memory counts too. Only pages that are written count. The noise is some
+    hundreds of KB.
 
     Args:
-        call: what is measured; called once, so that what only first calls need is part of it.
+        call: the function to measure. It is called once, so the memory of one-time initialization counts.
 
     Returns:
-        None where the system doesn't tell: only Linux lets the largest count be reset, and some containers don't allow that.
+        The bytes, or None if the system doesn't report them: only Linux can reset the peak, and some containers forbid it.
 
     >>> import numpy as np
     >>> nbytes = growth(lambda: np.ones(1 << 22))
@@ -48,14 +48,14 @@ def growth(call: Callable[[], object]) -> int | None:
     return max(most - before, 0)
 
 
-def _resident(which: str) -> int:
-    """Bytes of memory: ``VmRSS`` now, ``VmHWM`` at most since the last reset."""
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(which))
+def _resident(field: str) -> int:
+    """Resident memory in bytes: ``VmRSS`` is the current size, ``VmHWM`` the peak since the last reset."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
 
 
 def _trim() -> None:
-    """Have glibc give free memory back, which a call would fill without growing; other libraries have no such function."""
+    """Return glibc's free memory to the system, so that its reuse counts as growth; no effect with other C libraries."""
     if sys.platform == "linux":
         with suppress(OSError, AttributeError):
             ctypes.CDLL("libc.so.6").malloc_trim(0)

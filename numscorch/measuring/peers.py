@@ -1,7 +1,7 @@
-"""Other libraries on the same request: what each of them computes it with, or why it can't.
+"""Other libraries that compute the same request, or the reasons why they can't.
 
-A peer has its operands as it likes them best, matrices by rows, before anything is timed; transposes are views. What it hasn't is told:
-a library that isn't installed, an expression or a data type that it doesn't take, a dense tensor that is too large.
+Each peer gets its operands in its preferred format (CSR for matrices) before anything is timed; transposes are views. A peer is missing
+if its library isn't installed, if it doesn't support the expression or the data type, or if a dense tensor would be too large.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ TORCH, TORCH_64, SCIPY, PYDATA, GRAPHBLAS, DENSE = (
     "torch, dense",
 )
 MODULES = {SCIPY: "scipy.sparse", PYDATA: "sparse", GRAPHBLAS: "graphblas"}
-MOST_DENSE = 1e11  # multiplications of a dense product, some seconds
-SHARE = 4  # of the memory that is free, dense tensors may take one in so many
-REST = 0.01  # seconds after which threads of a pool of its own no longer spin on cores that others need
+MOST_DENSE = 1e11  # upper bound of the multiplications of a dense product (some seconds)
+SHARE = 4  # dense tensors may take 1 / SHARE of the free memory
+REST = 0.01  # seconds after which the idle threads of GraphBLAS's OpenMP pool stop spinning
 REFUSALS = (ArithmeticError, AttributeError, ImportError, LookupError, RuntimeError, TypeError, ValueError)
-"""What libraries raise for what they don't take."""
+"""The exceptions that libraries raise for unsupported requests."""
 
 
 class CannotError(Exception):
-    """A library has no way to compute a request."""
+    """The library can't compute the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Functions by the peers' names, their first results, and why others are missing."""
+    """The peers' functions and first results, by name, and the reasons why other peers are missing."""
 
     functions: dict[str, Function] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class Peers:
 
     @property
     def rest(self) -> float:
-        """What to wait before each turn: GraphBLAS has an OpenMP of its own, whose threads spin for a while."""
+        """The pause before each turn, in seconds: the threads of GraphBLAS's own OpenMP pool spin for a while."""
         return REST if GRAPHBLAS in self.functions and torch.get_num_threads() > 1 else 0.0
 
 
 def peers_of(request: BoundRequest) -> Peers:
-    """Every peer that computes a request; each is called once, so that what it doesn't take is known.
+    """The peers that compute a request. Each is called once, to find out whether it supports the request.
 
     >>> from .requests import read_request
     >>> peers = peers_of(read_request("ijk->i", {"A": "uniform:4x3x2:0.5"}))
@@ -84,7 +84,7 @@ def peers_of(request: BoundRequest) -> Peers:
 
 @cache
 def is_installed(module: str) -> bool:
-    """Whether a library can be imported; what it warns of then is its own affair."""
+    """Whether a library can be imported; its warnings are ignored."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -102,7 +102,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _rows(name: str, operand: Any) -> SparseTensor:
-    """A sparse matrix by rows."""
+    """A sparse matrix as CSR."""
     if operand.ndim != 2:
         raise CannotError(f"can't: {name} has {operand.ndim} dimensions")
     rows: SparseTensor = operand.to(CSR)
@@ -110,26 +110,26 @@ def _rows(name: str, operand: Any) -> SparseTensor:
 
 
 def _by(convert: Callable[[SparseTensor], Any], request: BoundRequest, dense: Callable[[torch.Tensor], Any]) -> list[Any]:
-    """The operands, sparse ones converted from rows."""
-    named = request.operands.items()
-    return [convert(_rows(name, operand)) if isinstance(operand, SparseTensor) else dense(operand) for name, operand in named]
+    """The operands: sparse ones converted by ``convert`` (from CSR), dense ones by ``dense``."""
+    operands = request.operands.items()
+    return [convert(_rows(name, operand)) if isinstance(operand, SparseTensor) else dense(operand) for name, operand in operands]
 
 
 def in_torch(rows: SparseTensor, index_dtype: torch.dtype) -> torch.Tensor:
-    """A matrix by rows as torch's CSR, with indices of this data type: MKL takes int32, torch makes int64 unless it is told otherwise."""
+    """A CSR matrix as torch's CSR, with indices of this data type. MKL takes int32; torch's default is int64."""
     converted = rows.to_torch()
     pos, crd = (array.to(index_dtype) for array in (converted.crow_indices(), converted.col_indices()))
     return torch.sparse_csr_tensor(pos, crd, converted.values(), converted.shape, check_invariants=False)
 
 
 def in_graphblas(library: Any, rows: SparseTensor) -> Any:
-    """A matrix by rows as GraphBLAS's; its arrays are copied."""
+    """A CSR matrix as a GraphBLAS matrix; the arrays are copied."""
     pos, crd = (array.numpy() for array in rows.pattern.arrays[1])
     return library.Matrix.from_csr(pos, crd, rows.values.numpy(), nrows=rows.shape[0], ncols=rows.shape[1])
 
 
 def in_pydata(operand: SparseTensor) -> Any:
-    """A tensor as COO of the package sparse; a matrix by rows as GCXS, which is its CSR."""
+    """A tensor as an array of the package sparse: GCXS (its CSR) for matrices, else COO."""
     return operand.to(CSR if operand.ndim == 2 else COO(operand.ndim)).to_pydata()
 
 
@@ -143,7 +143,7 @@ def _of_torch(index_dtype: torch.dtype, request: BoundRequest, shape: Shape | No
             return _sampled_addmm(operands[mask], *_sides(operands, shape))
         case MatMul() if operands[shape.left].layout is torch.strided and operands[shape.left].ndim == 2:
             left, right = _sides(operands, MatMul(shape.right, shape.left, not shape.right_transposed, not shape.left_transposed))
-            return lambda: (left @ right).t()  # torch takes the sparse one on the left only
+            return lambda: (left @ right).t()  # torch supports sparse @ dense only
         case Sum(over=over):
             return _summed(operands[0], over)
         case None:
@@ -153,7 +153,7 @@ def _of_torch(index_dtype: torch.dtype, request: BoundRequest, shape: Shape | No
 
 
 def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
-    """torch.sparse.sum takes no CSR: a product with ones does."""
+    """The sum as a product with ones: torch.sparse.sum doesn't support CSR."""
     if len(over) == 2:
         return lambda: matrix.values().sum(dtype=matrix.dtype)
     ones = torch.ones(matrix.shape[over[0]], dtype=matrix.dtype)
@@ -161,7 +161,7 @@ def _summed(matrix: torch.Tensor, over: tuple[int, ...]) -> Function:
 
 
 def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) -> Function:
-    """torch ignores the values of the mask: where these aren't all 1, they are multiplied in."""
+    """torch.sparse.sampled_addmm, times the mask's values unless all are 1: torch ignores them."""
     values = mask.values()
     if bool((values == 1).all()):
         return lambda: torch.sparse.sampled_addmm(mask, left, right, beta=0)
@@ -190,17 +190,16 @@ def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def _of_pydata(request: BoundRequest, shape: Shape | None) -> Function:
-    named = request.operands.values()
-    operands = [in_pydata(each) if isinstance(each, SparseTensor) else each.numpy() for each in named]
+    operands = [in_pydata(operand) if isinstance(operand, SparseTensor) else operand.numpy() for operand in request.operands.values()]
     match shape:
         case MatMul() | Elementwise():
             return _by_operators(operands, shape)
         case Sum(over=over):
             return lambda: operands[0].sum(axis=over if len(over) < operands[0].ndim else None, dtype=operands[0].dtype)
         case _ if request.is_einsum:
-            held = [each.tocoo() if hasattr(each, "tocoo") else each for each in operands]
+            arrays = [operand.tocoo() if hasattr(operand, "tocoo") else operand for operand in operands]
             library = import_module(MODULES[PYDATA])
-            return lambda: library.einsum(request.expr, *held)
+            return lambda: library.einsum(request.expr, *arrays)
         case _:
             raise CannotError("can't: has no operator for this expression")
 
@@ -236,13 +235,13 @@ def _full_in_graphblas(library: Any, tensor: torch.Tensor) -> Any:
 
 
 def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
-    """torch.einsum with the zeros; what einsum can't say is computed by torch's operators."""
+    """torch.einsum on dense tensors; statements run ``evaluate`` on dense tensors, which calls torch's operators."""
     sizes = [tuple(operand.shape) for operand in request.operands.values()]
     nbytes = sum(prod(operand) * each.dtype.itemsize for operand, each in zip(sizes, request.operands.values(), strict=True))
     if nbytes * SHARE > available():
         raise CannotError(f"too large: its operands take {nbytes / 2**30:.3g} GiB")
-    if (many := multiplications(request)) > MOST_DENSE:
-        raise CannotError(f"too large: {many:.2g} multiplications")
+    if (count := multiplications(request)) > MOST_DENSE:
+        raise CannotError(f"too large: {count:.2g} multiplications")
     full = {name: operand.to_dense() if isinstance(operand, SparseTensor) else operand for name, operand in request.operands.items()}
     if request.is_einsum:
         return lambda: torch.einsum(request.expr, *full.values())
@@ -250,19 +249,19 @@ def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
 
 
 def multiplications(request: BoundRequest) -> float:
-    """How many points the indices have: those of the largest statement."""
+    """The number of points of the iteration space; for statements, that of the largest one."""
     from ..frontend.parser import parse_einsum
     from ..frontend.statements import parse_program
 
     if request.is_einsum:
         subscripts = parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values()))
         return float(prod(sizes_of(subscripts, list(request.operands.values())).values()))
-    known: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for part in parse_program(request.expr):
         for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
             if name in request.operands:
-                known |= dict(zip(indices, request.operands[name].shape, strict=True))
-    return max(float(prod(known.get(name, 1) for name in _indices(part.request.subscripts))) for part in parse_program(request.expr))
+                sizes |= dict(zip(indices, request.operands[name].shape, strict=True))
+    return max(float(prod(sizes.get(name, 1) for name in _indices(part.request.subscripts))) for part in parse_program(request.expr))
 
 
 def _indices(subscripts: Any) -> set[str]:
@@ -270,7 +269,7 @@ def _indices(subscripts: Any) -> set[str]:
 
 
 def _by_operators(operands: list[Any], shape: Shape) -> Function:
-    """By Python's operators."""
+    """The request computed with Python's operators."""
     match shape:
         case MatMul():
             left, right = _sides(operands, shape)
@@ -289,7 +288,7 @@ def _sides(operands: list[Any], shape: MatMul | SampledMatMul) -> tuple[Any, Any
 
 
 def _transposed(matrix: Any) -> Any:
-    return matrix.t() if isinstance(matrix, torch.Tensor) else matrix.T  # torch's .T takes no sparse ones
+    return matrix.t() if isinstance(matrix, torch.Tensor) else matrix.T  # torch's .T doesn't support sparse tensors
 
 
 MAKERS: Mapping[str, Callable[[BoundRequest, Shape | None], Function]] = {

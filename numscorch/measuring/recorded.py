@@ -1,7 +1,7 @@
-"""What a call runs: its kernels, how long they take to compile and to load, and what the call costs beside them.
+"""Records what a call runs: its kernels, their compile and load times, and the call's overhead outside of them.
 
-A call is recorded apart from all others: its plans are made anew, and seen as they are made, with kernels of a cache folder that
-starts empty. What is remembered with operands, as transposes, stays, as for any warm call.
+A recorded call builds its plans anew, in separate plan tables, with an initially empty kernel cache folder. Data cached with operands,
+such as transposes, is reused, as in any warm call.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from ..frontend.statements import Request
 from ..runtime.plans import Plan, Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
-CALLS = 20  # of which the overhead is the median
-LONGEST = 0.2  # seconds for these; three calls are made however long they take
-FEWEST = 3
+CALLS = 20  # the overhead is their median
+LONGEST = 0.2  # time limit of these calls, in seconds
+FEWEST = 3  # calls made regardless of the time limit
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """What a kernel was made for, how the compiler came to it, and its text."""
+    """A kernel's request, its explanation, and its source."""
 
     request: str
     explanation: str
@@ -41,7 +41,7 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlanCall:
-    """A plan's call: the request, its operands, and what it made."""
+    """A call of a plan: the request, its operands and its result."""
 
     request: Request
     operands: tuple[Any, ...]
@@ -49,50 +49,50 @@ class PlanCall:
 
 
 class Recording:
-    """What a call ran.
+    """The record of one call.
 
-    ``calls`` are those of plans, one for each request that it came to; ``result`` is what it returned. ``compile_seconds`` and
-    ``load_seconds`` are those of its ``kernels``, by name, added up: from source to machine code, and from the
-    cache folder.
+    ``calls`` holds a ``PlanCall`` per request that the call computed, ``result`` its return value, and ``kernels`` a ``KernelRecord`` per
+    kernel name. ``compile_seconds`` is the kernels' total time from source to machine code, ``load_seconds`` their total time to load
+    from the cache folder.
     """
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
-        self._call, self._watch = call, _CallObserver(recorder)
-        self._tables = Tables(self._watch.build, {}, {}, self._watch.on_plan)
+        self._call, self._observer = call, _CallObserver(recorder)
+        self._tables = Tables(self._observer.build, {}, {}, self._observer.on_plan)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
-        self.calls = tuple(self._watch.calls)
-        self._watch.is_over = True
-        self.kernels = self._watch.kernels
-        seconds = [recorder.seconds[name] for name in self._watch.compiled]
+        self.calls = tuple(self._observer.calls)
+        self._observer.is_over = True
+        self.kernels = self._observer.kernels
+        seconds = [recorder.seconds[name] for name in self._observer.compiled]
         self.compile_seconds, self.load_seconds = sum(compiling for compiling, _ in seconds), sum(loading for _, loading in seconds)
 
     def overhead(self, longest: float = LONGEST) -> float:
-        """What a warm call takes outside of its kernels, in seconds; the median of some calls.
+        """The median time of a warm call outside of its kernels, in seconds.
 
-        That is finding the plan, memory for the results, and whatever else the call does, as operators of torch.
+        It includes the plan lookup, the allocation of results, and other work of the call, such as torch's operators.
 
         Args:
-            longest: make no more calls after so many seconds, but a few anyway.
+            longest: the time limit in seconds; at least three calls are made.
         """
-        with self._watch.recorder.in_folder(), apart(self._tables):
-            return statistics.median(self._outside(longest))
+        with self._observer.recorder.in_folder(), apart(self._tables):
+            return statistics.median(self._outside_seconds(longest))
 
-    def _outside(self, longest: float) -> Iterator[float]:
-        watch, start = self._watch, time.perf_counter()
+    def _outside_seconds(self, longest: float) -> Iterator[float]:
+        observer, start = self._observer, time.perf_counter()
         for number in range(CALLS):
-            watch.inside = 0.0
+            observer.inside = 0.0
             before = time.perf_counter()
             result = self._call()
             after = time.perf_counter()
             del result
-            yield max(after - before - watch.inside, 0.0)
+            yield max(after - before - observer.inside, 0.0)
             if number + 1 >= FEWEST and after - start > longest:
                 return
 
 
 class Recorder:
-    """Records calls; each kernel is compiled once, and known from then on.
+    """Records calls. Each kernel is compiled once per recorder.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(3), ns.CSR)
@@ -105,7 +105,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="numscorch-recorded-", ignore_cleanup_errors=True)
-        self.seconds: dict[str, tuple[float, float]] = {}  # to compile and to load, by kernel
+        self.seconds: dict[str, tuple[float, float]] = {}  # compile time and load time, by kernel
 
     def __enter__(self) -> Recorder:
         return self
@@ -114,14 +114,14 @@ class Recorder:
         self.close()
 
     def close(self) -> None:
-        """Remove the folder."""
+        """Remove the cache folder."""
         self._folder.cleanup()
 
     def record(self, call: Callable[[], Any]) -> Recording:
-        """Call a function, and tell what it ran.
+        """Call a function, and record what it runs.
 
         Args:
-            call: the function. Where it hands work to other threads, what those run isn't seen.
+            call: the function. Work that it hands to other threads isn't recorded.
 
         Raises:
             OSError: the cache folder can't be written.
@@ -130,7 +130,7 @@ class Recorder:
 
     @contextmanager
     def in_folder(self) -> Iterator[None]:
-        """Within it, kernels are stored in this recorder's folder; those of other threads too, which does no harm."""
+        """Store kernels in this recorder's folder within the context (kernels of other threads too)."""
         before = os.environ.get(FOLDER)
         os.environ[FOLDER] = self._folder.name
         try:
@@ -143,20 +143,20 @@ class Recorder:
 
 
 class RecordedKernel(Kernel):
-    """A kernel that tells how long it is compiled and loaded, and how long it runs."""
+    """A kernel that records its compile time, its load time and its run times."""
 
-    __slots__ = ("watch",)
+    __slots__ = ("observer",)
 
-    def __init__(self, kernel: Kernel, watch: _CallObserver):
+    def __init__(self, kernel: Kernel, observer: _CallObserver):
         super().__init__(kernel.source, kernel.scope)
-        self.watch = watch
+        self.observer = observer
 
     def _compiled(self) -> Addresses:
-        seconds, name = self.watch.recorder.seconds, self.source.name
+        seconds, name = self.observer.recorder.seconds, self.source.name
         if name not in seconds:
-            new, stored = (_seconds_of(lambda: Kernel._compiled(self)) for _ in range(2))
-            seconds[name] = new, stored
-        self.watch.compiled.append(name)
+            compile_seconds, load_seconds = (_seconds_of(lambda: Kernel._compiled(self)) for _ in range(2))
+            seconds[name] = compile_seconds, load_seconds
+        self.observer.compiled.append(name)
         return super()._compiled()
 
     @property
@@ -167,22 +167,22 @@ class RecordedKernel(Kernel):
         return self._timed(super()._runner())
 
     def _timed(self, entry: Callable[..., Any]) -> Callable[..., Any]:
-        watch, clock = self.watch, time.perf_counter
+        observer, clock = self.observer, time.perf_counter
 
         def run(*arguments: Any) -> None:
             start = clock()
             entry(*arguments)
-            watch.inside += clock() - start
+            observer.inside += clock() - start
 
         return run
 
 
 class _CallObserver:
-    """What is seen of one call: the kernels that are built, the plans that are made and called."""
+    """Observes one call: the kernels it builds, and the plans it creates and calls."""
 
     def __init__(self, recorder: Recorder):
         self.recorder = recorder
-        self.built: list[Source] = []  # of which no plan is known yet
+        self.built: list[Source] = []  # sources whose plan isn't known yet
         self.compiled: list[str] = []
         self.kernels: dict[str, KernelRecord] = {}
         self.calls: list[PlanCall] = []
@@ -195,12 +195,12 @@ class _CallObserver:
         return RecordedKernel(build(source), self)
 
     def on_plan(self, request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
-        """Note the kernels of a plan, and have its calls noted."""
+        """Record the kernels of a plan, and return the plan with calls recorded."""
         main, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
         text = str(Explanation(f"einsum {request}", tuple(operands), plan.problem, plan.steps, main, Path(name), request))
         text = text.replace(main.text, "").rstrip()
         self.kernels.setdefault(main.name, KernelRecord(str(request), text, main.text))
-        # those before it belong to a plan that this one is part of
+        # earlier sources belong to an enclosing plan
         since = self.built.index(main) if main in self.built else len(self.built)
         for source in self.built[since + 1 :]:
             self.kernels.setdefault(source.name, KernelRecord(str(request), f"counts what {main.name} writes\n\n{text}", source.text))
@@ -208,7 +208,7 @@ class _CallObserver:
         return replace(plan, run=self._recorded_run(request, plan.run))
 
     def _recorded_run(self, request: Request, run: Callable[..., Any]) -> Callable[..., Any]:
-        """The function of a plan; calls within another plan's are part of that one."""
+        """The plan's function with its calls recorded. Calls nested within another plan's call aren't recorded."""
 
         def recorded_run(*operands: Any) -> Any:
             if self.is_over:

@@ -1,4 +1,4 @@
-"""Requests as they are written on a command line: an expression, and where each operand comes from."""
+"""Requests from the command line: an expression, and a specification of each operand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class BoundRequest:
-    """An einsum, or statements, with their operands by name, in order."""
+    """An einsum or statements, with the operands by name, in order."""
 
     expr: str
     operands: Mapping[str, Any]
@@ -38,11 +38,11 @@ class BoundRequest:
 
     @property
     def is_einsum(self) -> bool:
-        """Whether the operands are told apart by their place, not by their names."""
+        """Whether the expression is an einsum, with positional operands."""
         return is_einsum(self.expr)
 
     def __call__(self) -> Any:
-        """Compute it."""
+        """Compute the request."""
         if self.is_einsum:
             return einsum(self.expr, *self.operands.values(), format=self.format)
         return evaluate(self.expr, format=self.format, **self.operands)
@@ -60,23 +60,23 @@ def read_request(
     result: str | None = None,
     seed: int = SEED,
 ) -> BoundRequest:
-    """Read a request and make its operands.
+    """Read a request and create its operands.
 
     Args:
-        expr: an einsum as for :func:`numscorch.einsum`, whose operands are A, B, ... in order; or statements as for
-            :func:`numscorch.evaluate`, whose operands have the names that they have there.
-        specs: for each operand a file that :func:`numscorch.load` reads, ``a.tns:10x20x30`` for one with its shape,
-            ``dense:100x64`` for random numbers in a strided tensor, or ``uniform:100x200:0.01`` for a sparse one with so large
-            a share of entries at random places.
-        formats: the format of an operand, or ``dense``; else CSR, and COO for what is no matrix.
-        dtype: of the values.
+        expr: an einsum as for :func:`numscorch.einsum`, with operands named A, B, ... in order; or statements as for
+            :func:`numscorch.evaluate`, with the operands named there.
+        specs: for each operand: a file that :func:`numscorch.load` reads; ``a.tns:10x20x30`` for a file with its shape; ``dense:100x64``
+            for a strided tensor of random numbers; or ``uniform:100x200:0.01`` for a sparse tensor with this density and uniformly
+            random coordinates.
+        formats: the formats of operands, or ``dense``. By default matrices are CSR, and other tensors COO.
+        dtype: the data type of the values.
         result: the format of the result.
-        seed: of random numbers.
+        seed: the seed of the random numbers.
 
     Raises:
-        ExpressionError: the expression can't be read, or another number of operands than it has, or other ones, are given.
-        FormatError: a specification or a format makes no sense, or a file doesn't hold what it says.
-        OperandError: no such data type.
+        ExpressionError: the expression can't be parsed, or its operands and the given ones differ.
+        FormatError: a specification or a format is invalid, or a file is malformed.
+        OperandError: the data type is unknown.
         OSError: a file can't be read.
 
     >>> request = read_request("ij,jk->ik", {"A": "uniform:4x6:0.5", "B": "dense:6x2"})
@@ -88,15 +88,15 @@ def read_request(
       B: 6x2 dense float32
     """
     names, chosen = operands_of(expr), dict(formats or {})
-    _check_names(expr, names, specs, is_whole=True)
-    _check_names(expr, names, chosen, is_whole=False)
+    _check_names(expr, names, specs, is_complete=True)
+    _check_names(expr, names, chosen, is_complete=False)
     kind, generator = _dtype(dtype), torch.Generator().manual_seed(seed)
     operands = {name: _operand(specs[name], chosen.get(name), kind, generator) for name in names}
     return BoundRequest(expr, operands, result, {name: describe(operand) for name, operand in operands.items()})
 
 
 def is_einsum(expr: str) -> bool:
-    """Whether this is an einsum's text, not that of statements.
+    """Whether the text is an einsum, not statements.
 
     >>> is_einsum("ij,j->i"), is_einsum("y[i] = A[i,j] * x[j]")
     (True, False)
@@ -114,17 +114,19 @@ def operands_of(expr: str) -> tuple[str, ...]:
         return tuple(sorted(tensor_names(expr)))
     count = expr.partition("->")[0].count(",") + 1
     if count > len(NAMES):
-        raise ExpressionError(f"{expr!r} has {count} operands, but only {len(NAMES)} can be named here: call numscorch.einsum")
+        raise ExpressionError(
+            f"{expr!r} has {count} operands, but the command line names at most {len(NAMES)}: call numscorch.einsum from Python"
+        )
     return tuple(NAMES[:count])
 
 
-def _check_names(expr: str, names: tuple[str, ...], given: Mapping[str, str], is_whole: bool) -> None:
+def _check_names(expr: str, names: tuple[str, ...], texts: Mapping[str, str], is_complete: bool) -> None:
     expected = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
-    for name in given:
+    for name in texts:
         if name not in names:
             raise ExpressionError(f"{name} is no operand of {expr!r}: {expected}")
-    missing = [name for name in names if name not in given]
-    if is_whole and missing:
+    missing = [name for name in names if name not in texts]
+    if is_complete and missing:
         raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {expected}; give each {SPECS}")
 
 
@@ -136,8 +138,8 @@ def _dtype(name: str) -> torch.dtype:
 
 
 def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch.Generator) -> Any:
-    kind, _, rest = spec.partition(":")
-    match kind, rest.split(":") if rest else []:
+    kind, _, arguments = spec.partition(":")
+    match kind, arguments.split(":") if arguments else []:
         case "dense", [sizes]:
             shape = _fitting(spec, _sizes(spec, sizes))
             return _in_format(_numbers(shape, dtype, generator), format)
@@ -154,7 +156,7 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
 
 
 def _file_and_shape(spec: str) -> tuple[str, tuple[int, ...] | None]:
-    """A file, and the shape that stands behind it; a file may have a colon in its name.
+    """Split a specification into the file and its optional shape; file names may contain colons.
 
     >>> _file_and_shape("a.tns:3x4x5"), _file_and_shape("b:2.mtx")
     (('a.tns', (3, 4, 5)), ('b:2.mtx', None))
@@ -173,7 +175,11 @@ def _sizes(spec: str, text: str) -> tuple[int, ...]:
 
 
 def _fitting(spec: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Sizes whose numbers, which are drawn in double precision, fit in memory."""
+    """The shape, if its random numbers, drawn in double precision, fit in memory.
+
+    Raises:
+        FormatError: they don't fit.
+    """
     if (nbytes := 8 * prod(shape)) > available():
         raise FormatError(f"{spec!r} takes {nbytes / 2**30:.3g} GiB, more than is free: give smaller sizes")
     return shape
@@ -187,7 +193,7 @@ def _share(spec: str, text: str) -> float:
 
 
 def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """Random numbers that sums of a few don't overflow."""
+    """Small random numbers: sums of a few don't overflow."""
     if dtype.is_floating_point or dtype.is_complex:
         return torch.rand(shape, dtype=torch.float64, generator=generator).to(dtype)
     return torch.randint(1, 4, shape, generator=generator).to(dtype)
@@ -196,21 +202,21 @@ def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Genera
 def _in_format(tensor: Any, format: str | None) -> Any:
     if format is None:
         return tensor
-    wanted = read_format(format, tensor.ndim)
-    if wanted.is_dense:
+    target = read_format(format, tensor.ndim)
+    if target.is_dense:
         return tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
-    return tensor.to(wanted) if isinstance(tensor, SparseTensor) else _stored_as(tensor, wanted)
+    return tensor.to(target) if isinstance(tensor, SparseTensor) else _sparse(tensor, target)
 
 
-def _stored_as(tensor: Tensor, wanted: Any) -> SparseTensor:
-    """A dense tensor in a sparse format: every entry that isn't 0."""
+def _sparse(tensor: Tensor, format: Any) -> SparseTensor:
+    """The nonzeros of a dense tensor in a sparse format."""
     from ..convert.construct import from_torch
 
-    return from_torch(tensor, wanted)
+    return from_torch(tensor, format)
 
 
 def describe(operand: Any) -> str:
-    """An operand in a few words, as ``4x6 CSR float32, 12 stored``."""
+    """A short description of an operand, such as ``4x6 CSR float32, 12 stored``."""
     sizes, dtype = "x".join(map(str, operand.shape)) or "scalar", str(operand.dtype).removeprefix("torch.")
     if isinstance(operand, SparseTensor):
         return f"{sizes} {operand.format.name} {dtype}, {operand.nnz:,} stored"

@@ -1,4 +1,4 @@
-"""What a request is in the words of other libraries: a product of matrices, a sampled product, a sum, or none of these."""
+"""Classification of requests by the operations of other libraries: matrix product, sampled product, elementwise operation, sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Indices = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class MatMul:
-    """left @ right: two operands by their numbers, of which matrices may stand transposed."""
+    """``left @ right``, by the operands' indices; either matrix may be transposed."""
 
     left: int
     right: int
@@ -25,7 +25,7 @@ class MatMul:
 
 @dataclass(frozen=True, slots=True)
 class SampledMatMul:
-    """The entries of left @ right that the operand ``mask`` stores, times its values."""
+    """The entries of ``left @ right`` at the coordinates that the operand ``mask`` stores, times the mask's values."""
 
     mask: int
     left: int
@@ -36,14 +36,14 @@ class SampledMatMul:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """All operands, joined entry by entry by ``op``, ``+`` or ``*``."""
+    """All operands combined elementwise by ``op``, which is ``+`` or ``*``."""
 
     op: str
 
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The sum of one operand over some of its dimensions, in order."""
+    """The sum of one operand over the dimensions ``over``, in ascending order."""
 
     over: tuple[int, ...]
 
@@ -52,7 +52,7 @@ Shape = MatMul | SampledMatMul | Elementwise | Sum
 
 
 def shape_of(request: BoundRequest) -> Shape | None:
-    """What a request is; None where other libraries have no word for it.
+    """The operation that computes a request in other libraries; None if there is none.
 
     >>> from .requests import read_request
     >>> shape_of(read_request("bi,oi->bo", {"A": "dense:2x3", "B": "uniform:4x3:0.5"}))
@@ -78,7 +78,7 @@ def shape_of(request: BoundRequest) -> Shape | None:
 
 
 def _read(request: BoundRequest) -> tuple[Subscripts | None, str]:
-    """The subscripts, in the order of the operands, and what joins the operands."""
+    """The subscripts, in the order of the operands, and the operator that combines the operands; None if there is no single operator."""
     if request.is_einsum:
         return parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values())), "*"
     parts = parse_program(request.expr)
@@ -93,7 +93,7 @@ def _read(request: BoundRequest) -> tuple[Subscripts | None, str]:
 
 
 def _operator_of(request: Request) -> str | None:
-    """``*`` for a product that is summed, ``+`` for a sum of operands, None for anything else."""
+    """``*`` for a (summed) product, ``+`` for a sum of operands, else None."""
     if request.op not in ("=", "+="):
         return None
     if request.value is None or _joins_operands(request.value, "*"):
@@ -102,7 +102,7 @@ def _operator_of(request: Request) -> str | None:
 
 
 def _joins_operands(value: Expr, by: str) -> bool:
-    """Whether these are operands and nothing else, all joined by one operator: a number among them is no operand."""
+    """Whether a value consists of accesses only (no literals), all combined by one operator."""
     match value:
         case Access():
             return True
@@ -113,14 +113,14 @@ def _joins_operands(value: Expr, by: str) -> bool:
 
 
 def _sum(indices: Indices, result: Indices) -> Sum | None:
-    kept = [indices.index(name) for name in result]
-    is_in_order = all(before < after for before, after in pairwise(kept))
+    result_dims = [indices.index(name) for name in result]
+    is_in_order = all(before < after for before, after in pairwise(result_dims))
     over = tuple(at for at, name in enumerate(indices) if name not in result)
     return Sum(over) if over and is_in_order else None
 
 
 def _matmul(first: tuple[int, Indices], second: tuple[int, Indices], result: Indices) -> MatMul | None:
-    """Each operand has the index that is summed over, and at most one that is kept."""
+    """The matrix product of two operands that share one summed index and have at most one free index each; else None."""
     shared = set(first[1]) & set(second[1])
     if len(shared) != 1 or shared & set(result) or {*first[1], *second[1]} - shared != set(result):
         return None

@@ -1,4 +1,4 @@
-"""A request timed in turns with its peers, and the table of it."""
+"""A request timed in turns with its peers, and the resulting table."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .requests import BoundRequest
 from .turns import DISTURBED, in_turns
 
 OURS = "numscorch"
-PATIENCE = 10.0  # a peer so many times slower than the best one isn't worth the time
-TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}
-HALVED = (torch.float64, torch.complex128)  # of which half as many fit in a register
+PATIENCE = 10.0  # peers slower than the best one by this factor are called a few times only
+TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}  # relative tolerances
+HALVED = (torch.float64, torch.complex128)  # data types with half the peak rate of float32
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One side: its median time, and how many times as long as ours it takes; None for ours."""
+    """One row of the table: a name, its median time in seconds, and the ratio to our time (None in our own row)."""
 
     name: str
     seconds: float
@@ -39,9 +39,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a request takes here: each side's time, and of ours the least work, compilation and memory.
+    """The measurements of a request: the times of all sides, the request's minimum work, and our compile times and peak memory.
 
-    ``missing`` says why a peer is absent; ``slower`` are those that took so much longer that they were called a few times only.
+    ``missing`` maps absent peers to the reason. ``slower`` names the peers that were called only a few times, because they are slow.
     """
 
     request: BoundRequest
@@ -57,7 +57,7 @@ class Table:
     disturbance: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, with the machine and the versions."""
+        """All measurements, with the machine and the versions."""
         return {
             "request": self.request.expr,
             "operands": dict(self.request.descriptions),
@@ -115,12 +115,13 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     """Compare the results of a request and its peers, then time all of them in turns.
 
     Args:
-        request: what is computed.
-        seconds: how long all of them may take turns.
+        request: the request.
+        seconds: the total time of the turns.
 
     Raises:
-        AssertionError: a peer has another result; nothing was timed.
-        NumscorchError: the request can't be computed, as where sizes disagree.
+        AssertionError: a peer's result differs; nothing is timed.
+        NumscorchError: the request can't be computed, for example because sizes differ.
+        UnsupportedError: every operand is dense.
     """
     if not any(isinstance(operand, SparseTensor) for operand in request.operands.values()):
         raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")

@@ -1,6 +1,6 @@
-"""Functions called in turn, so that whatever else the machine does hits all of them alike.
+"""Timing of functions in turns, so that disturbances of the machine affect all of them alike.
 
-Each turn has another order: what a function leaves in the caches is met by all others.
+Each turn calls the functions in a new random order, because a function's time depends on the cache contents that its predecessor leaves.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 
 from .intervals import ratio_of_medians
 
-SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # for all functions that are compared together
-FEWEST, MOST = 5, 400  # turns
-LONGEST = 10  # times as many seconds for the fewest turns, where calls are long
-WARM_UP = 3
-DISTURBED = 2.0  # times as long as the fastest call takes the median one where something else runs
-PATIENCE = 3.0  # a peer so many times slower than the best one is called for its result and its warm-up only
+SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # total time of one comparison
+FEWEST, MOST = 5, 400  # number of turns
+LONGEST = 10  # time limit of the fewest turns, as a multiple of the total time
+WARM_UP = 3  # calls
+DISTURBED = 2.0  # ratio of the median to the fastest call that indicates a busy machine
+PATIENCE = 3.0  # peers slower than the best one by this factor get no turns after the warm-up
 
 Function = Callable[[], object]
 Times = tuple[float, ...]
@@ -30,7 +30,7 @@ Times = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Seconds a call took in each turn: of ours, of its peers, and of what is measured beside them."""
+    """The seconds of a call in each turn: of our function, of its peers, and of other functions that are reported beside them."""
 
     ours: Times
     peers: Mapping[str, Times]
@@ -43,16 +43,16 @@ class Turns:
 
     @property
     def disturbance(self) -> float:
-        """How many times as long as our fastest call the median one took: about 1, unless something else runs on this machine."""
+        """The ratio of our median time to our fastest time: about 1 on an idle machine."""
         return statistics.median(self.ours) / min(self.ours)
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as the best peer: of the medians."""
+        """Our speedup over the best peer, by medians."""
         return statistics.median(self.peers[self.best]) / statistics.median(self.ours)
 
     def against(self, peer_times: Times) -> dict[str, float]:
-        """A peer's time, and the ratios to ours: of the medians, with an interval, and of the fastest calls, which are disturbed least."""
+        """A peer's median time and its ratios to ours: by medians with an interval, and by the fastest (least disturbed) calls."""
         interval = ratio_of_medians(peer_times, self.ours)
         return {
             "seconds": statistics.median(peer_times),
@@ -74,22 +74,22 @@ def in_turns(
     rest: float = 0.0,
     patience: float = PATIENCE,
 ) -> Turns:
-    """Call the functions a b c b a c ..., each turn in another order, and time each.
+    """Call all functions once per turn, each turn in a new random order, and time each call.
 
     Args:
-        ours: the first function; what it returns is allocated in the timed call and freed after it.
-        peers: the other ones by their names, likewise; there may be none.
-        beside: functions to be reported that are no peers.
-        seconds: stop after so long, but not before a few turns.
-        calls: so many calls make a turn, where one is too short for the clock.
-        rest: sleep so long before each turn, while the threads of a library with a pool of its own stop spinning.
-        patience: leave out peers that are so many times slower than the best one; their warm-up is what is known.
+        ours: our function. The time includes the allocation of its result, but not the deallocation.
+        peers: the peers' functions by name; may be empty.
+        beside: functions that are reported but are no peers.
+        seconds: the total time; at least a few turns are made.
+        calls: the number of calls per turn, for calls that are too short for the clock.
+        rest: the pause before each call, in seconds, while another library's idle threads stop spinning.
+        patience: peers slower than the best one by this factor get no turns; their warm-up times are returned.
     """
-    others = {**peers, **(beside or {})}
+    competitors = {**peers, **(beside or {})}
     own_seconds = _warm_up(ours, calls, seconds)
-    seconds_of = {name: _warm_up(function, calls, seconds) for name, function in others.items()}
+    seconds_of = {name: _warm_up(function, calls, seconds) for name, function in competitors.items()}
     limit = patience * min((min(seconds_of[peer]) for peer in peers), default=math.inf)
-    racing = {name: function for name, function in others.items() if min(seconds_of[name]) <= limit}
+    racing = {name: function for name, function in competitors.items() if min(seconds_of[name]) <= limit}
     own_seconds, seconds_of = [], seconds_of | {name: [] for name in racing}
     functions = [(own_seconds, ours), *((seconds_of[name], function) for name, function in racing.items())]
     order = Random(0)
@@ -97,7 +97,7 @@ def in_turns(
     gc.disable()
     try:
         start = time.perf_counter()
-        while not _enough(len(own_seconds), (time.perf_counter() - start) / seconds):
+        while not _is_done(len(own_seconds), (time.perf_counter() - start) / seconds):
             for times, function in order.sample(functions, len(functions)):
                 times.append(_time_call(function, calls, rest))
     finally:
@@ -107,13 +107,13 @@ def in_turns(
     return Turns(tuple(own_seconds), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
 
 
-def _enough(turns: int, share: float) -> bool:
-    """Whether to stop after so many turns, which took this share of the time they are given."""
+def _is_done(turns: int, share: float) -> bool:
+    """Whether to stop after this many turns, which took this share of the total time."""
     return turns >= MOST or share >= LONGEST or (turns >= FEWEST and share >= 1)
 
 
 def _warm_up(function: Function, calls: int, seconds: float) -> list[float]:
-    """The times of the first calls, of which long ones are one."""
+    """The times of the first calls: three at most, or until ``seconds`` have passed."""
     times: list[float] = []
     while len(times) < WARM_UP and sum(times) < seconds:
         times.append(_time_call(function, calls, 0.0))
@@ -137,7 +137,7 @@ def _time_call(function: Function, calls: int, rest: float) -> float:
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
-    """The mean of ratios: twice as fast and half as fast make 1.
+    """The geometric mean of ratios.
 
     >>> geometric_mean([2.0, 0.5])
     1.0
@@ -147,8 +147,8 @@ def geometric_mean(ratios: Iterable[float]) -> float:
 
 
 def record_rounds(benchmark: Any, times: Iterable[float]) -> None:
-    """Enter seconds that were measured here as rounds of a pytest-benchmark, for its JSON."""
-    benchmark.pedantic(lambda: None)  # its own ways to measure can't take turns
+    """Enter measured seconds as rounds of a pytest-benchmark fixture, so that they appear in its JSON."""
+    benchmark.pedantic(lambda: None)  # pytest-benchmark can't time functions in turns
     if benchmark.stats is not None:  # --benchmark-disable
         benchmark.stats.stats.data.clear()
         for seconds in times:

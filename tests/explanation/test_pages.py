@@ -475,7 +475,7 @@ def test_spy_of_many_entries_and_of_other_orders(pyplot: Any) -> None:
     ns.from_torch(torch.zeros(0, 4), ns.CSR).spy(axes[3])
     assert not len(axes[3].get_yticks()) and len(axes[3].get_xticks())
     figure.canvas.draw()
-    with pytest.raises(ns.errors.SizeError, match="a tensor without dimensions has one place"):
+    with pytest.raises(ns.errors.SizeError, match="a tensor without dimensions has only one element"):
         ns.from_torch(torch.tensor(1.0)).to(ns.Format("")).spy()
 
 
