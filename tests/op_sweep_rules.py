@@ -6,9 +6,9 @@ from __future__ import annotations
 REFUSALS = (
     r"does not take a SparseTensor yet:",
     r"^a SparseTensor has no attribute",
-    r"are neither added nor dropped in place: use what the operator without the underscore returns",
-    r"^out= of \w+ with a SparseTensor: use what is returned",
-    r"_ of a dense tensor or a number would store every entry: use what \w+ returns, which is dense",
+    r"are neither added nor dropped in place: use the operator without the underscore",
+    r"^out= of \w+ with a SparseTensor: use the returned tensor",
+    r"_ of a dense tensor or a number would store every entry: use \w+, whose result is dense",
     r"^cat of sparse and dense tensors: convert one",
     r"of the stack is a dense tensor beside sparse ones: make it one",
     r"of two sparse tensors: make one dense with \.to_dense\(\)",

@@ -1,4 +1,6 @@
-"""Moving entries: flipped, rolled, repeated, padded, on a diagonal; and dimensions in another order or number.
+"""Entry moves: flip, roll, repeat, pad and diagonals; and changes of dimensions: movedim, unflatten, atleast_*d.
+
+As in ``rearranging``, moves are cached with the pattern.
 
 As in ``rearranging``, what moves where is remembered with the pattern.
 """
@@ -23,25 +25,25 @@ from .indexing import diagonal
 from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, place, rearranged, reshape
 
 
-def _listed(given: Any) -> list[int]:
-    """What is given as one number, as several, or as a list of them."""
+def _as_list(given: Any) -> list[int]:
+    """An integer, or a sequence of integers, as a list."""
     return [int(given)] if isinstance(given, int) else [int(number) for number in given]
 
 
-def _several(dims: tuple[Any, ...]) -> list[int]:
-    """Numbers that a method takes one by one, or as a list."""
-    return _listed(dims[0] if len(dims) == 1 else dims)
+def _as_integers(dims: tuple[Any, ...]) -> list[int]:
+    """The integers of a method that takes them one by one or as a sequence."""
+    return _as_list(dims[0] if len(dims) == 1 else dims)
 
 
 def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
-    """Dimensions in reverse.
+    """Reverse dimensions.
 
     >>> import numscorch as ns
     >>> flip(ns.from_torch(torch.tensor([[1.0, 0.0], [2.0, 3.0]])), 0).to_dense()
     tensor([[2., 3.],
             [1., 0.]])
     """
-    flipped = tuple(place(d, input.ndim) for d in _several(dims or (named["dims"],)))
+    flipped = tuple(place(d, input.ndim) for d in _as_integers(dims or (named["dims"],)))
     if len(set(flipped)) < len(flipped):
         raise SizeError(f"flip of dims {flipped}: name each once")
 
@@ -55,24 +57,24 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
 
 
 def fliplr(input: SparseTensor) -> Any:
-    """Columns in reverse."""
+    """Reverse the columns."""
     return flip(input, 1)
 
 
 def flipud(input: SparseTensor) -> Any:
-    """Rows in reverse."""
+    """Reverse the rows."""
     return flip(input, 0)
 
 
 def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
-    """Entries moved on along dimensions, and from their ends to their beginnings; without ``dims``, as if the tensor were flat.
+    """Shift entries cyclically along dimensions; without ``dims``, roll the flattened tensor.
 
     Raises:
-        SizeError: there are not as many shifts as dimensions.
+        SizeError: the numbers of shifts and dimensions differ.
     """
     if dims is None or dims == ():
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    steps, at = _listed(shifts), [place(d, input.ndim) for d in _listed(dims)]
+    steps, at = _as_list(shifts), [place(d, input.ndim) for d in _as_list(dims)]
     if len(steps) != len(at):
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 
@@ -86,12 +88,12 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
 
 
 def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
-    """The tensor so many times along each dimension, and along new ones in front. O(result's entries).
+    """torch.Tensor.repeat: tile the tensor along each dimension and along new leading ones. O(result's entries).
 
     Raises:
-        SizeError: there are fewer numbers than dimensions, or negative ones, or the result is larger than the memory limit.
+        SizeError: a count is missing or negative, or the result exceeds the memory limit.
     """
-    times = _several(repeats or (named["repeats"],))
+    times = _as_integers(repeats or (named["repeats"],))
     if len(times) < input.ndim or min(times, default=0) < 0:
         raise SizeError(f"repeat {tuple(times)} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
     extents = (1,) * (len(times) - input.ndim) + tuple(input.shape)
@@ -100,17 +102,17 @@ def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
 
 
 def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
-    """The same as :func:`repeat`, where fewer numbers mean the last dimensions."""
-    times = _several(dims or (named["dims"],))
+    """Like :func:`repeat`; missing counts of leading dimensions are 1."""
+    times = _as_integers(dims or (named["dims"],))
     return repeat(input, [1] * (input.ndim - len(times)) + times)
 
 
 def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
-    """torch.nn.functional.pad with zeros: two sizes for the last dimension, then for the one before; negative ones cut off.
+    """torch.nn.functional.pad with zeros: two sizes for each dimension, from the last one; negative sizes crop.
 
     Raises:
-        SizeError: too many sizes, an odd number of them, or a negative size is left.
-        UnsupportedError: another mode, or another value than 0, by which every entry would be stored.
+        SizeError: the number of sizes is odd or too large, or a resulting size is negative.
+        UnsupportedError: ``mode`` is not "constant", or ``value`` is not 0: every padded entry would be stored.
     """
     if mode != "constant" or value:
         raise UnsupportedError(
@@ -133,9 +135,9 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
 
 
 def diag(input: SparseTensor, diagonal: int = 0) -> Any:
-    """A matrix's diagonal, as a SparseTensor; of a vector, the sparse matrix that has it on that diagonal.
+    """The diagonal of a matrix, or the sparse matrix with a vector on that diagonal.
 
-    Of a dense vector, ``torch.diag`` is dense: make the vector sparse first.
+    ``torch.diag`` of a dense vector is dense; convert the vector to a SparseTensor first.
 
     >>> import numscorch as ns
     >>> diag(ns.from_torch(torch.tensor([1.0, 2.0])))
@@ -150,20 +152,20 @@ _diagonal = diagonal
 
 
 def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
-    """Matrices, in two new dimensions, that have the last dimension's entries on a diagonal."""
+    """Matrices in two new dimensions with the last dimension's entries on a diagonal."""
     order = input.ndim + 1
     rows, columns = place(dim1, order), place(dim2, order)
     if rows == columns:
-        raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: these are the same dimension")
+        raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: give two different dimensions")
     size = input.shape[-1] + abs(offset)
-    others = [d for d in range(order) if d not in (rows, columns)]
+    other_dims = [d for d in range(order) if d not in (rows, columns)]
     shape = [size] * order
-    for d, extent in zip(others, input.shape, strict=False):
+    for d, extent in zip(other_dims, input.shape, strict=False):
         shape[d] = extent
 
     def move(indices: np.ndarray) -> Moved:
         moved = np.empty((order, indices.shape[1]), np.int64)
-        moved[others] = indices[:-1]
+        moved[other_dims] = indices[:-1]
         moved[rows], moved[columns] = indices[-1] + max(-offset, 0), indices[-1] + max(offset, 0)
         return moved, None
 
@@ -178,10 +180,10 @@ def trace(input: SparseTensor) -> Any:
 
 
 def kron(input: Any, other: Any) -> SparseTensor:
-    """The Kronecker product: every entry of one times every entry of the other, a dense one's zeros too. O(result's entries).
+    """The Kronecker product; zeros of a dense operand are stored, too. O(result's entries).
 
     Raises:
-        SizeError: the result is larger than the memory limit.
+        SizeError: the result exceeds the memory limit.
 
     >>> import numscorch as ns
     >>> kron(ns.from_torch(torch.eye(2)), ns.from_torch(torch.eye(2))).nnz
@@ -195,25 +197,25 @@ def kron(input: Any, other: Any) -> SparseTensor:
     first, second = (np.pad(coordinates(t.pattern).numpy(), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
     indices = first[:, :, None] * np.array(after, np.int64)[:, None, None] + second[:, None, :]
     values = values_of(left)[:, None] * values_of(right)[None, :]
-    lent = left if isinstance(input, SparseTensor) else right
-    return assemble(indices.reshape(order, values.numel()), values.reshape(-1), shape, fitting(lent, shape, True))
+    template = left if isinstance(input, SparseTensor) else right
+    return assemble(indices.reshape(order, values.numel()), values.reshape(-1), shape, fitting(template, shape, True))
 
 
 def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
-    """Dimensions moved to other places, the rest in order; nothing is copied."""
-    before, after = ([place(d, input.ndim) for d in _listed(dims_)] for dims_ in (source, destination))
+    """Move dimensions to other positions; the remaining ones keep their order. No array is copied."""
+    before, after = ([place(d, input.ndim) for d in _as_list(dims_)] for dims_ in (source, destination))
     if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
-        raise SizeError(f"movedim from {source} to {destination}: name as many dimensions of each, none twice")
-    rest = iter([d for d in range(input.ndim) if d not in before])
-    return input.permute(*(before[after.index(d)] if d in after else next(rest) for d in range(input.ndim)))
+        raise SizeError(f"movedim from {source} to {destination}: give equally many distinct dimensions")
+    remaining = iter([d for d in range(input.ndim) if d not in before])
+    return input.permute(*(before[after.index(d)] if d in after else next(remaining) for d in range(input.ndim)))
 
 
 def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
-    """One dimension made into several; one of their sizes may be -1."""
+    """Split one dimension into several; one of the sizes may be -1."""
     at = place(dim, input.ndim)
     known = prod(size for size in sizes if size != -1)
     if list(sizes).count(-1) > 1 or (input.shape[at] != known if -1 not in sizes else not known or input.shape[at] % known):
-        raise SizeError(f"unflatten of dim {dim}, of size {input.shape[at]}, into {tuple(sizes)}: their product must be that")
+        raise SizeError(f"unflatten of dim {dim}, of size {input.shape[at]}, into {tuple(sizes)}: the product of the sizes must equal it")
     sizes = [input.shape[at] // known if size == -1 else size for size in sizes]
     return reshape(input, (*input.shape[:at], *sizes, *input.shape[at + 1 :]))
 
@@ -225,12 +227,12 @@ def _at_least(order: int) -> Callable[..., Any]:
         return tuple(_with_dimensions(t, order) for t in (tensors[0] if len(tensors) == 1 else tensors))
 
     at_least.__name__ = at_least.__qualname__ = f"atleast_{order}d"
-    at_least.__doc__ = f"With dimensions of size 1, where there are fewer than {order}."
+    at_least.__doc__ = f"Add dimensions of size 1 if there are fewer than {order}."
     return at_least
 
 
 def _with_dimensions(input: Any, order: int) -> Any:
-    """torch's places for them: in front, and for a third one behind."""
+    """Add dimensions of size 1 where torch does: the first two at the front, the third at the end."""
     if not isinstance(input, SparseTensor):
         return getattr(torch, f"atleast_{order}d")(input)
     shape = tuple(input.shape)
@@ -243,7 +245,7 @@ def _like(name: str) -> Callable[..., Any]:
         return getattr(input, name)(tuple(other.shape))
 
     as_other.__name__ = as_other.__qualname__ = f"{name}_as"
-    as_other.__doc__ = f"{name} to the shape of another tensor; either one may be sparse."
+    as_other.__doc__ = f"{name} to the shape of another tensor; either tensor may be sparse."
     return as_other
 
 

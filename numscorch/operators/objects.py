@@ -1,4 +1,4 @@
-"""What torch's tensors can do besides arithmetic, for SparseTensors: copies, comparisons as a whole, and writing in place."""
+"""Non-arithmetic tensor methods for SparseTensors: copies, whole-tensor comparisons, and in-place writes."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from .unary import written
 
 
 def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
-    """A tensor with values of its own, and the same pattern."""
+    """Copy the values; the pattern is shared."""
     return SparseTensor(input.pattern, input._values.clone())
 
 
 def detach(input: SparseTensor) -> SparseTensor:
-    """The tensor without its gradient; it shares the values."""
+    """The tensor detached from the autograd graph; it shares the values."""
     return SparseTensor(input.pattern, input._values.detach())
 
 
 def contiguous(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
-    """The tensor itself: its values are contiguous always."""
+    """The tensor itself: its values are always contiguous."""
     return input
 
 
 def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
-    """Write another tensor's values over this one's, whose pattern must be the same; a strided tensor's at the stored entries.
+    """Copy the values of a tensor with the same pattern, or of a strided tensor at the stored entries.
 
     Raises:
-        OperandError: the source is no tensor.
-        SizeError: another shape, or another pattern, since entries are neither added nor dropped.
+        OperandError: the source is not a tensor.
+        SizeError: the shapes or patterns differ; entries are neither added nor dropped.
     """
     src = unwrapped(src)
     if not isinstance(src, SparseTensor | torch.Tensor):
@@ -50,11 +50,11 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 
 
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
-    """Another tensor's values at the entries of this one, in their order."""
+    """Another tensor's values at this tensor's entries, in storage order."""
     if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
         raise SizeError(
             f"{what} of {other}\n  into {input}: their patterns differ, and entries are neither added nor dropped in place: "
-            "use what the operator without the underscore returns"
+            "use the operator without the underscore"
         )
     if isinstance(other, SparseTensor):
         return other._values
@@ -64,31 +64,31 @@ def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
 
 
 def zero_(input: SparseTensor) -> SparseTensor:
-    """Set all stored entries to 0; they stay stored."""
+    """Set all stored values to 0; the pattern does not change."""
     input._values.zero_()
     return input
 
 
 def add_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
-    """Add a tensor with the same pattern."""
+    """Add a tensor of the same pattern in place."""
     _only_sparse(other, "add_")
     return written(input, torch.add(input._values, _at_entries(input, other, "add_"), alpha=alpha))
 
 
 def sub_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
-    """Subtract a tensor with the same pattern."""
+    """Subtract a tensor of the same pattern in place."""
     _only_sparse(other, "sub_")
     return add_(input, other, alpha=-alpha)
 
 
 def _only_sparse(other: Any, what: str) -> None:
     if not isinstance(other, SparseTensor):
-        instead = f"use what {what.rstrip('_')} returns, which is dense"
-        raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: {instead}")
+        way_out = f"use {what.rstrip('_')}, whose result is dense"
+        raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: {way_out}")
 
 
 def share_memory_(input: SparseTensor) -> SparseTensor:
-    """Move the values and the index arrays into memory that other processes share; itself.
+    """Move the values and index arrays to shared memory; returns the tensor itself.
 
     >>> import numscorch as ns
     >>> share_memory_(ns.from_torch(torch.eye(2))).is_shared()
@@ -100,7 +100,7 @@ def share_memory_(input: SparseTensor) -> SparseTensor:
 
 
 def is_shared(input: SparseTensor) -> bool:
-    """Whether the values and the index arrays lie in memory that other processes share."""
+    """Whether the values and index arrays are in shared memory."""
     return all(array.is_shared() for array in _arrays(input))
 
 
@@ -109,15 +109,15 @@ def _arrays(input: SparseTensor) -> list[torch.Tensor]:
 
 
 def numel(input: SparseTensor) -> int:
-    """How many entries there are, stored or not."""
+    """The number of entries, stored or not."""
     return prod(input.shape)
 
 
 def item(input: SparseTensor) -> Any:
-    """The only entry, as a number.
+    """The single entry as a Python number.
 
     Raises:
-        SizeError: there are more, or none.
+        SizeError: the tensor does not have exactly one entry.
     """
     if numel(input) != 1:
         raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {numel(input)} entries, not one")
@@ -125,10 +125,10 @@ def item(input: SparseTensor) -> Any:
 
 
 def contains(input: SparseTensor, element: Any) -> bool:
-    """Whether any entry is equal to a number, those that aren't stored too, or to what a tensor has in its place. O(nnz) of numbers.
+    """Whether an entry, stored or not, equals a number or the corresponding entry of a tensor. O(nnz) for numbers.
 
     Raises:
-        OperandError: it is neither.
+        OperandError: ``element`` is neither a number nor a tensor.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -144,12 +144,12 @@ def contains(input: SparseTensor, element: Any) -> bool:
 
 
 def tolist(input: SparseTensor) -> Any:
-    """Nested lists of all entries."""
+    """All entries as nested lists."""
     return input.to_dense().tolist()
 
 
 def equal(input: Any, other: Any) -> bool:
-    """Whether both have the same shape, and the same entries other than 0, however they are stored."""
+    """Whether shapes and nonzero entries are equal, independent of the formats."""
     if tuple(input.shape) != tuple(other.shape):
         return False
     if isinstance(input, SparseTensor) and isinstance(other, SparseTensor) and input.pattern is other.pattern:
@@ -162,8 +162,8 @@ def _nonzeros(tensor: Any) -> SparseTensor:
     from ..convert.construct import from_coo, from_torch
 
     entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim))
-    kept = entries.values.detach() != 0
-    return from_coo(entries.indices()[:, kept], entries.values.detach()[kept], entries.shape)
+    is_nonzero = entries.values.detach() != 0
+    return from_coo(entries.indices()[:, is_nonzero], entries.values.detach()[is_nonzero], entries.shape)
 
 
 def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> bool:
@@ -178,7 +178,7 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, e
         if not (isinstance(input, SparseTensor) and isinstance(other, SparseTensor)):
             full = [densified(t, "allclose") if is_sparse(t) else t for t in (input, other)]
             return torch.allclose(full[0], full[1], rtol, atol, equal_nan)
-        zero = LIKE["zeros_like"](input) + LIKE["zeros_like"](other)  # what either one stores
+        zero = LIKE["zeros_like"](input) + LIKE["zeros_like"](other)  # zeros at the union of both patterns
         left, right = (add(zero, t).values for t in (input, other))
     return torch.allclose(left, right, rtol, atol, equal_nan)
 
@@ -202,7 +202,7 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
         return SparseTensor(input.pattern, values.requires_grad_(requires_grad))
 
     like.__name__ = like.__qualname__ = make.__name__
-    like.__doc__ = f"torch's {make.__name__}, at the entries that are stored; with ``layout=torch.strided``, dense and of all entries."
+    like.__doc__ = f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."
     return like
 
 
@@ -210,21 +210,21 @@ LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empt
 
 
 def count_nonzero(input: SparseTensor, dim: Any = None) -> Any:
-    """How many entries are other than 0."""
+    """The number of nonzero entries."""
     return OPERATORS["sum"](input != 0, dim)
 
 
 def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
-    """The coordinates of entries other than 0, row by row."""
+    """The coordinates of nonzero entries in row-major order."""
     places = _nonzeros(input).indices()
     return tuple(places) if as_tuple else places.t()
 
 
 class VectorEntry(torch.Tensor):
-    """An entry of a vector of integers or booleans, which torch functions take for a plain tensor.
+    """An entry of a vector of integers or booleans; torch functions treat it as a plain tensor.
 
-    ``D[v]`` treats a vector ``v`` of fewer than 32 plain tensors as a tuple of indices. If the entries have a class of their own,
-    torch asks ``v`` instead.
+    ``D[v]`` unpacks a vector ``v`` of fewer than 32 plain tensors into a tuple of indices. Entries of a tensor subclass make
+    torch dispatch on ``v`` instead.
     """
 
     @classmethod
@@ -232,22 +232,22 @@ class VectorEntry(torch.Tensor):
         return func(*_plain(args), **_plain(kwargs or {}))
 
 
-def _plain(given: Any) -> Any:
-    """The arguments of a function, with plain tensors in place of entries."""
-    match given:
+def _plain(argument: Any) -> Any:
+    """The arguments of a function, with entries converted to plain tensors."""
+    match argument:
         case VectorEntry():
             with torch._C.DisableTorchFunctionSubclass():
-                return given.as_subclass(torch.Tensor)
-        case tuple() | list() if type(given) in (tuple, list):
-            return type(given)(map(_plain, given))
+                return argument.as_subclass(torch.Tensor)
+        case tuple() | list() if type(argument) in (tuple, list):
+            return type(argument)(map(_plain, argument))
         case dict():
-            return {key: _plain(value) for key, value in given.items()}
+            return {key: _plain(value) for key, value in argument.items()}
         case _:
-            return given
+            return argument
 
 
 def iterated(input: SparseTensor) -> Iterator[Any]:
-    """The slices along the first dimension."""
+    """Iterate over the slices along the first dimension."""
     if not input.ndim:
         raise SizeError("iteration over a tensor without dimensions")
     slices = (input[at] for at in range(input.shape[0]))

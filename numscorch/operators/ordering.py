@@ -1,4 +1,4 @@
-"""Coordinates in order: what coalesce and sort do to a SparseTensor, and pass to torch for anything else."""
+"""Sorted coordinates: coalesce and sort for SparseTensors; other tensors go to torch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ from ..tensors.validate import disorder
 
 
 def ordered(A: SparseTensor) -> SparseTensor:
-    """The tensor with its coordinates in order and each once; itself where they are.
+    """The tensor with sorted, unique coordinates; the tensor itself if they already are.
 
-    A level that promises no order is sorted, and then promises it.  Arrays that were taken without
-    a check are looked at: entries with the same coordinates are summed.  What was found, and the
-    sorting of rows, is remembered with the pattern.  O(nnz) at the first call, O(nnz log nnz) where it sorts.
+    Unordered levels are sorted and become ordered. Unchecked arrays are validated, and entries with equal coordinates are
+    summed. The pattern caches the check and the sorting. The first call takes O(nnz), or O(nnz log nnz) if it sorts.
 
     >>> import numscorch as ns
     >>> A = ns.from_csr([0, 3], [2, 0, 2], [1.0, 2.0, 3.0], (1, 3), assume_sorted=True, check_invariants=False)
@@ -32,14 +31,14 @@ def ordered(A: SparseTensor) -> SparseTensor:
     """
     target = sorted_format(A.format)
     if sorts(A.pattern, target) and "disorder" not in A.pattern.derived:
-        converted(A.pattern, target)  # which mostly finds that nothing is repeated
+        converted(A.pattern, target)  # the conversion also detects repeated coordinates
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
     return assemble(coordinates(A.pattern).numpy(), of_entries(A.pattern, A.values), A.pattern.shape, target)
 
 
 def coalesce(input: Any) -> Any:
-    """A tensor without repeated coordinates, in order; ``input.coalesce()``, for torch's sparse tensors too.
+    """Sort coordinates and sum entries with equal ones; calls ``input.coalesce()``, also for torch's sparse tensors.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -50,10 +49,10 @@ def coalesce(input: Any) -> Any:
 
 
 def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
-    """The coordinates of each row of a SparseTensor in order; of anything else, torch.sort.
+    """Sort the coordinates in each row of a SparseTensor; other tensors go to torch.sort.
 
     Raises:
-        UnsupportedError: a SparseTensor with a dimension to sort: torch.sort orders values, this coordinates.
+        UnsupportedError: a SparseTensor with further arguments: torch.sort sorts values, this function coordinates.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2), "(i, j) -> (i: dense, j: compressed(ordered=False))")

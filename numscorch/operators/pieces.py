@@ -1,4 +1,4 @@
-"""Pieces: SparseTensors joined end to end, and cut into parts."""
+"""Concatenation and splitting of SparseTensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ at_least_1d, at_least_2d, at_least_3d = (MOVES[f"atleast_{order}d"] for order in
 
 
 def vstack(tensors: Sequence[Any]) -> Any:
-    """Matrices one below the other; vectors are their rows.
+    """Concatenate matrices vertically; vectors are rows.
 
     >>> import numscorch as ns
     >>> vstack([ns.from_torch(torch.eye(2)), ns.from_torch(torch.ones(2))]).shape
@@ -28,52 +28,52 @@ def vstack(tensors: Sequence[Any]) -> Any:
 
 
 def hstack(tensors: Sequence[Any]) -> Any:
-    """Matrices side by side; vectors end to end."""
-    given = [at_least_1d(t) for t in tensors]
-    return cat(given, 0 if given[0].ndim == 1 else 1)
+    """Concatenate matrices horizontally; vectors end to end."""
+    parts = [at_least_1d(t) for t in tensors]
+    return cat(parts, 0 if parts[0].ndim == 1 else 1)
 
 
 def dstack(tensors: Sequence[Any]) -> Any:
-    """Matrices behind each other, along a third dimension."""
+    """Concatenate tensors along a third dimension."""
     return cat([at_least_3d(t) for t in tensors], 2)
 
 
 def column_stack(tensors: Sequence[Any]) -> Any:
-    """Matrices side by side; vectors are columns."""
+    """Concatenate matrices horizontally; vectors are columns."""
     return cat([t.reshape(t.numel(), 1) if t.ndim < 2 else t for t in tensors], 1)
 
 
 def _cut(input: SparseTensor, at: int, bounds: Sequence[int]) -> tuple[Any, ...]:
-    """The parts of a dimension between bounds."""
+    """Split a dimension at bounds."""
     return tuple(narrow(input, at, start, max(stop - start, 0)) for start, stop in pairwise(bounds))
 
 
 def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None) -> tuple[Any, ...]:
-    """Parts of so many slices of a dimension each, the last one of what is left, or of the sizes that are listed.
+    """Split a dimension into parts of one size, with a smaller last part, or into the listed sizes.
 
     Raises:
-        SizeError: the sizes don't add up, or aren't positive.
+        SizeError: the sizes do not sum to the dimension's size, or a size is not positive.
 
     >>> import numscorch as ns
     >>> [part.shape[0] for part in split(ns.from_torch(torch.eye(5)), 2)]
     [2, 2, 1]
     """
     at = place(dim, tensor.ndim)
-    size, wanted = tensor.shape[at], split_size if split_size_or_sections is None else split_size_or_sections
-    if isinstance(wanted, int):
-        if wanted < (1 if size else 0):
-            raise SizeError(f"split into parts of size {wanted} along dim {dim}: give a positive one")
-        return _cut(tensor, at, [*range(0, max(size, 1), max(wanted, 1)), size])
+    size, sizes = tensor.shape[at], split_size if split_size_or_sections is None else split_size_or_sections
+    if isinstance(sizes, int):
+        if sizes < (1 if size else 0):
+            raise SizeError(f"split into parts of size {sizes} along dim {dim}: give a positive one")
+        return _cut(tensor, at, [*range(0, max(size, 1), max(sizes, 1)), size])
     bounds = [0]
-    for size_ in wanted:
-        bounds.append(bounds[-1] + size_)
-    if bounds[-1] != size or any(size_ < 0 for size_ in wanted):
-        raise SizeError(f"split into sizes {tuple(wanted)} along dim {dim}: they must add up to {size}")
+    for part in sizes:
+        bounds.append(bounds[-1] + part)
+    if bounds[-1] != size or any(part < 0 for part in sizes):
+        raise SizeError(f"split into sizes {tuple(sizes)} along dim {dim}: they must add up to {size}")
     return _cut(tensor, at, bounds)
 
 
 def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """At most so many parts of a dimension, of one size but for the last."""
+    """Split a dimension into at most ``chunks`` parts of equal size; the last part may be smaller."""
     if chunks < 1:
         raise SizeError(f"chunk into {chunks} parts: give a positive number")
     size = input.shape[place(dim, input.ndim)]
@@ -81,7 +81,7 @@ def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
 
 
 def tensor_split(input: SparseTensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None) -> Any:
-    """So many parts of a dimension, whose sizes differ by 1 at most, or parts that end where the indices say."""
+    """Split a dimension into parts whose sizes differ by at most 1, or at the given indices."""
     at = place(dim, input.ndim)
     given, size = next(bound for bound in (indices_or_sections, indices, sections) if bound is not None), input.shape[at]
     given = given.tolist() if isinstance(given, torch.Tensor) else given
@@ -102,12 +102,12 @@ def _splitting(name: str, dim: int) -> Callable[..., Any]:
         return tensor_split(input, indices_or_sections, at)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name}: equal parts, or parts that end where the indices say."
+    function.__doc__ = f"torch's {name}: split into equal parts, or at the given indices."
     return function
 
 
 def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
-    """The slices along a dimension, without it."""
+    """The slices along a dimension; the dimension is removed."""
     at = place(dim, input.ndim)
     return tuple(select(input, at, number) for number in range(input.shape[at]))
 

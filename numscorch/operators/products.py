@@ -20,7 +20,7 @@ from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
-    """Matrix product with torch.matmul's rules: vectors, matrices, and batches that broadcast.
+    """The matrix product by torch.matmul's rules: vectors, matrices, and batches that broadcast.
 
     Raises:
         SizeError: an operand has no dimensions, or the inner sizes differ.
@@ -30,31 +30,31 @@ def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
     >>> ns.matmul(torch.arange(3.0), A)
     tensor([0., 1., 2.])
     """
-    return _multiplied("matmul", None, input, other, out)
+    return _matrix_product("matmul", None, input, other, out)
 
 
-def _multiplied(name: str, wanted: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
-    """The matrix product, of operands with just these ranks if some are wanted."""
+def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, right: Any, out: Any) -> Any:
+    """Check ranks and inner sizes, and compute the matrix product; ``required``: the ranks, or None for any."""
     first = left.pattern.shape if type(left) is SparseTensor else _shape_of(left)
     second = right.shape if type(right) is torch.Tensor else _shape_of(right)
     ranks = len(first), len(second)
-    if ranks != wanted:
-        _check_ranks(name, ranks, wanted)
+    if ranks != required:
+        _check_ranks(name, ranks, required)
     inner = ranks[1] - 2 if ranks[1] > 1 else 0
     if first[-1] != second[inner]:
         check_inner(name, left, right, ranks[0] - 1, inner)
-    return _contracted(PRODUCTS.get(ranks) or _product(*ranks), left, right, out)
+    return _contract(PRODUCTS.get(ranks) or _product(*ranks), left, right, out)
 
 
-def _contracted(expr: str, left: Any, right: Any, out: Any = None) -> Any:
-    """The einsum of two tensors; by the shortest way, unless it has to look around first.
+def _contract(expr: str, left: Any, right: Any, out: Any = None) -> Any:
+    """The einsum of two tensors, through the call shortcut if no autocast, transform or tracing is active.
 
     Raises:
-        UnsupportedError: their data types differ, which torch's matrix products refuse, too.
+        UnsupportedError: the data types differ; torch's matrix products refuse this, too.
     """
     if left.dtype is not right.dtype and not any_autocast():
         types = f"{left.dtype} and {right.dtype}".replace("torch.", "")
-        raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes them")
+        raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes data types")
     if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
         return einsum(expr, left, right, out=out)
     shortcut = SHORTCUTS.get(expr) if out is None and tables_apart() is None else None
@@ -64,10 +64,10 @@ def _contracted(expr: str, left: Any, right: Any, out: Any = None) -> Any:
 
 
 def _shape_of(operand: Any) -> tuple[int, ...]:
-    """A tensor's shape.
+    """The shape of a tensor.
 
     Raises:
-        UnsupportedError: it is none.
+        UnsupportedError: the operand is not a tensor.
     """
     if type(operand) is SparseTensor:
         return operand.pattern.shape
@@ -77,30 +77,30 @@ def _shape_of(operand: Any) -> tuple[int, ...]:
 
 
 def check_inner(name: str, left: Any, right: Any, first: int, second: int) -> None:
-    """That the dimensions that are summed over have one size, where an einsum would repeat one of size 1.
+    """Check that two summed dimensions have one size; einsum would broadcast size 1.
 
     Raises:
-        SizeError: they differ.
+        SizeError: the sizes differ.
     """
     if left.shape[first] != right.shape[second] and 1 in (left.shape[first], right.shape[second]):
         raise SizeError(f"{name} of shapes {tuple(left.shape)} and {tuple(right.shape)}: {left.shape[first]} is not {right.shape[second]}")
 
 
-def _check_ranks(name: str, ranks: tuple[int, int], wanted: tuple[int, int] | None) -> None:
-    """That two operands have so many dimensions, or, where any number will do, have some.
+def _check_ranks(name: str, ranks: tuple[int, int], required: tuple[int, int] | None) -> None:
+    """Check that operands have the required ranks, or, if ``required`` is None, at least one dimension each.
 
     Raises:
-        SizeError: they have others.
+        SizeError: the ranks differ.
     """
     message = f"{name} of {ranks[0]}- and {ranks[1]}-dimensional operands"
-    if wanted is not None and ranks != wanted:
-        raise SizeError(f"{message}: it takes {wanted[0]} and {wanted[1]}, matmul any")
+    if required is not None and ranks != required:
+        raise SizeError(f"{message}: it takes {required[0]} and {required[1]}, matmul any")
     if 0 in ranks:
         raise SizeError(f"{message}: both need at least one dimension")
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """torch.nn.functional.linear: input @ weight.t() + bias, any of them sparse.
+    """torch.nn.functional.linear: input @ weight.t() + bias; any operand may be sparse.
 
     >>> import torch, numscorch as ns
     >>> W = ns.from_torch(torch.eye(3)[:2], ns.CSR)
@@ -109,22 +109,22 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
-        raise _unfit(first, second)
-    product = _contracted(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
+        raise _shape_error(first, second)
+    product = _contract(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
     if bias is None:
         return product
     return product + (bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
 
 
-def _unfit(input: Sequence[int], weight: Sequence[int]) -> SizeError:
-    """What is wrong with an input whose last dimension isn't the weight's, in the words of torch.nn.Linear.
+def _shape_error(input: Sequence[int], weight: Sequence[int]) -> SizeError:
+    """The error for an input whose last dimension differs from the weight's, in the terms of torch.nn.Linear.
 
     >>> print(_unfit((3, 5), (4, 8)))
     input has shape (3, 5), but its last dimension has to be in_features=8: the weight has shape (4, 8), (out_features, in_features)
     """
-    named = "(out_features, in_features)" if len(weight) == 2 else "(in_features,)"
-    wanted = f"but its last dimension has to be in_features={weight[-1] if len(weight) else ''}"
-    return SizeError(f"input has shape {tuple(input)}, {wanted}: the weight has shape {tuple(weight)}, {named}")
+    axes = "(out_features, in_features)" if len(weight) == 2 else "(in_features,)"
+    clash = f"but its last dimension has to be in_features={weight[-1] if len(weight) else ''}"
+    return SizeError(f"input has shape {tuple(input)}, {clash}: the weight has shape {tuple(weight)}, {axes}")
 
 
 def _product(left: int, right: int) -> str:
@@ -139,10 +139,10 @@ def _product(left: int, right: int) -> str:
 
 
 def sparse_mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
-    """torch.sparse.mm: :func:`matmul` of two matrices.
+    """torch.sparse.mm: the product of two matrices.
 
     Raises:
-        UnsupportedError: ``reduce``, which torch takes of CSR matrices alone.
+        UnsupportedError: ``reduce`` is given.
     """
     if reduce is not None:
         raise UnsupportedError(f'torch.sparse.mm with reduce={reduce!r}: use einsum("ij,jk->ik", A, B, reduce="max"), or "min" or "mean"')
@@ -150,30 +150,30 @@ def sparse_mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
 
 
 def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
-    """The product of two matrices, either of them sparse; ``A @ B`` says the same."""
-    return _multiplied("mm", MATRICES, input, mat2, out)
+    """The product of two matrices; either one may be sparse. Equivalent to ``A @ B``."""
+    return _matrix_product("mm", MATRICES, input, mat2, out)
 
 
 def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
-    """The product of a matrix and a vector, either of them sparse; ``A @ x`` says the same."""
-    return _multiplied("mv", MATRIX_AND_VECTOR, input, vec, out)
+    """The product of a matrix and a vector; either one may be sparse. Equivalent to ``A @ x``."""
+    return _matrix_product("mv", MATRIX_AND_VECTOR, input, vec, out)
 
 
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
-    """The products of two batches of matrices, either of them sparse; ``A @ B`` says the same."""
-    return _multiplied("bmm", BATCHES, input, mat2, out)
+    """The products of two batches of matrices; either one may be sparse. Equivalent to ``A @ B``."""
+    return _matrix_product("bmm", BATCHES, input, mat2, out)
 
 
 def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (mat1 @ mat2), any of them sparse."""
+    """beta * input + alpha * (mat1 @ mat2); any operand may be sparse."""
     return _scaled_sum("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 def _scaled_sum(name: str, input: Any, product: Any, beta: float, alpha: float) -> Any:
-    """beta * input + alpha * product; an input times 0 takes no part, whatever it holds.
+    """beta * input + alpha * product; with beta = 0 the input's values, even NaN, are ignored.
 
     Raises:
-        SizeError: the input doesn't broadcast to the product's shape.
+        SizeError: the input does not broadcast to the product's shape.
     """
     _check_fits(name, tuple(_shape_of(input)), tuple(product.shape))
     if any(isinstance(factor, float) for factor in (beta, alpha)) and not (product.dtype.is_floating_point or product.dtype.is_complex):
@@ -188,10 +188,10 @@ def _scaled_sum(name: str, input: Any, product: Any, beta: float, alpha: float) 
 
 
 def _whole_factors(name: str, dtype: torch.dtype, beta: float, alpha: float) -> tuple[int, int]:
-    """Factors of whole numbers as torch takes them: some of its functions cut fractions off, the others refuse any float.
+    """Integer factors by torch's rules: some functions truncate float factors, others refuse them.
 
     Raises:
-        OperandError: torch refuses.
+        OperandError: torch refuses these factors.
     """
     ones = [torch.ones((1,) * rank, dtype=dtype) for rank in RANKS.get(name, ())]
     try:
@@ -202,30 +202,30 @@ def _whole_factors(name: str, dtype: torch.dtype, beta: float, alpha: float) -> 
     return int(beta), int(alpha)
 
 
-def _check_fits(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
-    """That a shape broadcasts to another one."""
-    ends = zip(reversed(shape), reversed(wanted), strict=False)
-    if len(shape) > len(wanted) or any(size not in (1, end) for size, end in ends):
-        raise SizeError(f"{name} of an input of shape {shape} and a product of shape {wanted}: the input has to broadcast to that")
+def _check_fits(name: str, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
+    """Check that a shape broadcasts to another one."""
+    ends = zip(reversed(shape), reversed(target), strict=False)
+    if len(shape) > len(target) or any(size not in (1, end) for size, end in ends):
+        raise SizeError(f"{name} of an input of shape {shape} and a product of shape {target}: the input must broadcast to the product")
 
 
 def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (mat @ vec), any of them sparse."""
+    """beta * input + alpha * (mat @ vec); any operand may be sparse."""
     return _scaled_sum("addmv", input, mv(mat, vec), beta, alpha)
 
 
 def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * outer(vec1, vec2), any of them sparse."""
+    """beta * input + alpha * outer(vec1, vec2); any operand may be sparse."""
     return _scaled_sum("addr", input, outer(vec1, vec2), beta, alpha)
 
 
 def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (batch1 @ batch2), any of them sparse."""
+    """beta * input + alpha * (batch1 @ batch2); any operand may be sparse."""
     return _scaled_sum("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * the sum of the products of two batches, any of them sparse."""
+    """beta * input + alpha * sum over the batch of batch1 @ batch2; any operand may be sparse."""
     _check_ranks("addbmm", (batch1.ndim, batch2.ndim), (3, 3))
     check_inner("addbmm", batch1, batch2, 2, 1)
     check_inner("addbmm", batch1, batch2, 0, 0)
@@ -233,45 +233,45 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: floa
 
 
 def outer(input: Any, vec2: Any) -> Any:
-    """Each entry of a vector times each of another; dense if one of them is."""
+    """The outer product of two vectors; dense if one of them is dense."""
     _check_ranks("outer", (input.ndim, vec2.ndim), (1, 1))
     return einsum("i,j->ij", input, vec2)
 
 
 def dot(input: Any, tensor: Any) -> Any:
-    """The sum of the products of two vectors' entries."""
+    """The inner product of two vectors."""
     _check_ranks("dot", (input.ndim, tensor.ndim), (1, 1))
     check_inner("dot", input, tensor, 0, 0)
     return einsum("i,i->", input, tensor)
 
 
 def vdot(input: Any, other: Any) -> Any:
-    """:func:`dot` of the first vector's conjugate."""
+    """The inner product of the first vector's conjugate and the second vector."""
     return dot(input.conj() if input.dtype.is_complex else input, other)
 
 
 def inner(input: Any, other: Any) -> Any:
-    """The products of two tensors, added up along the last dimension of each; of numbers, their product."""
+    """Contract the last dimensions of two tensors; the product if one of them has no dimensions."""
     if not input.ndim or not other.ndim:
         return input * other
     return tensordot(input, other, ([input.ndim - 1], [other.ndim - 1]))
 
 
 def chain_matmul(*matrices: Any) -> Any:
-    """The product of matrices, in the order that takes least."""
+    """The product of matrices, in the cheapest order."""
     return multi_dot(matrices)
 
 
 def multi_dot(tensors: Sequence[Any], *, out: None = None) -> Any:
-    """torch.linalg.multi_dot: the product of matrices, of which the first and last may be vectors, in the order that takes least.
+    """torch.linalg.multi_dot: the product of matrices in the cheapest order; the first and last may be vectors.
 
     Raises:
-        SizeError: there are none, or one of them has other dimensions.
+        SizeError: ``tensors`` is empty, or a tensor has a wrong number of dimensions.
     """
     tensors = list(tensors)
     ranks = [t.ndim for t in tensors]
     if not tensors or any(rank != 2 for rank in ranks[1:-1]) or not {ranks[0], ranks[-1]} <= {1, 2}:
-        raise SizeError(f"a product of tensors of {ranks} dimensions: it takes matrices, and vectors as the first and last")
+        raise SizeError(f"a product of tensors of {ranks} dimensions: it takes matrices; the first and last may be vectors")
     for left, right in pairwise(tensors):
         check_inner("multi_dot", left, right, left.ndim - 1, 0)
     letters = [chr(ord("a") + at) for at in range(len(tensors) + 1)]
@@ -282,10 +282,10 @@ def multi_dot(tensors: Sequence[Any], *, out: None = None) -> Any:
 
 
 def matrix_power(input: SparseTensor, n: int) -> Any:
-    """A square matrix times itself, n times over: O(log n) products.
+    """The n-th power of a square matrix, in O(log n) products.
 
     Raises:
-        UnsupportedError: n isn't positive, so that an identity, or an inverse, is asked for.
+        UnsupportedError: n is not positive; identities and inverses are not supported.
     """
     if n < 1:
         raise UnsupportedError(f"matrix_power with n={n} of a SparseTensor: give a positive n, or use .to_dense()")
@@ -297,12 +297,12 @@ def matrix_power(input: SparseTensor, n: int) -> Any:
 
 
 def sampled_addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (mat1 @ mat2) at the entries of a sparse input: torch.sparse.sampled_addmm."""
+    """torch.sparse.sampled_addmm: beta * input + alpha * (mat1 @ mat2) at the entries of a sparse input."""
     return _scaled_sum("sampled_addmm", input, einsum("...ik,...kj->...ij", mat1, mat2, mask=input), beta, alpha)
 
 
 def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
-    """Contraction over the last dimensions of a and the first ones of b, or over those that are named.
+    """Contract the last dimensions of a with the first ones of b, or the listed dimensions of each.
 
     >>> import torch, numscorch as ns
     >>> tensordot(ns.from_torch(torch.eye(2)), torch.ones(2, 3), 1)
@@ -317,10 +317,10 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
         check_inner("tensordot", a, b, dims_, other)
     first = [f"a{d}" for d in range(a.ndim)]
     second = [first[left[right.index(d)]] if d in right else f"b{d}" for d in range(b.ndim)]
-    kept = [n for n in first if n not in second] + [n for n in second if n not in first]
+    result = [n for n in first if n not in second] + [n for n in second if n not in first]
     letter = {name: chr(ord("a") + at) for at, name in enumerate(dict.fromkeys(first + second))}
-    spelled = ("".join(letter[name] for name in names) for names in (first, second, kept))
-    return einsum("{},{}->{}".format(*spelled), a, b, out=out)
+    terms = ("".join(letter[name] for name in names) for names in (first, second, result))
+    return einsum("{},{}->{}".format(*terms), a, b, out=out)
 
 
 def _dimensions(given: Sequence[int] | int) -> list[int]:
@@ -329,7 +329,7 @@ def _dimensions(given: Sequence[int] | int) -> list[int]:
 
 MATRICES, MATRIX_AND_VECTOR, BATCHES = (2, 2), (2, 1), (3, 3)
 RANKS = {"addmm": (2, 2, 2), "addmv": (1, 2, 1), "addr": (2, 1, 1), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}
-OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # whose result torch.autocast has in its own data type
+OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # operators whose result torch.autocast casts to its data type
 LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}
 PRODUCTS = {(left, right): _product(left, right) for left in (1, 2) for right in (1, 2)}
 PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {

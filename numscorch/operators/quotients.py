@@ -1,4 +1,4 @@
-"""Remainders, masks and closeness under torch's names: functions of two tensors, computed entry by entry."""
+"""Division with remainders or rounding, masked_fill and isclose: functions of two tensors, computed entry by entry."""
 
 from __future__ import annotations
 
@@ -19,41 +19,41 @@ from .rearranging import expand
 
 
 def _quotient(name: str) -> Callable[..., Any]:
-    theirs = getattr(torch, name)
+    torch_function = getattr(torch, name)
 
     def function(input: Any, other: Any) -> Any:
-        return _by_entries(theirs, name, input, other)
+        return _by_entries(torch_function, name, input, other)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name}, at the first tensor's entries, as div: 0 / 0 doesn't arise where nothing is stored."
+    function.__doc__ = f"torch's {name} at the first tensor's entries; like div, it does not compute 0 / 0 at unstored entries."
     return function
 
 
 def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, other: Any) -> Any:
-    """A function of two tensors that is 0 where the first one is, of that one's entries; of dense tensors where it is dense."""
+    """Apply a function that is 0 where the first tensor is 0 to that tensor's entries; densely if that tensor is dense."""
     if not isinstance(input, SparseTensor):
         return function(_dense(input, name), _dense(other, name))
-    input = _widened(name, input, getattr(other, "shape", ()))
+    input = _expand_to_common(name, input, getattr(other, "shape", ()))
     divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
     return with_entries(input, function(values_of(input), divisor))
 
 
 def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
-    """The quotient, at the numerator's entries: 0 / 0 doesn't arise where nothing is stored.
+    """The quotient at the numerator's entries; 0 / 0 is not computed at unstored entries.
 
     Args:
         input: the numerator, sparse or dense.
         other: the denominator: sparse, dense or a number.
-        rounding_mode: None, or as in torch "floor" or "trunc".
+        rounding_mode: None, "floor" or "trunc", as in torch.
     """
     if rounding_mode is None:
         return elementwise.div(input, other)
     return _by_entries(partial(torch.div, rounding_mode=rounding_mode), "div", input, other)
 
 
-def _widened(what: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
-    """The tensor in the shape that it and another one broadcast to."""
-    shape = broadcast_shape(what, input.shape, other)
+def _expand_to_common(name: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
+    """The tensor expanded to the shape that it and another shape broadcast to."""
+    shape = broadcast_shape(name, input.shape, other)
     return input if shape == tuple(input.shape) else expand(input, shape)
 
 
@@ -62,10 +62,10 @@ def _dense(value: Any, operator: str) -> Any:
 
 
 def masked_fill(input: Any, mask: Any, value: Any) -> Any:
-    """The tensor with a value where a mask holds; sparse if the mask is, or the value 0.
+    """Fill entries where a mask is True; sparse if the mask is sparse or the value is 0.
 
     Raises:
-        OperandError: the mask is no tensor.
+        OperandError: the mask is not a tensor.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.eye(2))
@@ -78,17 +78,17 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
         raise OperandError(f"masked_fill takes a mask that is a tensor, not {type(mask).__name__}: torch.as_tensor(mask) makes one")
     number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
     if not isinstance(number, torch.Tensor):
-        value = number = torch.full((), number, dtype=input.dtype).item()  # cut off to the tensor's data type, or refused, as torch does
+        value = number = torch.full((), number, dtype=input.dtype).item()  # cast or refuse the value as torch does
     if not isinstance(number, torch.Tensor) and number == 0:
-        input = _widened("masked_fill", input, mask.shape)
+        input = _expand_to_common("masked_fill", input, mask.shape)
         return with_entries(input, values_of(input).masked_fill(others_at(input, mask), 0))
     if is_sparse(mask):
         return where(mask, value, input)
-    return torch.masked_fill(densified(input, "masked_fill", "a sparse mask takes it as it is"), mask, value)
+    return torch.masked_fill(densified(input, "masked_fill", "a sparse mask keeps the tensor sparse"), mask, value)
 
 
 def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> torch.Tensor:
-    """Whether entries are about the same; dense, since those that neither tensor stores are."""
+    """Whether entries are close; dense, because entries that neither tensor stores are close."""
     return torch.isclose(_dense(input, "isclose"), _dense(other, "isclose"), rtol, atol, equal_nan)
 
 

@@ -1,4 +1,4 @@
-"""rearrange: dimensions moved, joined, split and repeated, by their names before and after."""
+"""rearrange: permute, join, split and repeat dimensions by name."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from ..tensors.arrays import as_shape
 
 
 def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
-    """A tensor with its dimensions in another order, joined, split, or repeated along new ones.
+    """Permute, join or split a tensor's dimensions, or repeat the tensor along new ones.
 
-    ``"bd->bnd"`` names each dimension by a letter, as an einsum does; ``"batch (h w) -> batch h w"``, with spaces between
-    names, by words, as einops does. Names in parentheses are joined in one dimension, ``1`` is a dimension of size 1, and ``...`` stands
-    for dimensions without names. A name that is new on the right repeats the tensor along it.
+    ``"bd->bnd"`` names dimensions by letters, as einsum does; ``"batch (h w) -> batch h w"`` names them by words with spaces
+    between, as einops does. Parentheses join names to one dimension, ``1`` is a dimension of size 1, and ``...`` stands for
+    unnamed dimensions. The tensor is repeated along names that occur only on the right.
 
     Args:
-        tensor: strided or sparse, ours or torch's.
-        pattern: names of the dimensions before and after.
-        sizes: of names that are new, or that the sizes of joined dimensions leave open.
+        tensor: a strided tensor, a SparseTensor, or a sparse torch tensor.
+        pattern: the names of the dimensions before and after.
+        sizes: sizes of new names, and of joined names whose sizes the tensor's shape leaves open.
 
     Returns:
-        A strided tensor, which is a view where the dimensions' strides allow it, or a sparse tensor in a format that fits: of repeated
-        entries, each one is stored. O(result) for sparse tensors. Gradients flow to the tensor.
+        A strided tensor, a view if the strides allow it, or a sparse tensor in a suitable format; repeated entries are stored
+        individually. O(result) for sparse tensors. Gradients flow to the tensor.
 
     Raises:
-        ExpressionError: the text can't be read, names other dimensions than the tensor has, or leaves a size open.
+        ExpressionError: the pattern is invalid, does not match the tensor's dimensions, or leaves a size open.
         SizeError: sizes disagree.
 
     >>> rearrange(torch.tensor([[1, 2, 3]]), "bd->bnd", n=2)
@@ -43,12 +43,12 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
     SparseTensor(COO(3), shape=(2, 2, 4), nnz=4, density=0.25, float32, int32 indices)
     """
     if torch.compiler.is_compiling():
-        from ..compute.torch_compile import dimensions_of  # late: it imports torch's compiler
+        from ..compute.torch_compile import dimensions_of  # imported late: it imports torch's compiler
 
         before, after = dimensions_of(pattern, tensor.ndim, tuple(sizes))
     else:
         before, after = parse_rearrangement(pattern, tensor.ndim, tuple(sizes))
-    known = _measured(pattern, before, tuple(tensor.shape), sizes)
+    known = _sizes_of_names(pattern, before, tuple(tensor.shape), sizes)
     first, last = tuple(chain(*before)), tuple(chain(*after))
     result = tensor.reshape([known[name] for name in first])
     result = result.permute([first.index(name) for name in last if name in first])
@@ -58,13 +58,13 @@ def rearrange(tensor: Any, pattern: str, /, **sizes: int) -> Any:
     return result.reshape([prod([known[name] for name in group]) for group in after])
 
 
-def _measured(text: str, before: Iterable[Names], shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, int]:
-    """The size of each name: given, or what is left of its dimension."""
+def _sizes_of_names(text: str, before: Iterable[Names], shape: tuple[int, ...], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The size of each name: given, or derived from its dimension."""
     known = dict(zip(sizes, as_shape(tuple(sizes.values())), strict=True))
     for at, (group, size) in enumerate(zip(before, shape, strict=True)):
-        unknown, given = [name for name in group if name not in known], prod([known[name] for name in group if name in known])
-        if len(unknown) == 1 and given and size % given == 0:
-            known[unknown[0]] = size // given
+        unknown, known_product = [name for name in group if name not in known], prod([known[name] for name in group if name in known])
+        if len(unknown) == 1 and known_product and size % known_product == 0:
+            known[unknown[0]] = size // known_product
         if len(unknown) > 1:
             raise pointed(
                 text, _place_of(text, unknown[1]), f"dimension {at} has size {size}, which parts? Give {unknown[0]}= or {unknown[1]}="

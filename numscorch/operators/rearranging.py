@@ -1,4 +1,6 @@
-"""Rearranging: the same entries at other coordinates, as reshape, cat or a slice has them.
+"""Rearrangements: operators that move entries to other coordinates, such as reshape, cat and slices.
+
+The move depends on the pattern only and is cached with it: repeated calls only gather values. Gradients flow to the values.
 
 What moves where follows from the pattern alone, and is remembered with it: from the second time on, values are only
 gathered. Gradients flow to them.
@@ -24,9 +26,9 @@ from ..schedule import tuning
 from ..tensors.packing import coordinates, is_identity, pack, positions_of
 from ..tensors.sparse_tensor import SparseTensor
 
-MOST_MOVES = 32  # that a pattern remembers
-Read = tuple[np.ndarray, np.ndarray]  # coordinates, and the numbers of their entries
-Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and which entries have these; None where all do, in order
+MOST_MOVES = 32  # moves cached per pattern
+Read = tuple[np.ndarray, np.ndarray]  # coordinates, and the indices of their entries
+Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and the indices of their entries; None for all entries in order
 
 
 def rearranged(
@@ -38,19 +40,19 @@ def rearranged(
     copies: int = 1,
     read: Callable[[], Read | None] = lambda: None,
 ) -> Any:
-    """A tensor's entries at the coordinates that ``move`` makes of theirs, in a tensor of another shape.
+    """Move a tensor's entries to the coordinates that ``move`` computes, in a tensor of another shape.
 
     Args:
         A: the tensor.
-        key: what tells this move from others of the same pattern; None where it isn't to be remembered.
-        shape: the result's; without dimensions, it is a strided tensor.
-        move: from coordinates of shape (ndim, n) to others, and the numbers of the entries that are there.
-        order: whether the dimensions are those of ``A``, so that the format may be kept.
-        copies: how many of the made entries each one of ``A`` becomes.
-        read: the entries that may be moved; None where any may.
+        key: identifies this move among those of the pattern; None disables caching.
+        shape: the result's shape; a result without dimensions is a strided tensor.
+        move: maps coordinates of shape (ndim, n) to new coordinates and the indices of their entries.
+        order: whether the result has the dimensions of ``A``, so that its format can be kept.
+        copies: number of result entries for each entry of ``A``.
+        read: returns the entries to move, with their coordinates; None for all entries.
 
     Raises:
-        SizeError: the copies are larger than the memory limit.
+        SizeError: the copies exceed the memory limit.
     """
     shape = tuple(shape)
     if copies > 1:
@@ -65,7 +67,7 @@ def rearranged(
         source = torch.from_numpy(positions_of(A.pattern, kept[sorting]))
         return Conversion(target, source, None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
-    conversion = build() if key is None else _remembered(A, key, build)
+    conversion = build() if key is None else _cached(A, key, build)
     values = conversion.tensor(A.values)
     if shape:
         return SparseTensor(conversion.pattern, values)
@@ -73,94 +75,94 @@ def rearranged(
 
 
 def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
-    """Refuse a result of so many entries, which repeats those of a tensor, if it is larger than the memory limit.
+    """Refuse a result of ``count`` stored entries that exceeds the memory limit.
 
     Raises:
-        SizeError: with both sizes.
+        SizeError: the message has the size and the limit.
     """
     way_out = "every copy is stored: an einsum over the tensor itself reads each entry once"
     check_entries(count, len(shape), A.dtype.itemsize, f"the result of shape {tuple(shape)}", A.format, way_out)
 
 
-def _remembered(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> Conversion:
-    """A move that is made again and again; of many different ones, the last."""
-    known: dict[Hashable, Conversion] = A.pattern.remember("moves", dict)
-    if key not in known:
-        if len(known) >= MOST_MOVES:
-            known.clear()
-        known[key] = build()
-    return known[key]
+def _cached(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> Conversion:
+    """The cached move, or a new one; at MOST_MOVES entries, the cache is cleared."""
+    moves: dict[Hashable, Conversion] = A.pattern.remember("moves", dict)
+    if key not in moves:
+        if len(moves) >= MOST_MOVES:
+            moves.clear()
+        moves[key] = build()
+    return moves[key]
 
 
 def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:
-    """The format of what is made of a tensor: its own, if that stores any entries of as many dimensions in the same order.
+    """The format of a rearranged tensor: the tensor's own if it can store any entries in the same order of dimensions.
 
     >>> import numscorch as ns
     >>> fitting(ns.from_torch(torch.eye(4), ns.BCSR(2, 2)), (4, 4), True).name, fitting(ns.from_torch(torch.eye(4)), (2, 2, 4), True).name
     ('CSR', 'COO(3)')
     """
-    plain = all(isinstance(level, Dense | Compressed | Singleton) and level.is_ordered for level in A.format.levels)
-    if order and len(shape) == A.ndim and plain and A.format.is_plain:
+    is_general = all(isinstance(level, Dense | Compressed | Singleton) and level.is_ordered for level in A.format.levels)
+    if order and len(shape) == A.ndim and is_general and A.format.is_plain:
         return A.format
     return CSR if len(shape) == 2 and shape[0] <= tuning.COUNTED_COORDINATES * max(A.nnz, 1 << 10) else COO(len(shape))
 
 
 def place(dim: Any, ndim: int) -> int:
-    """A dimension counted from the front.
+    """A dimension as a nonnegative number.
 
     Raises:
-        SizeError: there is none.
+        RangeError: the dimension does not exist.
 
     >>> place(-1, 3)
     2
     """
     if not isinstance(dim, int) or not -ndim <= dim < ndim:
-        raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: name one from {-ndim} to {ndim - 1}")
+        raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: give one from {-ndim} to {ndim - 1}")
     return dim % ndim
 
 
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
-    """Two dimensions exchanged; nothing is copied."""
+    """Swap two dimensions; no array is copied."""
     order, first, second = list(range(input.ndim)), place(dim0, input.ndim), place(dim1, input.ndim)
     order[first], order[second] = second, first
     return input.permute(*order)
 
 
 def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None) -> Any:
-    """The entries in row-major order of another shape; one size may be -1. O(nnz log nnz), and O(nnz) from the second time on.
+    """Reshape the tensor in row-major order; one size may be -1. The first call takes O(nnz log nnz), later ones O(nnz).
 
     >>> import numscorch as ns
     >>> ns.from_torch(torch.eye(2)).reshape(4).to_dense()
     tensor([1., 0., 0., 1.])
     """
-    wanted = _sizes(sizes if shape is None else (shape,), prod(input.shape), tuple(input.shape))
-    if wanted == tuple(input.shape):
+    target = _sizes(sizes if shape is None else (shape,), prod(input.shape), tuple(input.shape))
+    if target == tuple(input.shape):
         return input
-    before, after = ([size for size in shape_ if size != 1] for shape_ in (input.shape, wanted))
+    before, after = ([size for size in shape_ if size != 1] for shape_ in (input.shape, target))
     if before != after and prod(before) > INT64_MAX:
-        raise SizeError(f"reshape of {tuple(input.shape)} to {wanted}: int64 cannot number that many places")
+        raise SizeError(f"reshape of {tuple(input.shape)} to {target}: int64 cannot number that many places")
 
     def move(indices: np.ndarray) -> Moved:
-        if before == after:  # only dimensions of size 1 come or go
-            moved = np.zeros((len(wanted), indices.shape[1]), np.int64)
-            moved[[at for at, size in enumerate(wanted) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
+        if before == after:  # only dimensions of size 1 are added or removed
+            moved = np.zeros((len(target), indices.shape[1]), np.int64)
+            moved[[at for at, size in enumerate(target) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
             return moved, None
-        return unraveled(_raveled(indices, input.shape), wanted), None
+        return unraveled(_ravel(indices, input.shape), target), None
 
-    return rearranged(input, ("reshape", wanted), wanted, move, order=False)
+    return rearranged(input, ("reshape", target), target, move, order=False)
 
 
 def _sizes(shape: tuple[Any, ...], numel: int, before: tuple[int, ...]) -> tuple[int, ...]:
     sizes = [int(s) for s in (shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)]
     if sizes.count(-1) == 1:
-        rest = prod(s for s in sizes if s != -1)
-        sizes[sizes.index(-1)] = numel // rest if rest else 0
+        known = prod(s for s in sizes if s != -1)
+        sizes[sizes.index(-1)] = numel // known if known else 0
     if prod(sizes) != numel or min(sizes, default=0) < 0:
         raise SizeError(f"a tensor of shape {before} can't have the shape {tuple(sizes)}: it has {numel} entries")
     return tuple(sizes)
 
 
-def _raveled(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def _ravel(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     number = np.zeros(indices.shape[1], np.int64)
     for numbers, size in zip(indices, shape, strict=True):
         number = number * size + numbers
@@ -175,46 +177,46 @@ def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
-    """Dimensions from one to another made into one."""
+    """Merge the dimensions from ``start_dim`` to ``end_dim``."""
     if not input.ndim:
         return reshape(input, 1)
     first, last = place(start_dim, input.ndim), place(end_dim, input.ndim)
     if first > last:
-        raise SizeError(f"flatten from dim {start_dim} to {end_dim}: the first one comes after the last")
+        raise SizeError(f"flatten from dim {start_dim} to {end_dim}: start_dim comes after end_dim")
     return reshape(input, (*input.shape[:first], prod(input.shape[first : last + 1]), *input.shape[last + 1 :]))
 
 
 def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
-    """Without dimensions of size 1: all of them, or those that are named."""
+    """Remove dimensions of size 1: all of them, or the listed ones."""
     named = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
     squeezed = {place(d, input.ndim) for d in named}
     return reshape(input, [size for at, size in enumerate(input.shape) if at not in squeezed or size != 1])
 
 
 def unsqueeze(input: SparseTensor, dim: int) -> Any:
-    """With a dimension of size 1 more."""
+    """Insert a dimension of size 1."""
     sizes = list(input.shape)
     sizes.insert(place(dim, input.ndim + 1), 1)
     return reshape(input, sizes)
 
 
 def expand(input: SparseTensor, *sizes: Any) -> Any:
-    """Dimensions of size 1 repeated, and others before them; every entry is stored as often as it is there. O(result).
+    """Repeat the tensor along dimensions of size 1 and along new leading ones; every copy is stored. O(result).
 
     Raises:
-        SizeError: a size other than 1 would grow, or the result is larger than the memory limit.
+        SizeError: a size other than 1 would change, or the result exceeds the memory limit.
     """
-    wanted = tuple(int(s) for s in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes))
-    extents = (1,) * (len(wanted) - input.ndim) + tuple(input.shape)
-    wanted = tuple(size if new == -1 else new for size, new in zip(extents, wanted, strict=False))
-    if len(wanted) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(extents, wanted, strict=True)):
-        raise SizeError(f"a tensor of shape {tuple(input.shape)} can't be expanded to {wanted}: only sizes of 1 grow")
-    times = [new if size != new else 1 for size, new in zip(extents, wanted, strict=True)]
-    return copied(input, ("expand", wanted), times, wanted)
+    target = tuple(int(s) for s in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes))
+    extents = (1,) * (len(target) - input.ndim) + tuple(input.shape)
+    target = tuple(size if new == -1 else new for size, new in zip(extents, target, strict=False))
+    if len(target) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(extents, target, strict=True)):
+        raise SizeError(f"a tensor of shape {tuple(input.shape)} can't be expanded to {target}: only sizes of 1 grow")
+    times = [new if size != new else 1 for size, new in zip(extents, target, strict=True)]
+    return copied(input, ("expand", target), times, target)
 
 
 def copied(input: SparseTensor, key: Hashable, times: Sequence[int], shape: Sequence[int]) -> Any:
-    """The entries so many times along each dimension of a shape that may have more dimensions in front; one copy after the other."""
+    """Tile the entries along each dimension of a shape, which may have more leading dimensions."""
     added, count = len(shape) - input.ndim, prod(times)
     extents = (1,) * added + tuple(input.shape)
 
@@ -228,31 +230,31 @@ def copied(input: SparseTensor, key: Hashable, times: Sequence[int], shape: Sequ
 
 
 def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
-    """SparseTensors, and torch's sparse ones beside them, end to end along a dimension; in the first one's format where that stores any.
+    """Concatenate SparseTensors and sparse torch tensors along a dimension, in the first one's format if it can store any entries.
 
-    As in torch, tensors of shape (0,) are left out.
+    As in torch, tensors of shape (0,) are skipped.
 
     Raises:
-        SizeError: other sizes than those along the dimension differ.
-        UnsupportedError: one of them is dense.
+        SizeError: sizes of other dimensions differ.
+        UnsupportedError: a tensor is dense.
     """
     tensors = list(tensors)
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
-    given = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
-    dtype = given[0].dtype
-    for t in given[1:]:
+    parts = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
+    dtype = parts[0].dtype
+    for t in parts[1:]:
         dtype = torch.promote_types(dtype, t.dtype)
-    given = [t for t in given if tuple(t.shape) != (0,)] or given[:1]
-    first = given[0]
+    parts = [t for t in parts if tuple(t.shape) != (0,)] or parts[:1]
+    first = parts[0]
     at = place(dim, first.ndim)
-    others = [tuple(size for d, size in enumerate(t.shape) if d != at) for t in given]
-    if any(other != others[0] for other in others) or any(t.ndim != first.ndim for t in given):
-        raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in given)}: other sizes differ")
-    shape = tuple(sum(t.shape[d] for t in given) if d == at else size for d, size in enumerate(first.shape))
-    check_copies(sum(t.nnz for t in given), shape, first)
-    entries = [t.to(COO(t.ndim)) for t in given]
-    starts = np.cumsum([0, *(t.shape[at] for t in given)])
+    other_sizes = [tuple(size for d, size in enumerate(t.shape) if d != at) for t in parts]
+    if any(sizes != other_sizes[0] for sizes in other_sizes) or any(t.ndim != first.ndim for t in parts):
+        raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")
+    shape = tuple(sum(t.shape[d] for t in parts) if d == at else size for d, size in enumerate(first.shape))
+    check_copies(sum(t.nnz for t in parts), shape, first)
+    entries = [t.to(COO(t.ndim)) for t in parts]
+    starts = np.cumsum([0, *(t.shape[at] for t in parts)])
     indices = [t.indices().numpy() for t in entries]
     for numbers, start in zip(indices, starts[:-1], strict=True):
         numbers[at] += start

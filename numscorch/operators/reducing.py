@@ -1,4 +1,4 @@
-"""Reductions beyond sums under torch's names: products, norms, and where the largest entry is."""
+"""Reductions under torch's names other than sums: products, norms, extremes and their indices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .statistics import first_of, root
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The product over some dimensions; an entry that isn't stored is a factor 0.
+    """The product over some dimensions; unstored entries are factors of 0.
 
     >>> import numscorch as ns
     >>> prod(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 1)
@@ -39,10 +39,10 @@ def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: 
 
 
 def sum_to_size(input: SparseTensor, *size: Any) -> Any:
-    """The sum over the dimensions along which a tensor of the given shape would be repeated to have this one's.
+    """Sum the tensor to a shape that broadcasts to the tensor's shape.
 
     Raises:
-        SizeError: a tensor of that shape does not broadcast to this one's.
+        SizeError: the shape does not broadcast to the tensor's shape.
 
     >>> import numscorch as ns
     >>> sum_to_size(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 2, 1)
@@ -53,7 +53,7 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
     before = input.ndim - len(wanted)
     pairs = list(zip(wanted, input.shape[max(before, 0) :], strict=False))
     if before < 0 or any(target not in (1, size) for target, size in pairs):
-        raise SizeError(f"sum_to_size {wanted} of shape {tuple(input.shape)}: each size is 1, or that of the tensor")
+        raise SizeError(f"sum_to_size {wanted} of shape {tuple(input.shape)}: each size must be 1 or the tensor's")
     reduced = (*range(before), *(before + at for at, (target, size) in enumerate(pairs) if target != size))
     return total(input, reduced, keepdim=True).reshape(wanted) if reduced else input
 
@@ -61,16 +61,16 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
 def norm(
     input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None, out: None = None
 ) -> Any:
-    """The vector norm over some dimensions, all by default: ``p`` is a number, inf, or "fro".
+    """The vector norm over some dimensions, all by default; ``p`` is a number, inf, or "fro".
 
     Raises:
-        UnsupportedError: a matrix norm ("nuc"), or an out.
+        UnsupportedError: ``p`` names a matrix norm ("nuc"), or ``out`` is given.
     """
     no_out(out, "norm")
     if isinstance(p, str) and p != "fro":
         raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
     order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
-    if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # which has no largest one of none
+    if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # max needs an entry
         return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
     sizes: Any = abs(input)
     if order == inf:
@@ -84,7 +84,7 @@ def norm(
 
 
 def _power(values: torch.Tensor, order: float) -> torch.Tensor:
-    """The powers of absolute values, whose gradient at 0 is 0, also of an order below 1."""
+    """Powers of absolute values; the gradient at 0 is 0, also for orders below 1."""
     is_zero = values == 0
     powers = torch.where(is_zero, torch.ones_like(values), values).abs() ** order
     return torch.where(is_zero, torch.zeros_like(powers), powers)
@@ -93,7 +93,7 @@ def _power(values: torch.Tensor, order: float) -> torch.Tensor:
 def linalg_norm(
     A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: None = None, dtype: torch.dtype | None = None
 ) -> Any:
-    """torch.linalg.norm: of a matrix with an ``ord`` the matrix norm, by way of a dense one unless that is "fro", 1 or inf."""
+    """torch.linalg.norm; matrix norms other than "fro", 1 and inf make the matrix dense."""
     no_out(out, "norm")
     dims = [0, 1] if dim is None and A.ndim == 2 else list(dim) if isinstance(dim, list | tuple) else []
     if ord is None or len(dims) != 2:
@@ -103,7 +103,7 @@ def linalg_norm(
     if ord in (1, inf) and not keepdim and A.ndim == 2:
         sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
         return sums.amax() if len(sums) else sums.sum()
-    return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf take no dense matrix'), ord, dim, keepdim, dtype=dtype)
+    return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf keep the matrix sparse'), ord, dim, keepdim, dtype=dtype)
 
 
 def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -112,17 +112,17 @@ def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *,
 
 
 def no_out(out: Any, name: str) -> None:
-    """Refuse a tensor that would receive the result.
+    """Refuse an ``out=`` tensor.
 
     Raises:
-        UnsupportedError: there is one.
+        UnsupportedError: ``out`` is given.
     """
     if out is not None:
-        raise UnsupportedError(f"out= of {name} with a SparseTensor: use what is returned")
+        raise UnsupportedError(f"out= of {name} with a SparseTensor: use the returned tensor")
 
 
 def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
-    """max or min: of all entries, or with a dimension also where; two tensors are compared entry by entry."""
+    """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
     pairs = getattr(torch, f"{name}imum")
     kinds = getattr(torch.return_types, name)
 
@@ -135,11 +135,11 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
         return kinds(results if keepdim else (result.squeeze(dim) for result in results))
 
     extreme.__name__ = extreme.__qualname__ = name
-    extreme.__doc__ = f"The {name} of all entries, stored or not; with a dimension also where they are."
+    extreme.__doc__ = f"torch.{name} of all entries, stored or not; with ``dim``, values and indices."
     return extreme
 
 
-def _places(name: str) -> Callable[..., Any]:
+def _arg_extreme(name: str) -> Callable[..., Any]:
     def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
         if dim is None:
             results: torch.Tensor = places(flatten(input), 0)
@@ -148,22 +148,22 @@ def _places(name: str) -> Callable[..., Any]:
         return results if keepdim else results.squeeze(dim)
 
     places.__name__ = places.__qualname__ = name
-    places.__doc__ = f"torch's {name}, of the first such entry; those that aren't stored count."
+    places.__doc__ = f"torch's {name}: the index of the first extreme entry, stored or not."
     return places
 
 
-def _tested(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
+def _truth_reduction(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
         reduced = _dims(_whole(dim), input.ndim)
         if any(input.shape[d] == 0 for d in reduced):
-            kept = [1 if d in reduced else size for d, size in enumerate(input.shape) if keepdim or d not in reduced]
-            check_bytes(product(kept), f"the dense result of shape {tuple(kept)}", name, "reduce fewer dimensions at once")
-            return torch.full(kept, name == "all")
+            sizes = [1 if d in reduced else size for d, size in enumerate(input.shape) if keepdim or d not in reduced]
+            check_bytes(product(sizes), f"the dense result of shape {tuple(sizes)}", name, "reduce fewer dimensions at once")
+            return torch.full(sizes, name == "all")
         counts = reduce((input != 0).to(torch.float32), dim, keepdim)
         return counts.to(torch.bool) if isinstance(counts, SparseTensor) else counts != 0
 
     test.__name__ = test.__qualname__ = name
-    test.__doc__ = f"Whether {name} of the entries are other than 0; those that aren't stored are 0. Of no entries, dense."
+    test.__doc__ = f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of no entries is dense."
     return test
 
 
@@ -173,8 +173,8 @@ REDUCING: dict[str, Callable[..., Any]] = {
     "norm": norm,
     "max": _extreme("max", amax),
     "min": _extreme("min", amin),
-    "argmax": _places("argmax"),
-    "argmin": _places("argmin"),
-    "any": _tested("any", amax),
-    "all": _tested("all", amin),
+    "argmax": _arg_extreme("argmax"),
+    "argmin": _arg_extreme("argmin"),
+    "any": _truth_reduction("any", amax),
+    "all": _truth_reduction("all", amin),
 }

@@ -1,5 +1,4 @@
-"""What torch is told of SparseTensors at import: how trees of tensors hold them, how a DataLoader makes batches of them, and that
-torch.masked dispatches on them."""
+"""Registration of SparseTensor with torch at import: as a pytree node, for DataLoader batches, and for torch.masked."""
 
 from __future__ import annotations
 
@@ -30,30 +29,30 @@ def _flatten_with_keys(A: SparseTensor) -> tuple[list[tuple[pytree.KeyEntry, Any
 
 def _unflatten(values: Any, pattern: Pattern) -> SparseTensor:
     (value,) = values
-    return SparseTensor.trusted(pattern, value)  # whatever a tree function put in the values' place
+    return SparseTensor.trusted(pattern, value)  # tree functions may replace the values by any object
 
 
 def _collate(batch: Sequence[SparseTensor], *, collate_fn_map: Any = None) -> Any:
-    """A batch of tensors, which may store different entries: one tensor with a dimension more."""
+    """Stack a batch of tensors along a new dimension; their patterns may differ."""
     return stack(batch)
 
 
 def _overridable(name: str) -> None:
-    """Let a function of torch.masked dispatch on ``__torch_function__``, as torch's other functions do: it reads layouts instead."""
-    theirs = getattr(torch.masked, name)
+    """Make a function of torch.masked dispatch on ``__torch_function__``; torch's own checks layouts instead."""
+    torch_function = getattr(torch.masked, name)
 
-    @wraps(theirs)
+    @wraps(torch_function)
     def function(*args: Any, **kwargs: Any) -> Any:
-        given = (*args, *kwargs.values())
-        if has_torch_function(given):
-            return handle_torch_function(function, given, *args, **kwargs)
-        return theirs(*args, **kwargs)
+        arguments = (*args, *kwargs.values())
+        if has_torch_function(arguments):
+            return handle_torch_function(function, arguments, *args, **kwargs)
+        return torch_function(*args, **kwargs)
 
     setattr(torch.masked, name, function)
 
 
 def register() -> None:
-    """Tell torch, once."""
+    """Register SparseTensor with torch; called once."""
     for name in MASKED:
         _overridable(name)
     pytree.register_pytree_node(

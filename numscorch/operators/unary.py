@@ -116,9 +116,7 @@ def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
             "or give it other ones by A.values = ..."
         )
     if not torch.can_cast(values.dtype, input.dtype):
-        raise UnsupportedError(
-            f"a result of {values.dtype} can't be written into {input}: use what the operator without the underscore returns"
-        )
+        raise UnsupportedError(f"a result of {values.dtype} can't be written into {input}: use the operator without the underscore")
     values = values.to(input.dtype)
     if torch.is_grad_enabled() and (values.requires_grad or input._values.requires_grad):
         input.values = values

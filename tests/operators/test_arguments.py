@@ -141,7 +141,7 @@ A = ns.from_torch(FULL)
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a keyword": (lambda: A.diff(steps=2), r"diff of a SparseTensor takes input, n, dim, prepend, append, not steps="),
     "too many": (lambda: A.tril(0, 1), r"tril of a SparseTensor takes input, diagonal, not more values"),
-    "out": (lambda: torch.sin(A, out=torch.empty(2, 3)), r"out= of sin with a SparseTensor: use what is returned"),
+    "out": (lambda: torch.sin(A, out=torch.empty(2, 3)), r"out= of sin with a SparseTensor: use the returned tensor"),
     "no tensor": (lambda: ns.tril(None, A), r"tril of NoneType beside a SparseTensor"),
     "a reduction of products": (lambda: torch.sparse.mm(A, A.t(), "amax"), r"reduce='amax': use einsum"),
     "copy_ of a number": (lambda: A.clone().copy_(2.0), r"copy_ takes a tensor, not float: A\.values\.fill_"),
