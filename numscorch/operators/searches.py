@@ -1,4 +1,4 @@
-"""Which entries are other than 0, or one of others, and reductions that leave out NaN; and dense tensors indexed by sparse masks."""
+"""Searches for entries, reductions that skip NaN, and dense tensors indexed by sparse masks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .elementwise import sum as total
 
 
 def argwhere(input: SparseTensor) -> torch.Tensor:
-    """The coordinates of entries other than 0, a row for each, in order; int64 of shape (n, ndim).
+    """The coordinates of nonzero entries, one row for each, in row-major order; int64 of shape (n, ndim).
 
     >>> import numscorch as ns
     >>> argwhere(ns.from_torch(torch.eye(2)))
@@ -29,7 +29,7 @@ def argwhere(input: SparseTensor) -> torch.Tensor:
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
-    """Whether each entry is one of the test elements; sparse where an entry that isn't stored, which is 0, gives False.
+    """Whether each entry is one of the test elements; sparse if unstored entries give False.
 
     >>> import numscorch as ns
     >>> isin(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), torch.tensor([2.0])).values
@@ -39,42 +39,42 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, inve
     if not isinstance(elements, SparseTensor):
         return torch.isin(elements, tested, assume_unique=assume_unique, invert=invert)
     if torch.isin(torch.zeros((), dtype=elements.dtype), tested, invert=invert):
-        return torch.isin(densified(elements, "isin", "it holds at entries that aren't stored"), tested, invert=invert)
+        return torch.isin(densified(elements, "isin", "it is True at unstored entries"), tested, invert=invert)
     result = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
     return SparseTensor(elements.pattern, result)
 
 
-def _elements(given: Any) -> torch.Tensor:
-    """The values of a tensor, each at least once: of a sparse one those that are stored, and 0."""
-    if not isinstance(given, SparseTensor):
-        return torch.as_tensor(given)
-    values = values_of(given)
-    return torch.cat([values, values.new_zeros(1)]) if len(values) < given.numel() else values
+def _elements(elements: Any) -> torch.Tensor:
+    """The distinct elements of a tensor, possibly repeated; a sparse tensor's are its stored values and 0."""
+    if not isinstance(elements, SparseTensor):
+        return torch.as_tensor(elements)
+    values = values_of(elements)
+    return torch.cat([values, values.new_zeros(1)]) if len(values) < elements.numel() else values
 
 
 def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
-    """The smallest and the largest entry, stored or not; along a dimension where one is given."""
+    """The smallest and largest entries, stored or not, of the tensor or along a dimension."""
     return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
 
 
 def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
     """The sum of the entries that are not NaN."""
-    kept = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
-    return total(SparseTensor(input.pattern, kept), dim, keepdim, dtype=dtype)
+    numbers = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
+    return total(SparseTensor(input.pattern, numbers), dim, keepdim, dtype=dtype)
 
 
 def masked_getitem(input: torch.Tensor, key: Any) -> torch.Tensor:
-    """``D[A > 0]`` of a dense tensor and a sparse mask: the entries where the mask holds, in order.
+    """``D[A > 0]`` for a dense tensor and a sparse mask: the entries where the mask is True, in row-major order.
 
     Raises:
-        OperandError: the sparse index is no mask.
-        RangeError: the mask has another shape than the dimensions that it indexes.
+        OperandError: the sparse index holds floating-point or complex values.
+        RangeError: the mask's shape differs from the dimensions that it indexes.
     """
     return input[_dense_key(input, key)]
 
 
 def masked_setitem(input: torch.Tensor, key: Any, value: Any) -> None:
-    """``D[A > 0] = value``"""
+    """``D[A > 0] = value`` for a dense tensor and a sparse mask."""
     input[_dense_key(input, key)] = strided(value)
 
 
@@ -85,9 +85,9 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
             keys.append(part)
             continue
         if part.dtype.is_floating_point or part.dtype.is_complex:
-            raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by whole numbers")
+            raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
         if part.dtype != torch.bool:
-            keys.append(densified(part, "an index", "every number counts, also 0"))
+            keys.append(densified(part, "an index", "unstored zeros are indices, too"))
             continue
         if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
             raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")

@@ -1,4 +1,4 @@
-"""Stacking: tensors of one format and shape as one tensor, whose patterns may differ from matrix to matrix."""
+"""Stacking: tensors of one format and shape along a new dimension; their patterns may differ."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
 from .rearranging import check_copies
 
-# their arrays lie one after the other below a dense level, but for pos, which counts on
+# levels whose arrays can be concatenated below a dense level; pos arrays are offset
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
 
 
-ANY_ENTRIES = (Dense, Compressed, Singleton)
+ANY_ENTRIES = (Dense, Compressed, Singleton)  # levels that can store any entries
 
 
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """Tensors of one shape side by side, along a new dimension; torch.stack where all are strided or COO tensors.
+    """Stack tensors of one shape along a new dimension; calls torch.stack if all are strided or COO torch tensors.
 
-    The result's format has a dense level for the new dimension in front of the tensors' levels, so that each
-    keeps a pattern and a number of values of its own.  Of torch's CSR, CSC, BSR and BSC tensors alone, which torch
-    doesn't stack, it is a COO tensor.  Different data types are promoted, as by torch.stack.  Gradients flow to the
-    values.  Tensors in different formats are converted to the first one's first.  O(stored values).
+    The result's format has a dense level for the new dimension in front of the tensors' levels, so patterns and entry counts
+    may differ. If all tensors are torch's CSR, CSC, BSR or BSC tensors, which torch cannot stack, the result is a COO tensor.
+    Data types are promoted as by torch.stack. Gradients flow to the values. If formats differ, tensors are converted to the
+    first one's format. O(stored values).
 
     Args:
-        tensors: SparseTensors, or torch's sparse tensors beside them; rows of ELL may differ in width.
-        dim: where the new dimension is.
-        out: for torch.stack only.
+        tensors: SparseTensors and sparse torch tensors; ELL tensors may differ in width.
+        dim: position of the new dimension.
+        out: supported for torch.stack only.
 
     Raises:
-        SizeError: they have different shapes, or there is no such dimension.
-        UnsupportedError: one of them is dense, or out was given.
+        SizeError: the shapes differ, or the dimension does not exist.
+        UnsupportedError: a tensor is dense, or ``out`` is given.
 
     >>> import numscorch as ns
     >>> graphs = [ns.from_torch(torch.eye(3)), ns.from_torch(torch.ones(3, 3))]
@@ -56,18 +56,18 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
             [3., 3., 3.]])
     """
     tensors = list(tensors)
-    ours = any(isinstance(tensor, SparseTensor) for tensor in tensors)
-    if not ours and not any(isinstance(tensor, torch.Tensor) and tensor.layout in COMPRESSED for tensor in tensors):
+    has_sparse = any(isinstance(tensor, SparseTensor) for tensor in tensors)
+    if not has_sparse and not any(isinstance(tensor, torch.Tensor) and tensor.layout in COMPRESSED for tensor in tensors):
         return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)
     if out is not None:
-        raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is made from theirs: use what is returned")
-    given = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
-    _check_shapes(given)
-    order = given[0].ndim + 1
+        raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is new: use the returned tensor")
+    parts = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
+    _check_shapes(parts)
+    order = parts[0].ndim + 1
     if not -order <= dim < order:
         raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
-    stacked = _stacked(_of_one_format(given), dim % order)
-    return stacked if ours else stacked.to(COO(order)).to_torch()
+    stacked = _stack_one_format(_unify_formats(parts), dim % order)
+    return stacked if has_sparse else stacked.to(COO(order)).to_torch()
 
 
 def _sparse(tensor: Any, at: int) -> SparseTensor:
@@ -87,8 +87,8 @@ def _check_shapes(tensors: Sequence[SparseTensor]) -> None:
             )
 
 
-def _of_one_format(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
-    """The tensors in one format: the first one's where it can hold any entries, else COO; levels of fixed width as wide as the widest."""
+def _unify_formats(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
+    """Convert the tensors to one format: the first one's if it can store any entries, else COO; fixed levels get the largest width."""
     formats = [tensor.format for tensor in tensors]
     if any(_of_any_width(format) != _of_any_width(formats[0]) for format in formats):
         return [tensor.to(common_format(formats[0])) for tensor in tensors]
@@ -98,7 +98,7 @@ def _of_one_format(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
 
 
 def common_format(format: Format) -> Format:
-    """The format, or COO where its levels can't hold any entries there may be."""
+    """The format, or COO if its levels cannot store any entries."""
     return format if all(isinstance(level, ANY_ENTRIES) for level in format.levels) else COO(format.order)
 
 
@@ -110,41 +110,41 @@ def _width(level: Level) -> int:
     return (level.width or 0) if isinstance(level, Fixed) else 0
 
 
-def _stacked(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor:
+def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor:
     inner = tensors[0].format
     places = [d + (d >= dim) for d in range(inner.order)]
     format = Format([Dense(), *inner.levels], [Part(dim), *(part.moved(places) for part in inner.parts)])
     shape = (*tensors[0].shape[:dim], len(tensors), *tensors[0].shape[dim:])
     check_copies(sum(tensor.nnz for tensor in tensors), shape, tensors[0])
     if not all(isinstance(level, JOINED) for level in inner.levels):
-        return _through_coordinates(tensors, dim, format, shape)
+        return _stack_coordinates(tensors, dim, format, shape)
     patterns = [tensor.pattern for tensor in tensors]
     count = sum(pattern.nnz for pattern in patterns)
     wide = any(pattern.index_dtype == "int64" for pattern in patterns)
     dtype = torch.int64 if wide or index_dtype_for(format.sizes(shape), count) == np.int64 else torch.int32
-    arrays = (_joined_arrays(patterns, at, dtype) for at in range(len(inner.levels)))
+    arrays = (_concatenate_level(patterns, at, dtype) for at in range(len(inner.levels)))
     return SparseTensor(Pattern(format, shape, ((), *arrays)), torch.cat([tensor.values for tensor in tensors]))
 
 
-def _joined_arrays(patterns: Sequence[Pattern], at: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """The arrays of one level of all the tensors, one after the other."""
+def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
+    """The concatenated arrays of one level of all tensors."""
     level = patterns[0].format.levels[at]
-    joined = []
+    results = []
     for number, name in enumerate(level.arrays):
         stored_as = level.array_dtype(name)
         arrays = [pattern.arrays[at][number].to(getattr(torch, stored_as) if stored_as else dtype) for pattern in patterns]
-        joined.append(_counted_on(arrays, [pattern.counts[at] for pattern in patterns]) if name == "pos" else torch.cat(arrays))
-    return tuple(joined)
+        results.append(_concatenate_pos(arrays, [pattern.counts[at] for pattern in patterns]) if name == "pos" else torch.cat(arrays))
+    return tuple(results)
 
 
-def _counted_on(starts: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
-    """Each tensor's starts, counted from where the tensor before ends."""
+def _concatenate_pos(starts: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
+    """Concatenate pos arrays; each is offset by the end of the previous one."""
     before = np.cumsum([0, *counts]).tolist()
     return torch.cat([*(pos[:-1] + first for pos, first in zip(starts, before[:-1], strict=True)), starts[0].new_tensor([before[-1]])])
 
 
-def _through_coordinates(tensors: Sequence[SparseTensor], dim: int, format: Format, shape: tuple[int, ...]) -> SparseTensor:
-    """For levels of others, whose arrays nobody here knows how to join."""
+def _stack_coordinates(tensors: Sequence[SparseTensor], dim: int, format: Format, shape: tuple[int, ...]) -> SparseTensor:
+    """Stack tensors through their coordinates, for levels whose arrays cannot be concatenated."""
     tables, values = [], []
     for at, tensor in enumerate(tensors):
         tables.append(np.insert(coordinates(tensor.pattern).numpy(), dim, at, axis=0))

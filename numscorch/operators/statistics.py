@@ -1,4 +1,6 @@
-"""Statistics under torch's names: variances, logarithms of sums of exponentials, running sums, the largest k.
+"""Statistics under torch's names: variances, logsumexp, cumulative sums, topk.
+
+Unstored entries count as 0.
 
 Entries that aren't stored are 0, and count.
 """
@@ -25,30 +27,30 @@ from .rearranging import cat, place, transpose
 from .unary import of_dense
 
 
-def _summed(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
-    """The dense sum of values at a tensor's entries, with the dimensions kept."""
+def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
+    """The dense sum of values at a tensor's entries; reduced dimensions are kept."""
     return strided(total(with_entries(A, values), dim, keepdim=True))
 
 
-def _shaped(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
-    """Without the dimensions that were reduced, if these aren't to be kept."""
+def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
+    """Remove the reduced dimensions unless ``keepdim``."""
     return statistic if keepdim else statistic.squeeze(tuple(_dims(_whole(dim), statistic.ndim)))
 
 
 def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """Variance and mean with the dimensions kept: squares of what entries deviate by, and of the mean where nothing is stored.
+    """Variance and mean with reduced dimensions kept: squared deviations of stored entries, plus mean² for each unstored entry.
 
     Raises:
-        UnsupportedError: values that are whole numbers.
+        UnsupportedError: the values are integers.
     """
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the variance of {input.dtype} values is no whole number: convert with .to(torch.float32)")
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
     number = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
     values = values_of(wide)
-    mean = _summed(wide, values, dim) / number if number else _summed(wide, values, dim) * torch.nan
-    missing = number - _summed(wide, torch.ones_like(values.detach().real), dim)
-    squares = _summed(wide, _square(values - others_at(wide, mean)), dim) + missing * _square(mean)
+    mean = _sum_at(wide, values, dim) / number if number else _sum_at(wide, values, dim) * torch.nan
+    missing = number - _sum_at(wide, torch.ones_like(values.detach().real), dim)
+    squares = _sum_at(wide, _square(values - others_at(wide, mean)), dim) + missing * _square(mean)
     return squares / max(number - correction, 0), mean
 
 
@@ -57,7 +59,7 @@ def _square(values: torch.Tensor) -> torch.Tensor:
 
 
 def root(values: torch.Tensor, order: float = 2) -> torch.Tensor:
-    """The square root, or one of another order, whose gradient at 0 is 0."""
+    """The square root, or a root of another order; the gradient at 0 is 0."""
     is_zero = values == 0
     positive = torch.where(is_zero, torch.ones_like(values), values)
     return torch.where(is_zero, values, positive.sqrt() if order == 2 else positive ** (1 / order))
@@ -68,19 +70,19 @@ def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
         if isinstance(dim, bool):
             dim, unbiased = None, dim
         variance, mean = _moments(input, dim, (1 if unbiased else 0) if correction is None else correction)
-        spread = _shaped(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
-        return (spread, _shaped(mean, dim, keepdim).to(input.dtype)) if with_mean else spread
+        spread = _drop_dims(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
+        return (spread, _drop_dims(mean, dim, keepdim).to(input.dtype)) if with_mean else spread
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name}, dense, over entries that aren't stored too, in O(nnz) and the result's size."
+    function.__doc__ = f"torch's {name} over all entries, including unstored ones; dense. O(nnz + result)."
     return function
 
 
 def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Tensor:
-    """The logarithm of the sum of exponentials, over all entries: each that isn't stored adds exp(0).
+    """The logarithm of the sum of exponentials over all entries; each unstored entry adds exp(0).
 
-    Of whole numbers it is in torch's default data type.
-    Of stored entries alone it is ``A.with_values(A.values.exp()).sum(dim).log()``.
+    Integers are converted to torch's default data type. For stored entries only, use
+    ``A.with_values(A.values.exp()).sum(dim).log()``.
 
     >>> import numscorch as ns
     >>> logsumexp(ns.from_torch(torch.zeros(2, 4)), 1)
@@ -92,14 +94,14 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     values = values_of(wide)
     largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True))
     largest = torch.where(torch.isfinite(largest), largest, torch.zeros_like(largest))
-    missing = number - _summed(wide, torch.ones_like(values.detach()), dim)
+    missing = number - _sum_at(wide, torch.ones_like(values.detach()), dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
-    powers = _summed(wide, torch.exp(values - others_at(wide, largest)), dim) + beside
-    return _shaped(powers.log() + largest, dim, keepdim).to(input.dtype)
+    powers = _sum_at(wide, torch.exp(values - others_at(wide, largest)), dim) + beside
+    return _drop_dims(powers.log() + largest, dim, keepdim).to(input.dtype)
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    """What each entry is more than the one before along a dimension, n times over; first, tensors may be put in front and behind.
+    """The n-th difference along a dimension; ``prepend`` and ``append`` are concatenated first.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0, 5.0]]))
@@ -119,12 +121,12 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
 
 
 def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
-    """The k largest or smallest entries along a dimension and where they are, dense; what isn't stored takes part as 0.
+    """The k largest or smallest entries along a dimension and their indices, dense; unstored entries are 0.
 
-    O(nnz log nnz) and the result's size. Of equal entries, which ones are taken isn't specified, as in torch.
+    O(nnz log nnz + result). As in torch, the choice among equal entries is unspecified.
 
     Raises:
-        SizeError: there are fewer than k entries along the dimension.
+        SizeError: the dimension has fewer than k entries.
 
     >>> import numscorch as ns
     >>> topk(ns.from_torch(torch.tensor([[0.0, -1.0, 5.0]])), 2).values
@@ -134,10 +136,10 @@ def topk(input: SparseTensor, k: int, dim: int = -1, largest: bool = True, sorte
 
 
 def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
-    """What :func:`topk` returns; with ``nan_first``, NaN is taken before the smallest numbers too, as min takes it.
+    """The result of :func:`topk` as a tuple; with ``nan_first``, NaN precedes all numbers, also the smallest.
 
     Raises:
-        SizeError: there are fewer than k entries along the dimension.
+        SizeError: the dimension has fewer than k entries.
     """
     at = place(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
@@ -158,22 +160,22 @@ def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bo
 
 
 def _order(values: torch.Tensor, largest: bool, nan_first: bool) -> torch.Tensor:
-    """The places of values, the largest or smallest first; of equal ones, in their order."""
+    """The stable sorting permutation of values, largest or smallest first."""
     order = torch.sort(values, descending=largest, stable=True).indices
     return order[torch.sort(values[order].isnan().to(torch.int8), descending=True, stable=True).indices] if nan_first else order
 
 
 def _leading(row: torch.Tensor, order: torch.Tensor, rows: int, k: int) -> torch.Tensor:
-    """For each row its first k entries in an order, (rows, k); no size depends on the order, which vmap may make one of many."""
+    """The first k entries of each row in a given order, shape (rows, k). No size depends on the order, so vmap may batch it."""
     starts = torch.searchsorted(torch.sort(row).values, torch.arange(rows))
     order = order[torch.sort(row[order], stable=True).indices]
     return order[starts[:, None] + torch.arange(k)]
 
 
 def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Row and column of the first k entries of each row that aren't stored.
+    """Row and column of the first k unstored entries of each row.
 
-    The n-th of them comes after as many stored ones as have at most n others in front.
+    The n-th unstored entry follows all stored entries that have at most n unstored entries before them.
     """
     rows, size = shape
     order = torch.argsort(row * size + column)
@@ -186,8 +188,8 @@ def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k
 
 
 def cumulative(name: str) -> Callable[..., Any]:
-    """A running sum or the like, which is dense: it goes on where nothing is stored."""
-    return of_dense(name, "of the dense tensor, since it goes on where nothing is stored")
+    """A cumulative function, computed on the dense tensor: its result is nonzero at unstored entries."""
+    return of_dense(name, "of the dense tensor, since unstored entries receive values, too")
 
 
 STATISTICS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""What code written for torch's sparse tensors asks of one: its layout, its index arrays, and conversions to layouts."""
+"""The interface of torch's sparse tensors for SparseTensors: layout, index arrays, and conversions between layouts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def to_sparse(
     blocksize: Sequence[int] | None = None,
     dense_dim: int | None = None,
 ) -> SparseTensor:
-    """The same entries as a SparseTensor in the format of one of torch's layouts, COO by default; itself if that is its own.
+    """Convert to the format of one of torch's layouts, COO by default; returns the input if it has that format.
 
     Args:
-        sparse_dim: how many dimensions of COO have coordinates; the others are stored in full.
+        sparse_dim: the number of COO's sparse dimensions; the others are dense.
         layout: ``torch.sparse_coo``, ``sparse_csr``, ``sparse_csc``, ``sparse_bsr`` or ``sparse_bsc``.
-        blocksize: of the last two, (rows, columns).
-        dense_dim: how many of the last dimensions are stored in full.
+        blocksize: (rows, columns) of blocks in ``sparse_bsr`` and ``sparse_bsc``.
+        dense_dim: the number of trailing dense dimensions.
 
     >>> import numscorch as ns
     >>> ns.from_torch(torch.eye(4)).to_sparse(layout=torch.sparse_bsr, blocksize=(2, 2)).format.name
@@ -38,7 +38,7 @@ def to_sparse(
     """
     layout = torch.sparse_coo if layout is None else layout
     if sparse_dim is not None and (layout is not torch.sparse_coo or dense_dim is not None):
-        raise UnsupportedError("to_sparse(sparse_dim) is of COO alone: of other layouts, give dense_dim=")
+        raise UnsupportedError("to_sparse(sparse_dim) applies to COO only: give dense_dim= for other layouts")
     dense = input.ndim - sparse_dim if sparse_dim is not None else dense_dim or 0
     return to_format(input, format_of(layout, input.ndim, blocksize, dense))
 
@@ -68,15 +68,15 @@ TO_LAYOUTS: dict[str, Callable[..., Any]] = {
 
 
 def own_layout(A: SparseTensor) -> TorchLayout | None:
-    """The layout of torch that stores what the tensor's format does, in whatever order rows have; None where there is none."""
+    """The torch layout that stores the same arrays as the tensor's format, or None; rows may be unordered."""
     return A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
 
 
 def layout(A: SparseTensor) -> torch.layout:
-    """torch's layout of this format: ``torch.strided`` of a dense one.
+    """torch's layout for this format; ``torch.strided`` for dense formats.
 
     Raises:
-        AttributeError: torch has none, so that ``hasattr`` says so.
+        AttributeError: torch has no such layout; ``hasattr`` is False.
 
     >>> import numscorch as ns
     >>> ns.from_torch(torch.eye(2)).layout, hasattr(ns.from_torch(torch.eye(2), ns.DCSR), "layout")
@@ -95,14 +95,14 @@ def _has_layout(wanted: torch.layout) -> Callable[[SparseTensor], bool]:
 
 
 def _dimensions(A: SparseTensor, what: str) -> TorchLayout:
-    """The layout, which knows how many dimensions are sparse or dense."""
+    """The layout, which has the numbers of sparse and dense dimensions."""
     if (stored_layout := own_layout(A)) is None:
         raise UnsupportedError(f"{what} of {A.format.name}, for which torch has no layout: A.format says how each dimension is stored")
     return stored_layout
 
 
 def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.Tensor]:
-    """An index array of compressed layouts."""
+    """An accessor for an index array of compressed layouts."""
 
     def array(input: SparseTensor) -> torch.Tensor:
         stored_layout = own_layout(input)
@@ -113,12 +113,12 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
         return compressed_arrays(input.pattern, stored_layout)[at].clone()
 
     array.__name__ = array.__qualname__ = name
-    array.__doc__ = f"A copy of torch's {name}, in the order of the values. O(nnz)."
+    array.__doc__ = f"A copy of torch's {name} in the order of the values. O(nnz)."
     return array
 
 
 def stored(A: SparseTensor) -> int:
-    """torch's ``_nnz``: how many coordinates are stored, of blocks or of dense dimensions once, and in each matrix of a batch."""
+    """torch's ``_nnz``: the number of stored coordinates; a block or a dense slice counts once, a batch per matrix."""
     stored_layout = own_layout(A)
     if stored_layout is None or A.format.is_dense:
         return A.nnz
@@ -128,7 +128,7 @@ def stored(A: SparseTensor) -> int:
 
 
 def _is_coalesced(A: SparseTensor) -> bool:
-    """Whether coordinates are in order, each once."""
+    """Whether coordinates are sorted and unique."""
     return A.format.is_ordered and A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None
 
 

@@ -1,4 +1,4 @@
-"""Matrices along a diagonal, turned by right angles, and slices that are repeated."""
+"""block_diag, rot90 and repeat_interleave."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .stacking import common_format
 
 
 def block_diag(*tensors: Any) -> SparseTensor:
-    """A matrix with the tensors along its diagonal, in the first sparse one's format; vectors and numbers are rows.
+    """A matrix with the tensors along its diagonal, in the format of the first sparse one; vectors and numbers are rows.
 
     Raises:
         SizeError: a tensor has more than two dimensions.
@@ -31,19 +31,19 @@ def block_diag(*tensors: Any) -> SparseTensor:
     tensor([[1., 1., 0.],
             [0., 0., 5.]])
     """
-    given = [_matrix(tensor) for tensor in tensors]
-    sizes = np.array([matrix.shape for matrix in given])
+    matrices = [_matrix(tensor) for tensor in tensors]
+    sizes = np.array([matrix.shape for matrix in matrices])
     ends = sizes.cumsum(0)
     shape = tuple(map(int, ends[-1]))
     first = next(tensor for tensor in tensors if isinstance(tensor, SparseTensor))
-    check_copies(sum(matrix.nnz for matrix in given), shape, given[0])
-    places = [coordinates(matrix.pattern).numpy() + start[:, None] for matrix, start in zip(given, ends - sizes, strict=True)]
-    values = torch.cat([values_of(matrix) for matrix in given])
+    check_copies(sum(matrix.nnz for matrix in matrices), shape, matrices[0])
+    places = [coordinates(matrix.pattern).numpy() + start[:, None] for matrix, start in zip(matrices, ends - sizes, strict=True)]
+    values = torch.cat([values_of(matrix) for matrix in matrices])
     return assemble(np.concatenate(places, axis=1), values, shape, common_format(first.format) if first.ndim == 2 else COO(2))
 
 
 def _matrix(tensor: Any) -> SparseTensor:
-    """A tensor of at most two dimensions as a sparse matrix."""
+    """Convert a tensor of at most two dimensions to a sparse matrix."""
     if tensor.ndim > 2:
         raise SizeError(f"block_diag of a {tensor.ndim}-dimensional tensor: it takes matrices, vectors and numbers")
     if tensor.ndim < 2:
@@ -52,10 +52,10 @@ def _matrix(tensor: Any) -> SparseTensor:
 
 
 def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
-    """The tensor turned by k right angles, from the first of two dimensions to the second.
+    """Rotate the tensor k times by 90 degrees, from the first of two dimensions to the second.
 
     Raises:
-        SizeError: there are other than two dimensions.
+        SizeError: ``dims`` are not two different dimensions.
 
     >>> import numscorch as ns
     >>> rot90(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))).to_dense()
@@ -73,16 +73,16 @@ def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
 
 
 def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
-    """Each slice of a dimension several times, one after the other; without ``dim`` of the flat tensor.
+    """Repeat each slice of a dimension; without ``dim``, repeat the entries of the flattened tensor.
 
     Args:
         input: the tensor.
-        repeats: how often, a number or one for each slice.
+        repeats: the number of repeats, or one number for each slice.
         dim: the dimension.
         output_size: the size of the dimension in the result, if known.
 
     Raises:
-        SizeError: there are other numbers of repeats than slices, or negative ones; or the result has another size than given.
+        SizeError: the number of repeats and slices differs, a repeat is negative, or ``output_size`` is wrong.
 
     >>> import numscorch as ns
     >>> repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
@@ -94,10 +94,10 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
     size, counts = input.shape[place(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
     if len(counts) not in (1, size) or bool((counts < 0).any()):
         raise SizeError(f"repeat_interleave of {size} slices by {counts.tolist()}: give one number, or one for each slice")
-    chosen = torch.repeat_interleave(torch.arange(size), counts.expand(size))
-    if output_size not in (None, len(chosen)):
-        raise SizeError(f"repeat_interleave gives {len(chosen)} slices, but output_size={output_size}: leave it out")
-    return index_select(input, dim, chosen)
+    index = torch.repeat_interleave(torch.arange(size), counts.expand(size))
+    if output_size not in (None, len(index)):
+        raise SizeError(f"repeat_interleave gives {len(index)} slices, but output_size={output_size}: leave it out")
+    return index_select(input, dim, index)
 
 
 TURNS: dict[str, Callable[..., Any]] = {

@@ -1,4 +1,4 @@
-"""Functions of one tensor, under torch's names: of the stored values where they are 0 at 0, else of the dense tensor."""
+"""Unary functions under torch's names: applied to the stored values if they are 0 at 0, else to the dense tensor."""
 
 from __future__ import annotations
 
@@ -23,64 +23,64 @@ OTHERS = """
     acos arccos acosh arccosh cos cosh digamma erfc exp exp2 i0 isfinite lgamma log log10 log2 logical_not logit logsigmoid reciprocal
     rsqrt sigmoid sinc softplus
 """
-NOT_ZERO = "of the dense tensor, since it is not 0 at 0; of stored entries alone, use A.with_values(...)"
+NOT_ZERO = "of the dense tensor, since it is not 0 at 0; for stored entries only, use A.with_values(...)"
 
 
-FROM_ZERO = "it is not 0 at 0, and A.to_dense() asks for a dense result"
+FROM_ZERO = "it is not 0 at 0, and A.to_dense() requests a dense result"
 
 
 def torchs(name: str) -> Callable[..., Any]:
-    """torch's function of this name, or that of torch.nn.functional."""
+    """torch's function of this name, or torch.nn.functional's."""
     function: Callable[..., Any] = getattr(torch, name, None) or getattr(functional, name)
     return function
 
 
 def _of_values(name: str) -> Callable[..., Any]:
-    theirs = torchs(name)
+    torch_function = torchs(name)
     at = _place_of_inplace(name)
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
         inplace = kwargs.pop("inplace", False)
         if at is not None and len(args) > at:
             args, inplace = (*args[:at], *args[at + 1 :]), args[at]
-        at_stored = at_entries(input.pattern, lambda values: theirs(values, *args, **kwargs), input._values)
+        at_stored = at_entries(input.pattern, lambda values: torch_function(values, *args, **kwargs), input._values)
         return written(input, at_stored) if inplace else SparseTensor(input.pattern, at_stored)
 
-    return _named(function, name, "of the stored values; 0 at entries that aren't stored")
+    return _with_name(function, name, "of the stored values; 0 at unstored entries")
 
 
 def _place_of_inplace(name: str) -> int | None:
-    """Which argument after the tensor is ``inplace``, in torch.nn.functional; None if there is none such.
+    """The position of the ``inplace`` argument after the tensor in torch.nn.functional's function, or None.
 
     >>> _place_of_inplace("leaky_relu"), _place_of_inplace("sin")
     (1, None)
     """
-    theirs = getattr(functional, name, None)
-    names = list(inspect.signature(theirs).parameters) if inspect.isfunction(theirs) else []
+    torch_function = getattr(functional, name, None)
+    names = list(inspect.signature(torch_function).parameters) if inspect.isfunction(torch_function) else []
     return names.index("inplace") - 1 if "inplace" in names else None
 
 
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
-    """torch's function of the dense tensor; ``what`` ends its docstring."""
-    theirs = torchs(name)
-    alone = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) is of the stored entries alone, "
-    instead = f"{alone if what == NOT_ZERO else ''}A.to_dense() asks for a dense one"
+    """torch's function of the dense tensor; ``what`` is the end of its docstring."""
+    torch_function = torchs(name)
+    hint = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) keeps to the stored entries, "
+    way_out = f"{hint if what == NOT_ZERO else ''}A.to_dense() requests a dense tensor"
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result: torch.Tensor = theirs(densified(input, name, instead), *args, **kwargs)
+        result: torch.Tensor = torch_function(densified(input, name, way_out), *args, **kwargs)
         return result
 
-    return _named(function, name, what)
+    return _with_name(function, name, what)
 
 
-def _named(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
+def _with_name(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch's {name}, {what}."
     return function
 
 
 def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SparseTensor:
-    """Stored entries set to 0 with this probability while training, the others scaled; they stay stored.
+    """Set stored entries to 0 with probability ``p`` while training, and scale the others; the pattern does not change.
 
     >>> import numscorch as ns
     >>> dropout(ns.from_torch(torch.eye(2)), training=False).values
@@ -91,7 +91,7 @@ def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace:
 
 
 def pow(input: Any, exponent: Any) -> Any:
-    """Each entry to the power of a number; dense unless that is positive.
+    """Raise each entry to a power; dense unless the exponent is a positive number.
 
     >>> import numscorch as ns
     >>> pow(ns.from_torch(torch.tensor([[0.0, 3.0]])), 2).values
@@ -104,16 +104,16 @@ def pow(input: Any, exponent: Any) -> Any:
 
 
 def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
-    """The tensor, holding these values: written over its own, unless a gradient may need those.
+    """Write values into the tensor: over its own, or as new values if autograd may need the old ones.
 
     Raises:
-        UnsupportedError: its data type can't hold theirs, as integers can't hold fractions; or its values are a leaf that
-            requires grad, whose gradient and optimizer new values would lose.
+        UnsupportedError: the values cannot be cast to the tensor's data type; or the tensor's values are a leaf that requires
+            grad, because its gradient and optimizer would lose new values.
     """
     if torch.is_grad_enabled() and input._values.requires_grad and input._values.is_leaf:
         raise UnsupportedError(
             f"{input} would be written in place, but its values are a leaf that requires grad: write within torch.no_grad(), "
-            "or give it other ones by A.values = ..."
+            "or assign new ones to A.values"
         )
     if not torch.can_cast(values.dtype, input.dtype):
         raise UnsupportedError(f"a result of {values.dtype} can't be written into {input}: use the operator without the underscore")
