@@ -1,4 +1,4 @@
-"""Kernel: a source file, and its machine code, which Numba compiles for the types of its parameters."""
+"""Kernel: a source file and its machine code, which Numba compiles for the parameter types."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from . import machine
 from .checked_intrinsics import run_as_python
 from .source import Source
 
-BUILDING = threading.RLock()  # held while a plan is made or a kernel compiled, and over a fork
+BUILDING = threading.RLock()  # held while planning, while compiling a kernel, and during a fork
 Run = Callable[[bytes, int], Any]
 
 
 class Kernel:
-    """A source file and the machine code of its functions, which is compiled, or loaded from disk, when it is first asked for.
+    """A source file and the machine code of its functions, which is compiled, or loaded from disk, on first use.
 
-    A kernel is called as ``kernel.run(words, workers)``: the same code serves every number of workers, and gives the same bits.
+    Call a kernel as ``kernel.run(words, workers)``. The same code serves any number of workers, and the results are bitwise equal.
     """
 
     __slots__ = ("_addresses", "_run", "scope", "source")
@@ -37,17 +37,17 @@ class Kernel:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether arguments are passed as words; else :attr:`plain` takes arrays."""
+        """Whether the kernel takes its arguments as words; otherwise :attr:`plain` takes arrays."""
         return not jit_is_disabled()
 
     @property
     def plain(self) -> Callable[..., None]:
-        """The kernel as plain Python; takes its parameters in order."""
+        """The kernel as a plain Python function of its parameters, in order."""
         return run_as_python(self.scope)
 
     @property
     def addresses(self) -> machine.Addresses:
-        """The addresses of the kernel's entries; Ctrl-C takes effect once they are compiled.
+        """The addresses of the kernel's entries. Compilation defers Ctrl-C until it ends.
 
         Raises:
             MemoryLimitError: the process's limits leave too little memory.
@@ -74,7 +74,7 @@ class Kernel:
     def run(self) -> Run:
         """A function of the words and the number of workers that runs the kernel.
 
-        It raises MemoryError where the kernel needs memory of its own and finds none.
+        It raises MemoryError if the kernel can't allocate its temporary arrays.
         """
         if self._run is None:
             self._run = self._runner()
@@ -107,21 +107,21 @@ class Kernel:
 
 
 def _fail() -> None:
-    raise MemoryError("a kernel could not allocate the memory that it needs for itself")
+    raise MemoryError("a kernel could not allocate its temporary arrays: free some memory")
 
 
 def _stored(source: Source) -> machine.Addresses | None:
-    """The addresses of entries whose machine code is on disk; None where there is none, or it is damaged."""
+    """Return the addresses of entries whose machine code is on disk; None if it is missing or damaged."""
     if (data := stored_code(source.name, source.text)) is None:
         return None
     try:
         return machine.loaded(source, data)
-    except DAMAGED:  # it was written whole, but by something else
+    except DAMAGED:  # the file was replaced atomically, so another program damaged it
         return None
 
 
 class PlainKernel(Kernel):
-    """The kernel as plain Python, checked at every access."""
+    """A kernel that runs as plain Python and checks every array access."""
 
     __slots__ = ()
 
@@ -131,18 +131,18 @@ class PlainKernel(Kernel):
 
 
 def build(source: Source) -> Kernel:
-    """Write the source to the cache and load it; nothing is compiled yet."""
+    """Write the source to the cache and load it, without compiling it."""
     return Kernel(source, _loaded(source.name, source.text))
 
 
 def _loaded(name: str, text: str) -> dict[str, Any]:
     path = kernel_cache.store(name, text)
-    with interrupts.deferred():  # the first kernel imports Numba: a module that is imported halfway stays so
+    with interrupts.deferred():  # the first kernel imports Numba, and an interrupted import would leave broken modules
         return kernel_cache.load_module(name, text, path).__dict__
 
 
 def build_plain(source: Source) -> Kernel:
-    """The kernel as plain Python; nothing is compiled or written."""
+    """Make a kernel that runs as plain Python. Nothing is compiled or written to disk."""
     scope: dict[str, Any] = {}
     with interrupts.deferred():
         exec(compile(source.text, f"<{source.name}>", "exec"), scope)
@@ -155,7 +155,7 @@ def jit_is_disabled() -> bool:
 
 
 def _compilers_lock() -> Any:
-    """Numba's own lock, which a thread of the parent may hold at a fork; None before Numba is imported."""
+    """Return Numba's compiler lock, which a thread of the parent may hold at a fork; None before Numba is imported."""
     module = sys.modules.get("numba.core.compiler_lock")
     return getattr(module, "global_compiler_lock", None)
 
@@ -172,5 +172,5 @@ def _after_fork() -> None:
     BUILDING.release()
 
 
-if hasattr(os, "register_at_fork"):  # so that no child finds a lock taken by a thread that it doesn't have
+if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that is held by a thread of its parent
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

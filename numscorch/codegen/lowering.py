@@ -1,4 +1,4 @@
-"""lower: a scheduled statement becomes loop IR, one function for each kind of statement and loop."""
+"""lower: turn a scheduled statement into loop IR, with one function for each kind of statement and loop."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .workspaces import (
 
 
 def lower(stmt: ix.Stmt, env: Env) -> Block:
-    """The loop IR of a statement, in an environment."""
+    """Return the loop IR of a statement in an environment."""
     match stmt:
         case ix.Assignment():
             return lower_assignment(stmt, env)
@@ -49,7 +49,7 @@ def lower(stmt: ix.Stmt, env: Env) -> Block:
 
 
 def lower_forall(stmt: ix.Forall, env: Env) -> Block:
-    """A loop, by its tag."""
+    """Lower a loop according to its tag."""
     match stmt.tag:
         case ix.Serial():
             return lower_serial(stmt, env)
@@ -62,11 +62,11 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
         case ix.Vector() as tag:
             return lower_vector(stmt, tag, env)
         case ix.FlatSum():
-            raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the loop isn't what fills the workspace of one sum")
+            raise ScheduleError(f"{stmt.tag}({stmt.var}, ...): the tag is only for a producer that fills a workspace with one sum")
         case ix.Gallop(leader):
             return lower_serial(stmt, env, leader=leader)
         case ix.Blend():
-            merges = len(make_lattice(stmt.var, ix.value_of(stmt.body)).iterated) > 1  # where loops around leave one operand, none is
+            merges = len(make_lattice(stmt.var, ix.value_of(stmt.body)).iterated) > 1  # outer loops may leave one operand
             return lower_blended(stmt, env, lower) if merges else lower_serial(stmt, env)
         case ix.Tile(size):
             return lower_tile(stmt, size, env)
@@ -87,28 +87,29 @@ def lower_forall(stmt: ix.Forall, env: Env) -> Block:
 
 
 def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = None, leader: str | None = None) -> Block:
-    """A plain loop; where operands are absent, its body has 0 in their place."""
+    """Lower a plain loop. Its body has 0 in place of absent operands."""
 
     def case(inner: Env, absent: frozenset[str]) -> Block:
-        rest = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
-        guard, present = guarded(ix.value_of(rest), inner)
-        is_masked = inner.masked and ix.result_of(rest).tensor.name in inner.registers
+        simpler = ix.map_rhs(stmt.body, lambda rhs: simplified(rhs, absent))
+        guard, present = guarded(ix.value_of(simpler), inner)
+        is_masked = inner.masked and ix.result_of(simpler).tensor.name in inner.registers
         guard, inner = (None, inner) if is_masked else (guard, present)
-        body = lower(rest, inner)
+        body = lower(simpler, inner)
         body = body if inner.assembly is None else inner.assembly.around(stmt.var, inner.coords, body)
         return body if guard is None else (If(guard, body),)
 
     value = ix.value_of(stmt.body)
     lattice = make_lattice(stmt.var, value)
-    above = frozenset(env.conditions) - lattice.iterated
-    if lattice.whole and above and not (without := make_lattice(stmt.var, simplified(value, above))).whole:
-        few = loop(stmt.var, env, without, lambda inner, absent: case(inner, absent | above), bounds, leader)
-        return (If(any_of([env.conditions[name] for name in sorted(above)]), loop(stmt.var, env, lattice, case, bounds, leader), few),)
+    optional = frozenset(env.conditions) - lattice.iterated
+    if lattice.whole and optional and not (sparse_lattice := make_lattice(stmt.var, simplified(value, optional))).whole:
+        sparse_loop = loop(stmt.var, env, sparse_lattice, lambda inner, absent: case(inner, absent | optional), bounds, leader)
+        is_any_present = any_of([env.conditions[name] for name in sorted(optional)])
+        return (If(is_any_present, loop(stmt.var, env, lattice, case, bounds, leader), sparse_loop),)
     return loop(stmt.var, env, lattice, case, bounds, leader)
 
 
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
-    """Workers take runs of blocks; blocks and their cuts don't depend on the number of workers."""
+    """Lower a parallel loop: each worker runs consecutive blocks. The bounds of blocks don't depend on the number of workers."""
     worker, block = Var("worker"), Var("block")
     workers, blocks, cuts = Var("workers"), Var("blocks"), Var("cuts")
     inner = in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), env, block)
@@ -117,17 +118,17 @@ def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
 
 
 def by_worker(body: Block, env: Env, worker: Expr) -> Block:
-    """The body with what an assembled result keeps of each worker."""
+    """Wrap a worker's body in the code that an assembled result needs for each worker."""
     return body if env.assembly is None else (*env.assembly.enter(worker), *body, *env.assembly.leave(worker))
 
 
 def in_block(body: Block, env: Env, block: Expr) -> Block:
-    """The body with what an assembled result keeps of each block."""
+    """Wrap a block's body in the code that an assembled result needs for each block."""
     return body if env.assembly is None else (*env.assembly.begin(block), *body, *env.assembly.end(block))
 
 
 def lower_where(stmt: ix.Where, env: Env) -> Block:
-    """Clear the workspace's registers, run the producer, then the consumer."""
+    """Lower a where: the producer fills the workspace, then the consumer reads it."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
     if is_marked(target):
         return lower_laid_out(stmt, target, env, lower)
@@ -151,34 +152,34 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
 
 
 def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
-    """Clear the registers of every coordinate, run the producer, then the consumer."""
+    """Clear the register of each coordinate, run the producer, then the consumer."""
     sums = registers_of(target)
     inner = env
     for register in sums:
         inner = with_registers(_writing(stmt.producer, target, register), register, inner)
-    used = sums if env.rows is None else tuple(sums[row] for row in env.rows)
-    cleared = [assign for register in used for assign in clear(register, inner)]
+    row_sums = sums if env.rows is None else tuple(sums[row] for row in env.rows)
+    zeros = [assign for register in row_sums for assign in clear(register, inner)]
     body = lower(stmt.consumer, inner)
     if env.first is not None:
-        written = ix.with_op(stmt.consumer, "=")
-        body = (If(env.first, lower(written, inner), body),)
-    return (*cleared, *lower(stmt.producer, inner), *body)
+        overwrite = ix.with_op(stmt.consumer, "=")
+        body = (If(env.first, lower(overwrite, inner), body),)
+    return (*zeros, *lower(stmt.producer, inner), *body)
 
 
 def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:
-    """The statement with a register for its target."""
+    """Replace the target of a statement by a register."""
     return ix.map_expr(stmt, lambda access: replace(access, tensor=register) if access.tensor == target else access)
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
-    """The environment with the workspace's register: a tile where what is summed varies."""
+    """Return the environment with a register for the workspace. The register is a tile if the summed value varies between lanes."""
     varies = any(_varies(a, producer, env) for a in ix.assignments(producer) if a.lhs.tensor == target)
     varying = env.varying | {target.name} if varies and env.lanes is not None else env.varying - {target.name}
     return replace(env, registers={**env.registers, target.name: Var(target.name)}, varying=varying)
 
 
 def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
-    """Whether what is summed varies, directly or through an inner workspace."""
+    """Whether the summed value varies between lanes, directly or through an inner workspace."""
     inner = {a.lhs.tensor: a for a in ix.assignments(producer) if a is not assignment}
     for access in ix.accesses_in(assignment.rhs):
         source = inner.get(access.tensor)
@@ -188,7 +189,7 @@ def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
 
 
 def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
-    """Each block sums into its own place of ``partial``; the places are added in order."""
+    """Sum each block into one element of ``partial_vals``, then add the elements in order."""
     block, partial, total = Var("block"), Var("partial_vals"), Var("total")
     inner = with_registers(stmt.producer, target, env)
     (outer,) = lower(stmt.producer, inner)
@@ -202,7 +203,7 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
-    """The body for each tile; the last one ends where the extent does. Workers, where there are some, are around the tiles."""
+    """Run the body for each tile; the last tile ends at the extent. The loop over workers, if any, encloses the loop over tiles."""
     start, end, extent = Var(f"{stmt.var}_tile"), Var(f"{stmt.var}_end"), env.extent(stmt.var)
     body = lower(stmt.body, replace(env, tiles={**env.tiles, stmt.var: (start, end)}))
 
@@ -210,14 +211,14 @@ def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
         return (For(start, Const(0), extent, (Assign(end, call("min", start + size, extent)), *inner), step=Const(size)),)
 
     match body:
-        case (For(parallel=True) as workers,):  # each goes through the tiles of its own blocks: threads wait for each other once
+        case (For(parallel=True) as workers,):  # each worker loops over the tiles of its blocks, so threads synchronise once
             return (replace(workers, body=tiles(workers.body)),)
         case _:
             return tiles(body)
 
 
 def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
-    """Full tiles of registers in a loop, then what is left of the extent, which only the last of the cache's tiles reaches."""
+    """Loop over full tiles of registers, then take the tail of the extent. Only the last cache tile reaches the tail."""
     base, size = Var(stmt.var.name), size_of(stmt.var)
     width = tag.lanes * tag.registers
     full = (size // width) * width if tag.tail and width else size
@@ -226,38 +227,38 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
     if tag.overlapped:
         inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
-        at = Var(f"{stmt.var}_next")  # no index has such a name
+        at = Var(f"{stmt.var}_next")  # no index variable has such a name
         body = (Assign(base, call("min", at, size - width)), *lower(stmt.body, inner))
         return (For(at, start, stop, body, step=Const(width)),)
     if tag.registers:
-        inside = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
-        within = call("min", stop, full) if tag.tail and stop != full else stop
-        out.append(For(base, start, within, lower(stmt.body, inside), step=Const(width)))
+        inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
+        limit = call("min", stop, full) if tag.tail and stop != full else stop
+        out.append(For(base, start, limit, lower(stmt.body, inner), step=Const(width)))
     if tag.tail:
-        rest = _rest_of_extent(stmt, tag, full, env)
-        out += rest if stop == full else [If(full < stop, rest)]
+        tail = _tail_of_extent(stmt, tag, full, env)
+        out += tail if stop == full else [If(full < stop, tail)]
     out += [Accumulate(env.registers[name], call("hsum", partial_register(name))) for name in sums]
     return tuple(out)
 
 
-def _rest_of_extent(stmt: ix.Forall, tag: ix.Vector, full: Expr, env: Env) -> Block:
-    """The last tile, of fewer registers."""
+def _tail_of_extent(stmt: ix.Forall, tag: ix.Vector, full: Expr, env: Env) -> Block:
+    """Lower the last tile, which has fewer registers."""
     base, out = Var(stmt.var.name), list[Stmt]()
-    rest: Expr = base if tag.registers else Const(0)
+    start: Expr = base if tag.registers else Const(0)
     out += [Assign(base, full)] if tag.registers else []
-    out += [Assign(Var("left"), size_of(stmt.var) - rest - (tag.tail - 1) * tag.lanes)] if tag.masked else []
+    out += [Assign(Var("left"), size_of(stmt.var) - start - (tag.tail - 1) * tag.lanes)] if tag.masked else []
     lanes = Lanes(stmt.var, tag.lanes, tag.tail, Var("left") if tag.masked else None)
-    return (*out, *lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, rest)))
+    return (*out, *lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, start)))
 
 
 def _sums_here(stmt: ix.Forall, env: Env) -> dict[str, str]:
-    """The workspaces from outside that the loop sums into, and their data types."""
-    written = [a.lhs.tensor for a in ix.assignments(stmt.body)]
-    return {tensor.name: tensor.dtype for tensor in written if tensor.name in env.registers and env.lanes is None}
+    """Map each outer workspace that the loop sums into to its data type."""
+    targets = [a.lhs.tensor for a in ix.assignments(stmt.body)]
+    return {tensor.name: tensor.dtype for tensor in targets if tensor.name in env.registers and env.lanes is None}
 
 
 def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
-    """Add to a register, or write the result."""
+    """Add the value to a register, or write it to the result."""
     if is_zero(stmt.rhs):
         return ()
     stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
@@ -311,7 +312,7 @@ def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
     place = named_position(stmt.lhs, env, setup)
     name = stmt.lhs.tensor.name
     value = product.added_to(load(env, name, place)) if stmt.op == "+=" else product.value()
-    written = call("store", Var(f"{name}_vals"), place, value)
+    store = call("store", Var(f"{name}_vals"), place, value)
     if lanes.left is not None:
-        written = call("store_first", Var(f"{name}_vals"), place, value, lanes.left)
-    return (*product.setup, *setup, Do(written))
+        store = call("store_first", Var(f"{name}_vals"), place, value, lanes.left)
+    return (*product.setup, *setup, Do(store))

@@ -1,7 +1,7 @@
-"""How Numba compiles a kernel: only the passes that generated source needs, and LLVM's optimisation once.
+"""Numba's pipeline for kernels: only the passes that generated source needs, and one round of LLVM optimisation.
 
-Numba's own pipeline also looks for closures, ``with`` blocks, array expressions and inlined functions, which no kernel has, and it
-optimises each function before the whole module, to prune counts of references, of which kernels have none in their loops.
+Numba's default pipeline also handles closures, ``with`` blocks, array expressions and inlined functions. Kernels have none of these.
+The default pipeline also optimises each function before the module, to prune reference counts. Kernel loops count no references.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from numba.core.typed_passes import IRLegalization, NativeLowering, NoPythonBack
 from numba.core.typeinfer import TypeInferer
 from numba.core.untyped_passes import DeadBranchPrune, FixupArgs, IRProcessing, ReconstructSSA, TranslateByteCode
 
-_signatures: dict[tuple[Any, ...], Any] = {}  # of calls, by the function and the types of its arguments
+_signatures: dict[tuple[Any, ...], Any] = {}  # signatures of calls, keyed by the function and its argument types
 
 
 def signature_of(context: Any, function: Any, args: tuple[Any, ...]) -> Any:
-    """The signature of a call. Numba resolves each call repeatedly; kernels repeat a few calls, so results are cached."""
-    key = (function, *args)  # keeps the function type alive, which maps the signature to its implementation
+    """Return the signature of a call, from a cache. Numba resolves each call repeatedly, and kernels repeat a few calls."""
+    key = (function, *args)  # keeps the function type alive; the type maps the signature to its implementation
     if (signature := _signatures.get(key)) is None:
         signature = context.resolve_function_type(function, args, {})
         if signature is not None:
@@ -44,10 +44,10 @@ class Inferer(TypeInferer):  # type: ignore[misc]
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class TypeInference(FunctionPass):  # type: ignore[misc]
-    """The types of all variables, and the signatures of all calls.
+    """Infer the types of all variables and the signatures of all calls.
 
-    Numba's own pass also takes types of local variables from the caller, and checks the type of what Python gets back: kernels and
-    routines have neither.
+    Numba's own pass also takes types of local variables from the caller and checks the type that is returned to Python. Kernels and
+    routines use neither.
     """
 
     _name = "numscorch_type_inference"
@@ -70,24 +70,24 @@ class TypeInference(FunctionPass):  # type: ignore[misc]
 
 
 class Lowering(Lower):  # type: ignore[misc]
-    """Numba's lowering, with cached signatures of operators.
+    """Numba's lowering, with cached operator signatures.
 
-    Static operands, which Numba looks for first, matter for powers alone, and kernels call ``pow`` instead.
+    Numba first looks for static operands. Only powers need them, and kernels call ``pow`` instead.
     """
 
     def lower_binop(self, result: Any, expr: Any, operator: Any) -> Any:
         context, types_of_args = self.context, self.fndesc.calltypes[expr].args
         function = context.typing_context.resolve_value_type(operator)
         signature = signature_of(context.typing_context, function, types_of_args)
-        wanted = zip((expr.lhs.name, expr.rhs.name), types_of_args, strict=True)
-        args = [context.cast(self.builder, self.loadvar(name), self.typeof(name), kind) for name, kind in wanted]
+        operands = zip((expr.lhs.name, expr.rhs.name), types_of_args, strict=True)
+        args = [context.cast(self.builder, self.loadvar(name), self.typeof(name), kind) for name, kind in operands]
         value = context.get_function(function, signature)(self.builder, args)
         return context.cast(self.builder, value, signature.return_type, result)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class ToLLVM(NativeLowering):  # type: ignore[misc]
-    """LLVM's representation of a function; a routine has a library of its own, from which kernels take it."""
+    """Lower a function to LLVM IR. Each routine gets a separate library, which kernels link."""
 
     _name = "numscorch_lowering"
 
@@ -101,7 +101,7 @@ class ToLLVM(NativeLowering):  # type: ignore[misc]
             state.library = Routine(state.targetctx.codegen(), state.func_id.func_qualname)
         super().run_pass(state)
         if is_routine:
-            state.cr = state.cr._replace(cfunc=state.library)  # the key of the function, which elsewhere is its Python entry point
+            state.cr = state.cr._replace(cfunc=state.library)  # Numba's key of the function; by default its Python entry point
             state.targetctx.insert_user_function(state.library, state.cr.fndesc, [state.library])
         return True
 
@@ -114,14 +114,14 @@ PASSES_OF_NUMBA = (
     (ReconstructSSA, "convert to single assignments"),
     (TypeInference, "infer the types"),
     (PreLowerStripPhis, "replace phi nodes by assignments"),
-    (IRLegalization, "check what is lowered"),
+    (IRLegalization, "check that the IR can be lowered"),
     (ToLLVM, "lower to LLVM"),
     (NoPythonBackend, "keep the result"),
 )
 
 
 class Pipeline(CompilerBase):  # type: ignore[misc]
-    """The passes of generated source, and of the routines that it calls; neither is called from Python."""
+    """The passes for generated source and for the routines that it calls. Python calls neither, so they get no wrappers."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -137,7 +137,7 @@ class Pipeline(CompilerBase):  # type: ignore[misc]
 
 
 class Library(JITCodeLibrary):  # type: ignore[misc]
-    """The machine code of one kernel, which is optimised when all of it is there."""
+    """The machine code of one kernel. LLVM optimises the complete module once."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
@@ -148,7 +148,7 @@ class Library(JITCodeLibrary):  # type: ignore[misc]
 
 
 class Routine(Library):
-    """A library that kernels link; LLVM optimises it with each kernel."""
+    """A library that kernels link. LLVM optimises it as part of each kernel."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -158,14 +158,14 @@ class Routine(Library):
 
 
 class Linked(CPUDispatcher):  # type: ignore[misc]
-    """A function that kernels call, compiled for the types of each call. Called from Python, it raises TypeError."""
+    """A function that kernels call, compiled for the argument types of each call. A call from Python raises TypeError."""
 
-    def __init__(self, py_func: Callable[..., Any], *_: Any) -> None:  # the rest is what unpickling passes: always the same
+    def __init__(self, py_func: Callable[..., Any], *_: Any) -> None:  # unpickling passes more arguments, always the same
         options = {"nopython": True, "error_model": "numpy", "nogil": True}
         super().__init__(py_func, targetoptions=options, pipeline_class=Pipeline)
 
     def _compile_for_args(self, *args: Any, **named: Any) -> Any:
-        raise TypeError(f"{self.py_func.__name__} is a routine of kernels, which Python can't call: call it in a compiled function")
+        raise TypeError(f"{self.py_func.__name__} is a kernel routine and can't be called from Python: call it in a compiled function")
 
     def add_overload(self, result: Any) -> None:
         self.overloads[tuple(result.signature.args)] = result

@@ -96,5 +96,5 @@ def test_a_routine_keeps_its_pipeline_when_it_is_pickled() -> None:
 def test_a_routine_cannot_be_called_from_python() -> None:
     """It has no code of its own, only what kernels take from it."""
     if not numba.config.DISABLE_JIT:
-        with pytest.raises(TypeError, match="ordered is a routine of kernels, which Python can't call"):
+        with pytest.raises(TypeError, match="ordered is a kernel routine and can't be called from Python"):
             ordered(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)
