@@ -1,4 +1,4 @@
-"""Arrays from outside: made into tensors, and checked entry by entry before they become a pattern."""
+"""Convert user arrays to tensors, and validate their dtype, device, coordinates and order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """The sizes as plain integers.
+    """Convert a shape to a tuple of ints.
+
+    Raises:
+        SizeError: sizes that are not integers, are negative, or exceed int64.
 
     >>> as_shape(torch.Size([2, 3]))
     (2, 3)
@@ -31,12 +34,16 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
     if any(size < 0 for size in sizes):
         raise SizeError(f"shape {sizes} has a negative size: sizes start at 0")
     if any(size > INT64_MAX for size in sizes):
-        raise SizeError(f"shape {sizes} has a size that int64 can't hold: sizes end at {INT64_MAX}")
+        raise SizeError(f"shape {sizes} has a size that int64 can't hold: the largest is {INT64_MAX}")
     return sizes
 
 
 def as_tensor(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
-    """A CPU tensor that shares the memory of a tensor or a writable numpy array, and copies anything else."""
+    """Convert data to a tensor, without a copy for tensors and writable NumPy arrays; ``name`` is used in errors.
+
+    Raises:
+        UnsupportedError: torch cannot represent the data.
+    """
     if isinstance(data, torch.Tensor):
         return data
     try:
@@ -45,7 +52,7 @@ def as_tensor(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
         array = np.asarray(data)
         native = array.dtype.newbyteorder("=")
         if not array.flags.writeable or array.dtype != native or any(stride < 0 for stride in array.strides):
-            array = np.array(array, dtype=native, order="C")  # torch can't wrap these, and kernels need writable memory
+            array = np.array(array, dtype=native, order="C")  # from_numpy rejects some of these, and kernels need writable memory
         return torch.from_numpy(array)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UnsupportedError(f"can't make a tensor of {name}, a {_described(data)}: {error}") from error
@@ -56,16 +63,21 @@ def _described(data: object) -> str:
 
 
 def _from_sequence(data: Sequence[object]) -> torch.Tensor:
-    """A list may hold numbers, or one array for each dimension."""
-    if any(isinstance(part, torch.Tensor) and part.ndim for part in data):
-        return torch.stack([torch.as_tensor(part) for part in data])
-    if any(isinstance(part, np.ndarray) for part in data):
-        return as_tensor(np.stack([np.asarray(part) for part in data]), "data")
+    """Convert a list of numbers, or a list with one array for each dimension."""
+    if any(isinstance(item, torch.Tensor) and item.ndim for item in data):
+        return torch.stack([torch.as_tensor(item) for item in data])
+    if any(isinstance(item, np.ndarray) for item in data):
+        return as_tensor(np.stack([np.asarray(item) for item in data]), "data")
     return torch.as_tensor(data)
 
 
 def as_values(data: torch.Tensor | ArrayLike) -> torch.Tensor:
-    """Values that kernels can read, with one dimension; gradients flow through."""
+    """Convert data to 1-D values that kernels can read; gradients flow through.
+
+    Raises:
+        SizeError: the data is not 1-D.
+        UnsupportedError: an unsupported dtype, device or layout.
+    """
     values = check_values(as_tensor(data, "values"))
     if values.ndim != 1:
         raise SizeError(f"values has shape {tuple(values.shape)}: pass one number for each entry, shape (nnz,)")
@@ -73,11 +85,11 @@ def as_values(data: torch.Tensor | ArrayLike) -> torch.Tensor:
 
 
 def as_indices(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
-    """Index tensors of int32 or int64, as they come; narrower integers become int64.
+    """Convert data to an index tensor: int32 and int64 are kept, other integers become int64.
 
     Raises:
-        FormatError: numbers that are no integers.
-        UnsupportedError: not on the CPU, or not strided.
+        FormatError: the data has a dtype other than integers.
+        UnsupportedError: the tensor is not on the CPU, or not strided.
 
     >>> as_indices([0, 2], "pos").dtype
     torch.int64
@@ -96,16 +108,19 @@ def _not_integers(tensor: torch.Tensor, name: str) -> FormatError:
     text = f"{name} has dtype {tensor.dtype}, but coordinates and positions are integers"
     if tensor.dtype.is_floating_point:
         # a comparison with NaN is false, so this finds NaN as well as fractions
-        wrong = (~(tensor.detach() == tensor.detach().trunc()) | tensor.detach().isinf()).nonzero()
-        if len(wrong):
-            at = tuple(wrong[0].tolist())
+        invalid = (~(tensor.detach() == tensor.detach().trunc()) | tensor.detach().isinf()).nonzero()
+        if len(invalid):
+            at = tuple(invalid[0].tolist())
             place = f"entry {at[1]} of dimension {at[0]}" if len(at) == 2 else f"entry {at[-1]}"
             return FormatError(f"{text}: {place} is {tensor[at].item()}; remove such entries, then pass int64")
     return FormatError(f"{text}: convert it with .to(torch.int64)")
 
 
 def check_coordinates(table: np.ndarray | Sequence[np.ndarray], shape: tuple[int, ...]) -> None:
-    """Refuse coordinates outside their dimension. O(ndim * nnz).
+    """Check that coordinates are within their dimension. O(ndim * nnz).
+
+    Raises:
+        FormatError: names the first coordinate out of range.
 
     >>> check_coordinates(np.array([[0, 5]]), (3,))
     Traceback (most recent call last):
@@ -122,12 +137,12 @@ def check_coordinates(table: np.ndarray | Sequence[np.ndarray], shape: tuple[int
 
 
 def is_increasing(table: np.ndarray, mode_order: Sequence[int]) -> bool:
-    """Whether every entry comes after the one before it, in a mode order. O(ndim * nnz)."""
+    """Whether entries are strictly increasing in a mode order. O(ndim * nnz)."""
     return bool(in_order([table[d] for d in mode_order]).all()) if mode_order else table.shape[1] < 2
 
 
 def disordered_entry(table: np.ndarray, mode_order: Sequence[int], way_out: str) -> FormatError:
-    """The error that names the first entry out of order.
+    """An error that names the first entry out of order, and ends with ``way_out``.
 
     >>> print(disordered_entry(np.array([[0, 1, 1], [2, 1, 0]]), (0, 1), "sort them"))
     entry 2 at (1, 0) comes after (1, 1): entries must be in increasing order, each place once; sort them
@@ -139,10 +154,10 @@ def disordered_entry(table: np.ndarray, mode_order: Sequence[int], way_out: str)
 
 
 def check_values(values: torch.Tensor) -> torch.Tensor:
-    """Values that kernels can read or that are widened for them: strided, on the CPU.
+    """Check that values are strided, on the CPU, and of a supported dtype; resolves lazy conjugation and negation.
 
     Raises:
-        UnsupportedError: another dtype, device or layout.
+        UnsupportedError: an unsupported dtype, device or layout.
 
     >>> check_values(torch.ones(2))
     tensor([1., 1.])

@@ -1,4 +1,7 @@
-"""aside: a call beside a program that torch compiles. Imports torch's compiler, so that it is imported by such programs alone."""
+"""Run a function outside of a program that torch compiles.
+
+Import this module lazily: it imports torch's compiler.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +16,5 @@ untraced: Callable[[F], F] = torch.compiler.disable
 
 @untraced
 def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A call beside the compiled program, which is in two parts then; with ``fullgraph=True``, torch refuses that."""
+    """Call a function outside of the compiled program: a graph break, which ``fullgraph=True`` rejects."""
     return function(*args, **kwargs)

@@ -1,4 +1,7 @@
-"""The ledger: what was made dense, copied or converted, how many bytes that took, and which line caused it; and strict mode."""
+"""Ledgers and strict mode: record, or reject, operations that allocate memory for dense tensors, copies and conversions.
+
+A ledger lists each such operation with its size in bytes and the line of the user's program that caused it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ import torch
 from ..errors import DenseFallbackWarning, UnsupportedError
 
 Kind = Literal["densification", "copy", "conversion", "transposition"]
-GENERATED = ("<binder of ", "<eval_with_key>")  # by numscorch and by torch.fx
-HOMES = (f"{Path(__file__).parents[1]}/", f"{Path(str(torch.__file__)).parent}/", *GENERATED)  # whose lines are nobody's own
+GENERATED = ("<binder of ", "<eval_with_key>")  # file names of code that numscorch and torch.fx generate
+HOMES = (f"{Path(__file__).parents[1]}/", f"{Path(str(torch.__file__)).parent}/", *GENERATED)  # code that is not the user's
 
 _open: ContextVar[tuple[Ledger, ...]] = ContextVar("ledgers", default=())
 _strict: ContextVar[bool] = ContextVar("strict", default=False)
@@ -28,10 +31,15 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One thing that took memory.
+    """One allocation.
 
-    ``line`` is the line of the program that caused it, as ``file:number: text``; ``during`` is "backward" where that was
-    a gradient, which is listed under the line that asked for it.
+    Attributes:
+        kind: densification, copy, conversion or transposition.
+        what: description of the tensor or the conversion.
+        bytes: size in bytes.
+        asked: whether the user called a function for it, such as ``A.to_dense()``.
+        line: line of the user's program that caused it, as ``file:number: text``.
+        during: "backward" if a gradient caused it; ``line`` is then the call that computed the gradient.
     """
 
     kind: Kind
@@ -47,7 +55,7 @@ class Entry:
 
 
 class Ledger(list[Entry]):
-    """The entries of a ``with numscorch.ledger()`` block, in the order of events; printed, a table."""
+    """The entries of a ``with numscorch.ledger()`` block, in order; prints as a table."""
 
     def __enter__(self) -> Ledger:
         _open.set((*_open.get(), self))
@@ -58,7 +66,7 @@ class Ledger(list[Entry]):
 
     @property
     def bytes(self) -> int:
-        """What all entries took."""
+        """Total size of all entries, in bytes."""
         return sum(entry.bytes for entry in self)
 
     def of(self, kind: Kind) -> list[Entry]:
@@ -73,12 +81,12 @@ class Ledger(list[Entry]):
 
 
 def ledger() -> Ledger:
-    """List every densification, copy, conversion and transposition of this thread, gradients' included.
+    """Record every densification, copy, conversion and transposition of this thread, including those of gradients.
 
-    Conversions that are remembered with a pattern are listed when they are made.
+    A conversion that is cached with a pattern is listed once, when it is computed.
 
     Returns:
-        The ledger, to be entered with ``with``; ledgers may be nested.
+        The ledger, a context manager; ledgers may be nested.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(3))
@@ -95,10 +103,12 @@ def ledger() -> Ledger:
 
 @contextmanager
 def strict(enabled: bool = True) -> Iterator[None]:
-    """Within it, in this thread, an operator that would make a sparse tensor dense raises; ``A.to_dense()`` still asks for it.
+    """Context manager in which operators that would make a sparse tensor dense raise an error, in this thread.
+
+    Explicit calls such as ``A.to_dense()`` are allowed.
 
     Raises:
-        UnsupportedError: at such an operator, with what to write instead.
+        UnsupportedError: raised by such an operator; the text suggests an alternative.
 
     >>> import torch, numscorch as ns
     >>> with ns.strict():
@@ -115,12 +125,12 @@ def strict(enabled: bool = True) -> Iterator[None]:
 
 
 def is_strict() -> bool:
-    """Whether what would be dense unasked is refused."""
+    """Whether implicit densification is an error in this thread."""
     return _strict.get()
 
 
 def note(kind: Kind, what: str, size: int, *, asked: bool = True) -> None:
-    """Enter what takes so many bytes in the ledgers that are open, if any is."""
+    """Add an entry of ``size`` bytes to all open ledgers."""
     ledgers = _open.get()
     if ledgers and size:
         line, during = _cause()
@@ -129,27 +139,33 @@ def note(kind: Kind, what: str, size: int, *, asked: bool = True) -> None:
 
 
 def is_listed() -> bool:
-    """Whether some ledger is open: what only it would tell need not be found out otherwise."""
+    """Whether a ledger is open; callers skip expensive bookkeeping otherwise."""
     return bool(_open.get())
 
 
 def densifying(operator: str, what: str, size: int, instead: str) -> None:
-    """Tell that an operator makes a sparse tensor dense: listed, warned of at its first time, refused in strict mode.
+    """Report that an operator makes a sparse tensor dense: add it to the ledgers, and warn once per operator.
+
+    Args:
+        operator: name of the operator.
+        what: description of the tensor.
+        size: size of the dense tensor, in bytes.
+        instead: what to write instead.
 
     Raises:
         UnsupportedError: in strict mode.
     """
     message = f"{operator} makes a tensor {what} dense ({shown_bytes(size)}): {instead}"
     if _strict.get():
-        raise UnsupportedError(f"{message}\n  within ns.strict(), only explicit calls such as A.to_dense() may do that")
+        raise UnsupportedError(f"{message}\n  in ns.strict(), only explicit calls such as A.to_dense() may do that")
     if operator not in _warned:
-        warnings.warn(f"{message}; told once, ns.ledger() lists every time", DenseFallbackWarning, stacklevel=stack_level())
-        _warned.add(operator)  # once it was told, and not made an error
+        warnings.warn(f"{message}; shown once, ns.ledger() lists every occurrence", DenseFallbackWarning, stacklevel=stack_level())
+        _warned.add(operator)  # after the warning, which a filter may turn into an error
     note("densification", f"{what} by {operator}", size, asked=False)
 
 
 def shown_bytes(size: int) -> str:
-    """A number of bytes to read.
+    """Format a number of bytes with a binary unit.
 
     >>> shown_bytes(36), shown_bytes(5000), shown_bytes(3 << 30)
     ('36 bytes', '4.88 KiB', '3 GiB')
@@ -161,7 +177,7 @@ def shown_bytes(size: int) -> str:
 
 
 def _cause() -> tuple[str, Literal["forward", "backward"]]:
-    """The innermost line that is neither numscorch's nor torch's, and whether a gradient is computed."""
+    """The innermost line of the user's program, and whether a backward pass is running."""
     frame: FrameType | None = sys._getframe(2)
     backward = False
     while frame is not None and frame.f_code.co_filename.startswith(HOMES):
@@ -175,7 +191,7 @@ def _cause() -> tuple[str, Literal["forward", "backward"]]:
 
 
 def stack_level() -> int:
-    """How many frames up the program's own line is, as warnings count them."""
+    """The ``stacklevel`` at which a warning points to the innermost line of the user's program."""
     depth, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(HOMES):
         depth, frame = depth + 1, frame.f_back

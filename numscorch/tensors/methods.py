@@ -1,4 +1,4 @@
-"""Python's operators of a SparseTensor: each is a line of the table that the operators of torch are in, too."""
+"""Python's operators for SparseTensor; each calls the entry of the same name in the table of operators."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ import torch
 
 from ..errors import UnsupportedError
 
-OPERATORS: dict[str, Callable[..., Any]] = {}  # filled by operators, which are made of tensors
-METHODS: dict[str, Callable[..., Any]] = {}  # what methods of these names do: convert, interop, explanation and operators enter theirs
+OPERATORS: dict[str, Callable[..., Any]] = {}  # operators by name; filled by the package operators, which imports this one
+METHODS: dict[str, Callable[..., Any]] = {}  # implementations of methods; filled by convert, interop, explanation and operators
 
 
 def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
-    """One of Python's operators."""
+    """The method of a binary operator; ``flipped`` swaps the operands.
+
+    Raises:
+        UnsupportedError: the second operand is a NumPy array.
+    """
 
     def operator(self: PythonOperators, other: Any) -> Any:
-        if type(other) is not type(self) and not isinstance(other, TAKEN):
+        if type(other) is not type(self) and not isinstance(other, OPERAND_TYPES):
             if isinstance(other, np.ndarray):
                 raise UnsupportedError(f"{name} takes tensors and numbers, not ndarray: wrap it with torch.from_numpy(x)")
             if not isinstance(other, np.generic):
@@ -34,12 +38,12 @@ def _unary(name: str) -> Callable[[Any], Any]:
 
 
 def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The only entry, as a number of Python's."""
+    """The method that converts a tensor with one element to a Python number."""
     return lambda self: kind(OPERATORS["item"](self))
 
 
 class PythonOperators:
-    """What a SparseTensor has of Python's syntax.
+    """Python's operators, subscripts and conversions for SparseTensor.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
@@ -49,7 +53,7 @@ class PythonOperators:
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # so that numpy leaves its operators to ours
+    __array_ufunc__ = None  # makes NumPy defer to these operators
 
     def __getitem__(self, key: Any) -> Any:
         return OPERATORS["getitem"](self, key)
@@ -90,7 +94,7 @@ class PythonOperators:
     __rand__, __ror__, __rxor__ = (_binary(name, flipped=True) for name in ("and", "or", "xor"))
     __float__, __int__, __complex__ = _number(float), _number(int), _number(complex)
     __invert__, __neg__, __abs__ = _unary("invert"), _unary("neg"), _unary("abs")
-    __hash__ = object.__hash__  # as torch's tensors, which compare entry by entry
+    __hash__ = object.__hash__  # by identity, as for torch's tensors: == is elementwise
 
 
-TAKEN = (PythonOperators, torch.Tensor, int, float, complex)  # by an operator of two
+OPERAND_TYPES = (PythonOperators, torch.Tensor, int, float, complex)  # accepted second operands of a binary operator

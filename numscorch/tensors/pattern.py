@@ -1,7 +1,7 @@
-"""Patterns: the index arrays of a sparse tensor, and what is derived from them.
+"""Patterns: the index arrays of a sparse tensor, and data derived from them.
 
-A pattern never changes.  What is computed from it (its transpose, block cuts, statistics) is
-computed once and remembered with it; results that keep an operand's pattern share it.
+A pattern is immutable. Derived data, such as its transpose, conversions and statistics, is computed once and cached with
+the pattern. Results that keep an operand's pattern share it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ INDEX_DTYPES = {torch.int32: "int32", torch.int64: "int64"}
 class Pattern:
     """Format, shape and index arrays of a sparse tensor.
 
-    Args:
-        format: how the tensor is stored.
-        shape: its size in every dimension.
-        arrays: for each level, its index tensors in the order of ``level.arrays``:
-            (pos, crd) for compressed, (crd,) for singleton, () for dense. All int32 or all int64, but
-            for those that a level wants otherwise.
+    The constructor checks nothing; see ``validate``.
 
-    ``counts[l]`` is the number of positions of level l; the last one is the number of values.
-    Nothing is checked here: see ``validate``.
+    Args:
+        format: storage format.
+        shape: size of every dimension.
+        arrays: for each level, its index tensors in the order of ``level.arrays``: (pos, crd) for compressed, (crd,) for
+            singleton, () for dense. All int32 or all int64, except arrays for which the level fixes the dtype.
+
+    Attributes:
+        counts: number of positions in each level; the last one is the number of values.
+        signature: a number that is equal, in this process, for patterns that the compiler treats alike.
     """
 
     __slots__ = (
@@ -67,7 +69,7 @@ class Pattern:
 
     @classmethod
     def written(cls, format: Format, shape: tuple[int, ...], views: tuple[tuple[np.ndarray, ...], ...], index_dtype: str) -> Pattern:
-        """The pattern of index arrays that a kernel wrote, in a format with sparse levels: nothing is looked up again."""
+        """The pattern of NumPy index arrays that a kernel wrote, with a known index dtype; the format has a sparse level."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
         pattern.arrays = tuple([tuple(map(torch.from_numpy, level_arrays)) for level_arrays in views])
@@ -80,18 +82,18 @@ class Pattern:
     def derived_from(
         cls, format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...], index_dtype: str
     ) -> Pattern:
-        """The pattern of index arrays that follow from another's, in a format with sparse levels: nothing is looked up again."""
+        """The pattern of index tensors derived from another pattern, with a known index dtype; the format has a sparse level."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
         pattern.arrays, pattern.derived = arrays, {}
-        pattern.take_views()  # which can't be taken later within a transform of torch.func
+        pattern.take_views()  # now, because it is impossible inside a transform of torch.func
         return pattern
 
-    counts: tuple[int, ...]  # positions in each level
-    signature: int  # a number of this process, equal for patterns that the compiler treats alike
+    counts: tuple[int, ...]
+    signature: int
 
     def __getattr__(self, name: str) -> Any:
-        """The signature, and how many positions were written, are found when first asked for: most results are never operands."""
+        """Compute ``signature`` and ``counts`` at first use: most results are never operands."""
         if name == "signature":
             self.signature = signature_of(self)
             return self.signature
@@ -102,23 +104,23 @@ class Pattern:
 
     @property
     def spreads(self) -> tuple[int, ...]:
-        """How many times longer than the average row that row is which a stored value is in, by level: a power of two.
+        """Row imbalance of each level: the mean row length over stored values divided by the mean over rows.
 
-        1 where no rows are longer than others, or few values are stored. Of values that are chosen by the coordinates of another sparse
-        operand, that is how many come along.
+        Rounded to a power of two; 1 for balanced rows and for few values. It estimates how many more values a loop reads
+        if another sparse operand selects the rows.
         """
         return self.remember("spreads", lambda: tuple(map(self._spread, range(len(self.format.levels)))))
 
     @property
     def has_long_rows(self) -> bool:
-        """Whether one row of a matrix holds so much of it that threads would wait for that one."""
+        """Whether one row of a matrix holds more than ``1 / tuning.LONG_ROW_SHARE`` of its entries, which unbalances threads."""
         if self.format.levels != BY_ROWS or self.nnz < tuning.LONG_ROW_ENTRIES:
             return False
         return self.remember("long", lambda: int(np.diff(self.level_arrays(1)[0]).max(initial=0)) * tuning.LONG_ROW_SHARE > self.nnz)
 
     @property
     def peaks(self) -> tuple[int, ...]:
-        """About how many values share the most frequent coordinate of each level, see ``peaks_of``."""
+        """Estimated number of values with the most frequent coordinate of each level, see ``peaks_of``."""
 
         def peaks_() -> tuple[int, ...]:
             arrays = [self.level_arrays(at) for at in range(len(self.format.levels))]
@@ -131,20 +133,20 @@ class Pattern:
             return 1
         pos = self.level_arrays(at)[0]
         lengths = np.subtract(pos[1:], pos[:-1], dtype=np.float64)
-        squares = float(np.square(lengths).sum())  # not lengths @ lengths: BLAS has threads of its own, which keep spinning beside ours
-        times = squares * len(lengths) / float(lengths.sum()) ** 2
-        return int(2 ** round(log2(times)))
+        squares = float(np.square(lengths).sum())  # not lengths @ lengths: idle BLAS threads would busy-wait
+        spread = squares * len(lengths) / float(lengths.sum()) ** 2
+        return int(2 ** round(log2(spread)))
 
     @property
     def views(self) -> tuple[np.ndarray, ...]:
-        """The index arrays as numpy views; taken anew where torch moved the memory (into shared memory, say)."""
+        """The index arrays as NumPy views; refreshed if torch moved the memory, for example into shared memory."""
         for array, address in self.watched:
             if array.data_ptr() != address:
                 return self.take_views()
         return self.taken
 
     def take_views(self) -> tuple[np.ndarray, ...]:
-        """``taken``, the views as they are now, and ``watched``, each array with its address."""
+        """Refresh ``taken``, the NumPy views, and ``watched``, each array with its address."""
         flat = [array for level in self.arrays for array in level]
         self.taken = tuple([array.numpy() for array in flat])
         self.watched = tuple([(array, array.data_ptr()) for array in flat])
@@ -154,9 +156,9 @@ class Pattern:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Pattern:
-        """A pattern with index arrays of its own, as a module's copy needs: something may write to the buffers of the original.
+        """Copy the index arrays, because a module's buffers may be written to.
 
-        Nothing derived goes along, since a transpose, for example, may share the original's arrays.
+        Derived data is dropped: a transpose, for example, shares the original arrays.
         """
         return Pattern(self.format, self.shape, copy.deepcopy(self.arrays, memo))
 
@@ -168,7 +170,11 @@ class Pattern:
         return tuple(counts)
 
     def _index_dtype(self) -> str:
-        """That of the first array whose type no level decides; where there is none, the least that counts everything."""
+        """The dtype of the first array whose level does not fix it; without such arrays, the smallest that fits all counts.
+
+        Raises:
+            FormatError: the array is neither int32 nor int64.
+        """
         for level, level_arrays in zip(self.format.levels, self.arrays, strict=True):
             for name, array in zip(level.arrays, level_arrays, strict=False):
                 if level.array_dtype(name) is None:
@@ -179,11 +185,11 @@ class Pattern:
 
     @property
     def nnz(self) -> int:
-        """Number of positions, each of which has a value; in some formats, not all of them hold an entry."""
+        """Number of positions, which is the number of values; in some formats, some positions hold no entry."""
         return self.counts[-1] if self.counts else 1
 
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, computed at the first call with this key."""
+        """Return the cached value of a key; call ``compute`` at the first use."""
         if key not in self.derived:
             self.derived.setdefault(key, _untransformed(compute))
         value: T = self.derived[key]
@@ -199,7 +205,7 @@ class Pattern:
         return known
 
     def stores_as(self, other: Pattern) -> bool:
-        """Whether another pattern is this one, or has its format, shape and index arrays. O(nnz)."""
+        """Whether another pattern has the same format, shape and index arrays. O(nnz)."""
         if other is self:
             return True
         if (other.format, other.shape, other.counts) != (self.format, self.shape, self.counts):
@@ -208,29 +214,30 @@ class Pattern:
         return all(len(array) == len(theirs) and bool((array == theirs).all()) for array, theirs in pairs)
 
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
-        """The index arrays of one level, as numpy views."""
+        """The index arrays of one level, as NumPy views."""
         return tuple(array.numpy() for array in self.arrays[level])
 
 
 def _untransformed(compute: Callable[[], T]) -> T:
-    """What ``compute`` returns outside of torch.func's transforms, within which every new tensor belongs to one of them."""
+    """Call ``compute`` outside of torch.func's transforms, so that its tensors do not belong to a transform."""
     if torch._C._functorch.maybe_current_level() is None:
         return compute()
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # late: it takes long to import
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # lazy: slow to import
 
     with temporarily_clear_interpreter_stack():
         return compute()
 
 
 _signatures: dict[Hashable, int] = {}
-_numbers = count()  # next() is atomic, so that no two keys get one number
-MOST_SIGNATURES = 1 << 16
+_numbers = count()  # next() is atomic, so numbers are unique across threads
+MOST_SIGNATURES = 1 << 16  # cached signatures
 
 
 def signature_of(pattern: Pattern) -> int:
-    """A number of this process, equal for patterns that the compiler treats alike.
+    """A number that is equal, in this process, for patterns that the compiler treats alike.
 
-    The key has rounded counts, spreads and peaks, and whether there are long rows, so that patterns of about the same size share a plan.
+    The key contains the format, the shape, the index dtype, rounded counts, spreads, peaks, and whether there are long rows.
+    Patterns of similar size therefore share a plan.
     """
     statistics = pattern.spreads, pattern.has_long_rows, pattern.peaks
     key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), *statistics)

@@ -1,4 +1,4 @@
-"""Peaks: about how many values of a pattern share the most frequent coordinate of each level, from a sample."""
+"""Peaks: estimate from a sample how many values of a pattern share the most frequent coordinate of each level."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..schedule import tuning
 
 
 def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[tuple[np.ndarray, ...]]) -> tuple[int, ...]:
-    """For each level, the number of values with its most frequent coordinate: a power of 4, or 0 below about 512 values.
+    """Estimate, for each level, the number of values with its most frequent coordinate.
+
+    The estimate samples one position in 32, and is a power of 4, or 0 below about 512 values. It is 0 for levels without
+    coordinates, and for levels above a level with neither ``pos`` nor a fixed size.
 
     Args:
-        format: of the pattern.
+        format: the pattern's format.
         sizes: the extent of each level.
         count: the number of values.
         arrays: the index arrays of each level.
-
-    The estimate reads one position of 32. Levels that store no coordinates, and levels above one with neither ``pos`` nor a fixed size,
-    count as 0.
 
     >>> from numscorch import from_torch
     >>> import torch
@@ -51,14 +51,14 @@ def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[
 
 
 def _sample(count: int) -> np.ndarray:
-    """One position of each ``tuning.PEAK_STEP``, at a pseudorandom offset, so that no regular pattern falls between the samples."""
+    """One position in each ``tuning.PEAK_STEP``, at a pseudorandom offset, to avoid aliasing with regular patterns."""
     first = np.arange(0, count - tuning.PEAK_STEP + 1, tuning.PEAK_STEP, dtype=np.int64)
     sample: np.ndarray = first + (first * 0x9E3779B1 >> 16) % tuning.PEAK_STEP
     return sample
 
 
 def _peak(coordinates: np.ndarray) -> int:
-    """The number of values that the most frequent sampled coordinate stands for, rounded down to a power of 4."""
+    """The estimated number of values with the most frequent sampled coordinate, rounded down to a power of 4."""
     ordered = np.sort(coordinates)
     if not (ordered[tuning.PEAK_HITS - 1 :] == ordered[: max(len(ordered) - tuning.PEAK_HITS + 1, 0)]).any():
         return 0
