@@ -1,4 +1,4 @@
-"""assemble: lowered loops become functions with parameters, and the result's memory gets its contract."""
+"""assemble: turn lowered loops into functions with parameters, and state how the result's memory must be initialised."""
 
 from __future__ import annotations
 
@@ -30,35 +30,37 @@ from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, w
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of a kernel: ``name`` in the source, ``what`` it is, of which tensor or variable.
+    """A parameter of a kernel.
 
-    ==========  =============================================  ==============
-    what        meaning                                        at
-    ==========  =============================================  ==============
-    pos, crd    an index array of an operand; levels have      level, from 0
-                others, too
-    vals        the values of an operand or the result
-    stride      of a dense tensor, in values                   dimension
-    size        the extent of a variable
-    cuts        where blocks of the outermost loop start
-    partial     one partial sum for each block
-    starts      where the positions of each block and run of the result start; of a bounded one, of each worker
-    heads       where each parent of the result, and worker, has its next entry
-    bounds      the most that each block inserts into one row
-    list, mark  of a workspace: the coordinates in it, and the stamp of each
-    seen        of a workspace: the number of terms of each value
-    flag        of a workspace of one row: 1 for each coordinate in it
-    table       of a workspace: where in the list a coordinate is, by its hash
-    space       the values of a workspace
-    parts       sums of blocks of a loop that scatters
-    places      how many of these there are
-    parents     how many parents the entries of a placed result have
-    capacity    how many places there are in a hashed workspace
-    longest     how many positions the longest row of an operand has
-    entries     how many values an operand stores
-    blocks      how many blocks there are
-    workers     how many of them may run at once
-    ==========  =============================================  ==============
+    ``name`` is its name in the source, ``what`` its role, ``of`` the name of its tensor or variable, and ``at`` a level or dimension.
+
+    ==========  =====================================================  ==============
+    what        meaning                                                at
+    ==========  =====================================================  ==============
+    pos, crd    index array of an operand; some levels have others     level, from 0
+    vals        values of an operand or the result
+    stride      stride of a dense tensor, in values                    dimension
+    size        extent of a variable
+    cuts        start of each block of the outermost loop
+    partial     partial sum of each block
+    starts      first position of each block, for each run of the result;
+                of each worker if the result is bounded
+    heads       next position below each parent of the result, for each worker
+    bounds      upper bound of the insertions into one row, for each block
+    list, mark  coordinates in a workspace, and the stamp of each coordinate
+    seen        number of terms of each value in a workspace
+    flag        1 for each coordinate in a workspace of one row
+    table       hash table of a workspace, from coordinates to places in its list
+    space       values of a workspace
+    parts       block sums of a loop that scatters
+    places      number of block sums of one worker
+    parents     number of parents of the entries of a placed result
+    capacity    number of places in a hashed workspace
+    longest     number of positions in the longest row of an operand
+    entries     number of values that an operand stores
+    blocks      number of blocks
+    workers     number of workers
+    ==========  =====================================================  ==============
     """
 
     name: str
@@ -69,22 +71,22 @@ class Param:
 
     @property
     def is_array(self) -> bool:
-        """Whether it is an array rather than an integer."""
+        """Whether the parameter is an array rather than an integer."""
         return self.what not in SCALARS
 
 
 SCALARS = ("stride", "size", "capacity", "longest", "parents", "places", "entries", "blocks", "workers")
 PARTIAL = Var("partial_vals")
-WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of a workspace, of which each worker has a part
-PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places"}  # arrays with a part for each worker, and its size
+WORKSPACE = ("list", "mark", "seen", "flag", "table", "space")  # arrays of a workspace; each worker has a separate part
+PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places"}  # arrays in parts, and the role of a part's size
 
 
 @dataclass(frozen=True, slots=True)
 class KernelBody:
-    """A kernel's functions, its parameters, and whether the result must start as zeros, or as another value of ``fill``.
+    """A kernel's functions and parameters, and the initial value of its result.
 
-    ``kernel``, the last function, has all parameters. Where it is ``parallel``, it calls ``body`` for each worker, and ``finish``
-    once all have returned, where something is left to do then; elsewhere it is the only function.
+    ``kernel``, the last function, takes all parameters. A ``parallel`` kernel calls ``body`` for each worker, and then ``finish`` if
+    any work remains. Otherwise ``kernel`` is the only function. If ``zeroed``, the caller fills the result with ``fill`` first.
     """
 
     functions: tuple[FunctionDef, ...]
@@ -95,11 +97,11 @@ class KernelBody:
 
 
 def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
-    """Which functions a statement takes, in the order of their calls.
+    """Return the stages of a statement in the order of their calls. Each stage is a kernel.
 
-    A result with a new pattern takes two: one that counts its entries, and one that writes them; a hashed
-    workspace, whose size must be known before, a third one. Where operands bound the entries, one writes them at once,
-    and so does one where there is room for all that is inserted into rows.
+    A result with a new pattern takes two stages: ``count`` counts its entries, and ``fill`` writes them. A hashed workspace adds
+    ``bound``, which finds its size. If the operands bound the number of entries, ``fill`` alone is enough. If the number of insertions
+    bounds it, ``room`` counts the insertions, and ``once`` appends the entries if memory for all insertions is available.
     """
     result = ix.result_of(stmt).tensor
     bounding: tuple[Stage, ...] = ("bound",) if any(is_hashed(space) for space in workspaces_of(stmt)) else ()
@@ -111,7 +113,7 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
 
 
 def at_stage(stmt: ix.Stmt, stage: Stage) -> ix.Stmt:
-    """The statement of one stage: merges without branches append, and are plain ones where entries are counted first."""
+    """Return the statement of one stage. Branchless merges that can't write a counted result become plain merges."""
     if not ix.result_of(stmt).tensor.is_assembled or _appends(stmt, stage):
         return stmt
 
@@ -130,18 +132,18 @@ def at_stage(stmt: ix.Stmt, stage: Stage) -> ix.Stmt:
 
 
 def _appends(stmt: ix.Stmt, stage: Stage) -> bool:
-    """Whether a stage appends the entries of the result, which nothing has counted."""
+    """Whether a stage appends entries of the result that no earlier stage has counted."""
     return stage == "once" or bound_of(stmt) is not None
 
 
 def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> KernelBody:
-    """Lower a scheduled statement into the functions of one stage, of the parameters that they use.
+    """Lower a scheduled statement into the functions of one stage, with only the parameters that they use.
 
-    ``lengths`` says about how many steps loops have, by their variable: long sums are taken in blocks.
+    ``lengths`` maps loop variables to approximate trip counts, which decide the sums that are split into blocks.
     """
     operands = ix.operands_of(stmt)
     known = _all_params(stmt, operands)
-    body = simplify(hoist_loads(_lowered(stmt, operands, stage), target.registers // 2))
+    body = simplify(hoist_loads(_loop_ir(stmt, operands, stage), target.registers // 2))
     starts = {p.name for p in known if p.what == "pos"}
     body = reuse_starts(block_sums(shorten(body, starts), lengths or {}), starts)
     parallel, used = has_threads(body), names_used(body)
@@ -152,62 +154,62 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
 
 
 def functions_of(block: Block, params: Sequence[Param]) -> tuple[FunctionDef, ...]:
-    """The functions of a kernel: of each worker, for the end, and the one that calls them."""
+    """Return the functions of a kernel: ``body`` for each worker, ``finish`` for the end, and ``kernel``, which calls them."""
     names = tuple(param.name for param in params)
     if not has_threads(block):
         return (FunctionDef("kernel", names, block),)
-    functions, rest = _by_workers(block)
-    functions = (*_parts(functions, params), *functions)
-    body, finish = _function("body", functions, names, ("worker",)), _function("finish", rest, names)
-    calls = For(Var("worker"), Const(0), Var("workers"), (_called(body),), parallel=True)
-    if not rest:
+    work, remainder = _by_workers(block)
+    work = (*_parts(work, params), *work)
+    body, finish = _function("body", work, names, ("worker",)), _function("finish", remainder, names)
+    calls = For(Var("worker"), Const(0), Var("workers"), (_call_of(body),), parallel=True)
+    if not remainder:
         return (body, FunctionDef("kernel", names, (calls,)))
-    return (body, finish, FunctionDef("kernel", names, (calls, _called(finish))))
+    return (body, finish, FunctionDef("kernel", names, (calls, _call_of(finish))))
 
 
 def _function(name: str, block: Block, names: Sequence[str], first: Sequence[str] = ()) -> FunctionDef:
-    """A function of what it uses."""
+    """Make a function that takes only the parameters that its body uses."""
     used = names_used(block)
     return FunctionDef(name, (*first, *(name for name in names if name in used)), block)
 
 
-def _called(function: FunctionDef) -> Do:
+def _call_of(function: FunctionDef) -> Do:
     return Do(call(function.name, *map(Var, function.params)))
 
 
 def _by_workers(block: Block) -> tuple[Block, Block]:
-    """What each worker does, with what is computed before, and what is done once all have done it.
+    """Split a block into the work of each worker, including the setup, and the work after all workers finish.
 
-    A loop over tiles around the workers becomes part of each worker's: no worker reads what another one writes.
+    A loop over tiles around the workers moves into each worker, because no worker reads the results of another.
     """
     at = next(n for n, stmt in enumerate(block) if has_threads((stmt,)))
     before, loop, after = block[:at], block[at], block[at + 1 :]
     if not isinstance(loop, For) or not all(isinstance(stmt, Assign) for stmt in before):
-        raise TypeError(f"a parallel loop within {loop}, after {before}")
-    distributed, rest = (loop.body, ()) if loop.parallel else _by_tiles(loop)
-    return (*before, *distributed), ((*before, *rest, *after) if rest or after else ())
+        raise TypeError(f"expected a parallel loop after assignments, found {loop} after {before}")
+    work, remainder = (loop.body, ()) if loop.parallel else _by_tiles(loop)
+    return (*before, *work), ((*before, *remainder, *after) if remainder or after else ())
 
 
 def _by_tiles(loop: For) -> tuple[Block, Block]:
-    """The same of a loop over tiles. Where each block has a partial sum, each tile adds to it, and they are joined after all tiles."""
-    distributed, rest = _by_workers(loop.body)
-    if not rest:
-        return (replace(loop, body=distributed),), ()
-    rest = tuple(stmt for stmt in rest if not (isinstance(stmt, Assign) and loop.var.name in names_used((stmt,))))
-    if loop.var.name in names_used(rest):
-        raise TypeError(f"{rest} follows a parallel loop in each tile of {loop}")
+    """Split a loop over tiles in the same way. Tiles add to the partial sums of blocks, which are added up after the last tile."""
+    work, remainder = _by_workers(loop.body)
+    if not remainder:
+        return (replace(loop, body=work),), ()
+    remainder = tuple(stmt for stmt in remainder if not (isinstance(stmt, Assign) and loop.var.name in names_used((stmt,))))
+    if loop.var.name in names_used(remainder):
+        raise TypeError(f"the statements after a parallel loop depend on the tile {loop.var.name}: {remainder}")
     block, worker = Var("block"), Var("worker")
     start, stop = (Var("blocks") * at // Var("workers") for at in (worker, worker + 1))
-    emptied = For(block, start, stop, (Store(PARTIAL, block, Const(0)),))
-    return (emptied, replace(loop, body=_adding(distributed))), rest
+    clear = For(block, start, stop, (Store(PARTIAL, block, Const(0)),))
+    return (clear, replace(loop, body=_add_partial_sums(work))), remainder
 
 
-def _adding(block: Block) -> Block:
-    """The block with partial sums added to what there is."""
+def _add_partial_sums(block: Block) -> Block:
+    """Make a block add to partial sums rather than overwrite them."""
     return tuple(
         replace(stmt, add=True)
         if isinstance(stmt, Store) and stmt.array == PARTIAL
-        else map_blocks(stmt, _adding)
+        else map_blocks(stmt, _add_partial_sums)
         if isinstance(stmt, For | While | If)
         else stmt
         for stmt in block
@@ -215,22 +217,22 @@ def _adding(block: Block) -> Block:
 
 
 def _parts(block: Block, params: Sequence[Param]) -> Block:
-    """Of workspaces, the worker's part."""
+    """Shift the pointers of arrays in parts to the worker's part."""
     used = names_used(block)
     used_params = [param for param in params if param.what in PARTS and param.name in used]
     return tuple(Assign(Var(p.name), call("shifted", Var(p.name), Var("worker") * Var(f"{p.of}_{PARTS[p.what]}"))) for p in used_params)
 
 
 def fill_of(stmt: ix.Stmt) -> float:
-    """What an entry without terms is: where only stored terms count, what these are joined to, as a semiring's zero."""
-    _, written = around_result(stmt)
-    joined = [a.op for a in ix.assignments(stmt) if a == written or a.lhs == written.rhs]
-    of_stored = [REDUCTIONS[op] for op in joined if op in REDUCTIONS and REDUCTIONS[op].of_stored]
-    return of_stored[0].start(written.lhs.tensor.dtype) if of_stored else 0.0
+    """Return the value of an entry without terms: the identity of a reduction over stored terms (a semiring's zero), else 0."""
+    _, assignment = around_result(stmt)
+    operators = [a.op for a in ix.assignments(stmt) if a == assignment or a.lhs == assignment.rhs]
+    of_stored = [REDUCTIONS[op] for op in operators if op in REDUCTIONS and REDUCTIONS[op].of_stored]
+    return of_stored[0].start(assignment.lhs.tensor.dtype) if of_stored else 0.0
 
 
-def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
-    """The statement's loop IR, with the frame of an assembled result."""
+def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
+    """Return the statement's loop IR, within the code that an assembled result needs."""
     result, spaces = ix.result_of(stmt), [space.tensor for space in workspaces_of(stmt)]
     inserted = frozenset(space.name for space in spaces if is_collected(space) or is_marked(space))
     kind = _kind_of(stmt, stage)
@@ -243,14 +245,14 @@ def _lowered(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
 
 
 def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
-    """How an assembled result is written."""
+    """Return the assembly class for the result."""
     if is_spaced(ix.result_of(stmt).tensor.format):
         return Spacing
     return Placement if is_placed(stmt) else Appending if _appends(stmt, stage) else Assembly
 
 
 def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
-    """Everything a kernel could ask for, in the order of its signature."""
+    """Return every parameter that a kernel may take, in the order of its signature."""
     result = ix.result_of(stmt)
     params: list[Param] = []
     tensors = [*operands, *ix.returned_by(stmt), result]
@@ -283,7 +285,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
 
 
 def _room_of(space: ix.Access) -> tuple[str, str]:
-    """What says how many places a workspace has: its hash table, the rows that it lies beside, or the dimension."""
+    """Return the role and name of a workspace's size: a hash table's capacity, the longest row, or a variable's extent."""
     if space.tensor.is_row:
         return "longest", space.tensor.shares or ""
     return ("capacity", space.tensor.name) if is_hashed(space) else ("size", space.indices[0].name)
@@ -294,20 +296,19 @@ def _distinct(loops: list[ix.Forall]) -> list[ix.Forall]:
 
 
 def must_be_zeroed(stmt: ix.Stmt) -> bool:
-    """Whether some entry of the result may never be written, or is added to.
+    """Whether the result needs initial values, because an entry may stay unwritten or is added to.
 
-    An entry is sure to be written where every loop around the result's assignment is over a
-    variable of the result and leaves no coordinate out.
+    Every entry is written if each loop around the result's assignment runs over a variable of the result and skips no coordinate.
     """
     loops, assignment = around_result(stmt)
-    chunked = [loop.var for loop in loops if loop.tag == ix.Specialize("tiles")]  # the first chunk writes, and the others add to it
+    chunked = [loop.var for loop in loops if loop.tag == ix.Specialize("tiles")]  # the first chunk writes, later chunks add
     if (assignment.op == "+=" and not chunked) or assignment.lhs.tensor.is_assembled or is_zero(simplified(ix.value_of(stmt))):
         return True
     result = assignment.lhs
-    sparse = [a for a in (*ix.operands_of(stmt), *ix.accesses_in(assignment.rhs)) if not a.tensor.is_dense]  # workspaces, too
+    sparse = [a for a in (*ix.operands_of(stmt), *ix.accesses_in(assignment.rhs)) if not a.tensor.is_dense]  # includes workspaces
     for loop in loops:
         if loop.tag == ix.Specialize("coordinates") or loop.var in chunked:
-            continue  # all coordinates
+            continue  # the loop covers all coordinates
         if loop.var not in result.indices:
             return True
         iterating = [a for a in sparse if any(a.level_var(at) == loop.var and not lv.full for at, lv in enumerate(a.tensor.format.levels))]

@@ -1,6 +1,6 @@
-"""Bounded results: no more entries than the operands have, so that one pass appends them, and nothing is counted before.
+"""Bounded results: the operands bound the number of entries, so one pass appends the entries without counting them first.
 
-Each worker appends from where as many entries would end as its predecessors can have; what they left free is closed up afterwards.
+Each worker starts at the upper bound of its predecessors' entry counts; a final pass closes the gaps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .result_assembly import Assembly
 
 @dataclass(frozen=True, slots=True)
 class Appending(Assembly):
-    """How the result is appended to: ``starts`` has where each worker's entries start, and in the end, where they ended."""
+    """Assembly that appends. ``starts`` holds the first position of each worker, and afterwards one past its last position."""
 
     def enter(self, worker: Expr) -> Block:
         return (Assign(self.counters[0], Var("starts")[worker]),)

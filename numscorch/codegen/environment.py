@@ -1,4 +1,4 @@
-"""What is known at one place of a loop nest: coordinates, positions, registers, lanes."""
+"""Env: the coordinates, positions, registers and lanes that are known at one place of a loop nest."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .result_assembly import Assembly
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The vector loop around this place: ``count`` registers of ``lanes`` coordinates from the variable's base on.
+    """The enclosing vector loop: ``count`` registers of ``lanes`` coordinates each, from the variable's base on.
 
-    ``left`` is how many lanes of the last register are in use, None where all are.
+    ``left`` is the number of lanes in use in the last register; None means all.
     """
 
     var: IndexVar
@@ -26,24 +26,35 @@ class Lanes:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The last arguments of what makes a tile: no count means one register."""
+        """The last arguments of intrinsics that return a tile: the lanes, and the count if there are several registers."""
         return (self.lanes,) if self.count == 1 else (self.lanes, self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Env:
-    """Sparse operands, coordinates, positions of the operands' levels, registers of workspaces.
+    """What lowering knows at one place of a loop nest. Mappings are keyed by the name of a tensor, or by an index variable.
 
-    A workspace has one scalar register, or, if its value differs from lane to lane, a tile.  Where several coordinates of a
-    variable are in flight, ``copy`` is that variable and the number of the one here: what depends on it gets a name of its own.
-    ``tiles`` are the bounds of the variables whose tiles are looped over outside, ``counted`` the
-    registers beside which the terms they received are counted, ``inserted`` the workspaces that
-    coordinates are inserted into, ``assembly`` the result whose index arrays are written.
-    ``kinds`` says of what kind the positions are at which an operand is, where its loops take one kind after the other;
-    ``walked`` are the positions of such a kind that the loop over them takes, ``rows`` the coordinates that it chooses, and
-    ``first`` says when nothing has been added to the result at these.
-    ``conditions`` say when the operands that may be absent here are present, where ``masked`` as masks that
-    have all bits set, and of ``assured``, sets of operands, one is present as a whole.
+    ==========  ========================================================================================
+    operands    sparse operands
+    coords      coordinate of each variable in scope
+    segments    known positions in the levels of each operand, outermost first
+    registers   register of each scalar workspace
+    varying     workspaces whose register is a tile, because their value varies between lanes
+    lanes       the enclosing vector loop
+    copy        variable with several coordinates in flight, and the number of this one; values that
+                depend on it get distinct names
+    tiles       bounds of the current tile, for variables with an outer loop over tiles
+    counted     workspaces whose terms are counted
+    inserted    workspaces that coordinates are inserted into
+    assembly    assembly of the result, if its index arrays are written
+    conditions  when each operand is present, for operands that may be absent here
+    assured     sets of operands; all operands of at least one set are present
+    masked      whether conditions are masks with all bits set, rather than truth values
+    kinds       kind of an operand's current position, in loops that take one kind at a time
+    walked      bounds of an operand's positions of the current kind
+    rows        coordinates that the current kind selects
+    first       when nothing has been added to the result at ``rows`` yet
+    ==========  ========================================================================================
     """
 
     operands: tuple[Access, ...]
@@ -66,11 +77,11 @@ class Env:
     first: Expr | None = None
 
     def position_var(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
-        """A name for a value that depends on these variables."""
+        """Return the variable for a value that depends on these index variables; each copy has a distinct name."""
         return Var(f"{name}_{self.copy[1]}" if self.copy is not None and self.copy[0] in variables else name)
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
-        """With a coordinate, the positions that were iterated to reach it, and those that it locates."""
+        """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""
         segments = dict(self.segments)
         for name, segment in (known or {}).items():
             segments[name] = (*segments.get(name, ()), segment)
@@ -81,32 +92,32 @@ class Env:
         return env
 
     def _locate(self, access: Access) -> Env:
-        """With the positions of full levels whose coordinates are known."""
-        located = list(self.segments.get(access.tensor.name, ()))
+        """Add an operand's positions in full levels whose coordinates are known."""
+        positions = list(self.segments.get(access.tensor.name, ()))
         levels = access.tensor.format.levels
-        while len(located) < len(levels) and levels[len(located)].full and access.level_var(len(located)) in self.coords:
-            at = len(located)
+        while len(positions) < len(levels) and levels[len(positions)].full and access.level_var(len(positions)) in self.coords:
+            at = len(positions)
             coord = self.coords[access.level_var(at)]
-            mode = self.mode(access, at, self.parent(located, at))
-            located.append(Segment(levels[at].locate(mode, coord)))
+            mode = self.mode(access, at, self.parent(positions, at))
+            positions.append(Segment(levels[at].locate(mode, coord)))
             if isinstance(level := levels[at], Marked):
                 conditions = {**self.conditions, access.tensor.name: level.here(mode, coord)}
-                return replace(self, segments={**self.segments, access.tensor.name: tuple(located)}, conditions=conditions, masked=True)
-        return replace(self, segments={**self.segments, access.tensor.name: tuple(located)})
+                return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)}, conditions=conditions, masked=True)
+        return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)})
 
-    def parent(self, located: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
-        """The parent of a level, among the positions found so far."""
-        return located[level - 1] if level else Segment(Const(0))
+    def parent(self, positions: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
+        """Return the parent of a level, from the positions found so far."""
+        return positions[level - 1] if level else Segment(Const(0))
 
     def mode(self, access: Access, level: int, parent: Segment) -> Mode:
-        """A level of an access, for its level functions."""
+        """Return a level of an access, for its level functions."""
         levels = access.tensor.format.levels
         sizes = tuple(size_of(access.level_var(at)) if lv.extent is None else Const(lv.extent) for at, lv in enumerate(levels))
         outer = tuple(self.coords[access.level_var(at)] for at in range(level))
         return Mode(f"{access.tensor.name}{level + 1}", level, sizes, outer, parent)
 
     def extent(self, var: IndexVar) -> Expr:
-        """How many coordinates a variable has: a number where a level fixes it."""
+        """Return the extent of a variable: a constant if a level fixes it, else its run-time size."""
         for access in self.operands:
             for at, level in enumerate(access.tensor.format.levels):
                 if level.extent is not None and access.level_var(at) == var:
@@ -114,23 +125,23 @@ class Env:
         return size_of(var)
 
     def bounds(self, var: IndexVar) -> tuple[Expr, Expr]:
-        """The first coordinate of a dimension loop, and one past the last: those of a tile, where there is one."""
+        """Return the first coordinate of a dimension loop and one past the last, restricted to the current tile."""
         return self.tiles.get(var, (Const(0), self.extent(var)))
 
     def iterated(self, var: IndexVar) -> list[Iterator]:
-        """The levels that a loop over the variable iterates: the next level of each operand that has it."""
+        """Return the levels that a loop over the variable iterates: the next level of each operand, if the variable indexes it."""
         iterators = []
         for access in self.operands:
-            located = self.segments.get(access.tensor.name, ())
-            at = len(located)
+            positions = self.segments.get(access.tensor.name, ())
+            at = len(positions)
             levels = access.tensor.format.levels
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
-                mode = self.mode(access, at, self.parent(located, at))
+                mode = self.mode(access, at, self.parent(positions, at))
                 iterators.append(Iterator(access, at, levels[at], mode, self.conditions.get(access.tensor.name)))
         return iterators
 
     def position(self, access: Access) -> Expr:
-        """Where an access's value lies."""
+        """Return the position of an access's value."""
         tensor = access.tensor
         if tensor.shares is not None:
             return self.beside(tensor, self.segments[tensor.shares][-1].begin)
@@ -143,16 +154,16 @@ class Env:
         return self.strided_position(access, access.indices)
 
     def beside(self, tensor: TensorVar, position: Expr) -> Expr:
-        """Where the value beside a position of the pattern lies: in a workspace of one row, as far from where the row starts."""
+        """Return the position of the value beside a position of the pattern; a workspace of one row counts from the row's start."""
         if not tensor.is_row:
             return position
         owner = next(a for a in self.operands if a.tensor.name == tensor.shares)
-        at, located = len(owner.indices) - 1, self.segments.get(owner.tensor.name, ())
-        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.parent(located[:at], at)))
+        at, positions = len(owner.indices) - 1, self.segments.get(owner.tensor.name, ())
+        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.parent(positions[:at], at)))
         return position - first
 
     def strided_position(self, access: Access, variables: tuple[IndexVar, ...]) -> Expr:
-        """What these variables add to the position of a dense access."""
+        """Return the part of a dense access's position that depends on these variables."""
         place: Expr = Const(0)
         for at, var in enumerate(access.indices):
             if var in variables and access.tensor.strides[at] != "0":
@@ -162,7 +173,7 @@ class Env:
 
 @dataclass(frozen=True, slots=True)
 class Iterator:
-    """A level that a loop iterates, below a known parent, or, where ``here`` doesn't hold, below none."""
+    """A level that a loop iterates below a known parent. If the condition ``here`` is set but false, the parent is absent."""
 
     access: Access
     at: int
@@ -172,7 +183,7 @@ class Iterator:
 
     @property
     def parent(self) -> Segment:
-        """Its parent's positions."""
+        """The parent's positions."""
         return self.mode.parent
 
     @property
@@ -182,22 +193,22 @@ class Iterator:
 
     @property
     def position(self) -> Var:
-        """The position variable, as pA2."""
+        """The position variable, such as pA2."""
         return Var(f"p{self.mode.name}")
 
     @property
     def end(self) -> Var:
-        """One past the last position of the loop, as pA2_end."""
+        """One past the last position of the loop, such as pA2_end."""
         return Var(f"p{self.mode.name}_end")
 
     @property
     def stop(self) -> Var:
-        """One past the positions that share a coordinate, as pA2_stop."""
+        """One past the positions that share a coordinate, such as pA2_stop."""
         return Var(f"p{self.mode.name}_stop")
 
     @property
     def bounds(self) -> tuple[Expr, Expr]:
-        """First position, and one past the last."""
+        """The first position, and one past the last; an absent parent has no positions."""
         first, end = self.level.bounds(self.mode)
         if self.here is None:
             return first, end
@@ -205,38 +216,38 @@ class Iterator:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is just one position, so that no loop is needed."""
+        """Whether there is exactly one position, so that no loop is needed."""
         return self.level.branchless and self.parent.end is None and self.here is None
 
     def coordinate(self, position: Expr) -> Expr:
-        """The coordinate at a position."""
+        """Return the coordinate at a position."""
         return self.level.coordinate(self.mode, position)
 
     def present(self, position: Expr) -> list[Expr]:
-        """What must hold for a position to hold anything."""
+        """Return the conditions under which a position stores an entry."""
         condition = self.level.present(self.mode, position)
         return [] if condition is None else [condition]
 
     def segment(self, position: Expr) -> Segment:
-        """The positions that share the coordinate at ``position``."""
+        """Return the positions that share the coordinate at ``position``."""
         if isinstance(self.level, Listed):
             return Segment(Var(self.access.level_var(self.at).name))
         return Segment(position, None if self.level.is_unique or self.is_single else self.stop)
 
 
 def stride_of(access: Access, dimension: int) -> Expr:
-    """By how much a coordinate moves the position of a dense access."""
+    """Return the stride of one dimension of a dense access, in values."""
     letter = access.tensor.strides[dimension]
     return Const(int(letter)) if letter in "01" else Var(f"{access.tensor.name}_stride{dimension}")
 
 
 def size_of(var: IndexVar) -> Var:
-    """The run-time extent of a variable, as i_size."""
+    """Return the run-time extent of a variable, such as i_size."""
     return Var(f"{var}_size")
 
 
 def clear(target: TensorVar, env: Env, identity: float = 0.0) -> tuple[Assign]:
-    """A workspace's register or tile = the identity of the sum, or of what else joins its terms."""
+    """Assign the reduction's identity to a workspace's register or tile."""
     zero: Expr = Const(identity, target.dtype)
     if target.name in env.varying and env.lanes is not None:
         zero = call("splat", zero, *env.lanes.shape)
@@ -244,5 +255,5 @@ def clear(target: TensorVar, env: Env, identity: float = 0.0) -> tuple[Assign]:
 
 
 def partial_register(name: str) -> Var:
-    """The vector register that a loop adds into, for a workspace that is one scalar outside of it."""
+    """Return the vector register that a loop adds to, for a workspace that is a scalar outside the loop."""
     return Var(f"{name}_lanes")

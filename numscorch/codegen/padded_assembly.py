@@ -1,7 +1,7 @@
-"""Spaced results: each parent has as much room for its entries as their number says, which is known before they are copied.
+"""Spaced results: each parent has room for its entries, whose number is known before they are copied.
 
-Padded levels are appended to below each parent, and what is left of its room is then filled; in hash tables, each entry is
-entered. The result has one such level, below a dense one, and dense levels below it.
+A padded level appends the entries of each parent and then fills the rest of its room. A hash table enters entries one by one. The result
+has one such level, below a dense level; any levels below it are dense.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .result_assembly import Assembly
 
 
 def is_spaced(format: Format) -> bool:
-    """Whether a result has a level in which each parent has its own room.
+    """Whether a format has a level that reserves room for each parent.
 
     >>> is_spaced(Format("(i, j) -> (i: dense, j: hash)")), is_spaced(Format("ds"))
     (True, False)
@@ -27,7 +27,7 @@ def is_spaced(format: Format) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Spacing(Assembly):
-    """How the entries of each parent are written into its room."""
+    """Assembly that writes the entries of each parent into its room."""
 
     def begin(self, block: Expr) -> Block:
         return ()
@@ -43,16 +43,16 @@ class Spacing(Assembly):
             return body
         mode = self.mode(1, coords)
         start, closing = self._level.opened(mode), self._level.closed(mode, self.counters[0])
-        opened = () if start is None else (Assign(self.counters[0], start),)
-        return (*opened, *body, *(() if closing is None else (Do(closing),)))
+        opening = () if start is None else (Assign(self.counters[0], start),)
+        return (*opening, *body, *(() if closing is None else (Do(closing),)))
 
     def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        """The place at which the next entry is entered."""
-        place = self._level.entered(*self._here(coords))
+        """Enter the next entry into a hash table and assign its position. A padded level needs no such code."""
+        place = self._level.entered(*self._current(coords))
         return () if place is None else (Assign(self.counters[0], place),)
 
     def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        mode, coordinate = self._here(coords)
+        mode, coordinate = self._current(coords)
         if self._level.entered(mode, coordinate) is not None:
             return ()
         return (Store(mode.crd, self.counters[0], coordinate), Accumulate(self.counters[0], Const(1)))
@@ -61,5 +61,5 @@ class Spacing(Assembly):
     def _level(self) -> Level:
         return self.format.levels[1]
 
-    def _here(self, coords: Mapping[IndexVar, Expr]) -> tuple[Mode, Expr]:
+    def _current(self, coords: Mapping[IndexVar, Expr]) -> tuple[Mode, Expr]:
         return self.mode(1, coords), coords[self.access.level_var(1)]

@@ -1,7 +1,7 @@
-"""Placed results: entries come in another order than they are stored in, and are put where they belong.
+"""Placed results: entries arrive out of storage order, and each is written to its final position.
 
-``heads`` has a number for each parent of the result's sparse levels, and for each worker. Counting, it is how many
-entries the worker has found for the parent; filling, where the next one goes. Each worker takes the same blocks both times.
+``heads`` has a number for each worker and each parent of the result's sparse levels. While counting, it is the number of the worker's
+entries below the parent. While filling, it is the position of the next such entry. Each worker runs the same blocks in both stages.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .result_assembly import Assembly
 
 @dataclass(frozen=True, slots=True)
 class Placement(Assembly):
-    """How one result's entries are placed: while counting, or while filling."""
+    """Assembly that places the entries of a result, while counting or while filling."""
 
     def begin(self, block: Expr) -> Block:
         return ()
@@ -29,11 +29,11 @@ class Placement(Assembly):
 
     @property
     def heads(self) -> Var:
-        """The array of this worker, as C_heads."""
+        """The worker's part of the array, such as C_heads."""
         return Var(f"{self.access.tensor.name}_heads")
 
     def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        """The place of the next entry below its parent."""
+        """Load the position of the next entry below its parent."""
         ((first, _),) = self.runs
         return () if self.counting else (Assign(self.counters[0], self.heads[self.place(first - 1, coords)]),)
 
