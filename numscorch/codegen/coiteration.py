@@ -1,4 +1,4 @@
-"""Loops over one variable: a dimension, the positions of one level, or several levels at once."""
+"""Loops over one variable: over a dimension, over the positions of one level, or over several levels at once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Step = Callable[[IndexVar, list[Iterator], Env, Lattice, frozenset[str], Case], 
 
 
 def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, leader: str | None = None) -> Block:
-    """The loop over a variable; ``bounds`` are positions where one operand is walked, and otherwise coordinates.
+    """Lower the loop over a variable.
 
-    ``case`` lowers the body where the named operands are absent.  In an intersection, the others are
-    searched for the coordinates of the ``leader``, if there is one.
+    ``bounds`` are positions if one operand is walked, and coordinates otherwise. ``case`` lowers the body for a set of absent operands.
+    If an intersection has a ``leader``, the other operands are searched for its coordinates.
     """
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
     if not lattice.points:
@@ -45,14 +45,14 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
 
 
 def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
-    """for i in range(size): every operand is located."""
+    """Loop over all coordinates of a dimension, and locate every operand."""
     coord = Var(var.name)
     start, stop = bounds or env.bounds(var)
     return (For(coord, start, stop, body(env.bind(var, coord))),)
 
 
 def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
-    """One level is iterated; a run of equal coordinates, where the level has them, is one step."""
+    """Loop over the positions of one level. A run of equal coordinates is one step."""
     start, stop = bounds or it.bounds
     if it.is_single and bounds is None:
         return at_position(var, it, start, env, body)
@@ -63,25 +63,25 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
 
 
 def _walked_alone(iterators: list[Iterator], lattice: Lattice) -> Iterator | None:
-    """The one operand of an intersection that has to be walked, where the others have all coordinates below an end; None elsewhere."""
+    """Return the only operand of an intersection that must be walked, if the others have all coordinates below an end; else None."""
     walked = [it for it in iterators if not it.level.ends]
     alone = len(walked) == 1 < len(iterators) and lattice.points == (lattice.iterated,)
     return walked[0] if alone and (walked[0].level.is_unique or walked[0].is_single) and walked[0].here is None else None
 
 
 def bounded_loop(var: IndexVar, it: Iterator, iterators: list[Iterator], env: Env, body: Body) -> Block:
-    """One level is iterated, and left out is what lies past the ends that others have."""
-    coord, others = Var(var.name), [other for other in iterators if other != it]
-    tests = [other.level.within(other.mode, coord) for other in others]
+    """Loop over one level, and skip coordinates past the ends of the other levels."""
+    coord, implicit = Var(var.name), [other for other in iterators if other != it]
+    tests = [other.level.within(other.mode, coord) for other in implicit]
 
     def inside(inner: Env) -> Block:
-        return (If(all_of(tests), body(inner.bind(var, coord, {other.name: Segment(coord) for other in others}))),)
+        return (If(all_of(tests), body(inner.bind(var, coord, {other.name: Segment(coord) for other in implicit}))),)
 
     return position_loop(var, it, env, inside)
 
 
 def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Body) -> Block:
-    """The body at one position of one level."""
+    """Lower the body at one position of one level."""
     coord = Var(var.name)
     inner = env.bind(var, coord, {it.name: it.segment(position)})
     step: Block = (Assign(coord, it.coordinate(position)), *body(inner))
@@ -90,7 +90,7 @@ def at_position(var: IndexVar, it: Iterator, position: Expr, env: Env, body: Bod
 
 
 def find_stop(it: Iterator) -> Block:
-    """Search the end of the run of positions that share the coordinate at the current one."""
+    """Find the end of the run of positions that share the current coordinate."""
     again = BinOp("==", it.coordinate(it.stop), it.coordinate(it.position))
     advance = (Assign(it.stop, it.stop + 1),)
     return (Assign(it.stop, it.position + 1), While(all_of([it.stop < it.end, again]), advance))
@@ -106,16 +106,16 @@ def merge_loops(
     step: Step | None = None,
     lower_branchless: Callable[[While, list[Iterator], frozenset[str]], Stmt] | None = None,
 ) -> Block:
-    """Several ordered levels are walked together: a loop for each point, which runs while all its operands last.
+    """Co-iterate several ordered levels: one loop for each lattice point, which runs while all of the point's operands have entries.
 
-    ``step`` makes the loops' bodies: one coordinate, with a case for each point, unless another is given. ``made`` is what becomes of
-    a loop, if it doesn't stand for itself.
+    ``step`` builds the body of each loop; by default, one step handles one coordinate, with a case for each point.
+    ``lower_branchless`` replaces each loop, if given.
     """
-    start: list[Stmt] = [*_started(iterators, bounds)]
+    start: list[Stmt] = [*_start_positions(iterators, bounds)]
     for point in lattice.points:
         walked = [it for it in iterators if it.name in point]
         if len(walked) == 1 and walked[0].level.is_unique:
-            start.append(_rest_of(var, walked[0], env, lattice, case))
+            start.append(_remaining_entries(var, walked[0], env, lattice, case))
             continue
         body = (step or _merge_step)(var, walked, env, lattice, point, case)
         loop = While(all_of([it.position < it.end for it in walked]), body)
@@ -123,17 +123,17 @@ def merge_loops(
     return tuple(start)
 
 
-def _rest_of(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
-    """What is left of one operand once the others are exhausted."""
+def _remaining_entries(var: IndexVar, it: Iterator, env: Env, lattice: Lattice, case: Case) -> For:
+    """Walk the remaining entries of one operand after the others are exhausted."""
     absent = lattice.iterated - {it.name}
     return For(it.position, it.position, it.end, at_position(var, it, it.position, env, lambda inner: case(inner, absent)))
 
 
-def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
-    """The first positions, and those where the operands end: of the coordinates within the bounds, where there are some.
+def _start_positions(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
+    """Assign each operand's first position and end, restricted to the coordinates within the bounds if there are any.
 
     Raises:
-        ScheduleError: there are bounds, and a level doesn't store its coordinates in order.
+        ScheduleError: there are bounds, but a level doesn't store its coordinates in order.
     """
     out: list[Stmt] = []
     for it in iterators:
@@ -141,7 +141,8 @@ def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
         if bounds is not None:
             if not can_enter(it.level):
                 raise ScheduleError(
-                    f"{it.access}: a parallel loop starts at any coordinate, and a level that is {it.level} can't be entered there"
+                    f"{it.access}: a parallel loop starts at any coordinate, but a {it.level} level can't be entered there: "
+                    "run the loop serially, or use a format that stores coordinates in order"
                 )
             first, end = (call("seek", it.mode.crd, start, end, cut) for start, cut in ((first, bounds[0]), (it.position, bounds[1])))
         out += [Assign(it.position, first), Assign(it.end, end)]
@@ -149,21 +150,21 @@ def _started(iterators: list[Iterator], bounds: Bounds | None = None) -> Block:
 
 
 def _merge_step(var: IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, point: frozenset[str], case: Case) -> Block:
-    """One coordinate, the least of those at hand: the first case that holds there, then on past it."""
+    """Process the least of the current coordinates with the first case that holds, then advance past it."""
     coord = Var(var.name)
-    mine = {it.name: Var(f"{var}{it.name}") for it in walked}
-    step: list[Stmt] = [Assign(mine[it.name], it.coordinate(it.position)) for it in walked]
-    step.append(Assign(coord, call("min", *mine.values()) if len(walked) > 1 else mine[walked[0].name]))
+    coords = {it.name: Var(f"{var}{it.name}") for it in walked}
+    step: list[Stmt] = [Assign(coords[it.name], it.coordinate(it.position)) for it in walked]
+    step.append(Assign(coord, call("min", *coords.values()) if len(walked) > 1 else coords[walked[0].name]))
     for it in walked:
         step += [] if it.level.is_unique else find_stop(it)
-    at = {it.name: BinOp("==", mine[it.name], coord) for it in walked}
+    at = {it.name: BinOp("==", coords[it.name], coord) for it in walked}
     step += _cases(var, walked, env, lattice, point, case, {it.name: [at[it.name], *it.present(it.position)] for it in walked})
     for it in walked:
-        step.append(If(at[it.name], _advanced(it)) if len(walked) > 1 else _advanced(it)[0])
+        step.append(If(at[it.name], _advance(it)) if len(walked) > 1 else _advance(it)[0])
     return tuple(step)
 
 
-def _advanced(it: Iterator) -> Block:
+def _advance(it: Iterator) -> Block:
     return (Accumulate(it.position, Const(1)) if it.level.is_unique else Assign(it.position, it.stop),)
 
 
@@ -176,7 +177,7 @@ def _cases(
     case: Case,
     tests: dict[str, list[Expr]],
 ) -> Block:
-    """if all of the first point's operands are here: ..., elif all of the next one's: ..."""
+    """Chain the points below this one: ``if`` all operands of the first are present, ``elif`` all operands of the next, and so on."""
     chain: Block = ()
     for present in reversed(lattice.below(point)):
         segments: dict[str, Segment] = {it.name: it.segment(it.position) for it in walked if it.name in present}
@@ -188,49 +189,49 @@ def _cases(
 
 
 def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
-    """All operands in one loop with one body, in which those that are absent are 0 and have no positions at the levels below.
+    """Merge all operands in one loop with one body. Absent operands are 0 and have no positions in the levels below.
 
-    A sum of n operands would have 3**n bodies in the loops and cases of its points, with as many in each of them a level below.
+    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each would have as many one level below.
     """
-    coord, mine = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
-    at = {name: BinOp("==", position, coord) for name, position in mine.items()}
+    coord, coords = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
+    at = {name: BinOp("==", position, coord) for name, position in coords.items()}
     here = {it.name: all_of([at[it.name], *it.present(it.position)]) for it in iterators}
     size = env.extent(var)
-    step: list[Stmt] = [Assign(mine[it.name], Choose(it.position < it.end, it.coordinate(it.position), size)) for it in iterators]
-    step += [] if lattice.whole else [Assign(coord, call("min", *mine.values()))]
+    step: list[Stmt] = [Assign(coords[it.name], Choose(it.position < it.end, it.coordinate(it.position), size)) for it in iterators]
+    step += [] if lattice.whole else [Assign(coord, call("min", *coords.values()))]
     step += [If(at[it.name], find_stop(it)) for it in iterators if not it.level.is_unique]
     inner = env.bind(var, coord, {it.name: it.segment(it.position) for it in iterators})
-    sure = not lattice.whole and not any(it.present(it.position) for it in iterators)
-    assured = () if not sure else tuple(frozenset({name}) for name in mine)
+    is_assured = not lattice.whole and not any(it.present(it.position) for it in iterators)
+    assured = tuple(frozenset({name}) for name in coords) if is_assured else ()
     step += case(replace(inner, conditions={**inner.conditions, **here}, assured=assured), frozenset())
-    step += [If(at[it.name], _advanced(it)) for it in iterators]
+    step += [If(at[it.name], _advance(it)) for it in iterators]
     if lattice.whole:
         start, stop = bounds or (Const(0), size)
-        return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))
-    last = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
-    return (*_started(iterators, bounds), While(any_of(last), tuple(step)))
+        return (*_start_positions(iterators, bounds), For(coord, start, stop, tuple(step)))
+    unfinished = [all_of([it.position < it.end for it in iterators if it.name in point]) for point in lattice.least]
+    return (*_start_positions(iterators, bounds), While(any_of(unfinished), tuple(step)))
 
 
 def gallop_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, leader: str) -> Block:
-    """The leader's positions, one after the other; each of the others advances to the first coordinate that isn't less.
+    """Walk the leader; each other operand advances to its first coordinate that is not less than the leader's.
 
     Raises:
-        ScheduleError: not all of the operands are needed at once, or a level can't be searched.
+        ScheduleError: the loop is not an intersection that includes the leader, or a level can't be searched.
     """
     first = next((it for it in iterators if it.name == leader), None)
     if first is None or lattice.points != (lattice.iterated,) or not all(can_seek(it.level) for it in iterators):
-        raise ScheduleError(f"{Gallop(leader)}({var}, ...): the loop isn't an intersection of ordered levels, {leader}'s among them")
-    coord, others = Var(var.name), [it for it in iterators if it != first]
+        raise ScheduleError(f"{Gallop(leader)}({var}, ...): galloping needs an intersection of ordered levels that includes {leader}")
+    coord, followers = Var(var.name), [it for it in iterators if it != first]
     body = case(env.bind(var, coord, {it.name: it.segment(it.position) for it in iterators}), frozenset())
-    for it in reversed(others):
+    for it in reversed(followers):
         there = all_of([it.position < it.end, BinOp("==", it.coordinate(it.position), coord)])
         body = (Assign(it.position, call("seek", it.mode.crd, it.position, it.end, coord)), If(there, body))
     step = (Assign(coord, first.coordinate(first.position)), *body, Accumulate(first.position, Const(1)))
-    return (*_started(iterators), While(all_of([it.position < it.end for it in iterators]), step))
+    return (*_start_positions(iterators), While(all_of([it.position < it.end for it in iterators]), step))
 
 
 def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
-    """Every coordinate is visited, and the levels that store some of them are followed along."""
+    """Visit every coordinate, and advance the sparse levels along with it."""
     coord = Var(var.name)
     tests: dict[str, list[Expr]] = {it.name: [it.position < it.end, BinOp("==", it.coordinate(it.position), coord)] for it in iterators}
     step: list[Stmt] = []
@@ -239,6 +240,6 @@ def followed_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: L
     here = {it.name: tests[it.name] + it.present(it.position) for it in iterators}
     step += _cases(var, iterators, env, lattice, lattice.iterated, case, here)
     for it in iterators:
-        step.append(If(all_of(tests[it.name]), _advanced(it)))
+        step.append(If(all_of(tests[it.name]), _advance(it)))
     start, stop = bounds or (Const(0), env.extent(var))
-    return (*_started(iterators, bounds), For(coord, start, stop, tuple(step)))
+    return (*_start_positions(iterators, bounds), For(coord, start, stop, tuple(step)))

@@ -1,4 +1,4 @@
-"""Values of products: scalar factors first, then those that differ from lane to lane."""
+"""Lower the values of products: scalar factors first, then factors that vary between lanes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 class Product:
     """A lowered product: statements to run first, and its factors.
 
-    A scalar product has one factor; a vector product has the product of the scalar factors before those that vary.
+    A scalar product has one factor. A vector product has the product of the scalar factors, followed by the varying factors.
     """
 
     setup: Block
@@ -35,16 +35,16 @@ class Product:
         return self.factors[0]
 
     def value(self) -> LoopExpr:
-        """The product of a tile."""
+        """Return the product as a tile."""
         return _chain(self.factors)
 
     def added_to(self, total: LoopExpr) -> LoopExpr:
-        """total + product, of tiles of the same shape."""
+        """Return total + product, for tiles of the same shape."""
         *head, last = self.factors
         return call("fma", _chain(tuple(head)), last, total) if head else call("add", total, last)
 
     def summed_into(self, total: LoopExpr) -> LoopExpr:
-        """One register, to which the product's registers are added one after the other."""
+        """Return the register ``total`` plus the product's registers, added in order."""
         *head, last = self.factors
         return call("dot", _chain(tuple(head)), last, total) if head else call("accumulate", total, last)
 
@@ -57,7 +57,7 @@ def _chain(factors: tuple[LoopExpr, ...]) -> LoopExpr:
 
 
 def is_varying(expr: Expr, env: Env) -> bool:
-    """Whether a value differs between the lanes of the vector loop around it."""
+    """Whether a value varies between the lanes of the enclosing vector loop."""
     match expr:
         case Access(tensor, indices):
             if tensor.name in env.registers:
@@ -72,7 +72,7 @@ def is_varying(expr: Expr, env: Env) -> bool:
 
 
 def _moves(access: Access, env: Env) -> bool:
-    """A broadcast dimension (stride 0) has the same value in every lane."""
+    """Whether an access moves with the lanes; a broadcast dimension (stride 0) has the same value in every lane."""
     tensor = access.tensor
     if not tensor.is_dense or env.lanes is None:
         return True
@@ -80,10 +80,10 @@ def _moves(access: Access, env: Env) -> bool:
 
 
 def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False) -> Product:
-    """Lower a product; a value that several registers read gets a name first.
+    """Lower a product. A value that several registers read is assigned to a variable first.
 
-    Factors that are the same in all lanes are multiplied first. With ``in_order``, factors are multiplied as they are written, so that
-    every kernel rounds the product alike: the gradient of a maximum compares its terms with the result.
+    Factors that are the same in all lanes are multiplied first. With ``in_order``, factors are multiplied in the order of the
+    expression, so that all kernels round the product alike: the gradient of a maximum compares its terms with the result.
     """
     setup: list[Assign] = []
     condition, env = presence(expr, env)
@@ -114,7 +114,7 @@ def _scalar(factor: Expr, env: Env) -> LoopExpr:
 
 
 def _or_zero(condition: LoopExpr | None, value: LoopExpr, expr: Expr, env: Env) -> LoopExpr:
-    """An expression's value where the condition holds, and 0 elsewhere."""
+    """Return the value where the condition holds, and 0 elsewhere."""
     if condition is None:
         return value
     return call("masked", value, condition) if env.masked else Choose(condition, value, Const(0.0, dtype_of(expr)))
@@ -139,7 +139,7 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
 
 
 def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:
-    """Two terms of a reduction as one, or two registers of them."""
+    """Join two terms of a reduction, or two registers of terms."""
     function = REDUCTIONS[op].function
     if in_lanes:
         return call(REGISTER_FUNCTIONS[function or op[0]], left, right)
@@ -147,9 +147,9 @@ def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> 
 
 
 def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """When an access, product, quotient or remainder is there, if it may be absent, and the environment in which it is.
+    """Return when an access, product, quotient or remainder is present, and the environment in which it is; None means always.
 
-    It is 0 then whatever its other factors are: an absent entry times infinity is no term of a sum.
+    An absent expression is 0 whatever its other factors are: an absent entry times infinity adds no term to a sum.
     """
     if isinstance(expr, Access) or is_annihilated(expr):
         return guarded(expr, env)
@@ -157,13 +157,13 @@ def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 
 def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """The condition under which an expression isn't 0, None if that is known here, and the environment where it holds."""
+    """Return the condition under which an expression is nonzero, or None if it is known to be, and the environment where it holds."""
     least = least_sets(expr, env.conditions)
     if not least or frozenset() in least:
         return None, env
-    sure = frozenset.intersection(*least)
-    rest = {name: condition for name, condition in env.conditions.items() if name not in sure}
-    inner = replace(env, conditions=rest, assured=tuple(least))
+    required = frozenset.intersection(*least)
+    conditions = {name: condition for name, condition in env.conditions.items() if name not in required}
+    inner = replace(env, conditions=conditions, assured=tuple(least))
     if env.assured and all(any(chosen <= known for chosen in least) for known in env.assured):
         return None, inner
     both, either = ("&", "|") if env.masked else ("and", "or")
@@ -171,16 +171,16 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 
 def dtype_of(expr: Expr) -> str:
-    """The data type that an expression is computed in."""
+    """Return the data type in which an expression is computed."""
     dtypes = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
     return dtypes[0] if dtypes else "float32"
 
 
 def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
-    """The factor's value: a tile, or a number where it is the same in every lane."""
+    """Return the factor's value: a tile, or a scalar if it is the same in every lane."""
     factor = valued(factor)
     if env.lanes is None:
-        raise UnsupportedError(f"{factor} differs from lane to lane, and there is no vector loop")
+        raise UnsupportedError(f"{factor} varies between lanes, but there is no vector loop around it")
     if not is_varying(factor, env):
         return _scalar(factor, env)
     if not isinstance(factor, Access):
@@ -198,7 +198,7 @@ def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
 
 
 def valued(expr: Expr) -> Expr:
-    """A product without the factors that are 1 wherever a loop comes by."""
+    """Return a product without its pattern factors, which are 1 at every stored entry."""
     match expr:
         case Binary("*", Access(tensor), other) if not tensor.has_values:
             return valued(other)
@@ -209,10 +209,10 @@ def valued(expr: Expr) -> Expr:
 
 
 def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
-    """What computes an operator or a function on registers, and its arguments.
+    """Return the register function of an operator or function, and its arguments.
 
     Raises:
-        UnsupportedError: nothing does.
+        UnsupportedError: there is no such register function.
     """
     match expr:
         case Binary(name, left, right):
@@ -220,14 +220,14 @@ def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
         case Apply(name, args):
             pass
         case _:
-            raise UnsupportedError(f"{expr} is no operator")
+            raise UnsupportedError(f"{expr} is neither an operator nor a function")
     if name not in REGISTER_FUNCTIONS:
         raise UnsupportedError(f"{name} in {expr} has no vector instructions here")
     return REGISTER_FUNCTIONS[name], args
 
 
 def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
-    """A product at a register of consecutive positions: values of the iterated operand lie side by side."""
+    """Lower a product at a register of consecutive positions, where the values of the iterated operand are contiguous."""
     factors = [valued(f) for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
     uniform = list(takewhile(lambda factor: _is_uniform(factor, var, env), factors))
     varying = [_at_positions(factor, var, it, lanes, env) for factor in factors[len(uniform) :]]
@@ -243,7 +243,7 @@ def _is_uniform(expr: Expr, var: IndexVar, env: Env) -> bool:
 
 
 def _at_positions(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
-    """An expression's values at a register of positions, or a number that is the same at all of them."""
+    """Return an expression's values at a register of positions, or a scalar if they are all the same."""
     expr = valued(expr)
     if _is_uniform(expr, var, env):
         return _scalar(expr, env)
@@ -265,17 +265,17 @@ def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env)
 
 
 def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
-    """The access's position, held in a variable unless it is one already; each of several copies has one."""
+    """Return the access's position as a variable or constant. Each of several copies has a distinct variable."""
     place = env.position(access)
     if isinstance(place, Var | Const) and (env.copy is None or env.copy[0] not in access.indices):
         return place
-    named = env.position_var(f"p{access.tensor.name}", access.indices)
-    setup.append(Assign(named, place))
-    return named
+    position = env.position_var(f"p{access.tensor.name}", access.indices)
+    setup.append(Assign(position, place))
+    return position
 
 
 def load(env: Env, tensor: str, place: LoopExpr) -> LoopExpr:
-    """Load a tile; lanes past the extent, in the last register, are 0."""
+    """Load a tile. Lanes of the last register that lie past the extent are 0."""
     lanes = env.lanes
     if lanes is None:
         raise ValueError("a vector load needs a vector loop")

@@ -102,9 +102,9 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
     lattice = make_lattice(stmt.var, value)
     optional = frozenset(env.conditions) - lattice.iterated
     if lattice.whole and optional and not (sparse_lattice := make_lattice(stmt.var, simplified(value, optional))).whole:
-        sparse_loop = loop(stmt.var, env, sparse_lattice, lambda inner, absent: case(inner, absent | optional), bounds, leader)
-        is_any_present = any_of([env.conditions[name] for name in sorted(optional)])
-        return (If(is_any_present, loop(stmt.var, env, lattice, case, bounds, leader), sparse_loop),)
+        condition = any_of([env.conditions[name] for name in sorted(optional)])
+        orelse = loop(stmt.var, env, sparse_lattice, lambda inner, absent: case(inner, absent | optional), bounds, leader)
+        return (If(condition, loop(stmt.var, env, lattice, case, bounds, leader), orelse),)
     return loop(stmt.var, env, lattice, case, bounds, leader)
 
 

@@ -1,7 +1,7 @@
-"""Workspaces that hold a row: coordinates are inserted, and appended to the result when the row is done.
+"""Workspaces that hold a row: coordinates are inserted, and then appended to the result when the row is complete.
 
-A result with a pattern of its own is appended to in the order of its levels. Where a summed loop
-stands above the last one, a row's entries come in no order, and some more than once.
+A result with a new pattern is appended to in the order of its levels. If the loop of a summed variable encloses the innermost loop, a
+row's entries arrive out of order and with duplicates.
 """
 
 from __future__ import annotations
@@ -23,109 +23,109 @@ Lower = Callable[[ix.Stmt, Env], Block]
 
 
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
-    """The workspaces that hold more than one value."""
+    """Return the workspaces that are arrays."""
     written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
     return [access for access in written.values() if access.indices and not access.tensor.is_returned and not is_held(access.tensor)]
 
 
 def is_held(space: ix.TensorVar) -> bool:
-    """Whether it is a register for each of a few coordinates."""
+    """Whether the workspace is a register for each of a few coordinates."""
     return not space.is_scalar and isinstance(space.format.levels[0], Held)
 
 
 def is_hashed(space: ix.Access) -> bool:
-    """Whether coordinates are found by hashing, rather than in an array over the whole dimension."""
+    """Whether coordinates are found by hashing rather than in an array over the dimension."""
     return isinstance(space.tensor.format.levels[0], Hashed)
 
 
 def is_listed(space: ix.Access) -> bool:
-    """Whether coordinates are listed, and values lie at their coordinates."""
+    """Whether inserted coordinates are listed, and values are indexed by coordinate."""
     return isinstance(space.tensor.format.levels[0], Listed)
 
 
 def is_flagged(space: ix.Access) -> bool:
-    """Whether it is one row in all, whose values start as the reduction's identity."""
+    """Whether the workspace holds one row in total, whose values start as the reduction's identity."""
     return isinstance(space.tensor.format.levels[0], Flagged)
 
 
 def is_cleared(space: ix.Access) -> bool:
-    """Whether it is a row of which every value is read."""
+    """Whether the workspace is a row whose values are all read."""
     return isinstance(space.tensor.format.levels[0], Cleared)
 
 
 def is_collected(space: ix.TensorVar) -> bool:
-    """Whether coordinates are inserted into it in no order, rather than that it is a row of its own."""
+    """Whether coordinates are inserted into the workspace in any order."""
     return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed | Flagged | Cleared)
 
 
 def counts(space: ix.Access) -> bool:
-    """Whether the number of terms of each value is kept."""
+    """Whether the workspace counts the terms of each value."""
     level = space.tensor.format.levels[0]
     return isinstance(level, Hashed | Listed | Flagged | Cleared) and level.counts
 
 
 def arrays_of(space: ix.Access) -> tuple[str, ...]:
-    """The names of a workspace's arrays, its values left out."""
+    """Return the names of a workspace's arrays, without its values."""
     return (*space.tensor.format.levels[0].arrays, *(("seen",) if counts(space) else ()))
 
 
 def stamps(env: Env) -> Block:
-    """No coordinate is marked yet in the workspaces of this worker."""
+    """Initialise the stamps of a worker's workspaces, so that no coordinate is marked."""
     return tuple(Assign(_part(name, "stamp"), Const(0)) for name in sorted(env.inserted))
 
 
 def _part(name: str, part: str) -> Var:
-    """A workspace's array or variable, as w_list."""
+    """Return a workspace's array or variable, such as w_list."""
     return Var(f"{name}_{part}")
 
 
 def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: Lower) -> Block:
-    """Coordinates are inserted and their values added up; then all are appended, in order where the result's level has one.
+    """Insert coordinates and sum their values, then append them to the result, sorted if the result's level is ordered.
 
-    To a dense result, without ``assembly``, values are written where they belong.
+    Without ``assembly`` the result is dense, and the values are written in place.
     """
     space = ix.result_of(stmt.producer)
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
-    completed = _with_absent(stmt.producer, space) if counts(space) else ()
-    cleared = _cleared(stmt.producer, space) if is_cleared(space) else ()
+    join = _join_absent(stmt.producer, space) if counts(space) else ()
+    clear = _clear_row(stmt.producer, space) if is_cleared(space) else ()
     if is_flagged(space) or is_cleared(space):
-        return (*cleared, *lower(stmt.producer, inner), *completed, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
+        return (*clear, *lower(stmt.producer, inner), *join, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
     if assembly is not None and assembly.stage == "room":
         return lower(stmt.producer, inner)
     if assembly is not None and assembly.bounding:
-        return (*_bounded(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
+        return (*_insertions(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
     count = _part(name, "count")
-    filled = (*_emptied(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
+    fill = (*_empty(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
     if assembly is not None and assembly.counting:
-        return (*filled, Accumulate(assembly.counters[-1], count))
-    ordered = (_ordered(space),) if assembly is not None and assembly.format.levels[-1].is_ordered else ()
+        return (*fill, Accumulate(assembly.counters[-1], count))
+    sort = (_sort_list(space),) if assembly is not None and assembly.format.levels[-1].is_ordered else ()
     by_coordinate = inner.inserted - {name} if is_hashed(space) else inner.inserted
     read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
-    return (*filled, *completed, *ordered, *lower(stmt.consumer, read))
+    return (*fill, *join, *sort, *lower(stmt.consumer, read))
 
 
-def _bounded(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
-    """How often the producer inserts, which for a product is known from the ends of rows."""
-    bounding = None if env.assembly is None else replace(env.assembly, stage="bound")
-    return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=bounding)))
+def _insertions(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
+    """Count the producer's insertions. For a product, the lengths of rows give this number."""
+    assembly = None if env.assembly is None else replace(env.assembly, stage="bound")
+    return (Assign(_part(name, "bound"), Const(0)), *lower(producer, replace(env, assembly=assembly)))
 
 
-def _emptied(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
-    """A new stamp, which no coordinate has, or a table for as much as there may be.
+def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
+    """Empty a workspace: take a new stamp, which no coordinate has, or clear a hash table for all insertions.
 
-    Stamps count down while filling, so that those left from counting need not be cleared.
+    Stamps count down while filling, so that the stamps of the counting stage need not be cleared.
     """
     name, stamp = space.tensor.name, _part(space.tensor.name, "stamp")
     counting = env.assembly is not None and env.assembly.counting
     if not is_hashed(space):
         return (Accumulate(stamp, Const(1)) if counting else Assign(stamp, stamp - 1),)
     most = call("min", _part(name, "bound"), size_of(space.indices[0]))
-    return (*_bounded(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
+    return (*_insertions(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
 
 
-def _cleared(producer: ix.Stmt, space: ix.Access) -> Block:
-    """The row has no terms yet."""
+def _clear_row(producer: ix.Stmt, space: ix.Access) -> Block:
+    """Set the row's values to the reduction's identity, and their numbers of terms to 0."""
     _, added = around_result(producer)
     name, dtype, at = space.tensor.name, space.tensor.dtype, Var(f"p{space.tensor.name}")
     starts: Block = (Store(_part(name, "vals"), at, Const(start_of(added.op, added.rhs, dtype), dtype)),)
@@ -133,10 +133,10 @@ def _cleared(producer: ix.Stmt, space: ix.Access) -> Block:
     return (For(at, Const(0), size_of(space.indices[0]), starts),)
 
 
-def _with_absent(producer: ix.Stmt, space: ix.Access) -> Block:
-    """Join 0 to each value that has fewer terms than the loops have steps; loops within a term add nothing if they have no steps."""
+def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
+    """Join 0 to each value that has fewer terms than the loops have steps. A term has no value if its inner loops have no steps."""
     loops, added = around_result(producer)
-    within = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
+    inner = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
     place = _part(name, "list")[at] if is_listed(space) else at
     places = _part(name, "count") if is_listed(space) or is_hashed(space) else size_of(space.indices[0])
@@ -144,19 +144,19 @@ def _with_absent(producer: ix.Stmt, space: ix.Access) -> Block:
     complete = Store(values, place, joined(added.op, values[place], zero))
     terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
     join: Stmt = For(at, Const(0), places, (If(_part(name, "seen")[place] < terms, (complete,)),))
-    return (If(Const(0) < _steps(within), (join,)),) if within else (join,)
+    return (If(Const(0) < _steps(inner), (join,)),) if inner else (join,)
 
 
 def _steps(variables: list[ix.IndexVar]) -> Expr:
-    """How many steps the loops over these variables have."""
+    """Return the number of steps of a loop nest over these variables."""
     steps: Expr = Const(1)
     for var in variables:
         steps = steps * size_of(var)
     return steps
 
 
-def _ordered(space: ix.Access) -> If:
-    """The list in order, which most rows of a matrix with few entries are; values that lie in the order of the list move with it."""
+def _sort_list(space: ix.Access) -> If:
+    """Sort the list of coordinates, and with it the values of a hashed workspace. Rows with one entry skip the call."""
     name = space.tensor.name
     listed, count = _part(name, "list"), _part(name, "count")
     by_marks = call("ordered", listed, _part(name, "mark"), _part(name, "stamp"), count, size_of(space.indices[0]))
@@ -165,15 +165,15 @@ def _ordered(space: ix.Access) -> If:
 
 
 def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
-    """Add to a workspace's value; a coordinate's first one puts it into the list."""
+    """Add to a workspace's value. The first term at a coordinate appends the coordinate to the list."""
     name = stmt.lhs.tensor.name
-    if assembly is not None and assembly.bounding:  # of all rows together, so that nothing is read of where they end
+    if assembly is not None and assembly.bounding:  # one counter for all rows in the room stage, so that row loops can fuse
         return (Accumulate(MOST_ENTRIES if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
     if is_flagged(stmt.lhs) or is_cleared(stmt.lhs):
         setup, add = _add(stmt, coord, env)
-        flagged = (Store(_part(name, "flag"), coord, Const(1)),) if is_flagged(stmt.lhs) else ()
-        return (*setup, *flagged, *add)
+        flag = (Store(_part(name, "flag"), coord, Const(1)),) if is_flagged(stmt.lhs) else ()
+        return (*setup, *flag, *add)
     position, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
     first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, counting)
@@ -186,7 +186,7 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
 
 
 def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
-    """The setup of a term, and the statements that join the term to the workspace's value at a place, and count it if terms are counted."""
+    """Return the setup of a term, and the statements that join it to the workspace's value at a place and count it if needed."""
     product, values = lower_product(stmt.rhs, env, as_vector=False), _part(stmt.lhs.tensor.name, "vals")
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
     seen = (Store(_part(stmt.lhs.tensor.name, "seen"), place, Const(1), add=True),) if counts(stmt.lhs) else ()
@@ -194,43 +194,43 @@ def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
 
 
 def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """The value's place is that in the list; it is the end of the list where the coordinate is new."""
+    """Return the setup, the value's place in the list, and whether it is new. A new coordinate goes to the end of the list."""
     place, count = Var(f"p{name}"), _part(name, "count")
     inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
     return (Assign(place, inserted),), place, BinOp("==", place, count)
 
 
 def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """The value's place is the coordinate, which is new where it lacks the stamp."""
+    """Return no setup, the value's place, which is its coordinate, and whether it is new, because it lacks the stamp."""
     return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
 
 
 def _mark(name: str, coord: Expr, counting: bool) -> list[Stmt]:
-    """A coordinate's stamp, and its place in the list, which nothing reads while counting."""
+    """Stamp a coordinate and append it to the list. The counting stage needs no list."""
     mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
     return [mark] if counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
 
 
 def is_marked(space: ix.TensorVar) -> bool:
-    """Whether it is a row that is laid out, to be looked up."""
+    """Whether the workspace is a row that is looked up by coordinate."""
     return not space.is_scalar and isinstance(space.format.levels[0], Marked)
 
 
 def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:
-    """The row gets a stamp that none before it had; then the consumer reads it at its coordinates."""
+    """Write a row with a new stamp, then let the consumer look it up by coordinate."""
     read = replace(env, operands=(*env.operands, ix.result_of(stmt.producer)))
     return (Accumulate(_part(space.name, "stamp"), Const(1)), *lower(stmt.producer, env), *lower(stmt.consumer, read))
 
 
 def lay(stmt: ix.Assignment, env: Env) -> Block:
-    """One value of a row that is laid out."""
+    """Store one value of a row that is looked up by coordinate, and its stamp."""
     name, coord = stmt.lhs.tensor.name, env.coords[stmt.lhs.indices[0]]
     product = lower_product(stmt.rhs, env, as_vector=False)
     return (*product.setup, Store(_part(name, "vals"), coord, product.scalar), Store(_part(name, "mark"), coord, _part(name, "stamp")))
 
 
 def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
-    """Write the next value of an assembled result, and its coordinates."""
+    """Append the next value of an assembled result, with its coordinates."""
     if assembly.counting:
         return assembly.append(env.coords)
     if stmt.lhs.tensor.prunes:
@@ -241,27 +241,27 @@ def append(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
 
 
 def appends(consumer: ix.Stmt, env: Env) -> bool:
-    """Whether the consumer appends an entry to an assembled result, which is wanted only if there is a term; or if it is kept."""
+    """Whether the consumer appends an entry only if there is a term. A pruned result decides by value instead."""
     result = ix.result_of(consumer).tensor
     if env.assembly is None or result.prunes:
         return False
     return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
 
-def _with_zero(target: ix.TensorVar, op: str, env: Env) -> Block:
-    """A reduction's register, joined with a term that isn't stored."""
+def _join_zero(target: ix.TensorVar, op: str, env: Env) -> Block:
+    """Join 0, the value of a term that isn't stored, to a reduction's register."""
     register = env.registers[target.name]
     return (Assign(register, joined(op, register, Const(0.0, target.dtype), target.name in env.varying and env.lanes is not None)),)
 
 
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
-    """A register beside which its terms are counted: those that are missing are 0, and without any there is no entry."""
+    """Lower a reduction in a register and count its terms. Missing terms are 0; a result that appends has no entry without terms."""
     seen = Var(f"{target.name}_seen")
     inner = replace(env, counted=env.counted | {target.name})
     start = start_of(op, ix.value_of(stmt.producer), target.dtype)
     body = (Assign(seen, Const(0)), *clear(target, inner, start), *lower(stmt.producer, inner))
     if counts_absent(op, ix.value_of(stmt.producer)):
         terms = _steps([loop.var for loop in ix.loops_of(stmt.producer)])
-        body = (*body, If(seen < terms, _with_zero(target, op, inner)))
+        body = (*body, If(seen < terms, _join_zero(target, op, inner)))
     consumer = lower(stmt.consumer, inner)
     return (*body, If(Const(0) < seen, consumer)) if appends(stmt.consumer, env) else (*body, *consumer)
