@@ -1,8 +1,7 @@
-"""Packing: coordinates into the index arrays of any format, and back.
+"""Pack coordinates into the index arrays of any format, and unpack them again.
 
-Everything here works on whole numpy arrays, one level after the other.  What a level stores follows
-from two things: the parent position of each entry, and which entries are the first with their
-coordinates so far.
+All functions work on whole NumPy arrays, level by level. The arrays of a level depend on the parent position of each
+entry, and on which entries are the first with their coordinates in the levels so far.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents
 from ..machine import memory
 from .pattern import Pattern
 
-EACH = 4  # bytes of a value, or of a coordinate, at the least
+EACH = 4  # smallest size of a value or a coordinate, in bytes
 
 
 def pack(
     indices: np.ndarray, shape: Sequence[int], format: Format, index_dtype: DTypeLike | None = None
 ) -> tuple[Pattern, np.ndarray, np.ndarray]:
-    """Build the pattern that stores given coordinates.
+    """Build the pattern that stores the given coordinates.
 
-    Entries are sorted by the levels' coordinates.  Equal coordinates get the same position: summing
-    or refusing them is the caller's concern, as is their being in range.  O(n log n), O(n) when
-    sorted, and O(positions) for what dense levels add.
+    Entries are sorted by the coordinates of the levels, and equal coordinates share a position. The caller checks that
+    coordinates are in range, and sums or rejects duplicates. O(n log n), or O(n) for sorted entries, plus the positions
+    that dense levels add.
 
     Args:
         indices: coordinates, int64 of shape (ndim, n).
         shape: size of every dimension.
-        format: how to store them.
-        index_dtype: int32 or int64; int64 is used where int32 does not fit. By default the smaller that fits.
+        format: storage format.
+        index_dtype: int32 or int64; int64 replaces int32 where it overflows. By default the smallest that fits.
 
     Returns:
         The pattern, ``slots`` (the leaf position of the k-th sorted entry), and ``order`` (the sorting
         permutation): ``values[slots] = entries[order]``.
 
     Raises:
-        FormatError: the format has another number of dimensions, or a level that can't store these entries.
-        SizeError: the positions of dense levels can't be counted in int64.
+        FormatError: the format has another number of dimensions, or a level cannot store these entries.
+        SizeError: the number of positions exceeds int64 or the memory limit.
 
     >>> pattern, slots, order = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))
     >>> [a.tolist() for a in pattern.arrays[1]], order.tolist()
@@ -68,9 +67,11 @@ def pack(
 def _pack_levels(
     format: Format, columns: list[np.ndarray], sizes: tuple[int, ...], order: np.ndarray
 ) -> tuple[list[Level], list[Arrays], np.ndarray, int, np.ndarray]:
-    """Pack sorted entries level by level: levels, their arrays, the entries' positions, and how many positions there are.
+    """Pack sorted entries level by level.
 
-    Below a level without order, entries come in the order of its positions; the last answer is theirs.
+    Returns:
+        The levels, their arrays, the entries' positions, the number of positions, and the order of the entries. Below an
+        unordered level, entries are reordered by its positions.
     """
     firsts = _firsts(columns)
     levels: list[Level] = []
@@ -78,9 +79,9 @@ def _pack_levels(
     positions, count = np.zeros(len(order), dtype=np.int64), 1
     for at, level in enumerate(format.levels):
         if at and not format.levels[at - 1].is_ordered:
-            moved = np.argsort(positions, kind="stable")
-            positions, order = positions[moved], order[moved]
-            columns, firsts = [column[moved] for column in columns], [first[moved] for first in firsts]
+            reordering = np.argsort(positions, kind="stable")
+            positions, order = positions[reordering], order[reordering]
+            columns, firsts = [column[reordering] for column in columns], [first[reordering] for first in firsts]
         entries = Entries(
             columns[at], firsts[_run_end(format.levels, at)], positions, count, at, sizes, tuple(columns[:at]), tuple(columns[at + 1 :])
         )
@@ -100,34 +101,37 @@ def _pack_levels(
 
 
 def _kept_by(format: Format) -> str:
-    """Which sparsifier keeps what an n:m format stores; empty for any other format."""
+    """A hint at the sparsifier for an n:m format; empty for other formats."""
     name = format.name
     return f"; sparsify.{name.replace('NM', 'n_m')} keeps what {name} stores" if name.startswith("NM(") else ""
 
 
 def check_room(positions: int, level: Level, format: Format) -> None:
-    """Hold what so many positions of a level take, values and coordinates, against the memory limit.
+    """Check the size of a level's values and coordinates against the memory limit.
 
     Raises:
-        SizeError: it is more.
+        SizeError: the size exceeds the limit.
     """
-    if (
-        size := positions * (EACH if "crd" not in level.arrays else 2 * EACH)
-    ) > memory.ASK_FROM:  # the error's text is not for every call: it takes longer than packing a few entries
+    size = positions * (EACH if "crd" not in level.arrays else 2 * EACH)
+    if size > memory.ASK_FROM:  # spelling the format for the error takes longer than packing a few entries
         memory.check_bytes(size, f"storing {positions} positions", str(format), memory.compressed_instead(format.order))
 
 
 def check_order(format: Format, shape: Sequence[int]) -> None:
-    """Refuse a format of another number of dimensions."""
+    """Check that a format has the shape's number of dimensions.
+
+    Raises:
+        FormatError: it has another number.
+    """
     if format.order != len(shape):
         raise FormatError(
             f"format {format.name} has {format.order} dimensions, but shape {tuple(shape)} has {len(shape)}: "
-            f"use a format of {len(shape)} dimensions, as in {Format('d' * (len(shape) - 1) + 's' if len(shape) else '')!r}"
+            f"use a format of {len(shape)} dimensions, such as {Format('d' * (len(shape) - 1) + 's' if len(shape) else '')!r}"
         )
 
 
 def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = None) -> np.dtype:
-    """int32 where sizes and positions fit and nothing else is wanted, else int64.
+    """int32 if sizes and positions fit and int64 is not requested, else int64.
 
     >>> index_dtype_for((3, 4), 5), index_dtype_for((2**40,), 5, np.int32), index_dtype_for((3,), 1, "int64")
     (dtype('int32'), dtype('int64'), dtype('int64'))
@@ -137,7 +141,7 @@ def index_dtype_for(shape: Sequence[int], nnz: int, wanted: DTypeLike | None = N
 
 
 def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tuple[np.ndarray, bool]:
-    """The stable permutation that sorts n entries by these columns, the first one first, and whether they already were sorted."""
+    """The stable permutation that sorts n entries lexicographically by these columns, and whether they were sorted already."""
     if prod(sizes) <= INT64_MAX:
         key = np.zeros(n, dtype=np.int64)
         for column, size in zip(columns, sizes, strict=True):
@@ -146,7 +150,7 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
             return np.arange(n), True
         if prod(sizes) << n.bit_length() <= INT64_MAX:
             return sorting_numbers(key)[1], False
-        # torch sorts integers by radix, in parallel: twice as fast as numpy's stable sort
+        # torch's parallel radix sort is twice as fast as NumPy's stable sort
         return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
     if bool(in_order(columns, strict=False).all()):
         return np.arange(n), True
@@ -154,9 +158,10 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
 
 
 def sorting_numbers(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The keys in order, and the stable permutation that sorts them; a key and a place, one above the other, fit into 63 bits.
+    """Sort keys, and return the stable permutation that sorts them.
 
-    NumPy sorts plain integers in SIMD registers: 2 to 12 times as fast as torch sorts them together with their places.
+    A key and its position are packed into one integer, and must fit into 63 bits. NumPy sorts plain integers with SIMD, 2 to
+    12 times as fast as torch sorts keys with positions.
 
     >>> [part.tolist() for part in sorting_numbers(np.array([7, 5, 7, 0]))]
     [[0, 5, 7, 7], [3, 1, 0, 2]]
@@ -172,7 +177,9 @@ def sorting_numbers(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarray:
-    """For each entry but the first, whether its tuple of coordinates comes after the one before.
+    """For each entry except the first, whether its coordinates follow those of the preceding entry lexicographically.
+
+    Without ``strict``, equal coordinates count as ordered.
 
     >>> in_order([np.array([0, 0, 1, 1]), np.array([3, 5, 0, 0])]).tolist()
     [True, True, False]
@@ -185,7 +192,7 @@ def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarra
 
 
 def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """firsts[l][k]: whether entry k is the first one with its coordinates of levels 0 to l."""
+    """firsts[l][k]: whether entry k is the first with its coordinates in levels 0 to l."""
     firsts: list[np.ndarray] = []
     for column in columns:
         first = np.ones(len(column), dtype=bool)
@@ -195,7 +202,7 @@ def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _run_end(levels: Sequence[Level], at: int) -> int:
-    """A level with repeated coordinates has the positions of the first unique level below it."""
+    """The first unique level at or below ``at``, which determines the positions of non-unique levels."""
     while not levels[at].is_unique:
         at += 1
     return at
@@ -204,8 +211,8 @@ def _run_end(levels: Sequence[Level], at: int) -> int:
 def coordinates(pattern: Pattern) -> torch.Tensor:
     """Coordinates of the stored values: (ndim, n) int64, in storage order.
 
-    Entries that dense levels add are included, positions outside the tensor (of blocks that reach over its
-    edge) are not.  Remembered with the pattern; O(ndim * nnz).
+    Includes entries that dense levels add; excludes positions outside the tensor, in blocks that extend past its edge.
+    Cached with the pattern; O(ndim * nnz).
 
     >>> coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0]).tolist()
     [[0, 1], [2, 0]]
@@ -214,13 +221,13 @@ def coordinates(pattern: Pattern) -> torch.Tensor:
 
 
 def positions_of(pattern: Pattern, entries: np.ndarray) -> np.ndarray:
-    """Where the values of entries lie, which are given by their places among the coordinates."""
+    """The positions of the values of entries; entries are indices into the columns of ``coordinates(pattern)``."""
     positions = _unpacked(pattern)[1]
     return entries if positions is None else positions[entries]
 
 
 def of_entries(pattern: Pattern, values: torch.Tensor) -> torch.Tensor:
-    """Of a value for each position those of entries, in the order of their coordinates: the same tensor where each has one.
+    """Select the values of entries, in the order of ``coordinates``; returns ``values`` itself if each position holds an entry.
 
     >>> bitmap = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("(i, j) -> (i: dense, j: bitmap)"))[0]
     >>> of_entries(bitmap, torch.arange(6))
@@ -231,7 +238,7 @@ def of_entries(pattern: Pattern, values: torch.Tensor) -> torch.Tensor:
 
 
 def at_positions(pattern: Pattern, entries: torch.Tensor) -> torch.Tensor:
-    """Of a value for each entry, in the order of their coordinates, one for each position: 0 at those that hold none.
+    """Scatter one value per entry, in the order of ``coordinates``, to all positions; 0 at positions without an entry.
 
     >>> bitmap = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("(i, j) -> (i: dense, j: bitmap)"))[0]
     >>> at_positions(bitmap, torch.tensor([5, 7]))
@@ -242,9 +249,9 @@ def at_positions(pattern: Pattern, entries: torch.Tensor) -> torch.Tensor:
 
 
 def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values: torch.Tensor) -> torch.Tensor:
-    """A function of values that lie in a pattern's order: of entries alone, 0 at positions that hold none.
+    """Apply an elementwise function to the entries of value tensors; the result is 0 at positions without an entry.
 
-    Other tensors among them have no dimensions.
+    Each argument has one value per position, or no dimensions.
     """
     if not has_gaps(pattern):
         return function(*values)
@@ -252,9 +259,9 @@ def at_entries(pattern: Pattern, function: Callable[..., torch.Tensor], *values:
 
 
 def entry_count(pattern: Pattern) -> int:
-    """How many entries are stored: the positions, less those that hold none and those outside of the tensor.
+    """The number of stored entries: positions that hold an entry inside the tensor.
 
-    Remembered with the pattern; O(1) where every position holds an entry, else O(positions).
+    Cached with the pattern; O(1) if every position holds an entry, else O(positions).
 
     >>> bitmap = pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("(i, j) -> (i: dense, j: bitmap)"))[0]
     >>> bitmap.nnz, entry_count(bitmap)
@@ -266,7 +273,7 @@ def entry_count(pattern: Pattern) -> int:
 
 
 def has_gaps(pattern: Pattern) -> bool:
-    """Whether there may be positions that hold no entry, or lie outside of the tensor."""
+    """Whether positions may hold no entry, or lie outside the tensor."""
     if any(level.gaps for level in pattern.format.levels):
         return True
     return not pattern.format.is_plain and prod(pattern.format.sizes(pattern.shape)) != prod(pattern.shape)
@@ -280,7 +287,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
         return shared, None
-    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # the arrays need not list every entry
+    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # arrays may be smaller than the list
         where, way_out = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, way_out)
     columns, positions = _unpack_levels(pattern)
@@ -296,7 +303,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
 
 
 def level_coordinates(pattern: Pattern) -> list[np.ndarray]:
-    """The coordinates of the stored values in each level: of a block's number and of the place in it where a format has both. O(nnz).
+    """The coordinates of the stored values in each level; blocked formats have block indices and indices inside blocks. O(nnz).
 
     >>> [column.tolist() for column in level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])]
     [[0, 2], [1, 0]]
@@ -305,20 +312,20 @@ def level_coordinates(pattern: Pattern) -> list[np.ndarray]:
 
 
 def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
-    """For every stored entry its coordinate in each level, and its position."""
+    """The coordinate of every stored value in each level, and its position."""
     sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()
     positions = np.zeros(1, dtype=np.int64)
     for at, level in enumerate(pattern.format.levels):
         children = level.unpack(pattern.level_arrays(at), Parents(positions, tuple(columns), at, sizes))
         if not (isinstance(children.counts, int) and children.counts == 1):
             columns = [np.repeat(column, children.counts) for column in columns]
-        columns.append(children.coordinates.astype(np.int64, copy=False))  # narrow ones would wrap around
+        columns.append(children.coordinates.astype(np.int64, copy=False))  # narrow dtypes would overflow
         positions = children.positions
     return columns, positions
 
 
 def _shared_rows(pattern: Pattern) -> torch.Tensor | None:
-    """The index tensor of a COO tensor whose crd arrays are its rows."""
+    """A view of a COO tensor's crd arrays as the rows of one index tensor; None if they are not adjacent in memory."""
     if not pattern.shape or pattern.format != COO(len(pattern.shape)):
         return None
     rows = [arrays[-1] for arrays in pattern.arrays]
@@ -332,5 +339,5 @@ def _shared_rows(pattern: Pattern) -> torch.Tensor | None:
 
 
 def is_identity(places: np.ndarray, n: int) -> bool:
-    """Whether places are 0, 1, ... n - 1."""
+    """Whether ``places`` is 0, 1, ..., n - 1."""
     return len(places) == n and bool((places == np.arange(n)).all())

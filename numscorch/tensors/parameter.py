@@ -1,4 +1,4 @@
-"""Parameter: torch's, and for a SparseTensor a module whose parameter are the values."""
+"""Parameter for sparse tensors: a module whose parameter is the values, and whose buffers are the index arrays."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from .sparse_tensor import SparseTensor
 from .suggestions import type_name
 from .validate import checked_pattern
 
-SIZES = "build the model with the sizes that it had"
+SIZES = "build the model with the sizes of the saved one"
 PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
 NO_SCRIPT = (
-    "of a sparse weight: TorchScript, and ONNX's exporter by way of it, know no sparse layers: use torch.export.export or torch.compile, "
-    "or make the model dense first with ns.sparsify.densify_model(model)"
+    "of a sparse weight: TorchScript and ONNX's TorchScript exporter do not support sparse layers: use torch.export.export or "
+    "torch.compile, or make the model dense first with ns.sparsify.densify_model(model)"
 )
-ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of what changed it, as RigL's"
+ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of the pruner that changed it, such as RigL"
 
 
 @dataclass(slots=True)
 class _Seen:
-    """Index arrays when they were last looked at: how often each had been written to, and a checksum of their numbers."""
+    """Fingerprint of index arrays: the write count of each, and a checksum of their contents."""
 
     versions: list[int]
     checksum: int
 
     @classmethod
     def of(cls, pattern: Pattern) -> _Seen:
-        """Of the index arrays as they are now. O(nnz), as fast as a copy."""
+        """The fingerprint of a pattern's current index arrays. O(nnz), about as fast as a copy."""
         checksum = 0
         for array in pattern.views:
             checksum = crc32(np.ascontiguousarray(array).data, checksum)
@@ -45,20 +45,20 @@ class _Seen:
 
 
 def _versions(pattern: Pattern) -> list[int]:
-    """How often each index array was written to; torch doesn't count it for those of inference mode."""
+    """The write count of each index array; 0 for inference tensors, which torch does not count."""
     return [0 if array.is_inference() else array._version for level in pattern.arrays for array in level]
 
 
 class SparseParameter(torch.nn.Module):
-    """A SparseTensor that a module holds: its values are a parameter, its index arrays buffers.
+    """A module that holds a SparseTensor: the values are its parameter, and the index arrays are its buffers.
 
-    It takes part in expressions as the SparseTensor does, and has its attributes. Its ``state_dict`` has the values and the
-    pattern; what is loaded must have the same pattern, which :func:`~numscorch.sparsify.load_patterns` sees to, and is left out with
-    ``strict=False`` if it has another.
+    It has the attributes of the SparseTensor, and can be used in expressions like it. Its ``state_dict`` has the values and
+    the pattern. A loaded state must have the same pattern; :func:`~numscorch.sparsify.load_patterns` adopts the patterns of a
+    state first. With ``strict=False``, values of another pattern are skipped.
 
     Args:
-        tensor: whose values are taken, as ``torch.nn.Parameter`` takes them, and whose pattern is shared.
-        requires_grad: of the values.
+        tensor: the tensor; its pattern is shared, and its values become a ``torch.nn.Parameter``.
+        requires_grad: whether the values require grad.
 
     >>> import numscorch as ns
     >>> weight = ns.nn.Parameter(ns.from_torch(torch.eye(2), ns.CSR))
@@ -77,16 +77,21 @@ class SparseParameter(torch.nn.Module):
         self.hold(tensor.pattern)
 
     def hold(self, pattern: Pattern) -> None:
-        """Take a pattern, whose index arrays become the buffers in the place of the old ones."""
+        """Replace the pattern; its index arrays become the buffers."""
         for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
-            delattr(self, name)  # another format has others
+            delattr(self, name)  # the new format may have other arrays
         self.pattern, self._seen, self._is_told = pattern, _Seen.of(pattern), False
         for name, array in named_arrays(pattern):
             self.register_buffer(name, array)
 
     @property
     def tensor(self) -> SparseTensor:
-        """The SparseTensor of the pattern and the values as they are now."""
+        """The SparseTensor of the current pattern and values.
+
+        Raises:
+            UnsupportedError: within torch.jit.trace.
+            FormatError: the index arrays were overwritten, and are invalid.
+        """
         if not torch.compiler.is_compiling():
             if torch._C._get_tracing_state() is not None:
                 raise UnsupportedError(f"torch.jit.trace {NO_SCRIPT}")
@@ -94,17 +99,17 @@ class SparseParameter(torch.nn.Module):
         return SparseTensor(self.pattern, self.values)
 
     def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
-        """As torch's, for the values alone.
+        """Register the values, the only parameter.
 
         Raises:
-            UnsupportedError: another name, as torch.nn.utils.prune registers one.
+            UnsupportedError: any other name, such as the names that torch.nn.utils.prune registers.
         """
         if name != "values":
             raise UnsupportedError(f"{name!r} of a sparse parameter, whose values are its only parameter: {PRUNE}")
         super().register_parameter(name, param)
 
     def __prepare_scriptable__(self) -> Any:
-        """What torch.jit.script calls first.
+        """Reject torch.jit.script, which calls this method first.
 
         Raises:
             UnsupportedError: always.
@@ -112,17 +117,18 @@ class SparseParameter(torch.nn.Module):
         raise UnsupportedError(f"torch.jit.script {NO_SCRIPT}")
 
     def _follow(self) -> None:
-        """Forget what was derived of index arrays that something wrote to, as ``DistributedDataParallel`` does to buffers of each process.
+        """Detect index arrays that were written to, and replace the pattern and its derived data.
 
-        Another pattern is told, except in the forward pass of ``DistributedDataParallel``, which writes the values that go with it.
+        ``DistributedDataParallel`` writes to the buffers of each process, for example. A changed pattern causes a warning, except
+        in the forward pass of ``DistributedDataParallel``, which also writes the matching values.
 
         Raises:
-            FormatError: what was written breaks a promise of the format.
+            FormatError: the new index arrays violate the format.
         """
         if self._seen.versions == _versions(self.pattern):
             return
-        before, now = self._seen, _Seen.of(self.pattern)
-        if before.checksum != now.checksum:
+        before, current = self._seen, _Seen.of(self.pattern)
+        if before.checksum != current.checksum:
             try:
                 self.pattern = checked_pattern(self.pattern.format, self.pattern.shape, self.pattern.arrays)
             except FormatError as error:
@@ -130,14 +136,14 @@ class SparseParameter(torch.nn.Module):
             if not self._is_told and DistributedDataParallel._get_active_ddp_module() is None:
                 warnings.warn(self._overwritten(), PatternWarning, stacklevel=stack_level())
                 self._is_told = True
-        self._seen = now
+        self._seen = current
 
     def _overwritten(self) -> str:
-        """What is told where index arrays hold another pattern."""
+        """The text of the warning about overwritten index arrays."""
         description = f"a sparse parameter ({self.pattern.format.name}, shape={self.pattern.shape})"
         return (
             f"the index arrays of {description} were overwritten with another pattern: its values belong to other entries, unless they "
-            "were overwritten at the same time, as by DistributedDataParallel\n"
+            "were overwritten too, as DistributedDataParallel does\n"
             "  AveragedModel does this if the model's pattern changed, or with use_buffers=True: leave use_buffers out, and call "
             "ns.sparsify.load_patterns(averaged.module, model.state_dict()) before averaged.update_parameters(model)"
         )
@@ -153,10 +159,10 @@ class SparseParameter(torch.nn.Module):
 
     @property
     def data(self) -> SparseTensor:
-        """The tensor, detached. Another one of the same pattern can be assigned, as to torch's parameters.
+        """The detached tensor; a SparseTensor with the same pattern can be assigned.
 
         Raises:
-            OperandError: what is assigned is no SparseTensor of this pattern.
+            OperandError: the assigned value is not a SparseTensor with this pattern.
         """
         detached: SparseTensor = self.tensor.detach()
         return detached
@@ -189,7 +195,7 @@ class SparseParameter(torch.nn.Module):
         return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
 
     def uniform_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Draw the values, as torch's method does, and return them; so do ``normal_`` and ``fill_``, which torch.nn.init calls."""
+        """Fill the values in place, and return them; torch.nn.init calls this method, ``normal_`` and ``fill_``."""
         return self.values.uniform_(*args, **kwargs)
 
     def normal_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -199,20 +205,20 @@ class SparseParameter(torch.nn.Module):
         return self.values.fill_(value)
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
-        """Write values, as ``normal_`` returns them, or a tensor of the parameter's shape at the stored entries."""
+        """Copy values in place from a tensor of the values' shape, or the stored entries from a tensor of the parameter's shape."""
         if isinstance(src, torch.Tensor) and src.shape == self.values.shape:
             return self.values.copy_(src)
         return self.tensor.copy_(unwrapped(src), non_blocking)
 
     def view_as(self, other: Any) -> SparseTensor:
-        """Refused: ``torch.nn.init.orthogonal_`` writes to such a view, and the entries of an orthogonal matrix form none.
+        """Reject views: ``torch.nn.init.orthogonal_`` writes to one, but a subset of its entries is not an orthogonal matrix.
 
         Raises:
             UnsupportedError: always.
         """
         raise UnsupportedError(
-            "view_as of a sparse parameter, as torch.nn.init.orthogonal_ calls it: the stored entries of an orthogonal matrix form none; "
-            "use torch.nn.init.kaiming_uniform_ or xavier_uniform_, and weight.tensor.view_as(other) for a view"
+            "view_as of a sparse parameter, as torch.nn.init.orthogonal_ calls it: the stored entries of an orthogonal matrix "
+            "are not orthogonal; use torch.nn.init.kaiming_uniform_ or xavier_uniform_, and weight.tensor.view_as(other) for a view"
         )
 
     def _repr_html_(self) -> str:
@@ -235,14 +241,14 @@ class SparseParameter(torch.nn.Module):
         return len(self.tensor)
 
     def __hash__(self) -> int:
-        """As that of torch's tensors, which compare entry by entry; in Python, since Dynamo traces it where torch looks for a module."""
+        """Hash by identity, because == is elementwise; written in Python, because Dynamo traces it."""
         return id(self)
 
     def extra_repr(self) -> str:
         return repr(self.tensor)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles have arrays of their own, which nothing has written to."""
+        """Exclude the fingerprint: copies and pickles have new arrays."""
         return {name: value for name, value in vars(self).items() if name not in ("_seen", "_is_told")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -250,7 +256,7 @@ class SparseParameter(torch.nn.Module):
         self._seen, self._is_told = _Seen.of(self.pattern), False
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Beside the arrays, the state's metadata have the format, the shape and nnz, which arrays alone don't tell."""
+        """Save the arrays, and add the format, the shape and nnz to the state's metadata."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
@@ -267,14 +273,14 @@ class SparseParameter(torch.nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Values are loaded; index arrays, which are never written to, are only compared.
+        """Load the values, and compare the index arrays without writing to them.
 
-        The values of another pattern are left where they are and listed as missing: with ``strict=True``, torch raises then,
-        and says how they differ; with ``strict=False``, all else is loaded.
+        If the patterns differ, the values are not loaded, and their key is listed as missing with an explanation. torch then
+        raises with ``strict=True``, and loads the remaining keys with ``strict=False``.
         """
         arrays = {prefix + name: array for name, array in named_arrays(self.pattern)}
-        given = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
-        if clash := _clash(self.pattern, arrays, given, state_dict.get(f"{prefix}values"), local_metadata):
+        state_arrays = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
+        if clash := _clash(self.pattern, arrays, state_arrays, state_dict.get(f"{prefix}values"), local_metadata):
             missing_keys.append(Explained(f"{prefix}values", clash))
             return
         state_dict.update(arrays)
@@ -282,9 +288,9 @@ class SparseParameter(torch.nn.Module):
 
 
 class Explained(str):
-    """A key of a state dict; in the text of torch's error, it is followed by what is wrong with it.
+    """A key of a state dict with an explanation, which the text of torch's error shows after the key.
 
-    ``load_state_dict`` tells modules nothing of ``strict``, and shows keys as it formats them.
+    ``load_state_dict`` does not pass ``strict`` to modules, but formats the missing keys.
 
     >>> key = Explained("weight", "a dense one")
     >>> f"missing: {key}", key == "weight", [key]
@@ -308,20 +314,20 @@ class Explained(str):
 def _clash(
     pattern: Pattern,
     stored: Mapping[str, torch.Tensor],
-    given: Mapping[str, torch.Tensor],
+    arrays: Mapping[str, torch.Tensor],
     values: torch.Tensor | None,
     metadata: Mapping[str, Any],
 ) -> str:
-    """How a state's pattern differs from a parameter's, and the way out; empty where they are the same, or the state has none."""
+    """Describe how a state's pattern differs from a parameter's; empty if they are equal, or the state has no pattern."""
     format, shape = metadata.get("format", pattern.format.name), tuple(metadata.get("shape", pattern.shape))
     if shape != pattern.shape:
         return f"has shape {shape} in the state, {pattern.shape} in the model; {SIZES}"
     if format != pattern.format.name:
         return f"is stored as {format} in the state, as {pattern.format.name} in the model; {ADOPT}"
-    if not given or (stored.keys() == given.keys() and all(_equal(array, given[name]) for name, array in stored.items())):
+    if not arrays or (stored.keys() == arrays.keys() and all(_equal(array, arrays[name]) for name, array in stored.items())):
         return ""
-    if stored.keys() != given.keys():
-        return f"is stored in another format in the state than in the model, {format}; {ADOPT}"
+    if stored.keys() != arrays.keys():
+        return f"has different index arrays in the state than in the model ({format}); {ADOPT}"
     count = "others" if values is None else values.numel()
     return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
 
@@ -330,25 +336,25 @@ def _is_equal(one: Pattern, other: Pattern) -> bool:
     """Whether two patterns store the same entries in the same format."""
     if one is other:
         return True
-    alike = one.format == other.format and one.shape == other.shape
-    pairs = zip(named_arrays(one), named_arrays(other), strict=True) if alike else ()
-    return alike and all(_equal(array, given) for (_, array), (_, given) in pairs)
+    is_same_format = one.format == other.format and one.shape == other.shape
+    pairs = zip(named_arrays(one), named_arrays(other), strict=True) if is_same_format else ()
+    return is_same_format and all(_equal(array, other_array) for (_, array), (_, other_array) in pairs)
 
 
-def _equal(array: torch.Tensor, given: torch.Tensor) -> bool:
-    """Whether index arrays hold the same numbers, of whatever type."""
-    return array.shape == given.shape and bool((array == given.to(array.device)).all())
+def _equal(array: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether index arrays hold the same numbers, regardless of dtype."""
+    return array.shape == other.shape and bool((array == other.to(array.device)).all())
 
 
 def unwrapped(value: Any) -> Any:
-    """The SparseTensor of a parameter, in lists too; anything else as it is."""
+    """Replace a SparseParameter by its SparseTensor, also inside lists and tuples; returns other values unchanged."""
     if isinstance(value, list | tuple) and any(isinstance(member, SparseParameter) for member in value):
         return type(value)(map(unwrapped, value))
     return value.tensor if isinstance(value, SparseParameter) else value
 
 
 def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
-    """A pattern's index arrays, each with its level and what it holds."""
+    """A pattern's index arrays with their buffer names, such as ``level1_pos``."""
     levels = zip(pattern.format.levels, pattern.arrays, strict=True)
     return [(f"level{at}_{name}", a) for at, (level, arrays) in enumerate(levels) for name, a in zip(level.arrays, arrays, strict=True)]
 
@@ -376,7 +382,7 @@ class _Checked(type(torch.nn.Parameter)):  # type: ignore[misc]  # torch gives i
 
 
 class Parameter(torch.nn.Parameter, metaclass=_Checked):
-    """torch.nn.Parameter; of a SparseTensor, a :class:`SparseParameter`, so that ``self.weight = nn.Parameter(A)`` trains."""
+    """torch.nn.Parameter that also accepts a SparseTensor, and then returns a :class:`SparseParameter`."""
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         if isinstance(data, SparseTensor):

@@ -1,4 +1,4 @@
-"""SparseTensor: a pattern, and a plain torch tensor with the stored values."""
+"""SparseTensor: a pattern, and a torch tensor with the stored values."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # filled by operators.attributes and operators.torch_names
-FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # what torch's functions do when an argument is a SparseTensor
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes and operators.torch_names
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
 
 
 def beside_programs(function: F) -> F:
-    """A function that torch.compile doesn't look into: a program that calls it is compiled in parts."""
+    """Decorate a function that torch.compile must not trace; calling it causes a graph break."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # spelled out: Dynamo leaves functions alone that don't name torch
-            from .aside import aside  # late: it imports torch's compiler
+        if torch.compiler.is_compiling():  # the full name: Dynamo skips functions that do not mention torch
+            from .aside import aside  # lazy: it imports torch's compiler
 
             return aside(function, *args, **kwargs)
         return function(*args, **kwargs)
@@ -54,15 +54,15 @@ def _contiguous(values: torch.Tensor) -> torch.Tensor:
 class SparseTensor(PythonOperators):
     """A tensor stored in any :class:`Format`.
 
-    Made by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`.
-    It is not a ``torch.Tensor``: gradients, optimizers and ``state_dict`` see ``values``, which is one, as in
-    ``torch.autograd.grad(loss, A.values)``; ``A.grad`` is their gradient as a SparseTensor. ``values`` is a property, as is
-    ``shape``: write ``A.values``, without the parentheses of torch's sparse tensors.
+    Created by :func:`from_coo`, :func:`from_csr`, :func:`from_torch`, :func:`from_scipy` or :func:`load`. It is not a
+    ``torch.Tensor``, but its ``values`` are: differentiate and optimize them, as in ``torch.autograd.grad(loss, A.values)``.
+    ``A.grad`` is the gradient of the values as a SparseTensor. Unlike in torch's sparse tensors, ``values`` is a property:
+    write ``A.values``, without parentheses.
 
     Args:
         pattern: format, shape and index arrays.
-        values: the stored values in storage order, shape (nnz,); (pattern.nnz,) in formats that leave places
-            without entries, as bitmap and hash do.
+        values: the stored values in storage order, shape (nnz,); shape (pattern.nnz,) in formats with positions that hold
+            no entry, such as bitmap and hash.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse_csr())
@@ -80,14 +80,19 @@ class SparseTensor(PythonOperators):
 
     @classmethod
     def trusted(cls, pattern: Pattern, values: torch.Tensor) -> SparseTensor:
-        """A tensor of values that a kernel wrote for this pattern: nothing is checked."""
+        """A tensor of values that a kernel wrote for this pattern, without checks."""
         tensor = cls.__new__(cls)
         tensor.pattern, tensor._values, tensor._view, tensor._address = pattern, values, None, -1
         return tensor
 
     @property
     def values(self) -> torch.Tensor:
-        """The stored values in storage order, one for each position of the pattern; may be replaced by others of that shape."""
+        """The stored values in storage order, one for each position of the pattern; assign a tensor of that shape to replace them.
+
+        Raises:
+            SizeError: an assigned tensor has another shape.
+            UnsupportedError: an assigned tensor has an unsupported dtype, device or layout.
+        """
         return self._values
 
     @values.setter
@@ -103,7 +108,11 @@ class SparseTensor(PythonOperators):
 
     @property
     def viewed(self) -> np.ndarray:
-        """The values as a numpy view of the same memory."""
+        """The values as a NumPy view of the same memory.
+
+        Raises:
+            SizeError: the shape of the values was changed in place.
+        """
         values = self._values
         address = values.data_ptr()
         if address != self._address or self._view is None:
@@ -116,7 +125,7 @@ class SparseTensor(PythonOperators):
         return SparseTensor, (self.pattern, self._values)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SparseTensor:
-        """Values are copied, and the pattern is shared; if the same call has copied a parameter with this pattern, its copy is taken."""
+        """Copy the values and share the pattern, or use the copy of the pattern that the same ``deepcopy`` call made."""
         return SparseTensor(memo.get(id(self.pattern), self.pattern), copy.deepcopy(self._values, memo))
 
     @property
@@ -141,7 +150,7 @@ class SparseTensor(PythonOperators):
 
     @property
     def format(self) -> Format:
-        """How the tensor is stored."""
+        """Storage format."""
         return self.pattern.format
 
     @property
@@ -151,7 +160,7 @@ class SparseTensor(PythonOperators):
 
     @property
     def density(self) -> float:
-        """Stored entries as a share of all."""
+        """Share of the entries that are stored."""
         return self.nnz / prod(self.shape) if prod(self.shape) else 0.0
 
     @property
@@ -161,7 +170,11 @@ class SparseTensor(PythonOperators):
 
     @property
     def grad(self) -> SparseTensor | None:
-        """The gradient of the values, with this pattern; None where there is none yet."""
+        """The gradient of the values as a SparseTensor with this pattern; None before the first backward pass.
+
+        Raises:
+            OperandError: an assigned gradient is not a SparseTensor.
+        """
         gradient = self._values.grad
         return None if gradient is None else self.with_values(gradient)
 
@@ -169,13 +182,13 @@ class SparseTensor(PythonOperators):
     def grad(self, gradient: SparseTensor | None) -> None:
         if gradient is not None and not isinstance(gradient, SparseTensor):
             raise OperandError(
-                f"the gradient of a SparseTensor is one too, or None, not {type(gradient).__name__}: assign to A.values.grad"
+                f"the gradient of a SparseTensor is a SparseTensor or None, not {type(gradient).__name__}: assign to A.values.grad"
             )
         self._values.grad = None if gradient is None else gradient.values
 
     @property
     def T(self) -> SparseTensor:
-        """The tensor with its dimensions reversed; nothing is copied."""
+        """The tensor with its dimensions reversed; shares all arrays."""
         return self._permuted(tuple(range(self.ndim))[::-1])
 
     def dim(self) -> int:
@@ -188,52 +201,55 @@ class SparseTensor(PythonOperators):
 
     @beside_programs
     def indices(self) -> torch.Tensor:
-        """A copy of the stored entries' coordinates: (ndim, nnz) int64, in storage order. O(nnz)."""
+        """A copy of the coordinates of stored entries: int64, shape (ndim, nnz), in storage order. O(nnz)."""
         return coordinates(self.pattern).clone()
 
     def with_values(self, values: torch.Tensor | ArrayLike) -> SparseTensor:
-        """The same pattern, shared, with other values of the same shape; those of a tensor or of numpy are not copied."""
+        """A tensor with the same pattern and other values of the same shape; tensors and NumPy arrays are not copied."""
         return SparseTensor(self.pattern, values)
 
     @beside_programs
     def to_dense(self) -> torch.Tensor:
-        """A dense tensor of the same shape; unstored entries are 0."""
+        """Convert to a dense tensor of the same shape; unstored entries are 0."""
         full: torch.Tensor = METHODS["to_dense"](self)
         return full
 
     @beside_programs
     def to_torch(self) -> torch.Tensor:
-        """A torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
+        """Convert to a torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
 
         Raises:
-            UnsupportedError: torch has no layout for this format: use ``.to(ns.CSR)`` first.
+            UnsupportedError: torch has no layout for this format; use ``.to(ns.CSR)`` first.
         """
         tensor: torch.Tensor = METHODS["to_torch"](self)
         return tensor
 
     def to_scipy(self) -> sparray:
-        """A SciPy csr, csc, coo or bsr array that shares memory, or a dia array; needs SciPy."""
+        """Convert to a SciPy csr, csc, coo or bsr array that shares memory, or to a dia array; requires SciPy."""
         return METHODS["to_scipy"](self)
 
     def to_pydata(self) -> Any:
-        """A ``sparse.GCXS`` (of CSR, CSC) or ``sparse.COO`` (of COO) of pydata/sparse that shares memory."""
+        """Convert to pydata/sparse: ``sparse.GCXS`` (from CSR, CSC) or ``sparse.COO`` (from COO); shares memory."""
         return METHODS["to_pydata"](self)
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sources and targets (2, nnz), and weights (nnz,), of a matrix ``A[target, source]``: the inverse of ``numscorch.adj_t``."""
+        """Convert a matrix ``A[target, source]`` to an edge index (2, nnz) of sources and targets, and weights (nnz,).
+
+        The inverse of ``numscorch.adj_t``.
+        """
         edges: tuple[torch.Tensor, torch.Tensor] = METHODS["to_edge_index"](self)
         return edges
 
     def to_torch_sparse(self) -> Any:
-        """A ``torch_sparse.SparseTensor`` of a matrix; gradients flow to the values."""
+        """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values."""
         return METHODS["to_torch_sparse"](self)
 
     def to_networkx(self, create_using: Any = None) -> Any:
-        """A networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""
+        """Convert to a networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""
         return METHODS["to_networkx"](self, create_using)
 
     def to_dgl(self, weight: str = "weight") -> Any:
-        """A DGL graph with an edge from i to j for each ``A[i, j]``, whose values are the edges' data of that name."""
+        """Convert to a DGL graph with an edge from i to j for each ``A[i, j]``; values become the edge data ``weight``."""
         return METHODS["to_dgl"](self, weight)
 
     @beside_programs
@@ -247,17 +263,19 @@ class SparseTensor(PythonOperators):
         device: torch.device | str | None = None,
         memory_format: Any = None,
     ) -> SparseTensor:
-        """The tensor in another format or with another data type; the tensor itself if nothing changes.
+        """Convert to another format or data type; returns the tensor itself if nothing changes.
 
         Args:
-            target: a format, its text, a layout of torch, a data type, a device, or a tensor whose data type and device are taken.
+            target: a format, its text, a layout of torch, a data type, a device, or a tensor that provides data type and device.
             dtype: data type of the values.
-            copy: whether the values are copied even if nothing changes.
+            non_blocking: ignored; for compatibility with torch.
+            copy: copy the values even if nothing changes.
             device: the CPU.
+            memory_format: ignored; for compatibility with torch.
 
         Raises:
-            FormatError: no such format, or one with another number of dimensions.
-            UnsupportedError: another device than the CPU.
+            FormatError: not a format, or a format with another number of dimensions.
+            UnsupportedError: a device other than the CPU.
 
         >>> import torch, numscorch as ns
         >>> ns.from_torch(torch.eye(2)).to(ns.CSC, torch.float64)
@@ -265,11 +283,11 @@ class SparseTensor(PythonOperators):
         """
         if type(target) is Format and dtype is None and device is None and not copy:
             return self._stored_as(target)
-        if isinstance(dtype, bool):  # torch's other order, (dtype, non_blocking, copy)
+        if isinstance(dtype, bool):  # torch's overload (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
-        wanted = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
+        options = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
         result = self
-        for option in (*wanted, device, dtype):
+        for option in (*options, device, dtype):
             result = result if option is None else result._changed(option)
         return OPERATORS["clone"](result) if copy and result._values.data_ptr() == self._values.data_ptr() else result
 
@@ -279,7 +297,7 @@ class SparseTensor(PythonOperators):
         return result
 
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
-        """The tensor with one thing changed."""
+        """The tensor with another dtype, layout, device or format."""
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
@@ -293,7 +311,11 @@ class SparseTensor(PythonOperators):
 
     @beside_programs
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
-        """The tensor with its dimensions in another order, given one by one, or in a sequence; it shares every array."""
+        """Permute the dimensions, given as separate arguments or as a sequence; shares all arrays.
+
+        Raises:
+            RangeError: the order does not name each dimension once.
+        """
         order = order if dims is None else (*order, dims)
         order = tuple(order[0]) if len(order) == 1 and isinstance(order[0], Sequence) else order
         places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
@@ -308,42 +330,50 @@ class SparseTensor(PythonOperators):
 
     @beside_programs
     def t(self) -> SparseTensor:
-        """The transposed matrix; it shares every array (a CSR matrix becomes CSC)."""
+        """Transpose a matrix; shares all arrays (a CSR matrix becomes CSC).
+
+        Raises:
+            SizeError: the tensor has more than 2 dimensions.
+        """
         if self.ndim > 2:
             raise SizeError(f"t() takes at most 2 dimensions, not {self.ndim}: use permute")
         return self._permuted((1, 0) if self.ndim == 2 else tuple(range(self.ndim)))
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        raise UnsupportedError("a SparseTensor is no numpy array: use .to_dense().numpy(), or .to_scipy()")
+        raise UnsupportedError("a SparseTensor is not a NumPy array: use .to_dense().numpy(), or .to_scipy()")
 
     def __getattr__(self, name: str) -> Any:
-        """Every operator of the table (``operators``) is a method, too; ``operators.attributes`` and ``torch_names`` have the rest."""
+        """Look up methods in the table of operators, and properties in ``operators.attributes`` and ``operators.torch_names``.
+
+        Raises:
+            MissingError: the attribute does not exist; for attributes of torch.Tensor, the text suggests an alternative.
+        """
         if name in PROPERTIES:
             return PROPERTIES[name](self)
-        ours = None if name.startswith("_") else OPERATORS.get(name)
-        if ours is None:
+        operator = None if name.startswith("_") else OPERATORS.get(name)
+        if operator is None:
             is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
             message = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
             raise MissingError(message, name=name, obj=self)
-        return ours.__get__(self)  # Dynamo traces no types.MethodType
+        return operator.__get__(self)  # Dynamo traces no types.MethodType
 
     def __dir__(self) -> list[str]:
-        """Also the operators and attributes that torch's tensors have."""
+        """Include the operators and properties that torch.Tensor has."""
         operators = [name for name in (*OPERATORS, *PROPERTIES) if hasattr(torch.Tensor, name)]
         return sorted({*super().__dir__(), *operators})
 
     def where(self, condition: Any, other: Any) -> Any:
-        """The tensor where a condition holds, another one or a number elsewhere: ``torch.where(condition, self, other)``."""
+        """Select ``self`` where a condition holds, else another tensor or a number: ``torch.where(condition, self, other)``."""
         return OPERATORS["where"](condition, self, other)
 
     @beside_programs
     def coalesce(self) -> SparseTensor:
-        """The tensor with its coordinates in order, each once: itself where they are, and sorted rows where a level has no order."""
+        """Sort the coordinates of unordered levels; returns the tensor itself if its coordinates are sorted."""
         result: SparseTensor = METHODS["coalesce"](self)
         return result
 
     def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
-        """The coordinates of each row in order, as ``coalesce()``: not the values, as torch.sort, so that it takes nothing else."""
+        """Sort the coordinates of each row, like ``coalesce()``; unlike torch.sort, it takes no arguments and sorts no values."""
         result: SparseTensor = METHODS["sort"](self, *args, **kwargs)
         return result
 
@@ -351,12 +381,12 @@ class SparseTensor(PythonOperators):
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        ours = FUNCTIONS.get(func)
-        if ours is None:
+        implementation = FUNCTIONS.get(func)
+        if implementation is None:
             name = getattr(func, "__name__", str(func))
             name = f"masked.{name}" if str(getattr(func, "__module__", "")).startswith("torch.masked") else name
             raise UnsupportedError(refusal(name))
-        return ours(*args, **kwargs) if kwargs else ours(*args)
+        return implementation(*args, **kwargs) if kwargs else implementation(*args)
 
     def __repr__(self) -> str:
         grad = ", requires_grad=True" if self.requires_grad else ""
@@ -372,14 +402,14 @@ class SparseTensor(PythonOperators):
 
     @beside_programs
     def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
-        """Draw where entries are stored, by matplotlib; every entry counts, and large patterns are drawn as densities, on a log scale.
+        """Plot the pattern with matplotlib; large patterns are drawn as densities of all entries, on a log scale.
 
         Args:
-            ax: where to draw; the current axes by default.
-            kwargs: for ``ax.imshow``, as ``cmap``.
+            ax: the axes to draw on; the current axes by default.
+            kwargs: passed to ``ax.imshow``, for example ``cmap``.
 
         Shape:
-            The last two dimensions, over all others; a vector is one row.
+            The last two dimensions, summed over the leading ones; a vector is drawn as one row.
 
         Returns:
             The axes.

@@ -1,16 +1,16 @@
-"""What to write instead of functions of torch that take no SparseTensor."""
+"""Suggestions for functions of torch that do not support SparseTensor."""
 
 from __future__ import annotations
 
 DENSE = "use einsum, or .to_dense()"
-ORDERED = "entries that aren't stored would take part: sort A.values, use torch.topk, or .to_dense()"
+ORDERED = "unstored zeros would take part: sort A.values, use torch.topk, or .to_dense()"
 SOLVED = "use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())"
 SPECTRAL = "use scipy.sparse.linalg.eigsh(A.to_scipy()) or svds for some, or .to_dense() for all"
 FACTORED = "use scipy.sparse.linalg.splu(A.to_scipy().tocsc()), or .to_dense()"
-COUNTED = "count A.values, and A.numel() - A.nnz zeros beside them, or use .to_dense()"
+COUNTED = "count A.values and add A.numel() - A.nnz zeros, or use .to_dense()"
 WRITTEN = "patterns never change: add A + ns.from_coo(indices, values, A.shape), or assign to A.values"
-MOVED = "add what moves, as A + ns.from_coo(indices, values, A.shape)"
-SHARED = "numpy and SciPy read A.values.numpy() and A.to_scipy() without a copy; or use .to_dense()"
+MOVED = "add the entries, as in A + ns.from_coo(indices, values, A.shape)"
+SHARED = "use A.values.numpy() or A.to_scipy(), which share memory, or .to_dense()"
 MASKED = "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()"
 FILTERED = "write it as an einsum, or use .to_dense()"
 
@@ -41,10 +41,10 @@ WAYS_OUT: dict[str, str] = {
     "layer_norm": "normalise A.values, or use .to_dense()",
     "embedding": "use weight[index] of a SparseTensor, or .to_dense()",
     "scaled_dot_product_attention": "use einsum with mask=, softmax, and einsum again, or .to_dense()",
-    "grad": "differentiate by its values, as torch.autograd.grad(loss, A.values)",
-    "backward": "call it on a loss, as A.sum().backward(); or give the values a gradient, A.values.backward(gradient)",
-    "cov": "use A.T @ A / n less the outer product of A.mean(0), or .to_dense()",
-    "corrcoef": "use A.T @ A / n less the outer product of A.mean(0), or .to_dense()",
+    "grad": "differentiate with respect to its values, as in torch.autograd.grad(loss, A.values)",
+    "backward": "call it on a scalar, as in A.sum().backward(), or pass a gradient to A.values.backward(gradient)",
+    "cov": "use A.T @ A / n minus the outer product of A.mean(0), or .to_dense()",
+    "corrcoef": "use A.T @ A / n minus the outer product of A.mean(0), or .to_dense()",
     "meshgrid": "it takes dense vectors: use .to_dense()",
     "as_strided": "a SparseTensor has no strides: use slices, reshape and permute",
     "requires_grad_": "train its values, A.values.requires_grad_(), or hold it in a ns.nn.Parameter",
@@ -52,14 +52,14 @@ WAYS_OUT: dict[str, str] = {
     "multinomial": "draw from A.to_dense()",
 }
 
-ADVICE = "optimizers take A.values; sparse layers, as of SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A)"
+ADVICE = "optimizers take A.values; sparse layers, such as SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A)"
 
 
 def type_name(tensor: object) -> str:
-    """The ``__qualname__`` of a tensor, which ``torch.typename`` prints in errors of optimizers and modules.
+    """The ``__qualname__`` of a tensor with advice; ``torch.typename`` prints it in errors of optimizers and modules.
 
     >>> type_name(1j)
-    'complex (optimizers take A.values; sparse layers, as of SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A))'
+    'complex (optimizers take A.values; sparse layers, such as SparseLinear.from_dense(layer, sparsifier), take ns.nn.Parameter(A))'
     """
     return f"{type(tensor).__name__} ({ADVICE})"
 
@@ -74,7 +74,7 @@ def way_out(name: str) -> str:
 
 
 def refusal(name: str) -> str:
-    """The text of the error of a function of torch that takes no SparseTensor.
+    """The error text for a function of torch that does not support SparseTensor.
 
     >>> refusal("as_strided")
     "torch's as_strided does not take a SparseTensor yet: a SparseTensor has no strides: use slices, reshape and permute"

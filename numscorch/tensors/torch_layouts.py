@@ -1,7 +1,8 @@
-"""torch's sparse layouts as formats: the levels that store what a layout does, and back.
+"""Map torch's sparse layouts to formats and back.
 
-CSR, CSC, BSR and BSC store two dimensions; those before are batches, those after dense.  Their values
-have the shape (\\*batch, stored, \\*block, \\*dense), which is the order of our levels, so they are only viewed.
+CSR, CSC, BSR and BSC compress two dimensions; leading dimensions are batches, and trailing dimensions are dense. Their
+values have the shape (\\*batch, stored, \\*block, \\*dense). This is the storage order of the levels, so conversions only
+reshape views.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .packing import coordinates, index_dtype_for
 from .pattern import Pattern
 
 T = TypeVar("T")
-NOTICES = (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled")
+NOTICES = (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled")  # warnings to suppress
 BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
 BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
 COMPRESSED = (torch.sparse_csr, torch.sparse_csc, *BLOCKED)
@@ -33,7 +34,7 @@ COMPRESSED = (torch.sparse_csr, torch.sparse_csc, *BLOCKED)
 
 @dataclass(frozen=True, slots=True)
 class TorchLayout:
-    """A layout of torch: how many dimensions are batches, sparse and dense, and the size of blocks.
+    """A layout of torch with its numbers of batch, sparse and dense dimensions, and its block size.
 
     >>> print(TorchLayout(torch.sparse_bsc, block=(2, 3)).format)
     (i, j) -> (j // 3: dense, i // 2: compressed, i % 2: dense, j % 3: dense)
@@ -52,7 +53,7 @@ class TorchLayout:
 
     @property
     def format(self) -> Format:
-        """The format that stores the same in the same order."""
+        """The format with the same storage order."""
         if self.layout is torch.sparse_coo:
             return Format("o" * self.sparse + "d" * self.dense)
         outer = [Part(self.batch + at, size) for at, size in enumerate(self.block)]
@@ -63,14 +64,14 @@ class TorchLayout:
         return Format(levels, [*map(Part, before), *ordered, *inner, *map(Part, after)])
 
     def shape_of_values(self, shape: tuple[int, ...], stored: int) -> tuple[int, ...]:
-        """The shape of torch's values, for a tensor that stores so many coordinates, or blocks, in each batch."""
+        """The shape of torch's values; ``stored`` is the number of coordinates, or blocks, in each batch."""
         block = self.block if self.layout in BLOCKED else ()
         return (*shape[: self.batch], stored, *block, *shape[self.batch + self.sparse :])
 
 
 @lru_cache(maxsize=1024)
 def layout_of(format: Format) -> TorchLayout | None:
-    """The layout of torch that stores what a format does, if there is one.
+    """The layout of torch that is equivalent to a format, or None.
 
     >>> layout_of(Format("dds")), layout_of(Format("ss"))
     (TorchLayout(layout=torch.sparse_csr, batch=1, sparse=2, dense=0, block=(1, 1)), None)
@@ -79,7 +80,7 @@ def layout_of(format: Format) -> TorchLayout | None:
 
 
 def _candidates(format: Format) -> Iterator[TorchLayout]:
-    """What the number of levels and the sizes of blocks leave open."""
+    """The layouts that match a format's number of levels and block sizes."""
     for sparse in range(format.order, 0, -1):
         yield TorchLayout(torch.sparse_coo, sparse=sparse, dense=format.order - sparse)
     batch = next((at for at, level in enumerate(format.levels) if not level.full), 0) - 1
@@ -92,10 +93,10 @@ def _candidates(format: Format) -> Iterator[TorchLayout]:
 
 
 def has_torch_layout(pattern: Pattern) -> bool:
-    """Whether results with this pattern are given to torch's users in one of torch's own layouts.
+    """Whether results with this pattern are returned to torch in one of torch's layouts.
 
-    A batch is, where the pattern came from torch: in others, the numbers of values may differ from matrix to
-    matrix, and what a program returns does not depend on its data.
+    A batched pattern is only if it came from torch. In other batches, the matrices may store different numbers of values,
+    and the return type must not depend on the data.
     """
     return pattern.remember("has a torch layout", lambda: _is_given_back(pattern))
 
@@ -108,7 +109,7 @@ def _is_given_back(pattern: Pattern) -> bool:
 
 
 def quietly(make: Callable[[], T]) -> T:
-    """What ``make`` returns, without torch's notices about sparse CSR tensors."""
+    """Call ``make`` with torch's beta warnings about sparse tensors suppressed."""
     with warnings.catch_warnings():
         for notice in NOTICES:
             warnings.filterwarnings("ignore", message=notice)
@@ -119,11 +120,11 @@ def quietly(make: Callable[[], T]) -> T:
 
 
 def compressed_pattern(tensor: torch.Tensor, values: torch.Tensor, *, check_invariants: bool = True) -> Pattern:
-    """The pattern of a CSR, CSC, BSR or BSC tensor; of batches, the starts are gathered into one array.
+    """The pattern of a CSR, CSC, BSR or BSC tensor; the pos arrays of batches are concatenated.
 
     Raises:
-        FormatError: a batch's starts don't run from 0 to the number of its values.
-        SizeError: shapes that disagree.
+        FormatError: the pos array of a batch does not run from 0 to the number of its values.
+        SizeError: the shapes of the arrays disagree.
     """
     by_rows, blocked = tensor.layout in BY_ROWS, tensor.layout in BLOCKED
     pos, crd = (tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())
@@ -135,9 +136,9 @@ def compressed_pattern(tensor: torch.Tensor, values: torch.Tensor, *, check_inva
             f"a {layout.name} tensor of shape {shape} has starts of shape {tuple(pos.shape)}, coordinates of shape {tuple(crd.shape)} "
             f"and values of shape {tuple(values.shape)}, which don't fit together: make it with check_invariants=True"
         )
-    wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, values.numel()) == np.int64
-    dtype = torch.int64 if wide else torch.int32
-    starts = _joined_starts(pos.detach().to(dtype), crd.shape[-1], check_invariants) if batch else pos.detach().to(dtype).contiguous()
+    needs_int64 = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, values.numel()) == np.int64
+    dtype = torch.int64 if needs_int64 else torch.int32
+    starts = _concatenated_starts(pos.detach().to(dtype), crd.shape[-1], check_invariants) if batch else pos.detach().to(dtype).contiguous()
     stored = (starts, crd.detach().to(dtype).reshape(-1).contiguous())
     format = layout.format
     pattern = Pattern(format, shape, tuple(stored if level == Compressed() else () for level in format.levels))
@@ -145,19 +146,23 @@ def compressed_pattern(tensor: torch.Tensor, values: torch.Tensor, *, check_inva
     return pattern
 
 
-def _joined_starts(pos: torch.Tensor, stored: int, check_invariants: bool) -> torch.Tensor:
-    """The starts (\\*batch, n + 1) of batches that store equally many, one after the other."""
+def _concatenated_starts(pos: torch.Tensor, stored: int, check_invariants: bool) -> torch.Tensor:
+    """Concatenate the pos arrays (\\*batch, n + 1) of batches with equal numbers of values.
+
+    Raises:
+        FormatError: a pos array does not run from 0 to ``stored``.
+    """
     rows = pos.reshape(-1, pos.shape[-1])
-    wrong = ((rows[:, 0] != 0) | (rows[:, -1] != stored)).nonzero() if check_invariants else rows[:0]
-    if len(wrong):
-        at = int(wrong[0])
+    invalid = ((rows[:, 0] != 0) | (rows[:, -1] != stored)).nonzero() if check_invariants else rows[:0]
+    if len(invalid):
+        at = int(invalid[0])
         raise FormatError(f"the starts of batch {at} run from {rows[at, 0]} to {rows[at, -1]}, but it stores {stored}: from 0 to {stored}")
     before = torch.arange(len(rows), dtype=pos.dtype) * stored
     return torch.cat([(rows[:, :-1] + before[:, None]).reshape(-1), pos.new_tensor([len(rows) * stored])])
 
 
 def hybrid_pattern(head: Pattern, shape: tuple[int, ...]) -> Pattern:
-    """The pattern of a COO tensor with dense dimensions, from that of its coordinates."""
+    """The pattern of a COO tensor with trailing dense dimensions, from the pattern of its sparse dimensions."""
     dense = len(shape) - len(head.shape)
     return Pattern(TorchLayout(torch.sparse_coo, 0, len(head.shape), dense).format, shape, (*head.arrays, *((),) * dense))
 
@@ -166,17 +171,17 @@ def hybrid_pattern(head: Pattern, shape: tuple[int, ...]) -> Pattern:
 
 
 def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -> torch.Tensor:
-    """A tensor of torch that shares the values.
+    """Convert to a torch tensor of a layout; shares the values.
 
     Raises:
-        SizeError: torch can't count the entries of this shape.
-        UnsupportedError: blocks reach over the edge, or batches store different numbers of values.
+        SizeError: the number of entries exceeds int64.
+        UnsupportedError: blocks extend past the edge, or batches store different numbers of values.
     """
     shape = pattern.shape
     if prod(shape) > INT64_MAX:
         raise SizeError(
             f"torch counts the entries of a tensor in int64, and so can't hold one of shape {shape}: "
-            "stay with the SparseTensor, as results do of operands made by ns.from_torch"
+            "keep the SparseTensor; operands made by ns.from_torch give SparseTensor results"
         )
     if layout.layout is torch.sparse_coo:
         indices = _entries(pattern, layout.sparse)
@@ -184,7 +189,7 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
         return quietly(lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
     if _over_the_edge(pattern, layout):
         raise UnsupportedError(
-            f"torch's {layout.name} tensors are made of whole blocks, but those of {pattern.format.name} reach over the edge "
+            f"torch's {layout.name} tensors are made of whole blocks, but blocks of {pattern.format.name} reach over the edge "
             f"of shape {shape}: use .to(ns.CSR) first, or pad the shape to multiples of {layout.block}"
         )
     pos, crd = compressed_arrays(pattern, layout)
@@ -193,7 +198,7 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
 
 
 def compressed_arrays(pattern: Pattern, layout: TorchLayout) -> tuple[torch.Tensor, torch.Tensor]:
-    """The starts (\\*batch, n + 1) and coordinates (\\*batch, stored) of a compressed layout; without batches, those of the pattern itself.
+    """The pos (\\*batch, n + 1) and crd (\\*batch, stored) arrays of a compressed layout; shared with the pattern if unbatched.
 
     Raises:
         UnsupportedError: batches store different numbers of values.
@@ -206,18 +211,18 @@ def compressed_arrays(pattern: Pattern, layout: TorchLayout) -> tuple[torch.Tens
 
 
 def format_of(layout: torch.layout, ndim: int, blocksize: Sequence[int] | None = None, dense: int = 0) -> Format:
-    """The format of so many dimensions that stores what a layout of torch does, the last ``dense`` ones in full.
+    """The format of a torch layout with ``ndim`` dimensions, the last ``dense`` of which are dense.
 
     Raises:
-        SizeError: too few dimensions, or a block that isn't of two.
-        UnsupportedError: strided, a block for a layout without, or none for one of blocks.
+        SizeError: too few dimensions, or a block size that is not a pair of positive numbers.
+        UnsupportedError: a strided layout, a block size for an unblocked layout, or none for a blocked one.
 
     >>> format_of(torch.sparse_csc, 2).name, format_of(torch.sparse_bsr, 2, (4, 4)).name
     ('CSC', 'BCSR(4, 4)')
     """
     name = str(layout).removeprefix("torch.")
     if layout is not torch.sparse_coo and layout not in COMPRESSED:
-        raise UnsupportedError(f"{name} is no sparse layout that formats follow: .to_dense() makes a strided tensor")
+        raise UnsupportedError(f"{name} is not a supported sparse layout: .to_dense() makes a strided tensor")
     if (layout in BLOCKED) != (blocksize is not None):
         way_out = f"name its block, as .to_{name}((b0, b1)), or .to(ns.BCSR(b0, b1))" if blocksize is None else "leave blocksize out"
         raise UnsupportedError(f"{name} {'has blocks' if blocksize is None else 'has no blocks'}: {way_out}")
@@ -233,23 +238,27 @@ def _over_the_edge(pattern: Pattern, layout: TorchLayout) -> bool:
 
 
 def _entries(pattern: Pattern, sparse: int) -> torch.Tensor:
-    """The coordinates of the first dimensions, which levels of coordinates store."""
+    """The coordinates of the leading sparse dimensions of a COO pattern."""
     if sparse == len(pattern.shape):
         return coordinates(pattern)
     return pattern.remember("entries", lambda: coordinates(Pattern(COO(sparse), pattern.shape[:sparse], pattern.arrays[:sparse])))
 
 
 def _split_starts(pattern: Pattern, layout: TorchLayout) -> torch.Tensor:
-    """The starts of each batch, counted from 0; torch wants as many values in each."""
+    """The pos array of each batch, starting at 0.
+
+    Raises:
+        UnsupportedError: batches store different numbers of values, which torch's layouts do not allow.
+    """
     pos, batches = pattern.arrays[layout.batch + 1][0], pattern.counts[layout.batch - 1]
     per_batch = (len(pos) - 1) // max(batches, 1)
     first = torch.arange(batches)[:, None] * per_batch
     starts = pos[first + torch.arange(per_batch + 1)] - pos[first]
-    different = (starts[:, -1] != starts[:1, -1]).nonzero()
-    if len(different):
-        at = int(different[0])
+    mismatches = (starts[:, -1] != starts[:1, -1]).nonzero()
+    if len(mismatches):
+        at = int(mismatches[0])
         raise UnsupportedError(
-            f"a batch of torch's {layout.name} matrices stores equally many values in each, but matrix 0 has {int(starts[0, -1])} "
+            f"all {layout.name} matrices of a torch batch store the same number of values, but matrix 0 has {int(starts[0, -1])} "
             f"and matrix {at} has {int(starts[at, -1])}: use .to(ns.COO({len(pattern.shape)})) first"
         )
     return starts.reshape(*pattern.shape[: layout.batch], per_batch + 1)

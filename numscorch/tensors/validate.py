@@ -1,6 +1,6 @@
-"""Validation: whether index arrays fulfil what their levels promise.
+"""Validate index arrays against their levels.
 
-A kernel reads index arrays without bounds checks, so arrays from outside are looked at once, here.
+Kernels access memory through index arrays without bounds checks, so arrays from users and files are validated first.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def validate(pattern: Pattern, *, order: bool = True) -> None:
     """Check the index arrays of a pattern against its levels. O(nnz).
 
     Args:
-        pattern: what to check.
-        order: also check that coordinates are sorted and don't repeat, where the level says so.
+        pattern: the pattern.
+        order: also check that coordinates are sorted and unique in levels that require it.
 
     Raises:
-        FormatError: with the level, the position and the values that break it.
+        FormatError: names the level, the position and the invalid values.
 
     >>> import torch
     >>> from numscorch.ir.format import CSR
@@ -47,7 +47,7 @@ def validate(pattern: Pattern, *, order: bool = True) -> None:
 
 
 def disorder(pattern: Pattern) -> str | None:
-    """What is unsorted or repeated in a pattern that is otherwise valid; None if nothing is. O(nnz)."""
+    """Describe the first unsorted or repeated coordinate of an otherwise valid pattern; None if there is none. O(nnz)."""
     for at, level in enumerate(pattern.format.levels):
         if "pos" in level.arrays:
             problem = _unsorted(pattern, at) or _repeated(pattern, at)
@@ -98,9 +98,9 @@ def _check_pos(pattern: Pattern, at: int) -> None:
         raise FormatError(f"{where}: pos has {len(pos)} entries, but its {parents} parents need {parents + 1}")
     if pos[0] != 0:
         raise FormatError(f"{where}: pos[0] = {pos[0]}, but positions start at 0")
-    falls = np.flatnonzero(pos[1:] < pos[:-1])
-    if falls.size:
-        k = int(falls[0])
+    decreases = np.flatnonzero(pos[1:] < pos[:-1])
+    if decreases.size:
+        k = int(decreases[0])
         raise FormatError(f"{where}: pos[{k + 1}] = {pos[k + 1]} is less than pos[{k}] = {pos[k]}: pos may not decrease")
     if pos[-1] != count:
         raise FormatError(f"{where}: pos ends at {pos[-1]}, but crd has {count} entries: the last entry of pos is the length of crd")
@@ -111,7 +111,7 @@ def _check_range(pattern: Pattern, at: int) -> None:
     size, dimension = part.extent(pattern.shape), part.dimension if part.is_whole else str(part)
     if "crd" not in pattern.format.levels[at].arrays or not len(arrays[-1]) or (arrays[-1].min() >= 0 and arrays[-1].max() < size):
         return
-    crd, stored = arrays[-1], _children(pattern, at)  # without the free places of a hash table
+    crd, stored = arrays[-1], _children(pattern, at)  # excludes the free slots of a hash table
     wrong = np.flatnonzero((stored.coordinates < 0) | (stored.coordinates >= size))
     if not wrong.size:
         return
@@ -121,7 +121,7 @@ def _check_range(pattern: Pattern, at: int) -> None:
 
 
 def _run(pattern: Pattern, at: int) -> list[np.ndarray]:
-    """The crd arrays of a level and of the singletons that tell its repeated coordinates apart."""
+    """The crd arrays of a non-unique level and of the singleton levels below it, up to the first unique level."""
     run = [pattern.level_arrays(at)[-1]]
     while not pattern.format.levels[at].is_unique:
         at += 1
@@ -130,7 +130,7 @@ def _run(pattern: Pattern, at: int) -> list[np.ndarray]:
 
 
 def _sorted_depth(pattern: Pattern, at: int) -> int:
-    """By how many of the arrays of a run positions are sorted."""
+    """The number of consecutive ordered levels from ``at``, or the number of all levels if none is unordered."""
     return next((end for end, level in enumerate(pattern.format.levels[at:]) if not level.is_ordered), len(pattern.format.levels))
 
 
@@ -138,21 +138,21 @@ def _unsorted(pattern: Pattern, at: int) -> str | None:
     pos, run, depth = pattern.level_arrays(at)[0], _run(pattern, at), _sorted_depth(pattern, at)
     if not depth:
         return None
-    after = in_order(run[:depth], strict=len(run) <= depth)
+    is_ordered = in_order(run[:depth], strict=len(run) <= depth)
     starts = pos[(pos > 0) & (pos < len(run[0]))]
-    after[starts - 1] = True
-    wrong = np.flatnonzero(~after)
-    return _disordered(pattern, at, run, int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
+    is_ordered[starts - 1] = True
+    unordered = np.flatnonzero(~is_ordered)
+    return _disordered(pattern, at, run, int(unordered[0]), int(unordered[0]) + 1) if unordered.size else None
 
 
 def _children(pattern: Pattern, at: int) -> Children:
-    """What a level with arrays stores below all its parents."""
+    """Unpack a level below all its parents."""
     parents = np.arange(pattern.counts[at - 1] if at else 1)
     return pattern.format.levels[at].unpack(pattern.level_arrays(at), Parents(parents, (), at, pattern.format.sizes(pattern.shape)))
 
 
 def _unsorted_children(pattern: Pattern, at: int) -> str | None:
-    """A level without a pos array is unpacked below all its parents, to find coordinates out of order."""
+    """Describe the first coordinate out of order in a level without a pos array; None if there is none."""
     children = _children(pattern, at)
     owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
     wrong = np.flatnonzero(~in_order([owner, children.coordinates]))
@@ -165,39 +165,42 @@ def _unsorted_children(pattern: Pattern, at: int) -> str | None:
 
 
 def _repeated_children(pattern: Pattern, at: int) -> str | None:
-    """A level without a pos array, and without an order, is unpacked below all its parents, to find coordinates that repeat."""
+    """Describe a repeated coordinate in an unordered level without a pos array; None if there is none."""
     children = _children(pattern, at)
     owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
     if _are_distinct(owner, children.coordinates, pattern.format.parts[at].extent(pattern.shape)):
         return None
     order = np.lexsort([children.coordinates, owner])
-    again = order[1:][~in_order([owner[order], children.coordinates[order]])][0]
-    clash = f"repeats the coordinate {int(children.coordinates[again])}"
-    return f"{_where(pattern, at)}: position {int(again)}, below parent {int(owner[again])}, {clash}: each is stored once"
+    repeat = order[1:][~in_order([owner[order], children.coordinates[order]])][0]
+    clash = f"repeats the coordinate {int(children.coordinates[repeat])}"
+    return f"{_where(pattern, at)}: position {int(repeat)}, below parent {int(owner[repeat])}, {clash}: each is stored once"
 
 
 def _repeated(pattern: Pattern, at: int) -> str | None:
-    """Levels that promise no order are sorted here, to find repeated coordinates."""
+    """Describe a repeated coordinate in an unordered level with a pos array; None if there is none."""
     pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
     if _sorted_depth(pattern, at) >= len(run):
         return None
     parents = np.repeat(np.arange(len(pos) - 1), np.diff(pos))
     if len(run) == 1 and _are_distinct(parents, run[0], pattern.format.parts[at].extent(pattern.shape)):
         return None
-    stored = np.flatnonzero(run[0] >= 0)  # free places of a hash table repeat -1
+    stored = np.flatnonzero(run[0] >= 0)  # the free slots of a hash table hold -1
     order = stored[np.lexsort([*(crd[stored] for crd in run[::-1]), parents[stored]])]
-    same = np.flatnonzero(~in_order([parents[order], *(crd[order] for crd in run)]))
-    return _disordered(pattern, at, run, int(order[same[0]]), int(order[same[0] + 1])) if same.size else None
+    repeats = np.flatnonzero(~in_order([parents[order], *(crd[order] for crd in run)]))
+    return _disordered(pattern, at, run, int(order[repeats[0]]), int(order[repeats[0] + 1])) if repeats.size else None
 
 
 def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
-    """Whether no coordinate, all of them stored, is repeated below one parent: by their numbers, which sort faster than pairs."""
+    """Whether nonnegative coordinates are unique below each parent; False if keys of parent and coordinate exceed int64.
+
+    Sorts such keys, which is faster than a lexicographic sort of pairs.
+    """
     if not len(crd):
         return True
     if int(parents[-1] + 1) * size >= 1 << 63 or crd.min() < 0:
         return False
-    numbers = np.sort(parents * size + crd)
-    return not (numbers[1:] == numbers[:-1]).any()
+    keys = np.sort(parents * size + crd)
+    return not (keys[1:] == keys[:-1]).any()
 
 
 def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int, position: int) -> str:
@@ -210,15 +213,15 @@ def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int,
 
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
-    """A pattern pickles as its format, shape and arrays. Derived data and the signature belong to this process."""
+    """Pickle the format, shape and arrays of a pattern; derived data and the signature are local to the process."""
     return _rebuild_pattern, (pattern.format, pattern.shape, pattern.arrays)
 
 
 def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
-    """A pattern of these arrays, which are checked because they come from a file.
+    """A validated pattern of index arrays from a file.
 
     Raises:
-        FormatError: the arrays break a promise of the format.
+        FormatError: the arrays violate the format.
     """
     pattern = Pattern(format, shape, arrays)
     validate(pattern)
@@ -226,7 +229,7 @@ def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[
 
 
 def _rebuild_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
-    """Pickles name this function ``numscorch._rebuild_pattern``."""
+    """Unpickle a pattern; pickles refer to this function as ``numscorch._rebuild_pattern``."""
     return checked_pattern(format, shape, arrays)
 
 

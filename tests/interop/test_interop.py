@@ -209,7 +209,7 @@ def test_batches_that_torch_cannot_multiply(name: str, plain: pytest.MonkeyPatch
 def test_shapes_that_torch_cannot_count() -> None:
     huge = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
     for A in (huge, ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (8, 2**62), format=ns.CSR)):
-        with pytest.raises(ns.SizeError, match=r"torch counts the entries of a tensor in int64, .*: stay with the SparseTensor"):
+        with pytest.raises(ns.SizeError, match=r"torch counts the entries of a tensor in int64, .*: keep the SparseTensor"):
             A.to_torch()
     column = torch.sparse_coo_tensor(torch.tensor([[2**39]]), torch.ones(1), (2**40,))
     with pytest.raises(ns.SizeError, match=r"can't hold one of shape \(1099511627776, 1099511627776\)"):
@@ -420,7 +420,7 @@ def test_patterns_of_layers(pattern: Any) -> None:
         (lambda A, x: x + A, r"add takes tensors and numbers, not ndarray"),
         (lambda A, x: A * x, r"mul takes tensors and numbers, not ndarray"),
         (lambda A, x: ns.einsum("ij,jk->ik", A, x), r"not ndarray: wrap it with torch\.as_tensor"),
-        (lambda A, x: np.asarray(A), r"is no numpy array: use \.to_dense\(\)\.numpy\(\), or \.to_scipy\(\)"),
+        (lambda A, x: np.asarray(A), r"is not a NumPy array: use \.to_dense\(\)\.numpy\(\), or \.to_scipy\(\)"),
     ],
 )
 def test_arrays_of_numpy_where_a_tensor_belongs(call: Callable[..., Any], told: str) -> None:

@@ -222,7 +222,7 @@ def test_values_are_one_memory_for_torch_and_numpy() -> None:
     for view in (A.values.numpy(), np.from_dlpack(A.values), torch.from_dlpack(A.values), torch.from_numpy(A.values.numpy())):
         view[0] += 1
     assert A.to_dense()[0, 1] == 6
-    with pytest.raises(ns.UnsupportedError, match="is no numpy array"):
+    with pytest.raises(ns.UnsupportedError, match="is not a NumPy array"):
         np.asarray(A)
 
 
