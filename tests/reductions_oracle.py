@@ -113,7 +113,7 @@ class Wrong(AssertionError):
 
 
 ALLOWED = (
-    r"the mean of torch\.(int64|bool) values would be cut off to whole numbers",
+    r"the mean of torch\.(int64|bool) values would be truncated to integers",
     r"plus= of int\d+ values, which have no infinity for a result without terms",
     r"sums of truth values that aren't products: count with",
     r"has no place for the coordinates .*: use a compressed level",

@@ -1,4 +1,4 @@
-"""autotune: the schedules that the cost model ranks closest are timed on the user's own operands, and the fastest is kept."""
+"""autotune: time the schedules that the cost model ranks best on the user's operands, and record the fastest."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute, pairs_for
 from .operands import admit, call_form, undeferred
 
-ORDERS = 3  # loop orders besides the cheapest one
-DEARER = 16.0  # times as dear as that by the model, at the most
-TILES = (32, 128)
-ROUNDS = 15
-CLEARLY = 0.97  # of the compiler's own time, below which another schedule is taken
+ORDERS = 3  # loop orders to try besides the cheapest one
+DEARER = 16.0  # maximum modelled cost of a loop order, relative to the cheapest one
+TILES = (32, 128)  # tile sizes to try, in iterations
+ROUNDS = 15  # timed runs of each schedule
+CLEARLY = 0.97  # maximum time of another schedule, relative to the compiler's default
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What autotune found: the schedule that is kept ("" for the compiler's own), and each one's time in seconds."""
+    """The result of autotune: the chosen schedule ("" for the compiler's default), and each schedule's time in seconds."""
 
     expr: str
     schedule: str
@@ -53,20 +53,20 @@ class Tuned:
 
 
 def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seconds: float = 30.0) -> Tuned:
-    """Time the schedules of an einsum that are likely to be fast, and keep the fastest for operands of about these sizes.
+    """Time the promising schedules of an einsum, and keep the fastest for operands of similar sizes.
 
-    Later calls of :func:`einsum` with this text, in this process and others, use what was kept; ``""``, the
-    compiler's own schedule, stays unless another one takes less than 0.97 of its time.
+    Later calls of :func:`einsum` with this text, in this process and in others, use the chosen schedule. The compiler's default
+    (``""``) stays unless another schedule takes less than 0.97 of its time.
 
     Args:
         expr, operands, format: as for :func:`einsum`.
-        seconds: how long it may take; schedules that are left then are not tried. At least two are.
+        seconds: the time budget; it tries at least two schedules, and skips the rest when the budget is spent.
 
     Returns:
-        A :class:`Tuned`: ``schedule`` and ``times``; ``print`` shows a table.
+        A :class:`Tuned` with ``schedule`` and ``times``; ``print`` shows a table.
 
     Raises:
-        UnsupportedError: no operand is sparse, or there are so many that they are contracted in pairs.
+        UnsupportedError: no operand is sparse, or the einsum is contracted in pairs.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_torch(torch.eye(64))
@@ -74,8 +74,8 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
     True
     """
     stop = time.perf_counter() + seconds
-    text, given = call_form(expr, operands)
-    ready = [undeferred(admit(operand)) for operand in given]
+    text, arguments = call_form(expr, operands)
+    ready = [undeferred(admit(operand)) for operand in arguments]
     if not any(isinstance(operand, SparseTensor) for operand in ready):
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
     request = einsum_request(text, tuple([operand.ndim for operand in ready]))
@@ -83,22 +83,22 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
     described = describe_all(ready)
     problem, steps, _ = compile_source(request, described, format)
-    runs = _compiled(text, ready, format, ["", *_schedules(problem, steps)], stop)
+    runs = _compile_schedules(text, ready, format, ["", *_schedules(problem, steps)], stop)
     times = _timed(runs, stop)
     best = min(times, key=times.__getitem__)
-    kept = best if times[best] < CLEARLY * times[""] else ""
-    remember(key_of(str(request), described, format), kept)
+    chosen = best if times[best] < CLEARLY * times[""] else ""
+    remember(key_of(str(request), described, format), chosen)
     forget(request)
-    return Tuned(text, kept, times)
+    return Tuned(text, chosen, times)
 
 
 def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
-    """Schedules beside the compiler's own, the likeliest first."""
+    """Schedules other than the default, the most promising first."""
     stmt = steps[-1].stmt
     loops = loops_of(stmt)
-    priced = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, host(), most=ORDERS + 1)
-    for choice in priced[1:]:
-        if choice.cost < DEARER * priced[0].cost:
+    ranked = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, host(), most=ORDERS + 1)
+    for choice in ranked[1:]:
+        if choice.cost < DEARER * ranked[0].cost:
             yield f"reorder({', '.join(var.name for var in choice.order)})"
     yield from (f"workspace({kind})" for kind in ("hash", "list") if workspaces_of(stmt))
     if any(isinstance(loop.tag, Tile) for loop in loops):
@@ -111,11 +111,11 @@ def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
         yield "parallelize()"
 
 
-def _compiled(text: str, operands: Sequence[Any], format: Any, schedules: Sequence[str], stop: float) -> dict[str, Any]:
-    """A function for each schedule that there was time to compile; those that can't be had are left out.
+def _compile_schedules(text: str, operands: Sequence[Any], format: Any, schedules: Sequence[str], stop: float) -> dict[str, Any]:
+    """Compile a function for each schedule within the time budget; schedules that cannot be compiled are skipped.
 
     Raises:
-        RuntimeError: a schedule gives another result than the compiler's own.
+        RuntimeError: a schedule's result differs from the default's.
     """
     plain = plain_request(parse_einsum(text, tuple(o.ndim for o in operands)))
     runs: dict[str, Any] = {}
@@ -134,13 +134,13 @@ def _compiled(text: str, operands: Sequence[Any], format: Any, schedules: Sequen
 
 
 def _values(result: Any) -> torch.Tensor:
-    """Those that are stored, in order: every schedule gives one format and one pattern."""
+    """The stored values in sorted order; every schedule gives the same format and pattern."""
     values: torch.Tensor = result.coalesce().values if isinstance(result, SparseTensor) else result
     return values
 
 
 def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether sums in another order may differ so much."""
+    """Whether two results agree up to the rounding of sums in another order."""
     if values.shape != expected.shape or (not expected.dtype.is_floating_point and not expected.dtype.is_complex):
         return torch.equal(values, expected)
     finite = expected[expected.isfinite()]
@@ -149,7 +149,7 @@ def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def _timed(runs: dict[str, Any], stop: float) -> dict[str, float]:
-    """The median time of each, in turns."""
+    """The median time of each schedule, over interleaved runs."""
     times: dict[str, list[float]] = {schedule: [] for schedule in runs}
     for at in range(ROUNDS):
         for schedule, run in runs.items():

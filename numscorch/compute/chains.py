@@ -1,4 +1,6 @@
-"""Chains: several requests, one after the other, as what to call on which tensors.
+"""Chains: cached sequences of requests, as functions and the positions of their operands.
+
+A chain is to a sequence of requests what a plan is to one request: one lookup finds it, and it runs without planning its steps again.
 
 A chain is what a plan is for one request: found by one lookup, and run without asking again what its steps are made of.
 """
@@ -21,7 +23,7 @@ from .operands import Deferred, identify
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """A function, and the places of the tensors that it is called with: operands first, then what the steps before made."""
+    """A function and the positions of its arguments: the chain's operands come first, then the results of earlier steps."""
 
     run: Callable[..., Any]
     reads: tuple[int, ...]
@@ -29,7 +31,7 @@ class ChainStep:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Steps whose last one makes the result.
+    """A sequence of steps; the last one computes the result.
 
     >>> Chain((ChainStep(lambda a, b: a + b, (0, 1)), ChainStep(lambda a, b: a * b, (2, 0)))).run(3, 4)
     21
@@ -38,7 +40,7 @@ class Chain:
     steps: tuple[ChainStep, ...]
 
     def run(self, *operands: Any) -> Any:
-        """The result of the last step."""
+        """Run all steps and return the last one's result."""
         values = list(operands)
         for step in self.steps:
             values.append(step.run(*[values[at] for at in step.reads]))
@@ -47,11 +49,11 @@ class Chain:
 
 @dataclass(slots=True)
 class ChainRecorder:
-    """Notes the steps of a first call, to make a chain of them.
+    """Records the steps of a first call to build a chain.
 
-    A step calls its plan wherever its operands will be alike in every call that the chain stands for: the chain's own operands are, and
-    so are dense results and what keeps a pattern. Where some operand may be stored otherwise next time, nothing is made of it; the last
-    step's sparse result may be, as nothing reads it.
+    A step can call its plan directly only if its operands have the same signatures in every call of the chain. This holds for the
+    chain's operands, dense results, and results that keep an operand's pattern. If an operand may be stored differently in the
+    next call, no chain is built. The last step's result may be any sparse tensor, because no step reads it.
     """
 
     steps: list[ChainStep] = field(default_factory=list)
@@ -59,7 +61,7 @@ class ChainRecorder:
     is_last_alike: bool = True
 
     def note(self, request: Request, format: Any, reads: Sequence[int], operands: Sequence[Any], result: Any) -> None:
-        """A step that made something of the operands at these places."""
+        """Record a step that computed a result from the operands at these positions."""
         self.is_fixed &= self.is_last_alike
         ready, signatures = identify(operands)
         plan = None
@@ -76,14 +78,14 @@ class ChainRecorder:
         self.is_fixed &= self.is_last_alike or isinstance(result, SparseTensor)
 
     def chain(self) -> Chain | None:
-        """The steps; None where the next call's may be others."""
+        """The chain, or None if the next call may need other steps."""
         return Chain(tuple(self.steps)) if self.is_fixed else None
 
 
 def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:
-    """Whether the next call's result will be stored as this one is: dense, or in the very pattern of the operand that the plan keeps.
+    """Whether every call's result has the same signature: a dense tensor, or one with the pattern of the plan's designated operand.
 
-    That of another operand may be the same only this time, as that of ``A.t()`` where a step transposes A.
+    The pattern of another operand may match by chance, such as that of ``A.t()`` if a step transposes A.
     """
     if isinstance(result, SparseTensor):
         shares = None if plan is None else plan.problem.result.shares

@@ -1,4 +1,4 @@
-"""Requests whose operands are all dense, by torch's own operators, gradients included."""
+"""Requests with dense operands only, computed by torch's operators; gradients are supported."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
 
 OTHER_FUNCTIONS: dict[str, Any] = {
-    "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # which has a gradient, 0
-    "heaviside": lambda x, y: torch.where(x == 0, y, (x > 0).to(y.dtype)),  # torch's has none
+    "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # its gradient is 0
+    "heaviside": lambda x, y: torch.where(x == 0, y, (x > 0).to(y.dtype)),  # torch.heaviside has no gradient
     "where": lambda c, a, b: torch.where(c != 0, a, b),
     "isfinite": lambda x: torch.isfinite(x).to(x.dtype),
     "isinf": lambda x: torch.isinf(x).to(x.dtype),
@@ -30,7 +30,7 @@ OTHER_FUNCTIONS: dict[str, Any] = {
 DENSE_FUNCTIONS: dict[str, Any] = {
     name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
 }
-"""torch's function for each function of statements."""
+"""The torch function of each statement function."""
 TORCH_OPERATORS: dict[str, Any] = {
     "+": torch.add,
     "-": torch.sub,
@@ -53,7 +53,7 @@ REDUCERS: dict[str, Any] = {
 
 
 def dense_result(request: Request, *tensors: Tensor) -> Tensor:
-    """What a request asks for, of strided tensors alone.
+    """The result of a request on strided tensors.
 
     >>> from ..frontend.statements import einsum_request
     >>> dense_result(einsum_request("ij,kj->ik", (2, 2)), torch.ones(2, 3), torch.ones(1, 3))
@@ -71,30 +71,30 @@ def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class MatrixProduct:
-    """The product of two matrices, in this order or the other, each of which may be turned first.
+    """The product of two matrices, in this order or swapped, each optionally transposed.
 
-    ``torch.einsum`` comes to the same after 6 us of reading its text and moving dimensions.
+    ``torch.einsum`` computes the same product with 6 us overhead for parsing and permuting.
     """
 
     is_swapped: bool
     transposed: tuple[bool, bool]
 
     def fits(self, left: Tensor, right: Tensor) -> bool:
-        """Whether both are matrices, and nothing is broadcast."""
+        """Whether both operands are matrices and no dimension broadcasts."""
         if left.ndim != 2 or right.ndim != 2:
             return False
         first, second = (right, left) if self.is_swapped else (left, right)
         return first.shape[not self.transposed[0]] == second.shape[self.transposed[1]]
 
     def of(self, left: Tensor, right: Tensor) -> Tensor:
-        """The product, by torch."""
+        """The product, computed by torch.mm."""
         first, second = (right, left) if self.is_swapped else (left, right)
         return torch.mm(first.t() if self.transposed[0] else first, second.t() if self.transposed[1] else second)
 
 
 @lru_cache(maxsize=1024)
 def matrix_product(expr: str) -> MatrixProduct | None:
-    """The product of matrices that a text spells out; None where it is something else.
+    """The matrix product that an einsum describes, or None for any other einsum.
 
     >>> matrix_product("jf,of->jo")
     MatrixProduct(is_swapped=False, transposed=(False, True))
@@ -117,10 +117,10 @@ def matrix_product(expr: str) -> MatrixProduct | None:
 
 
 def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
-    """What a request asks for; indices that the result lacks are reduced.
+    """The result of a request; indices that the result lacks are reduced.
 
     Raises:
-        SizeError: the result, or what is reduced to it, is larger than the memory limit.
+        SizeError: the result, or the value before its reduction, exceeds the memory limit.
     """
     target = target_of(request, tensors)
     if target is None:
@@ -132,38 +132,38 @@ def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
-    """What a request asks for, of tensors of one data type."""
+    """The result of a request on tensors of one data type."""
     if (text := _product_text(request)) is not None:
         _check_size(request, tensors, request.subscripts.result)
         product = _einsum(text, tensors)
-        if torch._C._functorch.is_functorch_wrapped_tensor(product):  # of a transform, in which memory has no address
+        if torch._C._functorch.is_functorch_wrapped_tensor(product):  # inside a transform, data pointers are unavailable
             return product.clone()
         is_view = any(product.untyped_storage().data_ptr() == t.untyped_storage().data_ptr() for t in tensors)
         return product.clone(memory_format=torch.contiguous_format) if is_view else product
     names = list(dict.fromkeys([*request.subscripts.result, *(n for term in request.subscripts.operands for n in term)]))
     _check_size(request, tensors, names)
-    aligned = [_aligned(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
+    aligned = [_align(tensor, term, names) for tensor, term in zip(tensors, request.subscripts.operands, strict=True)]
     if request.value is None:
         raise ValueError(f"{request} has no value to compute")
     value = torch.broadcast_tensors(value_of(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
-        copied: Tensor = value.clone(memory_format=torch.contiguous_format)  # never a view of an operand
-        return copied
+        copy: Tensor = value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
+        return copy
     if request.op == "*=":
-        multiplied: Tensor = value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
-        return multiplied
+        term_product: Tensor = value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
+        return term_product
     if any(value.shape[dim] == 0 for dim in summed):
-        return _without_terms(request.op, request.value, value, summed)
-    reduced: Tensor = REDUCERS[request.op](value, dim=summed)
-    return reduced
+        return _reduce_no_terms(request.op, request.value, value, summed)
+    reduction: Tensor = REDUCERS[request.op](value, dim=summed)
+    return reduction
 
 
 def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str]) -> None:
-    """Refuse a dense tensor with these indices that is larger than the memory limit.
+    """Refuse a dense tensor with these indices that exceeds the memory limit.
 
     Raises:
-        SizeError: with the sizes.
+        SizeError: the message has the sizes.
     """
     sizes: dict[str, int] = {}
     for tensor, term in zip(tensors, request.subscripts.operands, strict=True):
@@ -171,20 +171,20 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
             sizes[name] = max(sizes.get(name, 1), size)
     shape = [sizes[name] for name in names]
     what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
-    way_out = "to compute it at a sparse operand's entries alone, multiply by that operand first, in a statement of its own"
+    way_out = "to compute it only at a sparse operand's entries, multiply by that operand first, in a separate statement"
     check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, way_out)
 
 
-def _without_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:
-    """The reduction of no terms: its identity, through which a gradient of 0 flows to the terms."""
+def _reduce_no_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:
+    """The reduction of no terms: the identity, with a gradient of 0 to the terms."""
     start = start_of(op, expr, str(value.dtype).removeprefix("torch."))
-    filled: Tensor = value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
-    return filled
+    identity: Tensor = value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
+    return identity
 
 
 @lru_cache(maxsize=1024)
 def _product_text(request: Request) -> str | None:
-    """torch's einsum of a request that sums the product of its operands, each once and in order; None for another one."""
+    """torch's einsum for a request that sums the product of its operands, each once and in order; None for other requests."""
     if request.op not in ("=", "+="):
         return None
     text = " * ".join(f"{NAMES[at]}[{','.join(term)}]" if term else NAMES[at] for at, term in enumerate(request.subscripts.operands))
@@ -197,8 +197,8 @@ def _product_text(request: Request) -> str | None:
     return f"{','.join(left)}->{right}"
 
 
-def _aligned(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tensor:
-    """The tensor with a dimension for every name; a repeated one is its diagonal."""
+def _align(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tensor:
+    """The tensor with a dimension for each name; a repeated name takes the diagonal."""
     term = list(term)
     while len(set(term)) < len(term):
         name = next(n for n in term if term.count(n) > 1)
@@ -210,7 +210,7 @@ def _aligned(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tenso
 
 
 def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
-    """An expression of tensors that have a dimension for each index, in one order."""
+    """Evaluate an expression on tensors that have one dimension for each index, in the same order."""
     match expr:
         case Access(tensor) if not tensor.has_values:
             return torch.ones_like(tensors[NAMES.index(tensor.name)], dtype=dtype)
@@ -227,5 +227,5 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
 
 
 def function_of(name: str) -> Any:
-    """A function of statements, of dense tensors: torch's of the same name, in most cases."""
+    """The torch function that implements a statement function on dense tensors."""
     return DENSE_FUNCTIONS[name]

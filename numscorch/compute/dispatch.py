@@ -1,4 +1,4 @@
-"""compute: one request, of text or of statements.Request, on operands: to a plan, to pairs, or to torch."""
+"""compute: run one request, given as text or Request, through a plan, through pairs, or through torch."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_nativ
 from .outputs import check_before, write
 from .shortcuts import remember_call
 
-current_transform = torch._C._functorch.maybe_current_level  # of torch.func, as vmap; None outside
+current_transform = torch._C._functorch.maybe_current_level  # of torch.func, such as vmap; None outside of transforms
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
-    """The result of an einsum's text or of a request; operands and results as in :func:`numscorch.einsum`."""
+    """The result of an einsum or a request; operands and results are as in :func:`numscorch.einsum`."""
     if format is not None and not isinstance(format, str):
         format = as_format(format)
     if current_transform() is not None:
-        return _with_gradients(_request(expr, operands), operands, format, out)
+        return _compute_with_gradients(_request(expr, operands), operands, format, out)
     ready, signatures = identify(operands)
     request = _request(expr, operands)
     plan = known_plan(request, format, signatures)
@@ -49,16 +49,16 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         plan = None
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
-            return _with_gradients(request, operands, format, out)
+            return _compute_with_gradients(request, operands, format, out)
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
-            return _dense(request, ready, format, out)
+            return _compute_dense(request, ready, format, out)
         if Deferred in kinds:
             ready, signatures = identify(list(map(undeferred, ready)))
         if (target := target_of(request, ready)) is not None:
-            return _promoted(request, operands, target, format, out)
+            return _compute_promoted(request, operands, target, format, out)
         if pairs := pairs_for(request, ready):
-            return _in_pairs(pairs, ready, format, out, (request, format, *signatures))
+            return _compute_in_pairs(pairs, ready, format, out, (request, format, *signatures))
         plan = find_plan(request, format, ready, signatures)
     if out is not None:
         check_before(out, plan.problem)
@@ -73,50 +73,50 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
 
 
 def _request(expr: str | Request, operands: Sequence[Any]) -> Request:
-    """The request of an einsum's text; behind this door, there is no text."""
+    """The request of an einsum's text; a request is returned unchanged."""
     return einsum_request(expr, tuple([operand.ndim for operand in operands])) if isinstance(expr, str) else expr
 
 
-def _with_gradients(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
-    """The same where operands require grad.
+def _compute_with_gradients(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """compute() for operands that require grad.
 
     Raises:
-        UnsupportedError: there is an ``out``, into which no gradient flows.
+        UnsupportedError: ``out`` is given; gradients cannot flow into it.
     """
     for operand in operands:
         check_is_tensor(operand)
     attached = list(map(gradients.attached, operands))
     if SparseTensor not in map(type, attached):
-        return _dense(request, attached, format, out)
+        return _compute_dense(request, attached, format, out)
     if out is not None:
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
     if (target := target_of(request, attached)) is not None:
-        result = _promoted(request, attached, target, format, None)
+        result = _compute_promoted(request, attached, target, format, None)
     elif pairs := pairs_for(request, attached):
-        result = _in_pairs(pairs, attached, format, None)
+        result = _compute_in_pairs(pairs, attached, format, None)
     else:
         result = gradients.differentiable(request, attached, format, compute)
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
 
 
-def _promoted(request: Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:
-    """The result in a data type, computed in another one, to which operands of other types are converted first.
+def _compute_promoted(request: Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:
+    """Convert the operands to one data type, compute, and convert the result.
 
-    16-bit values are computed with, and added up, in 32 bits, and the result is rounded once; uint8 in 16, truth values in 8. A
-    mask, or what stands within ``stored``, has values of any type, which nothing reads.
+    16-bit floats are computed and accumulated in 32 bits, and the result is rounded once; uint8 is computed in 16 bits, bool in
+    8. Masks and operands within ``stored`` may have any data type, because their values are not read.
     """
     unread = unread_in(request, len(operands))
     if target.computed is torch.bool:
         request = logical(request)
     dtype = WIDENED.get(target.computed, target.computed)
     promoted = [converted(o, WIDENED.get(o.dtype, o.dtype) if at in unread else dtype) for at, o in enumerate(operands)]
-    with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # of which torch's parts would narrow
+    with torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext():  # autocast narrows intermediates
         result = compute(request, promoted, format).to(target.result)
     return result if out is None else write(out, result)
 
 
 def converted(operand: Any, dtype: torch.dtype) -> Any:
-    """The operand in the data type that it is computed with: a copy of its values, which a ledger lists."""
+    """The operand in the data type of the computation; the ledger lists the copy of its values."""
     if operand.dtype == dtype:
         return operand
     if is_listed() and operand.ndim:
@@ -127,14 +127,14 @@ def converted(operand: Any, dtype: torch.dtype) -> Any:
 
 
 def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
-    """In which pairs to contract the operands of an einsum, if not all at once; operands of about the same size share a path."""
+    """The pairs in which to contract an einsum's operands, or none; operands of similar sizes share a path."""
     if not request.is_product or len(operands) < 3:
         return ()
-    return pairs_of(request.subscripts, tuple(tuple(o.shape) for o in operands), tuple(map(_stored, operands)))
+    return pairs_of(request.subscripts, tuple(tuple(o.shape) for o in operands), tuple(map(_nnz_of, operands)))
 
 
-def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
-    """About how many values a sparse operand stores; None for a dense one."""
+def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
+    """The rounded number of values that a sparse operand stores; None for a dense operand."""
     if isinstance(operand, SparseTensor):
         return rounded(operand.pattern.nnz)
     if isinstance(operand, Operand):
@@ -142,25 +142,25 @@ def _stored(operand: SparseTensor | Tensor | Operand) -> int | None:
     return None if operand.layout is STRIDED else rounded(operand._nnz())
 
 
-def _in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
-    """Contract pair after pair; the last one makes the result. The steps are kept as a chain under ``key``, where there is one."""
-    left, recorder = list(operands), ChainRecorder()
+def _compute_in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
+    """Contract pair after pair; the last one computes the result. If ``key`` is given, the steps are cached as a chain."""
+    remaining, recorder = list(operands), ChainRecorder()
     places = list(range(len(operands)))
     for at, pair in enumerate(pairs):
-        two, reads = (left[pair.left], left.pop(pair.right)), (places[pair.left], places.pop(pair.right))
-        last = at == len(pairs) - 1
-        request = _request(pair.expr, two)
-        left[pair.left] = product = compute(request, two, format if last else None, out if last else None)
+        operand_pair, reads = (remaining[pair.left], remaining.pop(pair.right)), (places[pair.left], places.pop(pair.right))
+        is_last = at == len(pairs) - 1
+        request = _request(pair.expr, operand_pair)
+        remaining[pair.left] = product = compute(request, operand_pair, format if is_last else None, out if is_last else None)
         places[pair.left] = len(operands) + at
         if key is not None:
-            recorder.note(request, format if last else None, reads, two, product)
-    if key is not None and isinstance(left[0], Tensor) and (chain := recorder.chain()) is not None:
+            recorder.note(request, format if is_last else None, reads, operand_pair, product)
+    if key is not None and isinstance(remaining[0], Tensor) and (chain := recorder.chain()) is not None:
         remember(key, chain)
-    return left[0]
+    return remaining[0]
 
 
-def _dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
-    """All-dense expressions are torch's, gradient included."""
+def _compute_dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
+    """Compute an all-dense request by torch, including gradients."""
     tensors: list[Any] = [o.tensor if isinstance(o, Deferred) else o for o in operands]
     result: Any = dense_result(request, *tensors)
     wanted = wanted_format(format, result.ndim)
@@ -171,7 +171,10 @@ def _dense(request: Request, operands: Sequence[Any], format: Format | str | Non
 
 
 def stored_as(result: Any, requested: Format | None, native: bool, asked: bool = True, zero: float = 0.0) -> Any:
-    """The result in the format asked for; torch's, where every operand is torch's and it has the layout. ``zero`` is that of a semiring."""
+    """Convert the result to the requested format.
+
+    A SparseTensor becomes a torch tensor if every operand is torch's and torch has the layout. ``zero`` is the semiring's zero.
+    """
     if requested is not None and not requested.is_dense:
         result = in_sparse_format(result, requested, zero)
     if isinstance(result, SparseTensor) and requested is not None and requested.is_dense:

@@ -1,4 +1,8 @@
-"""Entries of a reduction without any term: their value, and results that store them.
+"""Reductions without terms: their value, and results that store such entries.
+
+The sum of no terms is 0, their product 1, and their maximum -inf. Unstored entries of a sparse result are 0, so a result with
+entries without terms is dense unless their value is 0. In a semiring, entries without terms are not stored. If a format stores
+them as padding or in a dense level, they are the semiring's zero (inf for ``min_plus``).
 
 The sum of no terms is 0, their product 1, the largest of them -inf. Places of a sparse result that are not stored are 0, so
 a result whose entries have no terms is dense unless that value is 0. In a semiring a place without a term is not stored;
@@ -20,7 +24,7 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def semiring_zero(request: Request, dtype: torch.dtype) -> float:
-    """The value of a stored place without a term: a semiring's zero, 0 for other requests.
+    """The value of a stored entry without terms: the semiring's zero, or 0 for other requests.
 
     >>> from ..frontend.statements import einsum_request, reducing
     >>> rows = einsum_request("ij->i", (2,))
@@ -33,7 +37,7 @@ def semiring_zero(request: Request, dtype: torch.dtype) -> float:
 
 
 def in_dense_format(result: SparseTensor, zero: float) -> Tensor:
-    """A sparse result as a dense tensor, in which places that it does not store are ``zero``."""
+    """Convert a sparse result to a dense tensor; unstored entries become ``zero``."""
     if zero == 0:
         return to_dense(result)
     is_stored = to_dense(result.with_values(torch.ones_like(result.values))) != 0
@@ -41,26 +45,26 @@ def in_dense_format(result: SparseTensor, zero: float) -> Tensor:
 
 
 def in_sparse_format(result: SparseTensor | Tensor, format: Format, zero: float) -> SparseTensor:
-    """A result in a sparse format, in which places without a term are ``zero`` or not stored.
+    """Convert a result to a sparse format; entries without terms become ``zero`` or are not stored.
 
     >>> inf = float("inf")
-    >>> made = in_sparse_format(torch.tensor([[0.0, inf], [inf, inf]]), Format("sd"), inf)
-    >>> made.indices().tolist(), made.values.tolist()
+    >>> result = in_sparse_format(torch.tensor([[0.0, inf], [inf, inf]]), Format("sd"), inf)
+    >>> result.indices().tolist(), result.values.tolist()
     ([[0, 0], [0, 1]], [0.0, inf])
     """
     if zero == 0 and isinstance(result, SparseTensor):
         return result.to(format)
     if zero == 0:
-        empty = from_torch(result.detach(), format)
+        tensor = from_torch(result.detach(), format)
         if not result.requires_grad:
-            return empty
-        # gradients reach stored zeros, too
-        return empty.with_values(at_positions(empty.pattern, result[tuple(coordinates(empty.pattern))]))
+            return tensor
+        # stored zeros receive gradients, too
+        return tensor.with_values(at_positions(tensor.pattern, result[tuple(coordinates(tensor.pattern))]))
     if isinstance(result, Tensor):
-        there = result != zero
-        result = from_coo(there.nonzero().T, result[there], tuple(result.shape), COO(result.ndim))
-    empty = result.to(format)
-    if empty.pattern.nnz == result.pattern.nnz:
-        return empty
+        is_stored = result != zero
+        result = from_coo(is_stored.nonzero().T, result[is_stored], tuple(result.shape), COO(result.ndim))
+    tensor = result.to(format)
+    if tensor.pattern.nnz == result.pattern.nnz:
+        return tensor
     is_entry = result.with_values(torch.ones_like(result.values)).to(format).values != 0
-    return empty.with_values(torch.where(is_entry, empty.values, zero))
+    return tensor.with_values(torch.where(is_entry, tensor.values, zero))

@@ -1,4 +1,7 @@
-"""Fitting: a function that calls a plan where the operands are as those that it was made for.
+"""Fittings: generated functions that call a plan if the operands match those of an earlier call.
+
+One call of torch's guards checks all strided tensors: class, data type, layout, shape, strides, requires_grad, and active modes
+(``vmap``, ``autocast``, ``inference_mode``). The remaining checks are generated source, as in the binder.
 
 Strided tensors are checked by one call of torch's guards, which compare class, data type, layout, shape, strides, whether they
 require grad, and the modes that are on (``vmap``, ``autocast``, ``inference_mode``). The rest is written as source, as the binder does.
@@ -20,14 +23,15 @@ from ..tensors.sparse_tensor import SparseTensor
 from . import native
 from .outputs import check_before, write
 
-MOST_FITTINGS = 8  # of one expression: with other shapes or strides, other classes of tensors, or other modes of torch
-MOST_PATTERNS = 256  # signatures of patterns for which a fitting keeps plans
+MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
+MOST_PATTERNS = 256  # pattern signatures per fitting
 ABSENT: Any = object()
 
 
 def is_fit(operand: Any) -> bool:
-    """Whether guards can check an operand: a SparseTensor, or a tensor of torch whose class is no subclass; a sparse one of torch must
-    have been wrapped, and the wrapper remembered.
+    """Whether guards can check an operand: a SparseTensor, or a torch tensor that is not of a subclass.
+
+    A sparse torch tensor must have a cached wrapper.
 
     >>> is_fit(torch.ones(2)), is_fit([1.0, 2.0])
     (True, False)
@@ -41,16 +45,18 @@ def is_fit(operand: Any) -> bool:
 
 
 class Fitting:
-    """Operands like those given, apart from the patterns of sparse ones; for each signature of these, the plan that computes the result.
+    """A cache of plans for operands that match given ones except for the patterns of sparse operands.
+
+    Plans are keyed by the signatures of these patterns.
 
     Args:
-        operands: each is fit.
-        constants: further operands of the plans, which are not arguments of a call: the mask.
-        takes_out: whether plans are called where there is an ``out``.
+        operands: example operands; :func:`is_fit` holds for each.
+        constants: further operands of the plans that are not call arguments: the mask.
+        takes_out: whether ``call`` handles calls with ``out``.
 
-    ``call`` is a method ``__call__`` that takes the operands and ``out``; where the operands differ it calls ``_checked``, and
-    ``_traced`` in programs that torch compiles. ``find`` takes the operands, and returns their plan; ABSENT for new patterns, and None
-    for operands that differ otherwise.
+    ``call`` is a ``__call__`` method that takes the operands and ``out``. It falls back to ``_checked`` if the operands do not
+    match, and to ``_traced`` while torch compiles. ``find`` takes the operands and returns their plan, ABSENT for new patterns,
+    or None for operands that differ otherwise.
     """
 
     __slots__ = ("call", "count", "find", "plans")
@@ -75,7 +81,7 @@ class Fitting:
         self.find: Callable[..., Any] = scope["find"]
 
     def keep(self, patterns: Sequence[Any], plan: Any) -> None:
-        """Keep the plan of operands with these patterns; past the bound, the oldest goes."""
+        """Cache the plan for operands with these patterns; at MOST_PATTERNS plans, the oldest is evicted."""
         while len(self.plans) >= MOST_PATTERNS:
             self.plans.pop(next(iter(self.plans)), None)
         self.plans[key_of(patterns)] = plan
@@ -90,7 +96,7 @@ class Fittings:
         self.known: tuple[Fitting, ...] = ()
 
     def look_up(self, operands: Sequence[Any]) -> Fitting | None:
-        """The fitting with a plan for these operands."""
+        """The fitting with a plan for these operands, or None."""
         for fitting in self.known:
             if len(operands) == fitting.count and (plan := fitting.find(*operands)) is not None and plan is not ABSENT:
                 return fitting
@@ -99,7 +105,7 @@ class Fittings:
     def learnt(
         self, operands: Sequence[Any], constants: Sequence[Any], patterns: Sequence[Any], plan: Any, takes_out: bool
     ) -> Fitting | None:
-        """A fitting that keeps the plan of operands with these patterns; None if there are as many as there may be."""
+        """A fitting that caches the plan for operands with these patterns; None if there are already MOST_FITTINGS."""
         alike = (other for other in self.known if len(operands) == other.count and other.find(*operands) is not None)
         if (fitting := next(alike, None)) is None:
             if len(self.known) >= MOST_FITTINGS:
@@ -111,21 +117,21 @@ class Fittings:
 
 
 def key_of(patterns: Sequence[Any]) -> Hashable:
-    """What a plan is found by: the signatures of patterns, and which of several are the same one."""
+    """The cache key of a plan: the signatures of the patterns, and which patterns are identical objects."""
     if len(patterns) == 1:
         return patterns[0].signature  # type: ignore[no-any-return]
     return (*[pattern.signature for pattern in patterns], *[one is other for one, other in combinations(patterns, 2)])
 
 
 def receive(out: Any, plan: Any, *operands: Any) -> Any:
-    """``out``, holding the result of a plan or of a chain."""
+    """Write the result of a plan or chain into ``out`` and return it."""
     if isinstance(plan, Plan):
         check_before(out, plan.problem)
     return write(out, plan.run(*operands))
 
 
 class _Source:
-    """The text of a fitting's functions."""
+    """The source text of a fitting's functions."""
 
     def __init__(self, operands: Sequence[Any], constants: Sequence[Any], takes_out: bool):
         names = [f"o{at}" for at in range(len(operands) + len(constants))]
@@ -137,13 +143,13 @@ class _Source:
         self.sparse = [name for name in names if name not in self.strided]
         tensors = [_guarded(value)[0] for value in operands]
         numbers = list(map(id, tensors))
-        self.first = list(map(numbers.index, numbers))  # the first operand with the same tensor, which guards take once
+        self.first = list(map(numbers.index, numbers))  # the first operand with the same tensor; guards check each tensor once
         self.apart = sorted(set(self.first))
-        self.of_gradients = any(tensor.requires_grad for tensor in tensors)  # which guards compare, but not the mode
+        self.of_gradients = any(tensor.requires_grad for tensor in tensors)  # guards compare requires_grad, but not the grad mode
         self.detached = [name for name, value in named if name in self.strided and value.requires_grad]
 
     def text(self) -> str:
-        """``call`` and ``find``."""
+        """The source of ``call`` and ``find``."""
         given = ", ".join(f"{name}=ABSENT" for name in self.given)
         arguments = ", ".join(map(self.ready, (*self.given, *self.constants)))
         names = "".join(f"{name}, " for name in self.given)
@@ -157,9 +163,9 @@ class _Source:
         return "\n".join([*lines, f"def find({given}):", *self.branches([], [], [f"return plans.get({self.key()}, ABSENT)"])])
 
     def branches(self, before: Sequence[str], last: Sequence[str], then: Sequence[str]) -> list[str]:
-        """Lines that run where the operands are alike."""
+        """Lines that run ``then`` if the operands match."""
         kinds = [f"type({name}) is SparseTensor" for name in self.ours]
-        for name in self.native:  # as wrap, for what it remembers
+        for name in self.native:  # the checks of native.wrap for a cached wrapper
             entry = name.replace("o", "e")
             kinds += [f"({entry} := wrapped.get(id({name}))) is not None", f"{entry}[0]() is {name}", f"{entry}[1] == {name}._version"]
             kinds.append(f"not {name}.requires_grad")
@@ -172,11 +178,11 @@ class _Source:
         return [f"    if {' and '.join(tests)}:", *(f"        {line}" for line in lines)]
 
     def ready(self, name: str) -> str:
-        """The variable that a plan takes for an operand."""
+        """The variable with the operand in the form that a plan takes."""
         return name.replace("o", "w") if name in self.native else name
 
     def key(self) -> str:
-        """The expression of :func:`key_of`."""
+        """The expression that computes :func:`key_of`."""
         patterns = [f"{self.ready(name)}.pattern" for name in self.sparse]
         if len(patterns) == 1:
             return f"{patterns[0]}.signature"
@@ -184,19 +190,19 @@ class _Source:
 
 
 def _guarded(operand: Any) -> tuple[torch.Tensor, bool]:
-    """The tensor of an operand that guards check, and whether it is the values of a sparse one."""
+    """The tensor of an operand that guards check, and whether it holds the values of a sparse operand."""
     if type(operand) is SparseTensor:
         return operand._values, True
     return (operand, False) if operand.layout is torch.strided else (native.wrap(operand)._values, True)
 
 
 def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]:
-    """A function of tensors: whether they are like these; values of patterns may be of any number."""
+    """A function that checks tensors against these; numbers of sparse values may differ."""
     sizes: list[Any] = []
     strides: list[Any] = []
     for tensor, is_values in tensors:
         sizes.append([None] if is_values else list(tensor.shape))
-        # any stride makes a dimension of size 1 contiguous, or a tensor without entries
+        # strides of dimensions of size 1, and of empty tensors, are irrelevant
         free = 1 if tensor.is_contiguous() and tensor.numel() else None
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         strides.append([None if is_values or size == free or not tensor.numel() else step for size, step in steps])

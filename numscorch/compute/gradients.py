@@ -1,4 +1,7 @@
-"""Gradients: each is a request of its own, compiled as any other.
+"""Gradients: each is a separate request, compiled like any other.
+
+For ``C[i,k] = A[i,j] * B[j,k]`` with gradient G of C, the gradient of B is ``G[i,k] * A[i,j]``, and that of A is
+``G[i,k] * B[j,k]`` at the entries of A: a sampled product. It needs O(nnz) memory and is itself differentiable.
 
 Of ``C[i,k] = A[i,j] * B[j,k]`` and a gradient G of C, that of B is ``G[i,k] * A[i,j]``, and that of A is ``G[i,k] * B[j,k]``
 where A stores something: a sampled product. So it takes O(nnz) memory, and has a gradient itself.
@@ -45,11 +48,11 @@ from .native import wrap
 from .operands import STRIDED, strided
 from .product_gradients import multiplied
 
-Compute = Callable[..., Any]  # dispatch.compute, which computes with gradients where these are asked for
+Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
 
 
 def wanted(operands: Sequence[Any]) -> bool:
-    """Whether some operand requires grad; what is no tensor has no such attribute.
+    """Whether an operand requires grad; objects without that attribute do not.
 
     >>> wanted([torch.ones(2)]), wanted([torch.ones(2), torch.ones(2, requires_grad=True)])
     (False, True)
@@ -59,17 +62,17 @@ def wanted(operands: Sequence[Any]) -> bool:
             if (operand._values if type(operand) is SparseTensor else operand).requires_grad:
                 return True
     except AttributeError:
-        return False  # and is refused as no tensor
+        return False  # not a tensor: refused later
     return False
 
 
 def transformed() -> bool:
-    """Whether a transform of torch.func is at work, as vmap."""
+    """Whether a torch.func transform, such as vmap, is active."""
     return torch._C._functorch.maybe_current_level() is not None
 
 
 def attached(operand: Any) -> Any:
-    """A SparseTensor for what has a sparse level, a strided tensor for what has none; gradients flow to the operand."""
+    """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; gradients flow to the operand."""
     operand = unwrapped(operand)
     if isinstance(operand, SparseTensor):
         return strided(operand) if operand.pattern.is_dense else operand
@@ -83,7 +86,7 @@ def attached(operand: Any) -> Any:
 
 
 def differentiable(request: Request, operands: Sequence[Any], format: Format | str | None, compute: Compute) -> Any:
-    """The result of a request on SparseTensors and strided tensors, through which gradients flow; ``compute`` is ``dispatch.compute``.
+    """The differentiable result of a request on SparseTensors and strided tensors; ``compute`` is ``dispatch.compute``.
 
     Raises:
         UnsupportedError: the reduction has no gradient.
@@ -94,8 +97,8 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
         return _in_format(multiplied(request, operands, format, compute), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"{request.op} reductions have no gradient: pass x.detach(), or A.with_values(A.values.detach())")
-    if (same := _by_values(request, operands)) is not None:
-        return _in_format(same, format, request)
+    if (result := _by_values(request, operands)) is not None:
+        return _in_format(result, format, request)
     names = request.subscripts.operands
     if any(len(set(letters)) < len(letters) for letters in names):
         operands = [_diagonal(o, letters) for o, letters in zip(operands, names, strict=True)]
@@ -111,19 +114,19 @@ def _values(operand: SparseTensor | Tensor) -> Tensor:
 
 
 def _in_format(result: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
-    asked, zero = wanted_format(format, result.ndim), semiring_zero(request, result.dtype)
-    if asked is None:
+    requested, zero = wanted_format(format, result.ndim), semiring_zero(request, result.dtype)
+    if requested is None:
         return result
-    if asked.is_dense:
+    if requested.is_dense:
         return in_dense_format(result, zero) if isinstance(result, SparseTensor) else result
-    return in_sparse_format(result, asked, zero)
+    return in_sparse_format(result, requested, zero)
 
 
 # ---- entry by entry
 
 
 def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
-    """What is computed entry by entry of tensors that share a pattern, by torch, of their values; None where it isn't that."""
+    """Compute an element-wise request on tensors that share a pattern by torch, on their values; None for other requests."""
     sparse = [o for o in operands if isinstance(o, SparseTensor)]
     pattern, result = sparse[0].pattern, request.subscripts.result
     for operand, names in zip(operands, request.subscripts.operands, strict=True):
@@ -133,8 +136,8 @@ def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None
         elif operand.ndim:
             return None
     value = value_of_request(request)
-    named = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
-    if not is_zero(simplified(value, named)):
+    sparse_names = {NAMES[at] for at, o in enumerate(operands) if isinstance(o, SparseTensor)}
+    if not is_zero(simplified(value, sparse_names)):
         return None
     value = terms_of(value, request.op)
     return SparseTensor(pattern, at_entries(pattern, lambda *given: value_of(value, given, sparse[0].dtype), *map(_values, operands)))
@@ -144,36 +147,36 @@ def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None
 
 
 def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTensor | Tensor:
-    """The operand with a dimension for each name."""
-    once = list(dict.fromkeys(names))
-    if len(once) == len(names):
+    """The operand with one dimension for each distinct name; repeated names take the diagonal."""
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) == len(names):
         return operand
     if isinstance(operand, Tensor):
         return _strided_diagonal(operand, list(names))
     entries = operand.to(COO(operand.ndim))
     indices = entries.indices()
     firsts = [names.index(name) for name in names]
-    kept = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
-    places = [names.index(name) for name in once]
+    on_diagonal = (indices == indices[firsts]).all(0).nonzero().reshape(-1)
+    places = [names.index(name) for name in distinct]
     shape = [operand.shape[at] for at in places]
-    return from_coo(indices[places][:, kept], entries.values[kept], shape)
+    return from_coo(indices[places][:, on_diagonal], entries.values[on_diagonal], shape)
 
 
 def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
-    once = list(dict.fromkeys(names))
+    distinct = list(dict.fromkeys(names))
     while len(set(names)) < len(names):
         name = next(n for n in names if names.count(n) > 1)
         first, second = [at for at, n in enumerate(names) if n == name][:2]
         tensor = tensor.diagonal(dim1=first, dim2=second)
         names = [n for at, n in enumerate(names) if at not in (first, second)] + [name]
-    return tensor.permute([names.index(n) for n in once])
+    return tensor.permute([names.index(n) for n in distinct])
 
 
 # ---- through a kernel
 
 
 class DifferentiableCall:
-    """One call: what is computed of which patterns, and the result's pattern once there is one."""
+    """One differentiable call: its request, the operands' patterns, and the result's pattern once known."""
 
     def __init__(self, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
         self.request, self.format, self.compute = request, format, compute
@@ -183,7 +186,7 @@ class DifferentiableCall:
         self.result: Pattern | None = None
 
     def run(self, values: Sequence[Tensor] | None = None) -> Tensor:
-        """The result, or its values; of other values, if these are given."""
+        """Compute the result, or its values; ``values`` replace those of the operands."""
         if values is not None:
             pairs = zip(values, self.patterns, strict=True)
             self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
@@ -195,7 +198,7 @@ class DifferentiableCall:
         return _values(result)
 
     def again(self, values: Sequence[Tensor]) -> Any:
-        """The same call for other values."""
+        """The same call with other values."""
         operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
         result = differentiable(self.request, operands, self.format, self.compute)
         if isinstance(result, SparseTensor):
@@ -203,7 +206,7 @@ class DifferentiableCall:
         return result
 
     def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
-        """An operand again."""
+        """An operand rebuilt from its values, conjugated if complex."""
         pattern = self.patterns[at]
         values = values.conj() if values.is_complex() else values
         return values if pattern is None else SparseTensor(pattern, values)
@@ -216,24 +219,24 @@ class DifferentiableCall:
         return extents
 
     def stretched(self) -> tuple[frozenset[str], ...]:
-        """Those indices of each operand along which it has size 1, and others more."""
+        """For each operand, the indices along which its size 1 is broadcast."""
         extents, terms = self.extents(), zip(self.request.subscripts.operands, self.shapes, strict=True)
         return tuple([frozenset(n for n, size in zip(names, shape, strict=True) if size != extents[n]) for names, shape in terms])
 
     def annihilating(self) -> tuple[int, ...]:
-        """The operands without whose entry there is no term, in a semiring, or the term is 0, being a product."""
+        """The operands whose unstored entries remove a term (in a semiring) or make it 0 (in a product)."""
         if self.request.op not in SEMIRINGS and not is_product(value_of_request(self.request)):
             return ()
         return tuple(k for k, p in enumerate(self.patterns) if p is not None and k != self.request.mask)
 
     def gradient(self, at: int, upstream: Tensor, values: Sequence[Tensor], result: Tensor | None) -> Tensor | None:
-        """The gradient of an operand, or of its values."""
+        """The gradient of an operand, or of its values; None if it is 0."""
         names, pattern = self.request.subscripts.operands[at], self.patterns[at]
         extents, stretched = self.extents(), self.stretched()
         shared = frozenset(k for k, p in enumerate(self.patterns) if self.result is not None and p is self.result)
         is_sparse = pattern is not None and not pattern.format.is_full
         present = frozenset(self.annihilating()) if self.request.op in SEMIRINGS else frozenset()
-        if self.request.mask is not None and self.result is None:  # the upstream gradient is dense
+        if self.request.mask is not None and self.result is None:  # a dense upstream gradient needs the mask
             present |= {self.request.mask}
         adjoint = gradient_of(self.request, at, is_sparse, stretched, shared, present)
         if adjoint is None:
@@ -246,41 +249,41 @@ class DifferentiableCall:
         operands += [self.tensor(k, values[k]) for k in adjoint.reads]
         operands += [self.tensor(k, torch.ones_like(values[k], dtype=upstream.dtype)) for k in adjoint.present]
         if adjoint.masked and pattern is not None:
-            operands.append(SparseTensor(pattern, values[at].detach()))  # of which just the pattern is read
+            operands.append(SparseTensor(pattern, values[at].detach()))  # only its pattern is read
         gradient = self.compute(adjoint.request, operands, None if is_sparse else "dense")
         if isinstance(gradient, Tensor):
-            gradient = _as_shaped(gradient, adjoint.kept, names, self.shapes[at])
+            gradient = _expand_gradient(gradient, adjoint.kept, names, self.shapes[at])
         found_values = gradient if pattern is None else as_stored(gradient, pattern)
         scale = prod(extents[name] for name in adjoint.repeated)
         return found_values * scale if scale != 1 else found_values
 
     def shares(self, result: Tensor, upstream: Tensor, values: Sequence[Tensor]) -> Tensor:
-        """The upstream gradient of a largest or smallest term, shared out between those that are equal."""
+        """Divide the upstream gradient of an extreme term equally among ties."""
         of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
         present = self.annihilating()
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
         ties = ties_of(self.request, self.result is not None, present)
-        counted = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
-        counts = counted if self.result is None else as_stored(counted, self.result)
-        if present and self.request.op not in SEMIRINGS:  # terms that are 0 since nothing is stored
+        tie_counts = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
+        counts = tie_counts if self.result is None else as_stored(tie_counts, self.result)
+        if present and self.request.op not in SEMIRINGS:  # unstored terms are 0 and tie with it
             terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
             counts = counts + terms * (result == 0)
-        return upstream / counts.clamp(min=1)  # entries without a term have none to share with
+        return upstream / counts.clamp(min=1)  # entries without terms have count 0
 
 
-def _as_shaped(gradient: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
-    """A dense gradient in its operand's shape: along other dimensions than the kept ones it is the same everywhere."""
+def _expand_gradient(gradient: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
+    """Expand a dense gradient to its operand's shape; it is constant along dimensions other than the kept ones."""
     sizes = [size if name in kept else 1 for name, size in zip(names, shape, strict=True)]
     return gradient.reshape(sizes).expand(tuple(shape))
 
 
 class _Through(torch.autograd.Function):
-    """A request as a function of the values of its operands."""
+    """A request as an autograd function of its operands' values."""
 
     @staticmethod
     def forward(ctx: Any, call: DifferentiableCall, *values: Tensor) -> Tensor:
         result = call.run()
-        _keep(ctx, call, values, result)
+        _save(ctx, call, values, result)
         return result
 
     @staticmethod
@@ -289,7 +292,7 @@ class _Through(torch.autograd.Function):
 
 
 class _Transformed(torch.autograd.Function):
-    """The same in the form that torch.func takes, which costs several times as much for each call."""
+    """The form of _Through that torch.func requires; each call costs several times as much."""
 
     @staticmethod
     def forward(call: DifferentiableCall, *values: Tensor) -> Tensor:
@@ -297,7 +300,7 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _keep(ctx, inputs[0], inputs[1:], output)
+        _save(ctx, inputs[0], inputs[1:], output)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
@@ -305,7 +308,7 @@ class _Transformed(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], call: DifferentiableCall, *values: Tensor) -> tuple[Tensor, int]:
-        """A batch of dense operands is a dimension more; one of sparse tensors' values is gone through."""
+        """Add a batch dimension if only dense operands are batched; otherwise loop over the batch."""
         moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
         batched = [dim is not None for dim in in_dims[1:]]
         plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
@@ -313,21 +316,21 @@ class _Transformed(torch.autograd.Function):
             operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
             result = differentiable(request, operands, "dense", call.compute)
             return result, 0
-        if not info.batch_size:  # one row of zeros has the shape of all of them
+        if not info.batch_size:  # empty batch: a row of zeros determines the shape
             result = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
             return result.new_empty((0, *result.shape)), 0
         rows = [[v[at] if b else v for v, b in zip(moved, batched, strict=True)] for at in range(info.batch_size)]
         return torch.stack([_values(call.again(row)) for row in rows]), 0
 
 
-def _keep(ctx: Any, call: DifferentiableCall, values: Sequence[Tensor], result: Tensor) -> None:
-    """What the gradients need."""
+def _save(ctx: Any, call: DifferentiableCall, values: Sequence[Tensor], result: Tensor) -> None:
+    """Save what the gradients need."""
     ctx.call = call
     ctx.save_for_backward(*values, *([result] if chooses(call.request) else []))
 
 
 def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of what forward takes."""
+    """The gradients of forward's arguments."""
     call, values, result = ctx.call, ctx.saved_tensors, None
     if chooses(call.request):
         *values, result = values

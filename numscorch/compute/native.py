@@ -1,4 +1,6 @@
-"""torch's own sparse tensors as operands: each is wrapped once and remembered beside it.
+"""Sparse torch tensors as operands: each tensor's SparseTensor wrapper is created once and cached.
+
+The cache sets no attribute on a user's tensor, because pickles would include it, and holds no strong reference to it.
 
 Nothing is set on a user's tensor, where it would travel into pickles, and nothing remembered
 refers to it, which would keep it alive.
@@ -18,7 +20,7 @@ _wrappers: dict[int, Entry] = {}
 
 
 def wrap(tensor: torch.Tensor) -> SparseTensor:
-    """The tensor as a SparseTensor that shares its memory; validated again after it was written to."""
+    """A SparseTensor that shares the tensor's memory; it is validated again after a write to the tensor."""
     entry = _wrappers.get(id(tensor))
     if entry is not None and entry[0]() is tensor and entry[1] == tensor._version:
         return entry[2]
@@ -27,7 +29,7 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
 
 def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     wrapper = from_torch(tensor.detach())
-    # an inference tensor has no version, and a copy of its values would miss what is written to them elsewhere
+    # not cached: inference tensors have no version counter, and copied values would miss later writes
     if tensor.is_inference() or wrapper.values.data_ptr() != _values_of(tensor).data_ptr():
         return wrapper
     key = id(tensor)
@@ -40,7 +42,7 @@ def _values_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _forget(key: int, dead: weakref.ref[torch.Tensor]) -> None:
-    """Drop the entry of a dead tensor, unless its id belongs to another one by now."""
+    """Drop the entry of a dead tensor unless a new tensor has its id."""
     entry = _wrappers.get(key)
     if entry is not None and entry[0] is dead:
         del _wrappers[key]

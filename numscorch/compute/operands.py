@@ -1,4 +1,4 @@
-"""What einsum is called with: its call forms, and operands as a plan takes them."""
+"""einsum's call forms, and the conversion of its operands to those that plans take."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast
 
 
 def is_strided(operand: Any) -> bool:
-    """Whether it is a strided tensor of torch."""
+    """Whether the operand is a strided torch tensor."""
     return isinstance(operand, Tensor) and operand.layout is STRIDED
 
 
 def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """The text and the operands, whichever of numpy's and torch's call forms was used.
+    """The text and operands of any of numpy's and torch's call forms.
 
     Raises:
-        ExpressionError: there are no operands, or a sublist is no list of integers.
+        ExpressionError: there are no operands, or a sublist is not a list of integers.
     """
     if isinstance(expr, str):
         if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -47,16 +47,16 @@ def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """A tensor that requires grad or is lazily negated: a kernel doesn't take it as it is."""
+    """An operand that kernels cannot take directly: it requires grad or is lazily negated."""
 
     tensor: Tensor | SparseTensor
 
 
 def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
-    """A SparseTensor for what has a sparse level, a strided tensor for what has none; deferred, if it requires grad.
+    """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; Deferred if it requires grad.
 
     Raises:
-        UnsupportedError: it is no tensor.
+        UnsupportedError: the operand is not a tensor.
     """
     if type(operand) is Tensor and operand.layout is not STRIDED:
         return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
@@ -74,10 +74,10 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
 
 
 def check_is_tensor(operand: Any) -> None:
-    """Refuse numbers, arrays of others, and whatever else is no tensor.
+    """Refuse operands that are not tensors, such as numbers and arrays of other libraries.
 
     Raises:
-        OperandError: with the way to make one of it.
+        OperandError: the message has the conversion to use.
     """
     if not isinstance(operand, SparseTensor | SparseParameter | Tensor):
         takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
@@ -87,7 +87,7 @@ def check_is_tensor(operand: Any) -> None:
 
 
 def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:
-    """An operand that a kernel can take, without a gradient."""
+    """An operand that a kernel can take, without its gradient."""
     if not isinstance(operand, Deferred):
         return operand
     if isinstance(operand.tensor, SparseTensor):
@@ -96,7 +96,7 @@ def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tens
 
 
 def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
-    """The operands as :func:`admit` gives them, and what of each a plan is found by, as :func:`signatures_of` lists it.
+    """The operands as :func:`admit` returns them, and the cache keys of their plan as :func:`signatures_of` lists them.
 
     >>> identify([torch.ones(2, 3)])[1]
     [torch.float32, torch.Size([2, 3])]
@@ -105,7 +105,7 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
     for operand in operands:
         kind = type(operand)
         if kind is Parameter and operand.layout is STRIDED and not is_grad_enabled():
-            operand = operand.detach()  # which is never lazily negated
+            operand = operand.detach()  # a Parameter is never lazily negated
         elif kind is not Tensor or operand.requires_grad:
             operand = admit(operand)
         elif operand.layout is not STRIDED:
@@ -117,20 +117,20 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
 
 
 def refuse_tangents(operands: Sequence[Any]) -> None:
-    """Refuse operands with a forward-mode tangent beside a sparse one: it would be dropped."""
+    """Refuse forward-mode tangents of requests with sparse operands: they would be dropped."""
     tangents = [o for o in operands if isinstance(o, Tensor) and forward_ad.unpack_dual(o).tangent is not None]
     if tangents and any(isinstance(o, SparseTensor) or o.layout is not STRIDED for o in operands):
         raise UnsupportedError("an operand has a forward-mode tangent, which is not compiled yet: it would be dropped silently")
 
 
 def in_autocast(operands: Sequence[Any]) -> tuple[Any, ...]:
-    """The operands as products take them within ``torch.autocast``: 32-bit floats in its data type. Sums are of 32 bits all the same."""
+    """Cast float32 operands of products to autocast's data type; sums still accumulate in 32 bits."""
     dtype = torch.get_autocast_dtype("cpu")
     return tuple([o.to(dtype) if getattr(o, "dtype", None) is torch.float32 else o for o in map(unwrapped, operands)])
 
 
 def strided(tensor: SparseTensor) -> Tensor:
-    """The strided tensor that shares the values of a SparseTensor whose levels are all dense."""
+    """A strided tensor that shares the values of a SparseTensor with dense levels only."""
     order = tensor.format.mode_order
     stored = tensor.values.view([tensor.shape[d] for d in order])
     return stored.permute([order.index(d) for d in range(tensor.ndim)])

@@ -1,4 +1,6 @@
-"""out=: the tensor that receives a result.
+"""``out=``: tensors that receive a result.
+
+A strided tensor can receive any result, a SparseTensor only results with its own pattern.
 
 A strided tensor receives any result, a SparseTensor one whose pattern it shares.
 """
@@ -18,11 +20,11 @@ from .operands import STRIDED
 
 
 def check_before(out: Any, problem: Problem) -> None:
-    """Refuse, before anything is computed, what can't receive a problem's result.
+    """Refuse, before computing, an ``out`` that cannot receive a problem's result.
 
     Raises:
-        SizeError: another shape.
-        UnsupportedError: another kind of tensor, or data type; or the result is converted afterwards.
+        SizeError: the shapes differ.
+        UnsupportedError: the kind of tensor or the data type does not fit, or the result is converted after the kernel.
     """
     result = problem.result
     if isinstance(out, SparseTensor) and problem.requested is not None:
@@ -31,13 +33,13 @@ def check_before(out: Any, problem: Problem) -> None:
         )
     if isinstance(out, SparseTensor) and result.is_assembled:
         raise UnsupportedError(
-            "out can't hold a sparse result, whose pattern is known only afterwards: leave it out, or pass a strided tensor"
+            "out can't hold a sparse result, whose pattern is unknown beforehand: leave it out, or pass a strided tensor"
         )
     _check(out, problem.shape, getattr(torch, result.dtype), not result.is_dense)
 
 
 def write(out: Any, result: Any) -> Any:
-    """``out``, holding the result.
+    """Write the result into ``out`` and return it.
 
     >>> write(torch.zeros(2), torch.ones(2))
     tensor([1., 1.])
@@ -53,7 +55,7 @@ def write(out: Any, result: Any) -> Any:
 
 
 def _check(out: Any, shape: Sequence[int], dtype: torch.dtype, is_sparse: bool) -> None:
-    """That it is a tensor which a result of this shape, data type and kind fits."""
+    """Check that ``out`` fits a result of this shape, data type and kind."""
     if not (is_sparse and isinstance(out, SparseTensor)) and not (isinstance(out, Tensor) and out.layout is STRIDED):
         wanted = "a SparseTensor or a dense tensor" if is_sparse else "a dense tensor"
         raise UnsupportedError(f"out must be {wanted} for this expression, not {type(out).__name__}")

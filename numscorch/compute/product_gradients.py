@@ -1,4 +1,7 @@
-"""Products along a dimension (``*=``, ``reduce="prod"``) through which gradients flow.
+"""Gradients of products along a dimension (``*=``, ``reduce="prod"``).
+
+The gradient of a term is the product of the other terms: product / term unless a term is 0. The terms are computed first, as a
+differentiable request; the product is then an expression that torch can differentiate.
 
 The gradient at a term is the product of the others, which a division by the term gives unless one is 0. So the terms are
 computed first, with gradients of their own, and the product is written so that torch differentiates it.
@@ -26,7 +29,7 @@ from ..tensors.sparse_tensor import SparseTensor
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The requests of a product: its terms, whose first ``kept`` dimensions are the result's, their sum, and that at a pattern."""
+    """The requests of a product: its terms, their sum, and their sum at a pattern; ``kept``: number of the result's dimensions."""
 
     terms: Request
     sum: Request
@@ -48,7 +51,7 @@ def _steps(request: Request) -> _Steps:
 def multiplied(
     request: Request, operands: Sequence[Any], format: Format | str | None, compute: Callable[..., Any]
 ) -> SparseTensor | Tensor:
-    """The result of a request that multiplies terms, in the format unless there is a mask; O(terms) in memory.
+    """The result of a request that multiplies terms, in the format unless there is a mask. Memory O(terms).
 
     ``compute`` is ``dispatch.compute``.
 
@@ -56,7 +59,7 @@ def multiplied(
         UnsupportedError: the terms are complex.
     """
     steps = _steps(request)
-    result = compute(request, list(map(_detached, operands)), format if request.mask is None else None)
+    result = compute(request, list(map(_detach, operands)), format if request.mask is None else None)
     terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])
     if isinstance(terms, Tensor):
         product: Tensor = terms.flatten(steps.kept).prod(-1)
@@ -69,20 +72,20 @@ def multiplied(
             return sums
         return as_stored(compute(steps.sum_at, [summed, result]), result.pattern)
 
-    slope = _with_slope(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[steps.kept :]))
-    return slope if isinstance(result, Tensor) else result.with_values(slope)
+    values = _with_gradient(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[steps.kept :]))
+    return values if isinstance(result, Tensor) else result.with_values(values)
 
 
-def _detached(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
+def _detach(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
     return operand.with_values(operand.values.detach()) if isinstance(operand, SparseTensor) else operand.detach()
 
 
-def _with_slope(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
-    """A product of ``count`` terms with its gradient; ``values`` are those that are stored, of which ``total`` makes sums.
+def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:
+    """The product of ``count`` terms with its gradient; ``values`` are the stored terms, and ``total`` sums values.
 
-    It is the product, times e to the power of a sum of logarithms less itself; where one term is 0, that term times the product
-    of the others, and where two are, the product of both, (s**2 - t)/2 for their sum s and that of their squares t. It is 0 where
-    more are, with its first two derivatives.
+    Without zero terms, it is the product times exp(sum of logarithms - its detached copy), a factor of 1. A single zero term is
+    multiplied by the product of the others. Two zero terms are multiplied by each other as (s**2 - t)/2, with their sum s and the
+    sum t of their squares. With more zero terms, the product and its first two derivatives are 0.
 
     Raises:
         UnsupportedError: the terms are complex.
@@ -90,11 +93,11 @@ def _with_slope(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor
     if values.is_complex():
         raise UnsupportedError("no gradient goes through products of complex terms along a dimension: use .to_dense().prod(dim)")
     is_zero = values.detach() == 0
-    others = torch.where(is_zero, 1, values)
+    nonzeros = torch.where(is_zero, 1, values)
     zeros = torch.where(is_zero, values, 0)
-    logarithms, one = total(others.abs().log()), total(zeros)
-    two = (one * one - total(zeros * zeros)) / 2
-    fixed, negative = logarithms.detach(), total((others.detach() < 0).to(values.dtype))
-    product, missing = fixed.exp() * (1 - 2 * (negative % 2)), count - total((~is_zero).to(values.dtype))
-    of_zeros = torch.where(missing == 1, one, torch.where(missing == 2, two, 0))
-    return torch.where(missing == 0, result, product * of_zeros) * (logarithms - fixed).exp()
+    logarithms, zero_sum = total(nonzeros.abs().log()), total(zeros)
+    zero_pairs = (zero_sum * zero_sum - total(zeros * zeros)) / 2
+    detached, negative = logarithms.detach(), total((nonzeros.detach() < 0).to(values.dtype))
+    product, missing = detached.exp() * (1 - 2 * (negative % 2)), count - total((~is_zero).to(values.dtype))
+    of_zeros = torch.where(missing == 1, zero_sum, torch.where(missing == 2, zero_pairs, 0))
+    return torch.where(missing == 0, result, product * of_zeros) * (logarithms - detached).exp()

@@ -1,4 +1,4 @@
-"""An einsum whose terms are joined by another operator than the sum (reduce=), or whose result has a mask (mask=)."""
+"""Einsums with another reduction than the sum (``reduce=``) or with a mask on the result (``mask=``)."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ JOINED_BY = {
     "max_plus": "max plus=",
     "or_and": "max=",
 }
-TESTS = ("any", "all", "or_and")  # ask of a term only whether it isn't 0
+TESTS = ("any", "all", "or_and")  # reductions that only test whether terms are nonzero
 
 
 def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: str, mask: Any, schedule: str | None = None) -> Any:
-    """The einsum, its arguments as :func:`numscorch.einsum` takes them.
+    """The einsum with a reduction or mask; the arguments are those of :func:`numscorch.einsum`.
 
     Raises:
-        ExpressionError: there is no such reduction.
-        SizeError: the mask has another shape than the result.
-        UnsupportedError: an operand is no tensor, the mask is not sparse, or the mean of integers is asked for.
+        ExpressionError: the reduction is unknown.
+        SizeError: the mask's shape differs from the result's.
+        UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
     check_reduction(reduce, operands)
-    asked = _asked_of(expr, operands, reduce, mask, schedule)
-    operands_read = asked.with_mask(operands, mask)
-    if reduce == "mean" and not asked.terms and out is None:  # every entry is nan
-        undefined = _divided(compute(asked.request, operands_read, None if asked.is_masked else "dense"), 0)
-        return stored_as(undefined, wanted_format(format, undefined.ndim), native=False)
-    is_filled = is_strided(out) and format is None and semiring_zero(asked.request, operands[0].dtype) != 0
-    result = compute(asked.request, operands_read, "dense" if is_filled else format, out)
-    return _divided(result, asked.terms) if reduce == "mean" else result
+    reduction = _reduction_of(expr, operands, reduce, mask, schedule)
+    operands_read = reduction.with_mask(operands, mask)
+    if reduce == "mean" and not reduction.terms and out is None:  # every entry is NaN
+        nan_result = _divide_by_terms(compute(reduction.request, operands_read, None if reduction.is_masked else "dense"), 0)
+        return stored_as(nan_result, wanted_format(format, nan_result.ndim), native=False)
+    is_filled = is_strided(out) and format is None and semiring_zero(reduction.request, operands[0].dtype) != 0
+    result = compute(reduction.request, operands_read, "dense" if is_filled else format, out)
+    return _divide_by_terms(result, reduction.terms) if reduce == "mean" else result
 
 
 def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
-    """That there is such a reduction, of tensors.
+    """Check the reduction's name, and that all operands are tensors.
 
     Raises:
-        ExpressionError: there is none.
-        UnsupportedError: an operand is no tensor, or the mean of integers is asked for.
+        ExpressionError: the reduction is unknown.
+        UnsupportedError: an operand is not a tensor, or a mean of integers is requested.
     """
     if not isinstance(reduce, str) or reduce not in JOINED_BY:
         raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(JOINED_BY)}")
@@ -70,24 +70,24 @@ def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
 
 
 def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None = None) -> tuple[Request, Sequence[Any]]:
-    """The request of a reduction, and its operands, the mask after the others.
+    """The request of a reduction and its operands; the mask is the last one.
 
     Raises:
-        SizeError: the mask has another shape than the result.
+        SizeError: the mask's shape differs from the result's.
         UnsupportedError: the mask is not sparse.
     """
-    asked = _asked_of(expr, operands, reduce, mask, schedule)
-    return asked.request, asked.with_mask(operands, mask)
+    reduction = _reduction_of(expr, operands, reduce, mask, schedule)
+    return reduction.request, reduction.with_mask(operands, mask)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What follows of a reduction from the shapes of its operands.
+class _Reduction:
+    """The parts of a reduction that depend only on the operands' shapes.
 
     Args:
-        named: the indices of each operand, of whose dimensions the diagonal is taken where they repeat; None where none does.
-        request: of the operands then, and the mask, unless that stores every coordinate.
-        terms: how many are joined for each entry of the result.
+        named: the indices of each operand; repeated indices take the diagonal. None if no index is repeated.
+        request: the request on the diagonals and the mask; a mask that stores every coordinate is left out.
+        terms: number of terms per entry of the result.
     """
 
     named: tuple[tuple[str, ...], ...] | None
@@ -100,33 +100,35 @@ class _Asked:
         return self.request.mask is not None
 
     def with_mask(self, operands: Sequence[Any], mask: Any) -> Sequence[Any]:
-        """The operands that the request takes."""
+        """The operands of the request."""
         if self.named is not None:
             operands = list(map(_diagonal, self.named, operands))
         return (*operands, mask) if self.is_masked else operands
 
 
-def _asked_of(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> _Asked:
+def _reduction_of(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> _Reduction:
     if mask is not None:
         _check_is_mask(mask)
     shapes = tuple([tuple(operand.shape) for operand in operands])
     selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
-    return _asked(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
+    return _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
 
 
 @lru_cache(maxsize=1024)
-def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None, selects: bool = True) -> _Asked:
-    """The request for operands of these shapes, and a mask of that shape, where there is one.
+def _reduction(
+    expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None, selects: bool = True
+) -> _Reduction:
+    """The plan of a reduction for operands of these shapes and a mask of this shape, or None.
 
-    A mask that selects nothing, since it stores every coordinate, takes no part.
+    A mask that stores every coordinate (``selects`` is False) is ignored.
 
-    >>> asked = _asked("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
-    >>> str(asked.request.subscripts), asked.terms
+    >>> reduction = _reduction("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
+    >>> str(reduction.request.subscripts), reduction.terms
     ('ij,jk,ik->ik', 3)
     """
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
     named, sizes = subscripts.operands, _sizes(subscripts, shapes)
-    if JOINED_BY[reduce] != "=":  # entries off the diagonal are no terms of a reduction
+    if JOINED_BY[reduce] != "=":  # reduce diagonals only: other entries are not terms
         subscripts = Subscripts(tuple([tuple(dict.fromkeys(names)) for names in named]), subscripts.result)
     of_diagonals = subscripts.operands != named
     if mask is not None:
@@ -137,18 +139,18 @@ def _asked(expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None
     request = _request(subscripts, reduce, is_masked)
     request = request if schedule is None else scheduled(request, schedule)
     terms = prod(size for name, size in sizes.items() if name not in subscripts.result)
-    return _Asked(named if of_diagonals else None, request, terms)
+    return _Reduction(named if of_diagonals else None, request, terms)
 
 
 def _request(subscripts: Subscripts, reduce: str, masked: bool) -> Request:
-    """The request for a reduction; the mask is the last operand."""
+    """The request of a reduction; the mask is the last operand."""
     if reduce == "sum" and not masked:
         return plain_request(subscripts)
     return reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(subscripts.operands) - 1 if masked else None)
 
 
 def _sizes(subscripts: Subscripts, shapes: Sequence[Shape]) -> dict[str, int]:
-    """The extent of each index; size 1 gives way to any other."""
+    """The size of each index; size 1 broadcasts."""
     sizes: dict[str, int] = {}
     for names, shape in zip(subscripts.operands, shapes, strict=True):
         sizes |= {name: size for name, size in zip(names, shape, strict=True) if sizes.get(name, 1) == 1}
@@ -156,13 +158,13 @@ def _sizes(subscripts: Subscripts, shapes: Sequence[Shape]) -> dict[str, int]:
 
 
 def _diagonal(names: tuple[str, ...], operand: Any) -> Any:
-    """The operand's diagonal where indices repeat, else the operand; of a sparse one, only stored entries are stored."""
-    once = tuple(dict.fromkeys(names))
-    return operand if once == names else compute(diagonal_request(names), (operand,))
+    """The operand's diagonal if indices are repeated, else the operand; sparse diagonals keep only stored entries."""
+    distinct = tuple(dict.fromkeys(names))
+    return operand if distinct == names else compute(diagonal_request(names), (operand,))
 
 
 def _check_is_mask(mask: Any) -> None:
-    """That it is sparse."""
+    """Check that the mask is a sparse tensor."""
     if not isinstance(mask, SparseTensor | Tensor):
         raise UnsupportedError(
             f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
@@ -172,22 +174,22 @@ def _check_is_mask(mask: Any) -> None:
 
 
 def _check_shape(mask: Shape, shape: Shape, expr: str) -> None:
-    """That a mask has the result's shape."""
+    """Check that the mask has the result's shape."""
     if mask != shape:
         raise SizeError(f"mask has shape {mask}, but the result has {shape}\n  {expr}")
 
 
 def _check_mean(operands: Sequence[Any]) -> None:
-    """That a mean of these values is one of them."""
+    """Refuse the mean of integers and booleans."""
     dtype = operands[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex):
-        raise UnsupportedError(f"the mean of {dtype} values would be cut off to whole numbers: convert with .to(torch.float32)")
+        raise UnsupportedError(f"the mean of {dtype} values would be truncated to integers: convert with .to(torch.float32)")
 
 
-def _divided(result: Any, terms: int) -> Any:
-    """The result, or out, divided by the number of its terms: in place where no gradient flows.
+def _divide_by_terms(result: Any, terms: int) -> Any:
+    """Divide the result, or ``out``, by the number of terms; in place if no gradient flows.
 
-    The result of single terms may be an operand's values.
+    A result with one term per entry may share an operand's values, and is returned unchanged.
     """
     if terms == 1:
         return result

@@ -1,4 +1,7 @@
-"""Shortcuts: calls of einsum whose operands fit those of an earlier call go straight to its plan.
+"""Shortcuts: einsum calls whose operands match an earlier call go straight to its plan.
+
+Finding a plan by its operands' signatures takes about as long as the kernel of a small problem. A fitting checks all operands in
+one step instead. It is created when two consecutive calls of an expression use the same plan.
 
 The plan of a call is found by the signatures of its operands, which takes about as long as a kernel of a small problem. A fitting checks in
 one step that operands are like earlier ones. It is written when two calls of an expression in a row have the same plan.
@@ -18,14 +21,14 @@ from .fitting import ABSENT, Fittings, is_fit
 from .operands import any_autocast
 
 MOST_SHORTCUTS = 1024  # expressions
-MOST_MISSES = 64  # calls of an expression that found no fitting, after which it has no shortcut: its shapes change with each call
+MOST_MISSES = 64  # misses after which an expression loses its shortcut: its shapes change with each call
 MISSED: Any = object()
 
-_last: dict[str, Plan | None] = {}  # by which an expression was computed last; None for one that shall have no shortcut
+_last: dict[str, Plan | None] = {}  # each expression's last plan; None disables its shortcut
 
 
 class Shortcut:
-    """The fittings of an expression: ``run(shortcut, *operands)`` returns the result, or MISSED for operands unlike earlier ones."""
+    """The fittings of an expression; ``run(shortcut, *operands)`` returns the result, or MISSED if no fitting matches."""
 
     __slots__ = ("expr", "fittings", "misses", "request", "run")
 
@@ -33,9 +36,9 @@ class Shortcut:
         self.expr, self.request, self.fittings, self.misses = expr, request, Fittings(), 0
         self.run: Callable[..., Any] = Shortcut._checked
 
-    def _checked(self, *given: Any, out: Any = None) -> Any:
-        """The result for operands that are not like those of the last call."""
-        operands = tuple([operand for operand in given if operand is not ABSENT])
+    def _checked(self, *arguments: Any, out: Any = None) -> Any:
+        """The result for operands that do not match the last call."""
+        operands = tuple([operand for operand in arguments if operand is not ABSENT])
         if (fitting := self.fittings.look_up(operands)) is None:
             self.misses += 1
             if self.misses > MOST_MISSES:
@@ -45,18 +48,18 @@ class Shortcut:
         self.run = fitting.call
         return fitting.call(self, *operands)
 
-    _traced = _checked  # fittings call it in programs that torch compiles, where einsum takes no shortcuts
+    _traced = _checked  # fittings call it while torch compiles; einsum uses no shortcuts there
 
 
 def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: Sequence[Any], plan: Plan) -> None:
-    """Note that a plan computed an expression, and make a shortcut if it did so the last time, too.
+    """Record the plan of an expression, and create a shortcut if the previous call used the same plan.
 
     Args:
-        expr: the text.
-        request: what it asks for.
-        operands: what einsum was called with.
-        ready: what the plan was called with.
-        plan: it makes einsum's result, which nothing converts.
+        expr: the einsum's text.
+        request: its request.
+        operands: the arguments of einsum.
+        ready: the arguments of the plan.
+        plan: the plan; it must compute einsum's final result without a later conversion.
     """
     if (last := _last.get(expr, MISSED)) is not plan:
         if last is None:

@@ -1,4 +1,8 @@
-"""torch.compile and torch.export: an einsum with a dense result as an operator of torch, over plain tensors.
+"""torch.compile and torch.export: einsums with dense results as a torch operator on plain tensors.
+
+Dynamo traces into every call, and cannot trace planning and binding. During tracing, an einsum is therefore one operator of the
+operands' values, their index arrays, and a text with formats and shapes; its gradient is a second operator. Patterns are rebuilt
+from their index arrays and cached with them.
 
 Dynamo looks into everything that a call does, which planning and binding are not made for. So while it does, a call is one
 operator, of the operands' values and index arrays and a text that says the rest; its gradient is a second one. Patterns
@@ -29,7 +33,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
 from .gradients import DifferentiableCall, attached
 
-MOST_PATTERNS = 1 << 10
+MOST_PATTERNS = 1 << 10  # cached patterns
 
 F = TypeVar("F", bound=Callable[..., Any])
 constant: Callable[[F], F] = torch.compiler.assume_constant_result
@@ -38,8 +42,9 @@ untraced: Callable[[F], F] = torch.compiler.disable
 
 @constant
 def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], format: Any) -> bool:
-    """Whether no operand is a diagonal, and the result dense for certain: that is asked for, or a factor is dense, and no sparse one
-    has the result's indices.
+    """Whether no operand is a diagonal and the result is certainly dense.
+
+    The result is dense if ``format`` is "dense", or if a factor is dense and no sparse one has exactly the result's indices.
     """
     subscripts = parse_einsum(expr, ranks)
     if any(len(set(names)) < len(names) for names in subscripts.operands):
@@ -52,33 +57,33 @@ def _is_traceable(expr: str, ranks: tuple[int, ...], sparse: tuple[bool, ...], f
 
 
 @constant
-def _computed(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...]) -> torch.dtype:
-    """The data type in which operands are computed."""
+def _computation_dtype(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[int, ...]) -> torch.dtype:
+    """The data type of the computation."""
     return promotion_of(einsum_request(expr, ranks), tuple(zip(dtypes, ranks, strict=True))).computed
 
 
 def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
-    """The call as an operator, while torch compiles or exports a program.
+    """Add the einsum to the traced program as an operator.
 
-    It runs beside the program if its result is sparse.
+    If its result is sparse, it runs outside of the compiled program.
     """
     ready = [attached(operand) for operand in operands]
     ranks, sparse = tuple([o.ndim for o in ready]), tuple([isinstance(o, SparseTensor) for o in ready])
     if not any(sparse):
         return torch.einsum(expr, *ready)
-    dtype = _computed(expr, tuple([o.dtype for o in ready]), ranks)
+    dtype = _computation_dtype(expr, tuple([o.dtype for o in ready]), ranks)
     ready = [o if o.dtype == dtype else o.to(dtype) for o in ready]
     if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, ready, format)
     if len(ready) > 2 and (pairs := _pairs_for(expr, ready)):
-        for at, (left, right, joined) in enumerate(pairs):
-            two = ready[left], ready.pop(right)
-            ready[left] = traced(joined, two, format if at == len(pairs) - 1 else None)
+        for at, (left, right, pair_expr) in enumerate(pairs):
+            operand_pair = ready[left], ready.pop(right)
+            ready[left] = traced(pair_expr, operand_pair, format if at == len(pairs) - 1 else None)
         return ready[0]
     formats, values, arrays = [], [], []
     for operand in ready:
         if isinstance(operand, SparseTensor):
-            formats.append(_described(operand.pattern))
+            formats.append(_describe(operand.pattern))
             values.append(operand._values)
             arrays += [array for level in operand.pattern.arrays for array in level]
         else:
@@ -88,7 +93,7 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
 
 
 def _pairs_for(expr: str, operands: Sequence[Any]) -> tuple[tuple[int, int, str], ...]:
-    """In which pairs to contract, each of which is an operator, with a gradient of its own; none where that isn't known yet."""
+    """The pairs in which to contract operands, each a differentiable operator; empty if sizes are symbolic."""
     if not all(has_static_value(size) for operand in operands for size in operand.shape):
         return ()
     counts = tuple([_nnz(operand.pattern) if isinstance(operand, SparseTensor) else None for operand in operands])
@@ -102,21 +107,23 @@ def _nnz(pattern: Pattern) -> int:
 
 @constant
 def _pairs(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | None, ...]) -> tuple[tuple[int, int, str], ...]:
-    """The pairs of these operands, as numbers and text; none where what a pair makes may be sparse."""
+    """The pairs as positions and text; empty if an intermediate result may be sparse."""
     pairs = pairs_of(parse_einsum(expr, tuple(map(len, shapes))), shapes, counts)
     sparse = [count is not None for count in counts]
     for pair in pairs[:-1]:
         terms = pair.expr.partition("->")[0]
-        two = sparse[pair.left], sparse.pop(pair.right)
-        if any(two) and not _is_traceable(pair.expr, tuple(map(len, terms.split(","))), two, None):
+        is_sparse_pair = sparse[pair.left], sparse.pop(pair.right)
+        if any(is_sparse_pair) and not _is_traceable(pair.expr, tuple(map(len, terms.split(","))), is_sparse_pair, None):
             return ()
         sparse[pair.left] = False
     return tuple([(pair.left, pair.right, pair.expr) for pair in pairs])
 
 
-def _described(pattern: Pattern) -> str:
-    """A pattern's format and shape. Programs are the same for another pattern in its place, as dynamic training has it, but where
-    shapes are unknown, which the pattern itself knows."""
+def _describe(pattern: Pattern) -> str:
+    """A pattern's format and shape.
+
+    Programs can be reused for another pattern of this format and shape, except for symbolic shapes: these are read from the pattern.
+    """
     if all(has_static_value(size) for size in pattern.shape):
         return _text(pattern.format, pattern.shape)
     return _text_of(pattern)
@@ -124,43 +131,43 @@ def _described(pattern: Pattern) -> str:
 
 @constant
 def _text(format: Format, shape: tuple[int, ...]) -> str:
-    """A format and shape, which Dynamo takes as they are."""
+    """The format and shape as text; Dynamo keeps both as constants."""
     return f"{format} of {'x'.join(map(str, shape))}"
 
 
 @constant
 def _text_of(pattern: Pattern) -> str:
-    """The same, for which Dynamo remembers the pattern."""
+    """The format and shape as text; Dynamo keeps the pattern as a constant."""
     return f"{pattern.format} of {'x'.join(map(str, pattern.shape))}"
 
 
 @constant
 def dimensions_of(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[Names, ...], tuple[Names, ...]]:
-    """What rearrange reads of its text."""
+    """Parse rearrange's pattern."""
     return parse_rearrangement(text, rank, given)
 
 
 @lru_cache(maxsize=1024)
-def _read(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, ...]]:
-    """The expression, and each sparse operand's format and shape."""
+def _parse_spec(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, ...]]:
+    """Parse a specification: the expression, and each sparse operand's format and shape."""
     expr, *formats = spec.split("|")
-    read: list[tuple[Format, tuple[int, ...]] | None] = []
+    formats_and_shapes: list[tuple[Format, tuple[int, ...]] | None] = []
     for text in formats:
         name, _, shape = text.rpartition(" of ")
-        read.append((as_format(name), tuple(int(size) for size in shape.split("x") if size)) if text else None)
-    return expr, tuple(read)
+        formats_and_shapes.append((as_format(name), tuple(int(size) for size in shape.split("x") if size)) if text else None)
+    return expr, tuple(formats_and_shapes)
 
 
 _patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
 
 
 def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -> Pattern:
-    """The pattern of these index tensors; remembered as long as they live."""
+    """The pattern of these index tensors, cached as long as they live."""
     key = (format, shape, *map(id, arrays))
-    known = _patterns.get(key)
-    if known is not None and all(ref() is array for ref, array in zip(known[0], arrays, strict=True)):
-        return known[1]
-    remaining = iter([array.detach() for array in arrays])  # other tensors of the same memory, which don't keep these alive
+    entry = _patterns.get(key)
+    if entry is not None and all(ref() is array for ref, array in zip(entry[0], arrays, strict=True)):
+        return entry[1]
+    remaining = iter([array.detach() for array in arrays])  # aliases that don't keep the tensors alive
     pattern = Pattern(format, shape, tuple(tuple(next(remaining) for _ in level.arrays) for level in format.levels))
     if len(_patterns) >= MOST_PATTERNS:
         _patterns.clear()
@@ -169,8 +176,8 @@ def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -
 
 
 def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> tuple[str, list[Any]]:
-    """The expression and its operands again."""
-    expr, formats = _read(spec)
+    """Rebuild the expression and its operands."""
+    expr, formats = _parse_spec(spec)
     tensors: list[Any] = []
     at = 0
     for format_and_shape, tensor in zip(formats, values, strict=True):
@@ -185,36 +192,36 @@ def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> 
 
 
 def text_of(pattern: Pattern) -> str:
-    """A pattern's format and shape, as programs hold them."""
-    return _described(pattern)
+    """A pattern's format and shape as text for programs."""
+    return _describe(pattern)
 
 
 def arrays_of(pattern: Pattern) -> list[Tensor]:
-    """A pattern's index arrays, one after the other."""
+    """All index arrays of a pattern, level by level."""
     return [array for level in pattern.arrays for array in level]
 
 
 def is_whole() -> bool:
-    """Whether the program that is compiled may not be in parts: with ``fullgraph=True``, and where it is exported."""
-    return _is_one_graph() if torch.compiler.is_dynamo_compiling() else True  # nothing else splits programs
+    """Whether graph breaks are forbidden: with ``fullgraph=True``, and during export."""
+    return _is_one_graph() if torch.compiler.is_dynamo_compiling() else True  # only Dynamo splits programs
 
 
 @constant
 def _is_one_graph() -> bool:
-    from torch._dynamo.symbolic_convert import InstructionTranslator  # late: it takes a second to import
+    from torch._dynamo.symbolic_convert import InstructionTranslator  # imported late: the import takes a second
 
     program = InstructionTranslator.current_tx()
     return bool(program.one_graph or program.error_on_graph_break)
 
 
 def operand_of(text: str, values: Tensor, arrays: Sequence[Tensor]) -> SparseTensor:
-    """The SparseTensor of which :func:`text_of` and :func:`arrays_of` told a program."""
+    """Rebuild a SparseTensor from :func:`text_of`, values and :func:`arrays_of`."""
     _, (operand,) = _operands(f"|{text}", [values], arrays)
     return operand  # type: ignore[no-any-return]
 
 
 def shape_of(text: str) -> tuple[int, ...]:
-    """The shape that :func:`text_of` wrote.
+    """The shape in a text of :func:`text_of`.
 
     >>> shape_of("CSR of 3x4")
     (3, 4)
@@ -231,7 +238,7 @@ def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Te
 
 @_einsum.register_fake
 def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
-    expr, formats = _read(spec)
+    expr, formats = _parse_spec(spec)
     shapes = [tuple(v.shape) if known is None else known[1] for known, v in zip(formats, values, strict=True)]
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
     sizes: dict[str, Any] = {}

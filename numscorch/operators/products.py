@@ -119,7 +119,7 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 def _shape_error(input: Sequence[int], weight: Sequence[int]) -> SizeError:
     """The error for an input whose last dimension differs from the weight's, in the terms of torch.nn.Linear.
 
-    >>> print(_unfit((3, 5), (4, 8)))
+    >>> print(_shape_error((3, 5), (4, 8)))
     input has shape (3, 5), but its last dimension has to be in_features=8: the weight has shape (4, 8), (out_features, in_features)
     """
     axes = "(out_features, in_features)" if len(weight) == 2 else "(in_features,)"
