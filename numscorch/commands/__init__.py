@@ -1,1 +1,1 @@
-"""The commands of ``python -m numscorch`` that are more than a call."""
+"""The commands of ``python -m numscorch``."""

@@ -1,4 +1,4 @@
-"""Requests in the words of a command line, alone or one a line in a file."""
+"""Command-line arguments that describe a request, on the command line itself or one request per line of a file."""
 
 from __future__ import annotations
 
@@ -12,34 +12,32 @@ from ..measuring.requests import SEED, SPECS, BoundRequest, read_request
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
-    """The arguments that make a request."""
-    parser.add_argument("expression", metavar="EXPR", help='an einsum, as "ij,jk->ik", or statements, as "y[i] = A[i,j] * x[j]"')
+    """Add the arguments of a request to a parser."""
+    parser.add_argument("expression", metavar="EXPR", help='an einsum such as "ij,jk->ik", or statements such as "y[i] = A[i,j] * x[j]"')
+    parser.add_argument("--operand", action="append", type=_named_value, default=[], metavar="NAME=WHAT", help=f"one per operand: {SPECS}")
     parser.add_argument(
-        "--operand", action="append", type=_named_value, default=[], metavar="NAME=WHAT", help=f"one for each operand: {SPECS}"
+        "--format", action="append", type=_named_value, default=[], metavar="NAME=FORMAT", help="the format of an operand, such as A=CSC"
     )
-    parser.add_argument(
-        "--format", action="append", type=_named_value, default=[], metavar="NAME=FORMAT", help="how an operand is stored, as A=CSC"
-    )
-    parser.add_argument("--result", metavar="FORMAT", help="how the result is stored")
-    parser.add_argument("--dtype", default="float32", help="of the values (float32)")
-    parser.add_argument("--seed", type=_seed, default=SEED, help="of random numbers")
+    parser.add_argument("--result", metavar="FORMAT", help="the format of the result")
+    parser.add_argument("--dtype", default="float32", help="the data type of the values (default: float32)")
+    parser.add_argument("--seed", type=_seed, default=SEED, help="the seed of random numbers")
 
 
 def request_of(arguments: argparse.Namespace) -> BoundRequest:
-    """The request that was asked for, with its operands.
+    """The request that the arguments describe, with its operands.
 
     Raises:
-        ExpressionError: an operand is given twice, or isn't one; or as for ``measuring.requests.asked``.
+        ExpressionError: an operand is given twice; or as for :func:`~numscorch.measuring.requests.read_request`.
     """
     specs, formats = _unique_names(arguments.operand), _unique_names(arguments.format)
     return read_request(arguments.expression, specs, formats=formats, dtype=arguments.dtype, result=arguments.result, seed=arguments.seed)
 
 
 def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argparse.Namespace]]:
-    """The requests in lines of text, with their line numbers; empty lines and comments, from # on, are skipped.
+    """The requests in lines of text, with their line numbers. Empty lines and comments, which start with #, are skipped.
 
     Raises:
-        ExpressionError: a line is no request.
+        ExpressionError: a line isn't a request.
 
     >>> [(number, request.expression) for number, request in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
     [(2, 'ij->')]
@@ -54,7 +52,7 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
 
 
 def error_text(error: Exception) -> str:
-    """The text of an error for a terminal; of one of the operating system, the file comes first, and its number is left out.
+    """The text of an error for a terminal. Errors of the operating system show the file first, without the error number.
 
     >>> error_text(FileNotFoundError(2, "No such file or directory", "a.mtx"))
     'a.mtx: No such file or directory'
@@ -65,7 +63,7 @@ def error_text(error: Exception) -> str:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """Of one line: what is wrong with it is an error, not the end of the process."""
+    """Parses one line of a file. A malformed line raises an error instead of ending the process."""
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         add_request(self)
@@ -76,23 +74,23 @@ class _CommandParser(argparse.ArgumentParser):
 
 
 def _named_value(text: str) -> tuple[str, str]:
-    name, sign, what = text.partition("=")
-    if not sign or not name.isidentifier() or not what:
-        raise argparse.ArgumentTypeError(f"{text!r} is not as A=WHAT")
-    return name, what
+    name, sign, value = text.partition("=")
+    if not sign or not name.isidentifier() or not value:
+        raise argparse.ArgumentTypeError(f"{text!r} does not have the form A=WHAT")
+    return name, value
 
 
 def _seed(text: str) -> int:
-    seed = int(text)  # argparse tells of what is no number
+    seed = int(text)  # argparse reports a ValueError
     if not -(1 << 63) <= seed < 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text} is no seed of 64 bits")
+        raise argparse.ArgumentTypeError(f"{text} does not fit in 64 bits")
     return seed
 
 
 def _unique_names(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    named: dict[str, str] = {}
-    for name, what in pairs:
-        if name in named:
-            raise ExpressionError(f"{name} is given twice, as {named[name]!r} and as {what!r}: give each operand once")
-        named[name] = what
-    return named
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if name in values:
+            raise ExpressionError(f"{name} is given twice, as {values[name]!r} and as {value!r}: give each operand once")
+        values[name] = value
+    return values

@@ -1,4 +1,4 @@
-"""``python -m numscorch bench``: one expression beside its peers, on the user's own data."""
+"""``python -m numscorch bench``: compare one expression with other libraries, on the user's own data."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..errors import NumscorchError
 from ..machine.atomic_files import replacing
 from .asking import add_request, request_of
 
-SECONDS = 2.0
-MOST_THREADS = 4096
+SECONDS = 2.0  # default total time of the measurement
+MOST_THREADS = 4096  # upper bound of --threads
 
 
 def add_bench(commands: Any) -> None:
-    """The command."""
-    description = "time one expression beside torch, SciPy and others, in turns, on data of your own"
+    """Add the command."""
+    description = "compare the time of one expression with torch, SciPy and other libraries, on your own data"
     bench = commands.add_parser("bench", help=description, description=description)
     add_request(bench)
     bench.add_argument(
-        "--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow; also what others are told"
+        "--threads", type=positive, metavar="N", help="the number of threads of torch, of kernels and of the other libraries"
     )
-    bench.add_argument("--seconds", type=_seconds, default=SECONDS, metavar="S", help=f"for all of them together ({SECONDS:g})")
-    bench.add_argument("--json", type=Path, metavar="FILE", help="write what was measured there as well")
+    bench.add_argument("--seconds", type=_seconds, default=SECONDS, metavar="S", help=f"the total time (default: {SECONDS:g})")
+    bench.add_argument("--json", type=Path, metavar="FILE", help="also write the measurements to this file")
     bench.set_defaults(command=_bench)
 
 
 def positive(text: str) -> int:
-    """A number of threads."""
+    """Parse a number of threads."""
     if not text.isdecimal() or not 1 <= int(text) <= MOST_THREADS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {MOST_THREADS}")
     return int(text)
@@ -44,7 +44,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
     return seconds
 
 
@@ -52,7 +52,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from ..measuring.table import measure
 
     if arguments.json is not None and not arguments.json.parent.is_dir():
-        raise NumscorchError(f"there is no folder for {arguments.json}: make it, or name another file")
+        raise NumscorchError(f"there is no folder for {arguments.json}: make it first, or name another file")
     before = torch.get_num_threads()
     torch.set_num_threads(arguments.threads or before)
     try:

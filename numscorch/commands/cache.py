@@ -1,4 +1,4 @@
-"""``python -m numscorch cache``: the kernels on disk, listed, cleared, made ahead, and taken to other machines."""
+"""``python -m numscorch cache``: list, clear, compile ahead, export and import the kernels on disk."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from .asking import error_text, request_of, requests_in
 
 
 def add_cache(commands: Any) -> None:
-    """The command and its own commands."""
-    cache = commands.add_parser("cache", help="list, clear, make or move the kernels on disk")
+    """Add the command and its actions."""
+    cache = commands.add_parser("cache", help="list, clear, compile ahead, export or import the kernels on disk")
     cache.set_defaults(command=_list)
     actions = cache.add_subparsers(metavar="ACTION")
-    _action(actions, "list", _list, "list the kernels, the last used first")
-    _action(actions, "clear", _clear, "delete them")
-    export = _action(actions, "export", _export, "write compiled kernels to a bundle, for machines of this kind")
+    _action(actions, "list", _list, "list the kernels, most recently used first")
+    _action(actions, "clear", _clear, "delete all kernels")
+    export = _action(actions, "export", _export, "write compiled kernels to a bundle, for machines of the same kind")
     export.add_argument("file", type=Path, metavar="FILE")
     export.add_argument(
-        "expressions", nargs="*", metavar="TEXT", help='only kernels whose expression has one of these in it, as "A[i,j] * x[j]"'
+        "expressions", nargs="*", metavar="TEXT", help='only kernels whose expression contains one of these, such as "A[i,j] * x[j]"'
     )
-    bring = _action(actions, "import", _import, "take the kernels of a bundle, which are run: trust it as you would a wheel")
-    bring.add_argument("file", type=Path, metavar="FILE")
-    warm = _action(actions, "warm", _warm, "compile kernels ahead")
-    which = warm.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "file", nargs="?", type=Path, metavar="FILE", help="requests, one a line, as what follows: python -m numscorch bench"
+    import_action = _action(actions, "import", _import, "add the kernels of a bundle: they are code, so import only bundles that you trust")
+    import_action.add_argument("file", type=Path, metavar="FILE")
+    warm = _action(actions, "warm", _warm, "compile kernels ahead of time")
+    source = warm.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "file", nargs="?", type=Path, metavar="FILE", help="requests, one per line: the arguments of python -m numscorch bench"
     )
-    common = "layers of graphs, attention, sparse linear layers and products, of usual widths"
-    which.add_argument("--common", action="store_true", help=common)
+    common = "graph layers, attention, sparse linear layers and products of common widths"
+    source.add_argument("--common", action="store_true", help=common)
 
 
 def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int], description: str) -> argparse.ArgumentParser:
@@ -45,12 +45,12 @@ def _action(actions: Any, name: str, command: Callable[[argparse.Namespace], int
 
 
 def _folder() -> str:
-    """The cache in use; says on stderr if it isn't the one that was asked for."""
+    """The cache folder in use; prints a warning if it isn't the requested one."""
     status = kernel_cache.status()
-    used = str(status.folder or "no folder")
+    folder = str(status.folder or "no folder")
     if status.problem is not None:
-        print(f"{status.problem}: this process uses {used}", file=sys.stderr)
-    return used
+        print(f"{status.problem}: this process uses {folder}", file=sys.stderr)
+    return folder
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -72,8 +72,8 @@ def _export(arguments: argparse.Namespace) -> int:
     from ..runtime import bundles
 
     bundle = bundles.export(arguments.file, arguments.expressions)
-    left = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
-    print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {size_in_words(arguments.file.stat().st_size)}{left}")
+    skipped = f"; {bundle.left_out} without machine code for this machine are left out" if bundle.left_out else ""
+    print(f"{arguments.file}: {_counts_text(bundle.kernels, bundle.schedules)}, {size_in_words(arguments.file.stat().st_size)}{skipped}")
     return 0
 
 
@@ -100,23 +100,19 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _check_exists(path: Path, what: str, way_out: str) -> None:
-    """That a file is there.
-
-    Raises:
-        NumscorchError: it isn't.
-    """
+def _check_exists(path: Path, noun: str, way_out: str) -> None:
+    """Raise a NumscorchError if a file doesn't exist."""
     if not path.exists():
-        raise NumscorchError(f"there is no {what} {path}: {way_out}")
+        raise NumscorchError(f"there is no {noun} {path}: {way_out}")
 
 
 def _warm(arguments: argparse.Namespace) -> int:
     from ..machine.compile_log import counts
 
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
-    ready = _common() if arguments.common else _requests(arguments.file)
+    summary = _common() if arguments.common else _requests(arguments.file)
     new, seconds = counts.compiled - before, time.perf_counter() - started
-    print(f"{ready} in {folder}; {_counted(new, 'kernel')} compiled, in {seconds:.0f} s")
+    print(f"{summary} in {folder}; {_counted(new, 'kernel')} compiled, in {seconds:.0f} s")
     return 0
 
 
@@ -129,7 +125,7 @@ def _requests(path: Path) -> str:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise ExpressionError(f"{path} is no text: give a file of requests, one a line") from error
+        raise ExpressionError(f"{path} is not a text file: give a file of requests, one per line") from error
     requests = list(requests_in(lines, str(path)))
     with expecting(len(requests), "requests") as goal:
         for number, request in requests:
@@ -142,7 +138,7 @@ def _requests(path: Path) -> str:
 
 
 def _common() -> str:
-    """Compile the kernels of common layers and products, and print a line for each of them."""
+    """Compile the kernels of common layers and products, and print a line for each layer or product."""
     from ..machine.compile_log import expecting
     from .common_runs import common_runs
     from .warming import tables_of_kernels, warm_all

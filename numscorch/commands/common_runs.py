@@ -1,7 +1,7 @@
-"""What ``cache warm --common`` runs: layers of graphs, attention, sparse linear layers and products, on synthetic graphs.
+"""The layers and products that ``cache warm --common`` runs, on synthetic graphs.
 
-Kernels depend on formats and data types, on the SIMD registers that a width fills, and on whether rows are long or short, even or uneven.
-They do not depend on exact sizes, so that a few widths on two graphs cover most problems.
+Kernels depend on formats and data types, on the number of SIMD registers per row of features, and on the length and the evenness of the
+matrix rows. They don't depend on exact sizes, so a few widths on two kinds of graphs cover most problems.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..tensors.sparse_tensor import SparseTensor
 
 Run = Callable[[], None]
 Make = Callable[[], SparseTensor]
-WIDTHS = (16, 32, 64, 128, 256, 40)  # the last fills a part of a register
-USUAL = (32, 64, 128)  # of formats and data types that are less common
+WIDTHS = (16, 32, 64, 128, 256, 40)  # columns of dense matrices; 40 fills a register only partly
+USUAL = (32, 64, 128)  # the same for less common formats and data types
 NETWORKS = ((16, 7), (32, 3), (64, 8), (128, 10), (256, 40), (40, 2), (64, 4))  # hidden features, classes
-NODES, FEW, FEATURES = 4096, 2048, 1000
-TOKENS, EMBEDDING, WINDOW, HEADS = 512, 256, 32, (2, 4, 8, 16)  # of attention
-BATCHES, LINEAR = (1, 8, 64, 256), ((512, 512), (784, 512), (512, 10), (512, 2048))  # of sparse linear layers: inputs, outputs
-DENSITY = 0.1  # of their weights
+NODES, FEW, FEATURES = 4096, 2048, 1000  # nodes of even graphs, nodes of the uneven one, features per node
+TOKENS, EMBEDDING, WINDOW, HEADS = 512, 256, 32, (2, 4, 8, 16)  # sizes of attention
+BATCHES, LINEAR = (1, 8, 64, 256), ((512, 512), (784, 512), (512, 10), (512, 2048))  # sparse linear layers: (inputs, outputs)
+DENSITY = 0.1  # of the weights of sparse linear layers
 
 
 def common_runs() -> Iterator[tuple[str, Run]]:
-    """Names and functions, each of which runs forward and backward of one kind of layer or product, and layers for evaluation.
+    """Names and functions. Each function runs one kind of layer or product, forward and backward; layers also run in evaluation mode.
 
     >>> [name for name, _ in common_runs()][:2]
     ['GCNConv, dense features, 4 edges per node', 'SAGEConv, dense features, 4 edges per node']
@@ -47,13 +47,13 @@ def common_runs() -> Iterator[tuple[str, Run]]:
 
 
 def even_graph(nodes: int, edges: int) -> SparseTensor:
-    """A directed graph with about so many edges to each node."""
+    """A directed graph with about ``edges`` edges to each node."""
     random = torch.Generator().manual_seed(0)
     return adj_t(torch.randint(nodes, (2, nodes * edges), generator=random), size=nodes)
 
 
 def uneven_graph(nodes: int) -> SparseTensor:
-    """An undirected graph with a power law of degrees, as of purchases or friends.
+    """An undirected graph with power-law degrees.
 
     >>> lengths = uneven_graph(4096).pattern.arrays[1][0].diff()
     >>> bool(lengths.max() > 16 * lengths.median())
@@ -65,14 +65,14 @@ def uneven_graph(nodes: int) -> SparseTensor:
 
 
 def bags_of_words(nodes: int, count: int) -> SparseTensor:
-    """Features of nodes as bags of so many words, some of which are frequent."""
+    """Node features as bags of ``count`` words with uneven frequencies."""
     random = torch.Generator().manual_seed(1)
     tokens = (FEATURES * torch.rand(nodes * count, generator=random) ** 2).long()
     return from_coo(torch.stack([torch.arange(nodes).repeat_interleave(count), tokens]), torch.ones(len(tokens)), (nodes, FEATURES), CSR)
 
 
 def _gat(inputs: int, outputs: int) -> Module:
-    """A first layer of 4 or 8 heads, or a second one of one head."""
+    """A first layer with up to 8 heads, or a second layer with one head."""
     heads = min(outputs // 4, 8) if inputs == FEATURES else 1
     return nn.GATConv(inputs, outputs // heads, heads)
 
@@ -104,7 +104,7 @@ PRODUCTS: tuple[tuple[str, Make, str, torch.dtype, Sequence[int]], ...] = (
 
 
 class _Network(Module):
-    """Two layers."""
+    """A network of two layers."""
 
     def __init__(self, make: Callable[[int, int], Module], hidden: int, classes: int):
         super().__init__()
@@ -116,7 +116,7 @@ class _Network(Module):
 
 
 def _networks(make: Callable[[int, int], Module], graph: Make, features: Callable[[], Any]) -> None:
-    """Networks of several widths."""
+    """Warm networks of several widths."""
     A, x = graph(), features()
     for hidden, classes in NETWORKS:
         warmup.warm(_Network(make, hidden, classes), x, A)
@@ -135,9 +135,9 @@ def _linear() -> None:
 
 
 def _products(graph: Make, format: str, dtype: torch.dtype, widths: Sequence[int]) -> None:
-    """Products of a sparse matrix with dense ones of several widths and with itself, and its sums; its values require grad."""
-    plain: Any = graph().to(dtype).to(format)
-    A = plain.with_values(plain.values.clone().requires_grad_())
+    """Warm the products of a sparse matrix with dense matrices and with itself, and its sums; all values require grad."""
+    matrix: Any = graph().to(dtype).to(format)
+    A = matrix.with_values(matrix.values.clone().requires_grad_())
     warmup.warm(torch.matmul, A, _dense(A.shape[:1], dtype))
     for width in widths:
         x, y = (_dense((A.shape[0], width), dtype) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What this installation consists of, and whether each part is as it should be."""
+"""``python -m numscorch doctor``: check the parts of this installation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..machine.memory import size_in_words
 
 Range = tuple[tuple[int, ...], tuple[int, ...]]
 
-# From the first to before the second: what the tests run with.
+# The versions that the tests run with: lower bound (inclusive), upper bound (exclusive).
 TESTED: dict[str, Range] = {
     "python": ((3, 11), (3, 15)),
     "torch": ((2, 13), (2, 14)),
@@ -28,13 +28,13 @@ TESTED: dict[str, Range] = {
     "numpy": ((2, 0), (2, 5)),
     "tbb": ((2021, 6), (2024,)),
 }
-SIMD = ("sse4.2", "avx", "fma", "f16c", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512bf16", "neon", "sve")
-WIDE = {"avx2", "avx512f", "neon"}
+SIMD = ("sse4.2", "avx", "fma", "f16c", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512bf16", "neon", "sve")  # shown if present
+WIDE = {"avx2", "avx512f", "neon"}  # one of them is needed for full speed
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One line of the report; ``advice`` says what to do, or why it is fine."""
+    """One line of the report; ``advice`` explains the result or suggests a fix."""
 
     name: str
     value: str
@@ -48,7 +48,7 @@ def report() -> list[Diagnosis]:
 
 
 def render(checks: Iterable[Diagnosis]) -> str:
-    """The report as text: one line a check, advice below it."""
+    """The report as text: one line per check, followed by its advice."""
     lines = []
     for check in checks:
         lines.append(f"{'ok' if check.ok else '!!'}  {check.name:<16} {check.value}")
@@ -58,7 +58,7 @@ def render(checks: Iterable[Diagnosis]) -> str:
 
 
 def print_report() -> bool:
-    """Print the report; whether everything is as it should be."""
+    """Print the report; return whether all checks passed."""
     checks = report()
     print(render(checks))
     return all(check.ok for check in checks)
@@ -75,7 +75,7 @@ def _version(name: str, bounds: Range) -> Diagnosis:
     low, high = bounds
     inside = low <= _numbers(installed) < high
     tested = f"tested from {_dotted(low)} to before {_dotted(high)}"
-    return Diagnosis(name, installed, inside, "" if inside else f"{tested}: a result may differ or a kernel fail to compile")
+    return Diagnosis(name, installed, inside, "" if inside else f"{tested}: results may differ, or kernels may fail to compile")
 
 
 def _missing(name: str) -> Diagnosis:
@@ -139,17 +139,17 @@ def _threading_layer() -> Diagnosis:
 
 def _thread_counts() -> Diagnosis:
     threads.layer()
-    wanted, cores = torch.get_num_threads(), _cores()
-    most = min(wanted, cores)
-    used = threads.workers()
-    advice = "" if used >= most else f"NUMBA_NUM_THREADS allows fewer than torch's {wanted}: unset it, or set it to {cores}"
-    if wanted > cores:
+    torch_threads, cores = torch.get_num_threads(), _cores()
+    workers = threads.workers()
+    is_limited = workers < min(torch_threads, cores)
+    advice = f"NUMBA_NUM_THREADS allows fewer than torch's {torch_threads}: unset it, or set it to {cores}" if is_limited else ""
+    if torch_threads > cores:
         advice = f"torch has more threads than there are cores: torch.set_num_threads({cores})"
-    return Diagnosis("threads", f"kernels {used}, torch {wanted}, cores {cores}", not advice, advice)
+    return Diagnosis("threads", f"kernels {workers}, torch {torch_threads}, cores {cores}", not advice, advice)
 
 
 def _cores() -> int:
-    """Cores this process may run on."""
+    """The number of cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -159,19 +159,19 @@ def _cache() -> Diagnosis:
     value = f"{status.folder or 'nowhere'} ({len(stored)} kernels, {size_in_words(sum(entry.size for entry in stored))})"
     if status.problem is None:
         return Diagnosis("kernel cache", value, True)
-    meanwhile = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
-    message = f"{status.problem}: {meanwhile} and are compiled anew in each process"
-    return Diagnosis("kernel cache", value, False, f"{message}. Set NUMSCORCH_CACHE_DIR to a folder of yours")
+    fallback = "kernels stay in memory" if status.folder is None else "kernels go to a temporary folder"
+    message = f"{status.problem}: {fallback} and are compiled anew in each process"
+    return Diagnosis("kernel cache", value, False, f"{message}. Set NUMSCORCH_CACHE_DIR to a folder that you own")
 
 
 def _numbas_cache() -> list[Diagnosis]:
-    """Numba's own cache folder, if the user set one: functions of other programs lie there, and Numba runs them unchecked."""
+    """Check Numba's own cache folder, if the user set one. Numba runs the code it finds there unchecked."""
     from numba import config
 
     if not config.CACHE_DIR:
         return []
     path = Path(config.CACHE_DIR)
     problem = kernel_cache.distrust(path) if path.is_dir() else None
-    unused = "numscorch stores no kernels there, but in its kernel cache"
-    advice = f"{problem}. {unused}; other programs with Numba run the code that they find there" if problem else unused
+    unused = "numscorch stores no kernels there: it uses its own kernel cache"
+    advice = f"{problem}. {unused}; other programs that use Numba run the code in this folder" if problem else unused
     return [Diagnosis("NUMBA_CACHE_DIR", str(path), problem is None, advice)]

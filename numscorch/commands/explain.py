@@ -1,4 +1,4 @@
-"""``python -m numscorch explain``: every stage between an expression and its kernel, as text or as a page."""
+"""``python -m numscorch explain``: show every stage between an expression and its kernel, as text or as a page."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EACH = 4  # bytes of a float32
 
 
 def add_explain(commands: Any) -> None:
-    """The command."""
+    """Add the command."""
     text = "print every stage between an expression and its kernel"
     command = commands.add_parser("explain", help=text, description=text)
-    command.add_argument("expression", metavar="EXPR", help='an einsum, as "ij,jk->ik", or a statement, as "y[i] = A[i,j] * x[j]"')
-    formats = 'one for each operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"; of a statement A=CSR x=dense'
+    command.add_argument("expression", metavar="EXPR", help='an einsum such as "ij,jk->ik", or a statement such as "y[i] = A[i,j] * x[j]"')
+    formats = 'one per operand: CSR, COO, dense, ds, or "(i, j) -> (j: dense, i: compressed)"; for statements with names: A=CSR x=dense'
     command.add_argument("formats", metavar="FORMAT", nargs="+", help=formats)
-    command.add_argument("--html", type=Path, metavar="FILE.html", help="write it as a page instead")
-    timed = f"run it on random operands as well, of size {SIZE} in each dimension, with {ROW} entries per row where they are sparse"
+    command.add_argument("--html", type=Path, metavar="FILE.html", help="write an HTML page instead")
+    timed = f"also time it on random operands of size {SIZE} in each dimension; sparse operands have {ROW} entries per row"
     command.add_argument("--timed", action="store_true", help=timed)
     command.set_defaults(command=_explain)
 
@@ -38,7 +38,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     named: dict[str, Any] = _named(arguments.expression, arguments.formats) if "=" in arguments.expression else {}
     operands: list[Any] = [] if named else arguments.formats
     if arguments.timed and named:
-        raise UnsupportedError("--timed takes an einsum: numscorch bench times statements, on operands of yours")
+        raise UnsupportedError("--timed takes an einsum: numscorch bench times statements, on your own operands")
     if arguments.timed:
         operands = [_example(format) for format in read_formats(arguments.expression, operands)]
     explained = explain(arguments.expression, *operands, timed=arguments.timed, **named)
@@ -51,19 +51,19 @@ def _explain(arguments: argparse.Namespace) -> int:
 
 
 def _named(text: str, formats: list[str]) -> dict[str, Any]:
-    """The formats of a statement's operands, by their names.
+    """The formats of a statement's operands, by name.
 
     Raises:
-        ExpressionError: one has no name.
+        ExpressionError: a format has no name.
 
     >>> _named("y[i] = A[i,j] * x[j]", ["A=CSR", "x=dense"])
     {'A': 'CSR', 'x': 'dense'}
     """
     named = {}
-    for given in formats:
-        name, _, format = given.partition("=")
+    for argument in formats:
+        name, _, format = argument.partition("=")
         if not name.isidentifier() or not format:
-            raise ExpressionError(f"{given!r} names no operand: a statement's formats have names, as in A=CSR x=dense\n  {text}")
+            raise ExpressionError(f"{argument!r} names no operand: a statement's formats have names, as in A=CSR x=dense\n  {text}")
         named[name] = format
     return named
 
@@ -72,13 +72,13 @@ def _example(format: Format) -> Any:
     """A random tensor in a format.
 
     Raises:
-        SizeError: it would not fit in memory.
+        SizeError: a dense tensor would not fit in memory.
     """
     shape = (SIZE,) * format.order
     if format.is_dense:
-        size, room = EACH * prod(shape), available()
-        if size > room / 2:
-            raise SizeError(f"--timed: a dense operand of shape {shape} takes {size:.2g} bytes, and {room:.2g} are free: use bench instead")
+        size, free = EACH * prod(shape), available()
+        if size > free / 2:
+            raise SizeError(f"--timed: a dense operand of shape {shape} takes {size:.2g} bytes, and {free:.2g} are free: use bench instead")
         return torch.rand(shape)
     if (keep := structured(format)) is not None:
         return sparsify(torch.rand(shape), keep, format)

@@ -1,4 +1,4 @@
-"""Kernels that are compiled ahead, by running requests, layers and products on operands like those that will come."""
+"""Compilation ahead of time: run requests, layers and products on sample operands, and store their kernels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..runtime.plans import Tables, apart
 
 
 def warm(request: BoundRequest) -> int:
-    """Compile the kernels of a request; how many there are.
+    """Compile the kernels of a request, and return their number.
 
     Raises:
-        UnsupportedError: nothing is compiled for it, all its operands being dense, or with NUMBA_DISABLE_JIT.
+        UnsupportedError: the request compiles nothing, because all operands are dense; or NUMBA_DISABLE_JIT is set.
     """
     count = warm_all(request)
     if not count:
@@ -25,17 +25,17 @@ def warm(request: BoundRequest) -> int:
 
 
 def warm_all(call: Callable[[], Any], tables: Tables | None = None) -> int:
-    """Compile all kernels of a call; how many there are that the tables lacked.
+    """Compile all kernels of a call, and return the number of kernels that are new to the tables.
 
     Args:
         call: a function.
-        tables: the kernels of earlier calls, which are not looked up again; by default none.
+        tables: the plans and kernels of earlier calls; by default empty.
 
     Raises:
         UnsupportedError: NUMBA_DISABLE_JIT is set.
     """
     if jit_is_disabled():
-        raise UnsupportedError("NUMBA_DISABLE_JIT asks for plain Python, so that nothing is compiled: unset it")
+        raise UnsupportedError("NUMBA_DISABLE_JIT is set, so nothing is compiled: unset it")
     tables = tables_of_kernels() if tables is None else tables
     before = set(tables.kernels)
     with apart(tables):
@@ -48,5 +48,5 @@ def warm_all(call: Callable[[], Any], tables: Tables | None = None) -> int:
 
 
 def tables_of_kernels() -> Tables:
-    """Empty tables of plans and kernels that are compiled."""
+    """Empty tables of plans and compiled kernels."""
     return Tables(build, {}, {})

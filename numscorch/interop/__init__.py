@@ -1,1 +1,1 @@
-"""Tensors of other libraries: SciPy, pydata/sparse, and graphs."""
+"""Conversions from and to other libraries: SciPy, pydata/sparse, and graph libraries."""

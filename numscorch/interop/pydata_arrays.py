@@ -1,4 +1,4 @@
-"""pydata/sparse: its COO, GCXS and DOK arrays as SparseTensors, and back."""
+"""Conversions between SparseTensors and the arrays of pydata/sparse: COO, GCXS and DOK."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:
-    """A SparseTensor from an array of pydata/sparse.
+    """Convert an array of pydata/sparse.
 
-    Values are taken without a copy, and so are the index arrays of COO and of matrices in GCXS, where they are int32
-    or int64. Other GCXS arrays and DOK ones go through COO.
+    The result shares the values. It also shares the index arrays of COO and of GCXS matrices if they are int32 or int64. Other GCXS
+    arrays and DOK arrays are converted to COO first.
 
     Args:
         array: a ``sparse.COO``, ``sparse.GCXS`` or ``sparse.DOK`` whose fill value is 0.
-        format: the result's format; by default the array's own: COO(ndim), or CSR or CSC of a GCXS matrix.
+        format: the result's format; by default the array's own: CSR or CSC for a GCXS matrix, else COO(ndim).
 
     Raises:
-        UnsupportedError: another array, another fill value, or a dtype that kernels can't read.
+        UnsupportedError: the argument isn't such an array, its fill value isn't 0, or kernels can't read its dtype.
 
     >>> import numpy, sparse
     >>> from_pydata(sparse.GCXS.from_numpy(numpy.eye(2), compressed_axes=(1,)))
@@ -34,7 +34,7 @@ def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:
     if not hasattr(array, "fill_value") or not any(hasattr(array, name) for name in ("coords", "compressed_axes", "to_coo")):
         raise UnsupportedError(f"from_pydata takes an array of pydata/sparse, not {type(array).__name__}: use from_scipy or from_torch")
     if not array.fill_value == 0:
-        raise UnsupportedError(f"entries that aren't stored are 0 here, but {array.fill_value} in this array: subtract that first")
+        raise UnsupportedError(f"entries that aren't stored are 0 here, but {array.fill_value} in this array: subtract it first")
     if array.ndim == 2 and hasattr(array, "compressed_axes"):
         A = _from_compressed(array)
         return A if format is None else A.to(format)
@@ -43,19 +43,19 @@ def from_pydata(array: Any, format: Format | str | None = None) -> SparseTensor:
 
 
 def _from_compressed(array: Any) -> SparseTensor:
-    """A matrix in GCXS; its rows may be unsorted."""
+    """Convert a GCXS matrix; its rows may be unsorted."""
     by_rows = tuple(int(axis) for axis in array.compressed_axes) == (0,)
     pos, crd = as_indices(array.indptr, "indptr"), as_indices(array.indices, "indices")
     return from_parts(CSR if by_rows else CSC, pos, crd, as_values(array.data), as_shape(array.shape))
 
 
 def to_pydata(A: SparseTensor) -> Any:
-    """A ``sparse.GCXS`` of a CSR or CSC matrix, which shares its arrays, or a ``sparse.COO`` of a COO tensor, which shares values.
+    """Convert a CSR or CSC matrix to ``sparse.GCXS``, sharing its arrays, or a COO tensor to ``sparse.COO``, sharing its values.
 
-    Gradients are cut.
+    The result is detached from autograd.
 
     Raises:
-        UnsupportedError: the library has no layout for the format, or numpy none for the data type.
+        UnsupportedError: pydata/sparse has no layout for the format, or numpy has no such data type.
     """
     import sparse
 

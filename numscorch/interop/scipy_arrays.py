@@ -1,4 +1,4 @@
-"""SciPy's sparse arrays: the patterns that bsr and dia arrays have here, and what SciPy makes of a SparseTensor."""
+"""Conversions between SparseTensors and SciPy's sparse arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNORDERED = Compressed(ordered=False)
 
 
 def blocks(matrix: Any) -> tuple[Pattern, torch.Tensor]:
-    """The pattern and the values of a bsr array, whose blocks may be unsorted; nothing is copied."""
+    """The pattern and the values of a bsr array, without copies; blocks may be unsorted."""
     stored = int(matrix.indptr[-1])
     pos, crd = as_indices(matrix.indptr, "indptr"), as_indices(matrix.indices, "indices")[:stored]
     values = as_values(np.ascontiguousarray(matrix.data).reshape(-1))[: stored * matrix.blocksize[0] * matrix.blocksize[1]]
@@ -38,7 +38,7 @@ def blocks(matrix: Any) -> tuple[Pattern, torch.Tensor]:
 
 
 def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
-    """The pattern and the values of a dia array; they are copied, since SciPy lays diagonals along columns, DIA along rows."""
+    """The pattern and the values of a dia array. Both are copies: SciPy indexes diagonals by column, DIA by row."""
     rows, columns = matrix.shape
     order = np.argsort(matrix.offsets, kind="stable")
     order = order[(matrix.offsets[order] > -rows) & (matrix.offsets[order] < columns)]
@@ -54,22 +54,22 @@ def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
 
 
 def _check_diagonals(count: int, length: int, dtype: np.dtype) -> None:
-    """Refuse diagonals, each as long as a dimension, that are larger than the memory limit.
+    """Check that diagonals, each as long as a dimension, don't exceed the memory limit.
 
     Raises:
-        SizeError: with both sizes.
+        SizeError: they exceed it.
     """
-    way_out = "store entries alone, as SciPy's .tocsr() or .to(ns.CSR) does"
+    way_out = "store only the entries, with SciPy's .tocsr() or with .to(ns.CSR)"
     check_entries(count * length, 1, dtype.itemsize, f"{count} diagonals", f"diagonals of length {length}", way_out)
 
 
 def to_scipy(A: SparseTensor) -> sparray:
-    """A SciPy csr_array, csc_array, coo_array or bsr_array that shares the arrays, or a dia_array; gradients are cut.
+    """Convert to a csr_array, csc_array, coo_array or bsr_array, sharing the arrays, or to a dia_array, copying them.
 
-    CSR and CSC may have rows and columns without an order, which SciPy allows.
+    The result is detached from autograd. Rows of CSR and columns of CSC may be unsorted, as SciPy allows.
 
     Raises:
-        UnsupportedError: SciPy has no layout for the format, or wants whole blocks.
+        UnsupportedError: SciPy has no layout for the format, or blocks cross the edge of the shape.
     """
     values = numpy_values(A, "SciPy")
     make = MAKERS.get(A.format)
@@ -84,7 +84,7 @@ def to_scipy(A: SparseTensor) -> sparray:
 
 
 def _compressed(A: SparseTensor, values: np.ndarray) -> Any:
-    """The constructors would narrow int64 index arrays to copies: the arrays are set one by one instead."""
+    """Set the arrays as attributes: SciPy's constructors would copy int64 index arrays to a narrower type."""
     from scipy.sparse import csc_array, csr_array
 
     matrix = (csr_array if A.format.is_row_major else csc_array)(A.pattern.shape, dtype=values.dtype)
@@ -100,7 +100,7 @@ def _bsr(A: SparseTensor, values: np.ndarray, block: tuple[int, int]) -> Any:
 
     if any(size % edge for size, edge in zip(A.pattern.shape, block, strict=True)):
         raise UnsupportedError(
-            f"SciPy's bsr_array is made of whole blocks, but those of {A.format.name} reach over the edge of shape {A.pattern.shape}: "
+            f"SciPy's bsr_array takes complete blocks only, but blocks of {A.format.name} reach over the edge of shape {A.pattern.shape}: "
             "use .to(ns.CSR) first"
         )
     matrix = bsr_array(A.pattern.shape, blocksize=block, dtype=values.dtype)
@@ -141,20 +141,20 @@ MAKERS: dict[Format, Callable[[SparseTensor, np.ndarray], Any]] = {
 
 
 def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
-    """A SparseTensor from a SciPy sparse array or matrix.
+    """Convert a SciPy sparse array or matrix.
 
-    The arrays of csr, csc, bsr and coo are taken without a copy; unsorted or repeated entries are
-    coalesced into new arrays.  dia arrays are copied, and other layouts go through ``.tocsr()``.
+    The result shares the arrays of csr, csc, bsr and coo; unsorted or duplicate entries are coalesced into new arrays. The arrays of
+    dia are copied. Other layouts are converted with ``.tocsr()`` first.
 
-    The adjacency matrix of a graph is ``A[source, target]`` in SciPy: pass ``A.t()``, which shares memory, to graph layers.
+    In SciPy, the adjacency matrix of a graph is ``A[source, target]``; graph layers take ``A.t()``, which shares memory.
 
     Args:
         matrix: a sparse array of a data type that kernels can read.
         format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
 
     Raises:
-        FormatError: the index arrays break what their layout promises.
-        UnsupportedError: not a SciPy sparse array, or a dtype that kernels can't read.
+        FormatError: the index arrays violate their layout.
+        UnsupportedError: the argument isn't a SciPy sparse array, or kernels can't read its dtype.
 
     >>> from scipy.sparse import eye_array
     >>> from_scipy(eye_array(2, format="csc"))
@@ -170,20 +170,19 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -
 
 
 def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
-    """An array of any number of dimensions, from its list of coordinates."""
+    """Convert a coo array with any number of dimensions."""
     shape, values = as_shape(source.shape), as_values(source.data)
     if format is None or format == COO(len(shape)):
-        rows = [as_indices(row, f"coords[{dimension}]") for dimension, row in enumerate(source.coords)]
-        numbers = [row.numpy() for row in rows]
-        check_coordinates(numbers, shape)
-        if in_order(numbers).all():
-            return adopted(rows, values, shape, COO(len(shape)))
+        tensors = [as_indices(row, f"coords[{dimension}]") for dimension, row in enumerate(source.coords)]
+        arrays = [row.numpy() for row in tensors]
+        check_coordinates(arrays, shape)
+        if in_order(arrays).all():
+            return adopted(tensors, values, shape, COO(len(shape)))
     return from_coo(np.stack(source.coords), values, shape, format)
 
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:
-    """A matrix in its own format."""
-
+    """Convert a matrix to the format of its layout."""
     if source.format == "bsr":
         return checked(*blocks(source))
     if source.format == "dia":

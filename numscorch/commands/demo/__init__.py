@@ -1,4 +1,4 @@
-"""The demo: a graph network trained by numscorch, torch.sparse and PyTorch Geometric side by side; or one product of a matrix."""
+"""The demo: train a graph network with numscorch, torch.sparse and PyTorch Geometric, or time one matrix product."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def run(graph: Path | None = None, matrix: Path | None = None, threads: int | No
     """Run the demo and print its report.
 
     Args:
-        graph: an ``.npz`` file as :func:`numscorch.files.load.load_graph` reads it; the digits' nearest neighbours otherwise.
-        matrix: a Matrix Market file: multiply it with a dense matrix, and train nothing.
-        threads: torch's thread count.
-        folder: where the picture goes.
+        graph: an ``.npz`` file that :func:`numscorch.files.load.load_graph` reads; by default the nearest-neighbour graph of the digits.
+        matrix: a Matrix Market file. If given, the demo times its product with a dense matrix, and trains nothing.
+        threads: torch's number of threads.
+        folder: the folder of the picture.
 
     Raises:
-        NumscorchError: a file doesn't hold what it should, scikit-learn is not installed, or two libraries disagree.
+        NumscorchError: a file is malformed, scikit-learn is not installed, or two libraries disagree.
     """
     if threads is not None:
         torch.set_num_threads(threads)
     torch.manual_seed(0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's notices about its CSR tensors, and PyTorch Geometric's about extensions
+        warnings.simplefilter("ignore")  # torch's warning about CSR tensors, PyTorch Geometric's about extensions
         if matrix is not None:
             multiply(matrix)
             return

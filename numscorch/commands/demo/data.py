@@ -1,4 +1,4 @@
-"""The graphs of the demo: scikit-learn's digits, or a file."""
+"""The graph of the demo: scikit-learn's digits, or a file."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...errors import NumscorchError
 from ...files.load import load_graph
 from ...tensors.sparse_tensor import SparseTensor
 
-NEIGHBOURS, TRAIN_PER_CLASS, VALIDATE_PER_CLASS = 10, 20, 30
+NEIGHBOURS, TRAIN_PER_CLASS, VALIDATE_PER_CLASS = 10, 20, 30  # numbers of nodes
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A graph, ``adj_t[target, source]``, with node features (CSR or dense), labels and split."""
+    """A node classification task: a graph ``adj_t[target, source]``, node features (CSR or dense), labels, and the split."""
 
     name: str
     origin: str
@@ -36,7 +36,7 @@ class Task:
 
 
 def digits() -> Task:
-    """scikit-learn's bundled digits: 1,797 images of 8 x 8, each joined to the ten most like it.
+    """scikit-learn's digits: 1,797 images of 8 x 8 pixels, each connected to its ten nearest neighbours.
 
     Raises:
         NumscorchError: scikit-learn is not installed.
@@ -45,17 +45,17 @@ def digits() -> Task:
         from sklearn.datasets import load_digits
         from sklearn.neighbors import kneighbors_graph
     except ImportError as error:
-        raise NumscorchError("the digits come with scikit-learn: pip install 'numscorch[examples]', or pass a graph or --matrix") from error
+        raise NumscorchError("the digits need scikit-learn: pip install 'numscorch[examples]', or pass a graph or --matrix") from error
     data = load_digits()
     nearest = torch.tensor(kneighbors_graph(data.data, NEIGHBOURS).nonzero())
     labels = torch.from_numpy(data.target).long()
     adj_t = ns.adj_t(torch.cat([nearest, nearest.flip(0)], 1), size=len(labels))
-    origin = "no file was given: handwritten digits, each joined to the ten most like it"
+    origin = "no file was given: handwritten digits, each connected to its ten nearest neighbours"
     return Task("digits", origin, adj_t, torch.from_numpy(data.data / 16).float(), labels, *split(labels))
 
 
 def split(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Training, validation and test nodes: a few of each class, a few more, the rest."""
+    """A random split into training nodes (20 per class), validation nodes (30 per class) and test nodes (all others)."""
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     members = [order[labels[order] == label] for label in labels.unique()]
     ends = TRAIN_PER_CLASS, TRAIN_PER_CLASS + VALIDATE_PER_CLASS
@@ -64,10 +64,10 @@ def split(labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tenso
 
 
 def from_file(path: Path) -> Task:
-    """A graph of a file, the features of each node scaled to a sum of 1; without features, nodes are told apart by their number."""
+    """The task of a graph file. Each node's features are scaled to sum 1; without features, each node gets a one-hot feature."""
     graph = load_graph(path)
     if graph.features is None:
-        features, origin = ns.eye(len(graph.labels), format=ns.CSR), f"{path}; it has no features, so each node is its own feature"
+        features, origin = ns.eye(len(graph.labels), format=ns.CSR), f"{path}; it has no features, so nodes have one-hot features"
     else:
         sums = ns.sum(abs(graph.features), 1, keepdim=True).clamp(min=1e-12)
         features, origin = graph.features / sums, str(path)

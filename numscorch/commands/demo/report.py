@@ -1,4 +1,4 @@
-"""What the demo prints, and its picture."""
+"""The demo's printed report, and its picture."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from .training import HIDDEN, Runner, difference
 
 SPMM = "ij,jk->ik"
 NEXT = (
-    ("python -m numscorch demo FILE.npz", "on your own graph: docs/guide/graphs.md says what the file holds"),
-    ('python -m numscorch explain "ij,jk->ik" CSR dense', "how the kernel of such a product is made"),
+    ("python -m numscorch demo FILE.npz", "the demo on your own graph; docs/guide/graphs.md describes the file"),
+    ('python -m numscorch explain "ij,jk->ik" CSR dense', "the compiler's stages for such a product"),
     ("python -m numscorch demo --matrix FILE.mtx", "one product of your own matrix"),
 )
 
 
 def report_graph(task: Task) -> None:
-    """Print what is trained on."""
+    """Print the training task."""
     nodes, width = task.features.shape
     layout = f"{task.features.density:.1%} stored, CSR" if isinstance(task.features, SparseTensor) else "dense"
     print(f"{task.name} ({task.origin})")
     print(f"  {nodes:,} nodes, {task.adj_t.nnz:,} edges, {width:,} features ({layout}), {task.classes} classes")
     print(f"  A two-layer GCN learns from {len(task.train):,} nodes and is tested on {len(task.test):,}.")
-    print(f"  Same weights at the start, same layouts, epochs in turn; threads: {torch.get_num_threads()}.\n")
+    print(f"  Same initial weights, same layouts, alternating epochs; threads: {torch.get_num_threads()}.\n")
 
 
 def report_race(task: Task, runners: list[Runner], folder: Path) -> None:
-    """Print speed, accuracy and agreement of all runners, then where to look further."""
+    """Print speed, accuracy and agreement of all runners, and suggested next commands."""
     ours, *others = runners
     print(f"{f'{len(ours.losses)} epochs':<24}{'epochs/s':>12}{'first epoch':>14}{'test accuracy':>16}")
     for runner in runners:
         ratio = "" if runner is ours else f"   numscorch is {ours.rate / runner.rate:.2f} times as fast"
         print(f"{runner.name:<24}{runner.rate:>12.1f}{runner.seconds[0]:>12.2f} s{runner.tested:>16.1%}{ratio}")
     if len(runners) < 3:
-        print("PyTorch Geometric is not installed: pip install torch_geometric puts it beside these")
-    apart = max(difference(ours.losses, other.losses) for other in others)
+        print("PyTorch Geometric is not installed: pip install torch_geometric adds it to the comparison")
+    largest = max(difference(ours.losses, other.losses) for other in others)
     hidden = torch.empty(len(task.labels), HIDDEN)
-    print(f"\nlargest difference   {apart:.1e} between the losses of an epoch (from {ours.losses[0]:.3f} to {ours.losses[-1]:.3f})")
+    print(f"\nlargest difference   {largest:.1e} between the losses of an epoch (from {ours.losses[0]:.3f} to {ours.losses[-1]:.3f})")
     print(f"first epoch          {ours.seconds[0]:.2f} s: kernels are compiled, or read from the disk if an earlier run compiled them")
     print(f"kernel of A @ H      {ns.explain(SPMM, gcn_norm(task.adj_t), hidden).path}")
     print(f"picture              {draw(task, runners, folder) or 'none: matplotlib is not installed (pip install matplotlib)'}\n")
@@ -52,21 +52,21 @@ def report_race(task: Task, runners: list[Runner], folder: Path) -> None:
 
 
 def draw(task: Task, runners: list[Runner], folder: Path) -> Path | None:
-    """Draw the training curves and the adjacency matrix, nodes in the order of their classes; None without matplotlib."""
+    """Draw the training curves and the adjacency matrix, with nodes ordered by class; None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return None
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     left, right = figure.subplots(1, 2)
-    share = left.twinx()
+    accuracy = left.twinx()
     for runner, mark in zip(runners, ("-", "o", "x"), strict=False):
         every = max(len(runner.losses) // 20, 1) if mark != "-" else 1
         left.plot(runner.losses, f"C0{mark}", markevery=every, fillstyle="none", label=runner.name)
-        share.plot(runner.validated, f"C1{mark}", markevery=every, fillstyle="none")
+        accuracy.plot(runner.validated, f"C1{mark}", markevery=every, fillstyle="none")
     left.set(xlabel="epoch", title=f"{task.name}: training loss and validation accuracy")
     left.set_ylabel("loss", color="C0")
-    share.set_ylabel("accuracy", color="C1")
+    accuracy.set_ylabel("accuracy", color="C1")
     left.legend(loc="center right")
     by_class = task.labels.argsort(stable=True).argsort()
     ns.adj_t(by_class[task.adj_t.to_edge_index()[0]], size=len(task.labels)).spy(right)

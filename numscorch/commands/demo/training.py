@@ -1,4 +1,4 @@
-"""The same network by several libraries: from the same weights, on the same layouts, in turns.
+"""Training of the same network with several libraries: same initial weights, same layouts, alternating epochs.
 
 Two graph convolutions, as in Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017.
 """
@@ -22,13 +22,13 @@ from ...tensors.sparse_tensor import SparseTensor
 from .data import Task
 
 HIDDEN, DROPOUT, RATE, DECAY, EPOCHS = 16, 0.5, 0.01, 5e-4, 200  # as in the paper, section 5.2
-SECONDS, FEWEST = 20.0, 3  # after the first epoch, training stops after so many seconds, but not before a few epochs
-MOST_APART = 1e-4  # relative difference of the losses of the first epoch
+SECONDS, FEWEST = 20.0, 3  # training time after the first epoch, and the least number of epochs
+MOST_APART = 1e-4  # largest relative difference of the losses of the first epoch
 OURS, TORCH = "numscorch.nn.GCNConv", "torch.sparse"
 
 
 class TorchConv(torch.nn.Module):
-    """A graph convolution as it is written with torch alone: a product for the weights, one for the neighbours."""
+    """A graph convolution in plain torch: a product with the weights, and one with the adjacency matrix."""
 
     def __init__(self, inputs: int, outputs: int):
         super().__init__()
@@ -42,7 +42,7 @@ class TorchConv(torch.nn.Module):
 
 
 class Network(torch.nn.Module):
-    """Two convolutions of one library, with dropout before each."""
+    """Two graph convolutions of one library, with dropout before each."""
 
     def __init__(self, convolution: Any, task: Task):
         super().__init__()
@@ -50,7 +50,7 @@ class Network(torch.nn.Module):
         self.second = convolution(HIDDEN, task.classes)
 
     def forward(self, x: Any, graph: Any) -> Tensor:
-        """The scores of each node and class."""
+        """The class scores of each node."""
         hidden = self.first(dropped(x) if self.training else x, graph).relu()
         scores: Tensor = self.second(functional.dropout(hidden, DROPOUT, self.training), graph)
         return scores
@@ -67,7 +67,7 @@ def dropped(x: Any) -> Any:
 
 @dataclass(eq=False)
 class Runner:
-    """A network of one library with its inputs, and the seconds, losses and accuracies of its epochs."""
+    """A network of one library, its inputs, and the seconds, losses and accuracies of its epochs."""
 
     name: str
     network: Network
@@ -83,8 +83,8 @@ class Runner:
         self.optimizer = torch.optim.Adam([{"params": first, "weight_decay": DECAY}, {"params": second}], lr=RATE)
 
     def epoch(self, task: Task) -> None:
-        """A training step, then a validation."""
-        torch.manual_seed(len(self.seconds))  # so that all drop the same features
+        """Run a training step and a validation."""
+        torch.manual_seed(len(self.seconds))  # all runners drop the same features
         start = time.perf_counter()
         self.network.train()
         self.optimizer.zero_grad()
@@ -94,20 +94,20 @@ class Runner:
         self.optimizer.step()
         self.network.eval()
         with torch.no_grad():
-            right = self.network(self.features, self.graph).argmax(1) == task.labels
+            is_correct = self.network(self.features, self.graph).argmax(1) == task.labels
         self.seconds.append(time.perf_counter() - start)
         self.losses.append(loss.item())
-        self.validated.append(right[task.validation].double().mean().item())
-        self.tested = right[task.test].double().mean().item()
+        self.validated.append(is_correct[task.validation].double().mean().item())
+        self.tested = is_correct[task.test].double().mean().item()
 
     @property
     def rate(self) -> float:
-        """Epochs a second, without the first one: of the median."""
+        """Epochs per second, by the median time without the first epoch."""
         return 1 / statistics.median(self.seconds[1:])
 
 
 def runners(task: Task) -> list[Runner]:
-    """The network by each library that is installed, all with the first one's weights."""
+    """A runner per installed library, all with the same initial weights."""
     stored = task.features.to_torch() if isinstance(task.features, SparseTensor) else task.features
     normalised = gcn_norm(task.adj_t).to_torch()
     contestants = [
@@ -116,11 +116,11 @@ def runners(task: Task) -> list[Runner]:
     ]
     try:
         import torch_geometric
-        from torch_geometric.nn import GCNConv as Theirs
+        from torch_geometric.nn import GCNConv as PyGConv
     except ImportError:
-        pass  # the report says so
+        pass  # the report mentions it
     else:
-        network = Network(lambda inputs, outputs: Theirs(inputs, outputs, normalize=False), task)
+        network = Network(lambda inputs, outputs: PyGConv(inputs, outputs, normalize=False), task)
         contestants.append(Runner(f"torch_geometric {torch_geometric.__version__}", network, stored, normalised))
     for other in contestants[1:]:
         other.network.load_state_dict(contestants[0].network.state_dict())
@@ -128,33 +128,38 @@ def runners(task: Task) -> list[Runner]:
 
 
 def race(task: Task) -> list[Runner]:
-    """Train all, an epoch each in turn.
+    """Train all networks, one epoch each in turn.
 
     Raises:
         NumscorchError: the losses of the first epoch differ.
     """
-    entered = runners(task)
-    show_progress(f"epoch 1/{EPOCHS}, for which kernels are compiled")
-    for runner in entered:
+    contestants = runners(task)
+    show_progress(f"epoch 1/{EPOCHS}, which compiles kernels")
+    for runner in contestants:
         runner.epoch(task)
-    check_equal(entered)
+    check_equal(contestants)
     stop = time.perf_counter() + SECONDS
     for number in range(1, EPOCHS):
         show_progress(f"epoch {number + 1}/{EPOCHS}")
-        at = number % len(entered)
-        for runner in entered[at:] + entered[:at]:
+        at = number % len(contestants)
+        for runner in contestants[at:] + contestants[:at]:
             runner.epoch(task)
         if number + 1 >= FEWEST and time.perf_counter() > stop:
             break
     show_progress("")
-    return entered
+    return contestants
 
 
-def check_equal(entered: list[Runner]) -> None:
-    """Check that the losses of the first epoch, computed before the first step, are equal."""
-    for other in entered[1:]:
-        if not difference(entered[0].losses[:1], other.losses[:1]) <= MOST_APART * abs(other.losses[0]):
-            raise NumscorchError(f"the first loss is {entered[0].losses[0]} by numscorch, but {other.losses[0]} by {other.name}")
+def check_equal(contestants: list[Runner]) -> None:
+    """Check that the losses of the first epoch agree.
+
+    Raises:
+        NumscorchError: they differ.
+    """
+    ours = contestants[0]
+    for other in contestants[1:]:
+        if not difference(ours.losses[:1], other.losses[:1]) <= MOST_APART * abs(other.losses[0]):
+            raise NumscorchError(f"the first loss is {ours.losses[0]} by numscorch, but {other.losses[0]} by {other.name}")
 
 
 def difference(ours: list[float], theirs: list[float]) -> float:
@@ -163,6 +168,6 @@ def difference(ours: list[float], theirs: list[float]) -> float:
 
 
 def show_progress(text: str) -> None:
-    """Say on a terminal how far training is; the next line takes its place."""
+    """Print a progress line on a terminal; the next line overwrites it."""
     if sys.stdout.isatty():
         print(f"{text:<60}", end="\r", flush=True)
