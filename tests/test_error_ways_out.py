@@ -112,7 +112,7 @@ def test_weights_that_a_sparse_layer_cannot_have(name: str) -> None:
     assert layer(torch.ones(2, 8)).shape == (2, 4)
 
 
-NAMES = "there are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), NMG(2, 4, 8), letters"
+NAMES = "valid formats are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), NMG(2, 4, 8), letters"
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.ScheduleError,
         "how many coordinates are in a tile",
     ),
-    "a number for a format": (lambda: Format(5), ns.FormatError, "5 is no level: use level objects, as Format((Dense(), Compressed()))"),
-    "numbers for levels": (lambda: Format([1, 2]), ns.FormatError, "1 is no level"),
+    "a number for a format": (
+        lambda: Format(5),
+        ns.FormatError,
+        "5 is not a level: use level objects, as in Format((Dense(), Compressed()))",
+    ),
+    "numbers for levels": (lambda: Format([1, 2]), ns.FormatError, "1 is not a level"),
     "a fraction for a dimension": (lambda: Format("ds", (0.5, 1)), ns.FormatError, "mode_order=(0.5, 1) doesn't name dimensions"),
     "names for dimensions": (lambda: Format("ds", ["j", "i"]), ns.FormatError, "write their numbers, as mode_order=(1, 0)"),
     "a fraction of a block": (
@@ -125,7 +129,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a fraction of a width": (
         lambda: Format((Dense(), Fixed(2.5))),
         ns.FormatError,
-        "fixed(2.5) is no level: its width is 2.5, but parameters are whole numbers",
+        "fixed(2.5) is not a level: its width is 2.5, but parameters are whole numbers",
     ),
     "a level that is none": (lambda: ns.register_level(3), ns.FormatError, "takes a level"),
 }
@@ -141,7 +145,7 @@ def test_refused(name: str) -> None:
 
 
 def test_long_diagonals_warn() -> None:
-    with pytest.warns(UserWarning, match=r"range stores \d+ values for 2 entries, whole diagonals"):
+    with pytest.warns(UserWarning, match=r"range stores \d+ values for 2 entries, because it stores whole diagonals"):
         ns.from_coo([[0, 900], [1, 3]], [1.0, 2.0], (1000, 1000), ns.DIA)
 
 

@@ -1,11 +1,12 @@
-"""What programs and formats are.  Knows neither torch nor numba.
+"""The intermediate representations: tensor formats, index notation and loop IR. Imports neither torch nor Numba.
 
 In reading order:
 
 * ``loop``     loop IR: the imperative program that becomes Python source
-* ``levels``   level formats: how one dimension of a tensor is stored
-* ``format``   formats: levels, and which dimension each one stores
+* ``level``    the interface of level formats: how one dimension of a tensor is stored
+* ``levels``   the basic level formats: dense, compressed and singleton
+* ``format``   formats: levels, and the dimension that each level stores
 * ``index``    index notation: assignments, foralls, where
-* ``notation`` index notation as text, printed and parsed
-* ``verify``   what every stage may assume
+* ``notation`` printer and parser of index notation
+* ``verify``   checks that a statement is well formed
 """

@@ -1,6 +1,7 @@
-"""Renaming levels: they store nothing, and say of coordinates what others follow from them: parts, what parts make up, diagonals.
+"""Renaming levels: levels without arrays that compute one coordinate from the coordinates above them.
 
-A pattern of them is a factor by which a statement's operands and result name the same entries in different ways.
+They split a coordinate into its parts, join parts into a coordinate, or compute a diagonal. Conversions multiply by a
+pattern of such levels if source and target split the dimensions differently.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .loop import BinOp, Const, Expr
 
 @dataclass(frozen=True, slots=True)
 class Renaming(Level):
-    """One coordinate for each position of the parent, which follows from those above."""
+    """One coordinate for each position of the parent, computed from the coordinates of the levels above."""
 
     branchless: ClassVar[bool] = True
 
@@ -30,23 +31,24 @@ class Renaming(Level):
 
 @dataclass(frozen=True, slots=True)
 class Quotient(Renaming):
-    """The part ``i // divisor``, or ``i % modulus // divisor``, of the first level's coordinate i."""
+    """The part ``i // divisor`` or ``i % modulus // divisor`` of the first level's coordinate ``i``."""
 
     divisor: int
     modulus: int = 0
     spelling: ClassVar[str] = "quotient"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        whole = mode.outer[0]
-        rest = whole % self.modulus if self.modulus else whole
-        return rest // self.divisor if self.divisor > 1 else rest
+        dividend = mode.outer[0] % self.modulus if self.modulus else mode.outer[0]
+        return dividend // self.divisor if self.divisor > 1 else dividend
 
 
 @dataclass(frozen=True, slots=True)
 class Joined(Renaming):
-    """The coordinate whose parts are those of the levels above, the innermost of which has ``sizes[-1]`` of them.
+    """The coordinate that the parts in the levels above make up.
 
-    Where the dimension is ``uneven``, not a whole number of blocks, what lies outside isn't there.
+    Args:
+        sizes: the extents of all parts but the first, outermost first.
+        uneven: whether the dimension is not a whole number of blocks; coordinates past its end are then absent.
     """
 
     sizes: tuple[int, ...]
@@ -54,10 +56,10 @@ class Joined(Renaming):
     spelling: ClassVar[str] = "joined"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        whole = mode.outer[0]
+        joined = mode.outer[0]
         for size, part in zip(self.sizes, mode.outer[1:], strict=True):
-            whole = whole * size + part
-        return whole
+            joined = joined * size + part
+        return joined
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return self.coordinate(mode, position) < mode.size if self.uneven else None
@@ -68,7 +70,7 @@ class Joined(Renaming):
 
 @dataclass(frozen=True, slots=True)
 class Difference(Renaming):
-    """The diagonal of a row, the first level's coordinate, and a column, the second's; the lowest one is 0."""
+    """The diagonal that a row (the first level) and a column (the second level) lie on, counted from the lowest diagonal."""
 
     spelling: ClassVar[str] = "difference"
 

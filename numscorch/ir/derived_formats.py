@@ -1,4 +1,4 @@
-"""What follows from a format: as a loop nest sees it, without parts, and whether a result can be appended to it."""
+"""Properties and formats derived from a format: runs of levels, whether results can be appended, and formats without parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .levels import Compressed, Dense
 
 
 def runs_of(fmt: Format) -> list[tuple[int, int]]:
-    """(first, last) level of each run: a compressed level, and the singletons below it.
+    """(first, last) level of each run: a level that is iterated, and the branchless levels below it, such as singletons.
 
     >>> runs_of(Format("dsds")), runs_of(Format("doo"))
     ([(1, 1), (3, 3)], [(1, 2)])
@@ -24,14 +24,17 @@ def runs_of(fmt: Format) -> list[tuple[int, int]]:
 
 
 def can_be_assembled(fmt: Format) -> bool:
-    """Whether every run is one unique level, or a list of coordinates that ends in values."""
+    """Whether a result in this format can be appended to.
+
+    Each run of sparse levels is a single level, or a coordinate list whose last level is the innermost level.
+    """
     stored = all(level.full or (level.appended and level.array_dtype("crd") is None) for level in fmt.levels)
     lists = all(first == last or (last == len(fmt.levels) - 1 and not fmt.levels[first].is_unique) for first, last in runs_of(fmt))
     return stored and lists and bool(runs_of(fmt))
 
 
 def flattened(fmt: Format) -> Format:
-    """The format as a loop nest sees it: one dimension for each level, extents of blocks known.
+    """The format of a loop nest: each level stores a dimension of its own, and blocks have known extents.
 
     >>> from numscorch.ir.format import BCSR
     >>> [str(level) for level in flattened(BCSR(2, 3)).levels]
@@ -39,14 +42,14 @@ def flattened(fmt: Format) -> Format:
     """
     if fmt.is_plain:
         return fmt
-    known = [
+    levels = [
         Dense(part.extent(())) if part.modulus and level == Dense() else level for part, level in zip(fmt.parts, fmt.levels, strict=True)
     ]
-    return Format.flat(known)
+    return Format.flat(levels)
 
 
 def realized(flat: Format, base: Format) -> Format:
-    """The format of which ``flat`` is what a loop nest sees; its dimensions are the parts of ``base``."""
+    """The inverse of :func:`flattened`: the format whose levels are those of ``flat`` and whose dimensions have the parts of ``base``."""
     if base.is_plain:
         return flat
     return Format([Dense() if level.full else level for level in flat.levels], [base.parts[m] for m in flat.mode_order])
@@ -55,7 +58,7 @@ def realized(flat: Format, base: Format) -> Format:
 def without_parts(fmt: Format) -> Format:
     """A plain, ordered format that stores the same entries.
 
-    A dimension is dense if all its parts are, unless a sparse level of a dimension above it chooses among its coordinates.
+    A dimension is dense if, from its first level on, all levels of it and of the dimensions above it are full or ``range``.
 
     >>> from numscorch.ir.format import BCSR
     >>> without_parts(BCSR(2, 3)).name

@@ -1,10 +1,10 @@
-"""Formats: a tuple of levels, and what of the dimensions each level stores.
+"""Tensor formats: a tuple of levels, and the dimension or part of a dimension that each level stores.
 
-Three spellings, all accepted by :class:`Format`:
+:class:`Format` accepts three spellings:
 
-* text, which is also how a format prints: ``(i, j) -> (i: dense, j: compressed)``, or its name, ``CSR``;
-  a level may store a part of a dimension: a block ``i // 4``, a place in it ``i % 4``, or a diagonal ``j - i``
-* one letter a level, as in Scorch (section D.1): ``d`` dense, ``s`` compressed, ``o`` coordinate
+* text, as printed: ``(i, j) -> (i: dense, j: compressed)``, or a name such as ``CSR``; a level may store a part
+  of a dimension: the block ``i // 4``, the offset ``i % 4`` in the block, or the diagonal ``j - i``
+* one letter per level, as in Scorch (section D.1): ``d`` dense, ``s`` compressed, ``o`` coordinate
 * level objects: ``Format((Dense(), Compressed()))``
 """
 
@@ -28,15 +28,15 @@ from .parts import Part, check_parts, name_of, parts_of, whole_numbers
 
 @dataclass(frozen=True, init=False)
 class Format:
-    """How a tensor is stored: one level after another, each for a dimension or a part of one.
+    """The storage format of a tensor: a sequence of levels, each of which stores a dimension or a part of one.
 
     Args:
         levels: text (``"ds"`` or the map form) or level objects, outermost first.
-        mode_order: the dimension (or the part of one) that each level stores; by default 0, 1, 2, ...
+        mode_order: the dimension, or part of a dimension, that each level stores; by default 0, 1, 2, ...
 
     Raises:
-        FormatError: unknown levels, parts that don't make up each dimension once, or a level with
-            repeated coordinates that no singleton level follows.
+        FormatError: a level is unknown, the parts do not cover each dimension exactly once, or a level with
+            repeated coordinates is not followed by a singleton level.
 
     >>> Format("(i, j) -> (i: dense, j: compressed)") == Format("ds")
     True
@@ -58,7 +58,7 @@ class Format:
 
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
-        """Levels that store dimensions of their own: what a loop nest makes of the levels of a format with parts."""
+        """Build the format of a loop nest, in which each level stores a whole dimension. Nothing is checked."""
         format = cls.__new__(cls)
         object.__setattr__(format, "levels", tuple(levels))
         object.__setattr__(format, "parts", tuple(map(Part, range(len(levels)) if order is None else order)))
@@ -77,7 +77,7 @@ class Format:
         return isinstance(other, Format) and self._hash == other._hash and self.levels == other.levels and self.parts == other.parts
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By its text, which later versions read as well."""
+        """Pickle the text, which later versions can read."""
         return Format, (str(self),)
 
     @cached_property
@@ -92,29 +92,29 @@ class Format:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether each level stores a dimension of its own."""
+        """Whether each level stores a whole dimension."""
         return all(part.is_whole for part in self.parts)
 
     @cached_property
     def is_ordered(self) -> bool:
-        """Whether the coordinates of every level come in order."""
+        """Whether every level stores its coordinates in order."""
         return all(level.is_ordered for level in self.levels)
 
     @cached_property
     def is_dense(self) -> bool:
-        """Whether each level stores a dimension, and all its coordinates: nothing but values, addressed by strides."""
+        """Whether each level stores a whole dimension and all its coordinates, so that strides address the values."""
         return self.is_full and self.is_plain
 
     @cached_property
     def is_full(self) -> bool:
-        """Whether every coordinate is stored, so that the format leaves nothing out: a dense format, or blocks of one."""
+        """Whether every coordinate is stored: the format is dense, or consists of dense blocks."""
         return all(level.full for level in self.levels)
 
     @cached_property
     def is_padded(self) -> bool:
-        """Whether there may be positions for coordinates without an entry, as in blocks. Their value is 0, and nothing tells them apart.
+        """Whether the format may store positions without an entry, as blocks do. Their value is 0, and nothing marks them.
 
-        The innermost level decides; one with one position for each position above it leaves it to that level.
+        The innermost level decides. A branchless padded level leaves the decision to the level above it.
 
         >>> [Format(name).is_padded for name in ("CSR", "COO(2)", "ELL", "BCSR(2, 2)", "DIA")]
         [False, False, True, True, True]
@@ -126,9 +126,9 @@ class Format:
 
     @cached_property
     def name(self) -> str:
-        """The usual name (CSR, COO, ...), or the letters where there is none."""
-        for name, other in named_formats(self.order).items():
-            if self == other:
+        """The usual name (CSR, COO, ...); otherwise the letters of the levels or, if they do not suffice, the text."""
+        for name, named in named_formats(self.order).items():
+            if self == named:
                 return name
         if all(level.is_ordered or isinstance(level, Compressed) for level in self.levels) and not self.is_ordered:
             return f"{sorted_format(self).name} unordered"
@@ -145,7 +145,7 @@ class Format:
 
     @cached_property
     def is_row_major(self) -> bool:
-        """Whether levels come in the order of the dimensions."""
+        """Whether the levels are in the order of the dimensions."""
         return self.mode_order == tuple(range(self.order))
 
     def level_of(self, dimension: int) -> Level:
@@ -161,7 +161,7 @@ class Format:
         return _sizes(self, tuple(shape))
 
     def permuted(self, permutation: Sequence[int]) -> Format:
-        """The format of the tensor whose dimension d is this one's ``permutation[d]``.
+        """The format of the permuted tensor, whose dimension ``d`` is dimension ``permutation[d]`` of this one.
 
         >>> CSR.permuted((1, 0)) == CSC
         True
@@ -193,17 +193,19 @@ def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...]
     return parse_map(text)
 
 
-def _levels(given: object) -> tuple[Level, ...]:
-    """Level objects, as they are given."""
-    levels = tuple(given) if isinstance(given, Iterable) else (given,)
+def _levels(argument: object) -> tuple[Level, ...]:
+    """The level objects of the argument."""
+    levels = tuple(argument) if isinstance(argument, Iterable) else (argument,)
     for level in levels:
         if not isinstance(level, Level):
-            raise FormatError(f"{level!r} is no level: use level objects, as Format((Dense(), Compressed())), or text, as {str(CSR)!r}")
+            raise FormatError(
+                f"{level!r} is not a level: use level objects, as in Format((Dense(), Compressed())), or text, as in {str(CSR)!r}"
+            )
     return levels
 
 
 def _from_name(text: str) -> Format | None:
-    """The format with a usual name, as CSR or COO(3) or BCSR(4, 4)."""
+    """The format with a name such as CSR, COO(3) or BCSR(4, 4)."""
     match = re.fullmatch(r"\s*([A-Z]+)\s*(?:\(([\d\s,]*)\))?\s*", text.upper())
     if match is None or set(text) <= set("dso"):
         return None
@@ -211,7 +213,7 @@ def _from_name(text: str) -> Format | None:
     if len(numbers) in PARAMETERS.get(match[1], ()):
         return BLOCKED[match[1]](*numbers)
     if match[1] in EXAMPLES and (numbers or match[1] != "ELL"):
-        raise FormatError(f"the format {text.strip()!r} needs its numbers, as {EXAMPLES[match[1]]}")
+        raise FormatError(f"the format {text.strip()!r} needs parameters, as in {EXAMPLES[match[1]]}")
     if len(numbers) > 1:
         return None
     order = numbers[0] if numbers else 2
@@ -230,7 +232,9 @@ def _check(fmt: Format) -> None:
         if at == 0 and level.branchless:
             raise FormatError(f"the first level can't be {level}: it needs a level above it")
         if level.extent is not None:
-            raise FormatError(f"{level} in {fmt}: an extent follows from the shape, or from the block: write {level.spelling}")
+            raise FormatError(
+                f"{level} in {fmt} has an extent, but extents are inferred from the shape and the blocks: write {level.spelling}"
+            )
         check_parameters(level)
         level.check(", ".join(map(str, fmt.levels[:at])))
         level.check_below(below)
@@ -238,7 +242,7 @@ def _check(fmt: Format) -> None:
 
 
 def _check_diagonal(fmt: Format, at: int) -> None:
-    """Levels for rows and columns of diagonals stand below them: (j - i, i: range, j: offset)."""
+    """Check that a level of diagonals is above the levels of their rows and columns: (j - i, i: range, j: offset)."""
     if not isinstance(fmt.levels[at], Range | Offset):
         return
     first = at if isinstance(fmt.levels[at], Range) else at - 1
@@ -251,31 +255,33 @@ def _check_diagonal(fmt: Format, at: int) -> None:
 
 
 def as_format(value: object) -> Format:
-    """A format from a Format or its text.
+    """Convert a Format or its text to a Format.
 
     Raises:
-        FormatError: it is neither; ``COO`` and ``CSF`` need their order.
+        FormatError: the argument is neither, or is a function such as ``COO`` without its parameters.
     """
     if isinstance(value, Format):
         return value
     if isinstance(value, str):
         return Format(value)
     if value in (COO, CSF):
-        raise FormatError(f"{getattr(value, '__name__', value)} needs the number of dimensions, as {getattr(value, '__name__', value)}(2)")
+        raise FormatError(
+            f"{getattr(value, '__name__', value)} needs the number of dimensions, as in {getattr(value, '__name__', value)}(2)"
+        )
     if callable(value) and (name := getattr(value, "__name__", "")) in EXAMPLES:
-        raise FormatError(f"{name} needs its numbers, as ns.{EXAMPLES[name]}")
-    raise FormatError(f"{value!r} is no format: use a Format, as CSR, or its text, as {str(CSR)!r}")
+        raise FormatError(f"{name} needs parameters, as in ns.{EXAMPLES[name]}")
+    raise FormatError(f"{value!r} is not a format: use a Format, such as CSR, or its text, as in {str(CSR)!r}")
 
 
 @lru_cache(maxsize=1024)
 def sorted_format(fmt: Format) -> Format:
-    """The same format, with every level's coordinates in order."""
+    """The same format with the coordinates of every level in order."""
     levels = [_sorted_level(level).alone for level in fmt.levels]
     return Format.flat(levels, fmt.mode_order) if fmt.is_plain else Format(levels, fmt.parts)
 
 
 def _sorted_level(level: Level) -> Level:
-    """What stores in order what a level stores in any: a hash table's entries in a compressed level."""
+    """The ordered counterpart of a level: a compressed level replaces a hash table."""
     if level.is_ordered:
         return level
     if isinstance(level, Singleton):
@@ -284,11 +290,11 @@ def _sorted_level(level: Level) -> Level:
 
 
 def dense(order: int) -> Format:
-    """All levels dense, row-major."""
+    """The row-major dense format of a number of dimensions."""
     return Format("d" * _order("dense", order))
 
 
-MOST_DIMENSIONS = 64  # of torch's tensors, and of NumPy's arrays
+MOST_DIMENSIONS = 64  # the maximum of torch and NumPy
 
 
 @lru_cache(maxsize=64)
@@ -297,7 +303,7 @@ def _lists(order: int) -> Format:
 
 
 def COO(order: int) -> Format:
-    """Coordinate list of an order-n tensor, sorted by rows, without duplicates."""
+    """Coordinate list of an order-n tensor, sorted in row-major order, without duplicates."""
     return _lists(_order("COO", order))
 
 
@@ -307,10 +313,10 @@ def CSF(order: int) -> Format:
 
 
 def _order(name: str, order: int) -> int:
-    """A number of dimensions.
+    """Check the number of dimensions and return it as an integer.
 
     Raises:
-        FormatError: it is none, or more than torch's tensors have.
+        FormatError: it is not an integer from 0 to ``MOST_DIMENSIONS``.
     """
     (number,) = whole_numbers(name, order, least=0)
     if number > MOST_DIMENSIONS:
@@ -329,7 +335,7 @@ DIA = Format("(i, j) -> (j - i: compressed, i: range, j: offset)")
 
 
 def BCSR(rows: int, columns: int) -> Format:
-    """Blocks of rows x columns values, the blocks stored as in CSR; the last ones may reach over the edge.
+    """Blocks of rows x columns values, stored as in CSR. The last blocks may extend past the edge of the matrix.
 
     >>> print(BCSR(2, 3))
     (i, j) -> (i // 2: dense, j // 3: compressed, i % 2: dense, j % 3: dense)
@@ -340,19 +346,22 @@ def BCSR(rows: int, columns: int) -> Format:
 
 
 def NM(n: int, m: int, rows: int = 1) -> Format:
-    """n values of every m consecutive ones along the last dimension, at the same places in ``rows`` neighbouring rows.
+    """n of every m consecutive values along the last dimension, in the same columns for ``rows`` adjacent rows.
 
     >>> print(NM(2, 4))
     (i, j) -> (i: dense, j // 4: dense, j % 4: fixed(2))
     """
     n, m, rows = whole_numbers("NM", n, m, rows)
     if n > m:
-        raise FormatError(f"NM({n}, {m}) keeps more values than there are: n is at most m")
+        raise FormatError(f"NM({n}, {m}) keeps {n} of every {m} values: n is at most m")
     return _of_pairs([(Part(0, rows), Dense()), (Part(1, m), Dense()), *_inner(1, m, Fixed(n)), *_inner(0, rows, Dense())])
 
 
 def NMG(n: int, m: int, g: int) -> Format:
-    """n of every m values along the first dimension, any n of them in g columns of each chunk of C(m, n) * g: n:m:g.
+    """The n:m:g format: n of every m values along the first dimension.
+
+    In each chunk of C(m, n) * g columns, each combination of n rows is used by g columns.
+
 
     Source: Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023.
 
@@ -366,7 +375,7 @@ def NMG(n: int, m: int, g: int) -> Format:
 
 
 def _inner(dimension: int, size: int, level: Level) -> list[tuple[Part, Level]]:
-    """The level within blocks of this size; none where a block is one coordinate."""
+    """The level of the offset in blocks of this size; empty if the size is 1."""
     return [(Part(dimension, 1, size), level)] if size > 1 else []
 
 
@@ -384,7 +393,7 @@ BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "NMG": NMG,
 
 
 def _blocked_name(fmt: Format) -> str | None:
-    """The name of a matrix format of blocks, as BCSR(4, 4)."""
+    """The name of a matrix format with blocks, such as BCSR(4, 4); None if it has no name."""
     if fmt.order != 2:
         return None
     sizes = [next((part.modulus for part in fmt.parts if part.dimension == d and part.modulus), 1) for d in (0, 1)]
@@ -393,14 +402,14 @@ def _blocked_name(fmt: Format) -> str | None:
     grouped = next((level for level in fmt.levels if isinstance(level, Grouped)), None)
     if grouped is not None and fmt == NMG(grouped.n, grouped.m, grouped.g):
         return f"NMG({grouped.n}, {grouped.m}, {grouped.g})"
-    kept = next((level.width for level in fmt.levels if isinstance(level, Fixed) and level.width), None)
-    if kept is not None and kept <= sizes[1] and fmt == NM(kept, sizes[1], sizes[0]):
-        return f"NM({kept}, {sizes[1]})" if sizes[0] == 1 else f"NM({kept}, {sizes[1]}, {sizes[0]})"
+    width = next((level.width for level in fmt.levels if isinstance(level, Fixed) and level.width), None)
+    if width is not None and width <= sizes[1] and fmt == NM(width, sizes[1], sizes[0]):
+        return f"NM({width}, {sizes[1]})" if sizes[0] == 1 else f"NM({width}, {sizes[1]}, {sizes[0]})"
     return None
 
 
 def named_formats(order: int) -> dict[str, Format]:
-    """The formats of an order that have a usual name."""
+    """The formats with a name, for a number of dimensions."""
     matrix = {"CSR": CSR, "CSC": CSC, "DCSR": DCSR, "DCSC": DCSC, "ELL": ELL, "DIA": DIA} if order == 2 else {}
     lists = {f"COO({order})": COO(order)} if order > 1 else {}
     return matrix | lists | ({f"CSF({order})": CSF(order)} if order > 2 else {})

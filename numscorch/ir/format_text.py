@@ -1,4 +1,4 @@
-"""The text of formats: letters, and maps from dimensions to levels."""
+"""Parser of format texts: letters, and maps from dimensions to levels."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Parsed = tuple[tuple[Level, ...], tuple[int | Part, ...]]
 
 
 def levels_of_letters(text: str) -> tuple[Level, ...]:
-    """A run of ``o`` is a list of coordinates: all but its last level repeat coordinates."""
+    """Parse letters. A run of ``o`` is a coordinate list: all its levels but the last may repeat coordinates."""
     levels: list[Level] = []
     for at, letter in enumerate(text):
         inside, last = at > 0 and text[at - 1] == "o", text[at + 1 : at + 2] != "o"
@@ -45,10 +45,10 @@ def levels_of_letters(text: str) -> tuple[Level, ...]:
 
 
 def _unknown(text: str, letter: str) -> str:
-    """What is wrong with a text that is neither a name nor letters: the nearest name, and those there are.
+    """The error text for a format that is neither a name nor letters: the closest name and all names.
 
     >>> print(_unknown("CRS", "C"))
-    unknown format 'CRS': did you mean CSR? there are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), ...
+    unknown format 'CRS': did you mean CSR? valid formats are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(4, 4), NM(2, 4), ...
     """
     letters = "d (dense), s (compressed), o (coordinate), or the map form, as in"
     if sum(char not in "dso" for char in text) == 1:
@@ -58,10 +58,11 @@ def _unknown(text: str, letter: str) -> str:
     suggestion = f"did you mean {heads[near[0]]}? " if near else ""
     if text.strip().lower() in LEVELS:
         suggestion = f"{text.strip().lower()} is a level, as in '(i, j) -> (i: dense, j: {text.strip().lower()})'; "
-    return f"unknown format {text!r}: {suggestion}there are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
+    return f"unknown format {text!r}: {suggestion}valid formats are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
 
 
 def parse_map(text: str) -> Parsed:
+    """Parse the map form, ``(i, j) -> (i: dense, j: compressed)``, into levels and the parts they store."""
     match = MAP.fullmatch(text)
     if match is None:
         raise FormatError(f"can't read the format {text!r}: write it as {CSR!r}")
@@ -81,17 +82,17 @@ def parse_map(text: str) -> Parsed:
     return tuple(levels), tuple(parts)
 
 
-def _level(text: str, whole: str) -> Level:
-    """A level from its text, as fixed(2) or compressed(unique=False)."""
+def _level(text: str, shown: str) -> Level:
+    """Parse a level, such as fixed(2) or compressed(unique=False); ``shown`` is the format's text for errors."""
     match = LEVEL.fullmatch(text)
     if match is None or match[1] not in LEVELS:
-        raise FormatError(f"unknown level {text!r} in {whole!r}: the levels are {', '.join(LEVELS)}")
+        raise FormatError(f"unknown level {text!r} in {shown!r}: the levels are {', '.join(LEVELS)}")
     try:
         call = ast.parse(f"f({match[2] or ''})", mode="eval").body
-        given = [ast.literal_eval(arg) for arg in call.args] if isinstance(call, ast.Call) else []
-        named = {word.arg or "": ast.literal_eval(word.value) for word in call.keywords} if isinstance(call, ast.Call) else {}
-        if any(not isinstance(value, int) or abs(value) > LARGEST for value in [*given, *named.values()]):
-            raise TypeError("its arguments are numbers that are not too large, True and False")
-        return LEVELS[match[1]](*given, **named)
+        positional = [ast.literal_eval(arg) for arg in call.args] if isinstance(call, ast.Call) else []
+        keywords = {word.arg or "": ast.literal_eval(word.value) for word in call.keywords} if isinstance(call, ast.Call) else {}
+        if any(not isinstance(value, int) or abs(value) > LARGEST for value in [*positional, *keywords.values()]):
+            raise TypeError(f"arguments are True, False, or integers of at most {LARGEST}")
+        return LEVELS[match[1]](*positional, **keywords)
     except (SyntaxError, TypeError, ValueError) as error:
-        raise FormatError(f"can't make the level {text!r} in {whole!r}: {error}") from error
+        raise FormatError(f"can't make the level {text!r} in {shown!r}: {error}") from error

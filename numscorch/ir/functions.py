@@ -1,7 +1,7 @@
-"""Element-wise functions and reductions: what they mean, and what they do to entries that aren't stored.
+"""Semantics of operators, functions and reductions, in particular for absent entries.
 
-An entry that isn't stored is 0.  Whether an expression has a value there follows from putting 0 in
-its place (:func:`simplified`): a product with it is 0, a sum is the other term, ``exp`` of it is 1.
+An absent entry has the value 0. :func:`simplified` substitutes 0 for absent operands to find out where an expression is
+nonzero: a product becomes 0, a sum becomes its other term, ``exp`` becomes 1.
 """
 
 from __future__ import annotations
@@ -36,17 +36,22 @@ REGISTER_FUNCTIONS = {
     **{"+": "add", "-": "sub", "*": "mul", "/": "div"},
     **{"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"},
 }
-"""The functions and operators that SIMD registers have, and what generated source calls them there."""
+"""The functions and operators of SIMD registers, and their names in generated source."""
 REGISTER_REDUCTIONS = {"+": "hsum", "maximum": "hmax", "minimum": "hmin"}
-"""What joins the lanes of a register into one number."""
+"""The horizontal reductions of a register, by operator or function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How terms are joined: the operator, its identity, and the function it is written as.
+    """A reduction of terms.
 
-    ``of_stored``: terms that aren't stored take no part; otherwise they are 0.  ``times`` is what the
-    factors of a term are joined by: a semiring's product, in which an absent factor annihilates the term.
+    Args:
+        identity: the initial value.
+        evaluate: combines two terms.
+        function: the element-wise function that combines two terms; empty if an operator does.
+        of_stored: whether absent terms are skipped; otherwise they count as 0.
+        times: the operator between the factors of a term: the product of a semiring, in which an absent factor
+            annihilates the term.
     """
 
     identity: float
@@ -56,7 +61,7 @@ class Reduction:
     times: str = "*"
 
     def start(self, dtype: str) -> float:
-        """The identity as a value of a data type: integers have no infinity, but a largest and a smallest number.
+        """The identity as a value of a data type. For integers, the largest and smallest numbers replace the infinities.
 
         >>> REDUCTIONS["max="].start("int8"), REDUCTIONS["max="].start("float32"), REDUCTIONS["min="].start("bool")
         (-128, -inf, True)
@@ -81,7 +86,7 @@ REDUCTIONS = {
 
 
 def start_of(op: str, value: Expr, dtype: str) -> float:
-    """What terms of this kind are joined to: of tests, "any" starts as false and "all" as true.
+    """The initial value of a reduction. For comparisons, ``max=`` means "any" and starts as 0, ``min=`` means "all" and starts as 1.
 
     >>> from .notation import parse_expr
     >>> start_of("max=", parse_expr("A[i] != B[i]"), "float32"), start_of("max=", parse_expr("A[i]"), "float32")
@@ -93,7 +98,7 @@ def start_of(op: str, value: Expr, dtype: str) -> float:
 
 
 def counts_absent(op: str, value: Expr) -> bool:
-    """Whether absent terms, which are 0, change the result of a reduction: not of sums, semirings, and "any".
+    """Whether absent terms, which count as 0, can change a reduction's result. They cannot for sums, semirings and "any".
 
     >>> from .notation import parse_expr
     >>> counts_absent("max=", parse_expr("A[i]")), counts_absent("max=", parse_expr("A[i] != 0"))
@@ -105,10 +110,9 @@ def counts_absent(op: str, value: Expr) -> bool:
 
 
 def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
-    """The expression where the tensors named ``zero`` are 0, with what follows from that.
+    """Simplify the expression, with the tensors named in ``zero`` replaced by 0.
 
-    0 annihilates a product and the numerator of a quotient, and is the identity of a sum;
-    functions of numbers are evaluated.
+    0 annihilates products and quotients, and is the identity of sums. Functions of numbers are evaluated.
 
     >>> from .notation import parse_expr
     >>> print(simplified(parse_expr("A[i] * x[i] + B[i]"), {"A"}))
@@ -124,25 +128,25 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
 
 
 def terms_of(expr: Expr, op: str) -> Expr:
-    """What a reduction joins: a product in the semiring's sense."""
+    """The term that a reduction combines: products become products of the reduction's semiring."""
     times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
     if times == "*":
         return expr
     factors = _valued_factors(expr)
-    joined = factors[0]
+    term = factors[0]
     for factor in factors[1:]:
-        joined = Binary(times, joined, factor)
-    return joined
+        term = Binary(times, term, factor)
+    return term
 
 
 def _valued_factors(expr: Expr) -> list[Expr]:
-    """The factors but for masks and what the compiler adds, of which no values are read."""
+    """The factors that have values: patterns, and the relations that the compiler adds, are left out."""
     return [factor for factor in factors_of(expr) if not isinstance(factor, Access) or factor.tensor.has_values]
 
 
 @lru_cache(maxsize=4096)
 def is_intersection(expr: Expr) -> bool:
-    """Whether the value is 0 wherever one of the sparse operands stores nothing, as that of a product is.
+    """Whether the value is 0 wherever any of the sparse operands is absent, as for a product.
 
     >>> from .format import CSR
     >>> from .index import TensorVar
@@ -155,7 +159,7 @@ def is_intersection(expr: Expr) -> bool:
 
 
 def is_zero(expr: Expr) -> bool:
-    """Whether it is the number 0."""
+    """Whether an expression is the number 0."""
     return isinstance(expr, Literal) and expr.value == 0
 
 
@@ -197,7 +201,7 @@ def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
 
 
 def is_annihilated(expr: Expr) -> bool:
-    """Whether 0 in the place of an argument makes the expression 0 whatever the others are: of a product, a quotient, a remainder."""
+    """Whether a zero first argument makes the expression 0, whatever its other arguments are, as for products and quotients."""
     match expr:
         case Binary(op):
             return op in "*/"

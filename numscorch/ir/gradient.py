@@ -1,4 +1,4 @@
-"""Derivatives: of the right side of a statement by one of its tensors, as another right side."""
+"""Symbolic differentiation of an expression with respect to one of its tensors."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ ZERO, ONE = (Literal(value, "float32") for value in (0.0, 1.0))
 
 
 def derivative(expr: Expr, name: str) -> Expr:
-    """How the expression changes with a tensor, at the coordinates where it is read; 0 where it doesn't.
+    """The derivative of an expression with respect to the tensor with this name, at the coordinates where it is read.
 
-    Where a function has a corner, it is torch's choice: 0 for ``relu`` and ``abs`` at 0, and ``maximum`` of equal numbers
-    shares it out between them.
+    Where a function is not differentiable, the derivative is torch's: 0 for ``relu`` and ``abs`` at 0, and for ``maximum``
+    of equal numbers, half for each argument.
 
     >>> from .notation import parse_expr
     >>> for text in ("A[i] * B[i]", "exp(2 * A[i])", "B[i] / A[i]", "relu(A[i]) + B[i]", "B[i] > A[i]"):
@@ -61,9 +61,9 @@ def _chosen(condition: Expr, left: Expr, right: Expr) -> Expr:
 
 
 def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
-    """The derivative of a function by one argument."""
-    given = dict(zip("xyz", args, strict=False))
-    return simplified(mapped(_parsed(FUNCTIONS[function].slopes[at]), lambda access: given[access.tensor.name]))
+    """The partial derivative of a function with respect to one argument."""
+    arguments = dict(zip("xyz", args, strict=False))
+    return simplified(mapped(_parsed(FUNCTIONS[function].slopes[at]), lambda access: arguments[access.tensor.name]))
 
 
 @lru_cache(maxsize=256)
@@ -72,24 +72,24 @@ def _parsed(slope: str) -> Expr:
 
 
 def plus(left: Expr, right: Expr) -> Expr:
-    """The sum, without zeros."""
+    """left + right; zero terms are dropped."""
     return right if is_zero(left) else left if is_zero(right) else Binary("+", left, right)
 
 
 def minus(left: Expr, right: Expr) -> Expr:
-    """The difference, without a zero on the right."""
+    """left - right; a zero on the right is dropped."""
     return left if is_zero(right) else Binary("-", left, right)
 
 
 def times(left: Expr, right: Expr) -> Expr:
-    """The product, without ones, and 0 where a factor is."""
+    """left * right; ones are dropped, and a zero factor gives 0."""
     if is_zero(left) or is_zero(right):
         return ZERO
     return right if _is_one(left) else left if _is_one(right) else Binary("*", left, right)
 
 
 def over(left: Expr, right: Expr) -> Expr:
-    """The quotient; 0 where the numerator is."""
+    """left / right; a zero numerator gives 0."""
     return ZERO if is_zero(left) else Binary("/", left, right)
 
 

@@ -1,4 +1,4 @@
-"""A level whose coordinates lie in hash tables, in no order."""
+"""The hash level, which stores the coordinates of each parent in a hash table, unordered."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy as np
 from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges
 from .loop import BinOp, Const, Expr, call
 
-FREE = -1  # the coordinate of a place without an entry
-ROOM = 2  # places for each entry, at least
-MULTIPLIER = 0x9E3779B1  # near 2**32 divided by the golden ratio (Knuth, volume 3, section 6.4)
+FREE = -1  # marks an empty slot
+ROOM = 2  # minimum number of slots per entry
+MULTIPLIER = 0x9E3779B1  # about 2**32 divided by the golden ratio (Knuth, volume 3, section 6.4)
 
 
 @dataclass(frozen=True, slots=True)
 class Hash(Level):
-    """A hash table of coordinates for each parent, from ``pos[p]`` to ``pos[p + 1]`` in ``crd``; free places hold -1.
+    """A hash table of coordinates for each parent p, from ``pos[p]`` to ``pos[p + 1]`` in ``crd``. Empty slots hold -1.
 
-    A table's length is a power of two, or 0. A coordinate's place is the first free one from its hash on, as it was
-    when the coordinate was entered.
+    The length of a table is a power of two, or 0. Collisions are resolved by linear probing.
     """
 
     spelling: ClassVar[str] = "hash"
@@ -74,7 +73,7 @@ class Hash(Level):
 
 
 def table_lengths(children: np.ndarray) -> np.ndarray:
-    """The length of a table for so many coordinates: the power of two that leaves about half of it free.
+    """The length of each hash table, from its number of coordinates: the smallest power of two of at least twice as many.
 
     >>> table_lengths(np.array([0, 1, 3, 4])).tolist()
     [0, 2, 8, 8]
@@ -85,21 +84,27 @@ def table_lengths(children: np.ndarray) -> np.ndarray:
 
 
 def entered(crd: np.ndarray, coordinates: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Enter coordinates into their tables, and return their places.
+    """Insert coordinates into their hash tables and return their positions.
 
-    All of them try the place of their hash at once. Where several want one place, the first of them gets it, and the others
-    try the next.
+    All coordinates probe at once. If several probe the same empty slot, the first one takes it, and the rest probe the
+    next slot.
+
+    Args:
+        crd: the slots of all tables; modified in place.
+        coordinates: the coordinates to insert, of shape (n,).
+        starts: the first slot of each coordinate's table, of shape (n,).
+        lengths: the number of slots of each coordinate's table, of shape (n,).
 
     >>> table = np.full(8, -1)
     >>> entered(table, np.array([3, 11, 4]), np.zeros(3, dtype=int), np.full(3, 8)).tolist(), table.tolist()
     ([6, 2, 5], [-1, -1, 11, -1, -1, 4, 3, -1])
     """
     places: np.ndarray = starts + (((coordinates * MULTIPLIER) >> 16) & (lengths - 1))
-    left = np.arange(len(coordinates))
-    while left.size:
-        free = left[crd[places[left]] == FREE]
-        wanted, winners = np.unique(places[free], return_index=True)
-        crd[wanted] = coordinates[free[winners]]
-        left = left[crd[places[left]] != coordinates[left]]
-        places[left] = starts[left] + ((places[left] - starts[left] + 1) & (lengths[left] - 1))
+    pending = np.arange(len(coordinates))
+    while pending.size:
+        free = pending[crd[places[pending]] == FREE]
+        slots, winners = np.unique(places[free], return_index=True)
+        crd[slots] = coordinates[free[winners]]
+        pending = pending[crd[places[pending]] != coordinates[pending]]
+        places[pending] = starts[pending] + ((places[pending] - starts[pending] + 1) & (lengths[pending] - 1))
     return places

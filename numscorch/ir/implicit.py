@@ -1,4 +1,4 @@
-"""Pattern levels: they store nothing, since their coordinates follow from those above."""
+"""Implicit levels: levels without arrays, whose coordinates are computed from the coordinates of the levels above."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from .padded import warn_of_padding
 
 @dataclass(frozen=True, slots=True)
 class Implicit(Level):
-    """A level without arrays, whose positions follow from the coordinates."""
+    """A level without arrays, whose positions are computed from the coordinates.
+
+    ``refuses`` tells whether some coordinates have no position.
+    """
 
     located: ClassVar[bool] = True
     refuses: ClassVar[bool] = True
 
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        """Which coordinates have no position, below coordinates of the level above."""
+        """A mask of the coordinates that have no position; ``outer`` are the coordinates of the level above."""
         return np.zeros(len(coordinates), dtype=bool)
 
     def refuse(self, entries: Entries) -> None:
-        """Refuse entries that the level has no position for."""
+        """Check that the level has a position for each entry.
+
+        Raises:
+            FormatError: it has none for some entry.
+        """
         outside = self.outside(entries.outer[-1], entries.coordinates)
         if outside.any():
             at = int(np.argmax(outside))
@@ -39,7 +46,7 @@ class Implicit(Level):
 
 @dataclass(frozen=True, slots=True)
 class Identity(Implicit):
-    """The diagonal: one coordinate for each parent, that of the level above."""
+    """The main diagonal: each parent has one coordinate, that of the level above."""
 
     spelling: ClassVar[str] = "identity"
     letter: ClassVar[str] = "i"
@@ -80,7 +87,7 @@ class Identity(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Band(Implicit):
-    """Coordinates from ``lower`` below to ``upper`` above the one of the level above; position = parent position * width + offset."""
+    """A band of ``lower`` diagonals below and ``upper`` above the main diagonal; position = parent position * width + offset."""
 
     lower: int
     upper: int
@@ -90,19 +97,19 @@ class Band(Implicit):
 
     @property
     def width(self) -> int:
-        """Positions for each parent."""
+        """The number of positions of each parent."""
         return self.lower + self.upper + 1
 
     def check(self, shape: str) -> None:
         Implicit.check(self, shape)
         if self.lower < 0 or self.upper < 0:
-            raise FormatError(f"{self} is no band: count the diagonals below and above the main one, from 0")
+            raise FormatError(f"{self} is not a band: its numbers of diagonals below and above the main diagonal are at least 0")
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start, outer = mode.parent.begin * self.width, mode.outer[-1]
         first = call("max", Const(0), Const(self.lower) - outer)
         end = call("min", Const(self.width), mode.size - outer + self.lower)
-        return start + first, start + call("max", first, end)  # a row may lie below the last column
+        return start + first, start + call("max", first, end)  # the band is empty in rows far below the last column
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position - mode.parent.begin * self.width + mode.outer[-1] - Const(self.lower)
@@ -136,7 +143,7 @@ class Band(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Causal(Implicit):
-    """Coordinates up to the one of the level above; position = parent position * size + coordinate."""
+    """The lower triangle: coordinates up to that of the level above; position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "causal"
     gaps: ClassVar[bool] = True
@@ -174,15 +181,15 @@ class Causal(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Within(Implicit):
-    """The coordinates of a block: all of them, but ``last`` in the last block, where the dimension ends."""
+    """All coordinates of a block; only ``last`` of them in the last block, which the end of the dimension cuts off."""
 
     last: int
     spelling: ClassVar[str] = "within"
     ends: ClassVar[bool] = True
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        left = (mode.sizes[mode.at - 1] - mode.outer[-1] - Const(1)) * mode.size + self.last
-        return Const(0), call("min", mode.size, left)
+        remaining = (mode.sizes[mode.at - 1] - mode.outer[-1] - Const(1)) * mode.size + self.last
+        return Const(0), call("min", mode.size, remaining)
 
     def within(self, mode: Mode, coordinate: Expr) -> Expr:
         return coordinate < self.bounds(mode)[1]
@@ -193,7 +200,7 @@ class Within(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Range(Implicit):
-    """The rows that a diagonal crosses, below a level of diagonals (j - i); position = parent position * size + coordinate."""
+    """The rows of a diagonal, below a level of diagonals (j - i); position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "range"
     refuses: ClassVar[bool] = False
@@ -212,7 +219,7 @@ class Range(Implicit):
         return mode.parent.begin * mode.size + coordinate
 
     def tell(self, positions: int, entries: int) -> None:
-        warn_of_padding(self, positions, entries, "whole diagonals")
+        warn_of_padding(self, positions, entries, "because it stores whole diagonals")
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         count = times(entries.count, entries.size)
@@ -232,7 +239,7 @@ class Range(Implicit):
 
 @dataclass(frozen=True, slots=True)
 class Offset(Implicit):
-    """The column at which a diagonal crosses a row, below a level of rows and one of diagonals (j - i)."""
+    """The column of a diagonal in a row, below a level of rows and a level of diagonals (j - i)."""
 
     spelling: ClassVar[str] = "offset"
     refuses: ClassVar[bool] = False

@@ -1,11 +1,10 @@
-"""Index notation: what to compute, and, once scheduled, in which order.
+"""Index notation: the computation and, after scheduling, the order of its loops.
 
-Einsum notation is a lone assignment whose right side is summed over the variables that the left
-side lacks.  Concrete index notation adds ``forall`` and ``where`` (Kjolstad, Ahrens, Kamil,
-Amarasinghe, "Tensor Algebra Compilation with Workspaces", CGO 2019).
+In einsum notation, a statement is a single assignment, summed over the variables that occur only on its right side.
+Concrete index notation adds ``forall`` and ``where`` (Kjolstad, Ahrens, Kamil, Amarasinghe, "Tensor Algebra Compilation
+with Workspaces", CGO 2019).
 
-Nodes are values: frozen, compared by structure, and hashable, so that a scheduled statement is
-the key under which its kernel is cached.
+Nodes are frozen, hashable and compared by structure. The scheduled statement is the cache key of its kernel.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from .tags import Vector as Vector
 from .workspace_levels import Beside
 
 SCALAR = Format("")
-RETURNED = "_returned"  # ends the name of what is returned beside the result
-PATTERN = "pattern"  # the data type of an operand of which only the pattern is read
-RELATION = "relation"  # the data type of a pattern that the compiler adds: how variables follow from others
+RETURNED = "_returned"  # suffix of the names of additional results
+PATTERN = "pattern"  # data type of an operand whose values are not read
+RELATION = "relation"  # data type of a pattern that the compiler adds to compute variables from other variables
 
 
 @dataclass(frozen=True, slots=True)
 class IndexVar:
-    """An index variable, as ``i``."""
+    """An index variable, such as ``i``."""
 
     name: str
 
@@ -49,13 +48,21 @@ class IndexVar:
 
 @dataclass(frozen=True, slots=True)
 class TensorVar:
-    """A tensor: its name, format and data types; its sizes are run-time facts.
+    """A tensor: its name, format and data types. Its sizes are known at run time only.
 
-    ``strides`` belongs to dense tensors and has a letter for each dimension: "1" contiguous,
-    "0" broadcast (or of size 1), "n" any stride, given at run time.  ``shares`` names the operand
-    whose pattern a sparse result keeps.  What ``is_returned`` is a dense result beside the main one.  An assembled result that
-    ``prunes`` stores an entry where the condition of its value holds, ``where(condition, value, 0)``; if ``largest`` is (n, m), where it
-    is one of the n largest, by absolute values, of a block of m consecutive ones along the last dimension.
+    Args:
+        name: the name in statements.
+        format: the storage format.
+        dtype: the data type of the values; ``PATTERN`` or ``RELATION`` if there are none.
+        index_dtype: the data type of the index arrays.
+        strides: for dense tensors, one letter per dimension: "1" contiguous, "0" broadcast or of size 1, "n" any
+            stride, known at run time.
+        shares: the operand whose pattern a sparse result or a workspace shares.
+        is_returned: whether it is a dense result returned in addition to the main one.
+        prunes: whether an assembled result stores only the entries for which the condition of its value,
+            ``where(condition, value, 0)``, holds.
+        largest: (n, m) if a result that prunes stores only the n largest of every m consecutive entries along the last
+            dimension, by absolute value.
     """
 
     name: str
@@ -70,17 +77,17 @@ class TensorVar:
 
     @property
     def is_dense(self) -> bool:
-        """Whether it is addressed by strides rather than by levels."""
+        """Whether strides address its values."""
         return self.format.is_dense and self.shares is None
 
     @property
     def is_row(self) -> bool:
-        """Whether it is a workspace that lies beside one row of a pattern."""
+        """Whether it is a workspace with one value for each position of a row of a pattern."""
         return self.shares is not None and isinstance(self.format.levels[-1], Beside)
 
     @property
     def is_assembled(self) -> bool:
-        """Of a result: whether its pattern is new, so that its index arrays are written too."""
+        """For a result: whether its pattern is new, so that the kernel writes its index arrays."""
         return not self.format.is_dense and self.shares is None
 
     @property
@@ -90,7 +97,7 @@ class TensorVar:
 
     @property
     def has_values(self) -> bool:
-        """Whether its values are read; a pattern or a relation is 1 wherever it is stored."""
+        """Whether it has values. The stored entries of a pattern or a relation are 1."""
         return self.dtype not in (PATTERN, RELATION)
 
     def __str__(self) -> str:
@@ -105,7 +112,7 @@ class Access:
     indices: tuple[IndexVar, ...]
 
     def level_var(self, level: int) -> IndexVar:
-        """The variable that a level (from 0) is indexed by."""
+        """The variable that indexes a level, counted from 0."""
         return self.indices[self.tensor.format.mode_order[level]]
 
     def __str__(self) -> str:
@@ -115,7 +122,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number; ``is_float`` tells 2.0, which promotes integers, from 2."""
+    """A number; ``is_float`` distinguishes 2.0, which promotes integers to floats, from 2."""
 
     value: float | complex
     dtype: str
@@ -161,13 +168,13 @@ Expr = Access | Literal | Binary | Apply
 
 
 def _within(expr: Expr, strength: int) -> str:
-    """An operand's text, in parentheses where its operator binds less than what is around it."""
+    """The text of an operand, in parentheses if its operator binds less strongly than ``strength``."""
     return f"({expr})" if isinstance(expr, Binary) and STRENGTH[expr.op] < strength else str(expr)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """lhs = rhs, or with a reduction's operator: lhs += rhs, *=, max=, min="""
+    """lhs = rhs, or a reduction: lhs += rhs, or with *=, max=, min= and other operators of ``REDUCTIONS``"""
 
     lhs: Access
     rhs: Expr
@@ -191,7 +198,7 @@ class Forall:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """where(consumer, producer): the producer fills a workspace, which the consumer then reads."""
+    """where(consumer, producer): the producer fills a workspace, then the consumer reads it."""
 
     consumer: Stmt
     producer: Stmt
@@ -221,17 +228,17 @@ def factors_of(expr: Expr) -> list[Expr]:
 
 
 def is_relation(access: Access) -> bool:
-    """Whether the compiler added the access, as that of a diagonal: no operand stands behind it, so it has one format only."""
+    """Whether the compiler added the access, for example to compute a diagonal. It has no operand, and its format is fixed."""
     return access.tensor.dtype == RELATION
 
 
 def is_product(expr: Expr) -> bool:
-    """Whether there is nothing but tensors and numbers multiplied."""
+    """Whether an expression is a product of accesses and numbers."""
     return all(isinstance(factor, Access | Literal) for factor in factors_of(expr))
 
 
 def accesses_in(expr: Expr) -> list[Access]:
-    """Every access of an expression, left to right."""
+    """All accesses of an expression, left to right."""
     match expr:
         case Access():
             return [expr]
@@ -244,7 +251,7 @@ def accesses_in(expr: Expr) -> list[Access]:
 
 
 def assignments(stmt: Stmt) -> Iterator[Assignment]:
-    """Every assignment of a statement; consumers before producers."""
+    """All assignments of a statement; consumers before producers."""
     match stmt:
         case Assignment():
             yield stmt
@@ -256,27 +263,30 @@ def assignments(stmt: Stmt) -> Iterator[Assignment]:
 
 
 def result_of(stmt: Stmt) -> Access:
-    """The access that the whole statement writes."""
+    """The result of the statement."""
     return next(assignments(stmt)).lhs
 
 
 def returned_by(stmt: Stmt) -> list[Access]:
-    """What the statement writes for the caller besides its result, by name."""
+    """The additional results of the statement, sorted by name."""
     return sorted(
         {a.lhs for a in assignments(stmt) if a.lhs.tensor.is_returned}, key=lambda access: access.tensor.name.removesuffix(RETURNED)
     )
 
 
 def operands_of(stmt: Stmt) -> list[Access]:
-    """The accesses that are read, workspaces left out, by name; one of which also just the pattern is read has values."""
+    """The operands of a statement, sorted by name, without workspaces.
+
+    If an operand is read both with values and as a pattern, the access with values is returned.
+    """
     written = {a.lhs.tensor for a in assignments(stmt)}
     read = [x for a in assignments(stmt) for x in accesses_in(a.rhs) if x.tensor not in written]
-    operands = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # of what is read both ways, the values
+    operands = {x.tensor.name: x for x in sorted(read, key=lambda x: x.tensor.has_values)}  # later accesses, those with values, win
     return [operands[name] for name in sorted(operands)]
 
 
 def arguments_of(expr: Expr) -> tuple[Expr, ...]:
-    """The arguments of an operator or a function; an access and a number have none."""
+    """The arguments of an operator or a function; empty for accesses and numbers."""
     match expr:
         case Binary(_, left, right):
             return left, right
@@ -311,12 +321,12 @@ def operators_in(expr: Expr) -> set[str]:
 
 
 def variables_in(expr: Expr) -> list[IndexVar]:
-    """Index variables in order of first appearance."""
+    """The index variables of an expression, in order of first appearance."""
     return list(dict.fromkeys(v for access in accesses_in(expr) for v in access.indices))
 
 
 def loops_of(stmt: Stmt) -> list[Forall]:
-    """Every forall of a statement, outermost first."""
+    """All loops of a statement, outermost first; consumers before producers."""
     match stmt:
         case Forall(_, body):
             return [stmt, *loops_of(body)]
@@ -327,7 +337,7 @@ def loops_of(stmt: Stmt) -> list[Forall]:
 
 
 def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
-    """The expression with every access changed."""
+    """The expression with ``change`` applied to every access."""
     match expr:
         case Access():
             return change(expr)
@@ -340,7 +350,7 @@ def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
 
 
 def with_dtype(expr: Expr, dtype: str) -> Expr:
-    """The expression with its numbers in this data type."""
+    """The expression with this data type for all its numbers."""
     match expr:
         case Literal():
             return replace(expr, dtype=dtype)
@@ -353,7 +363,7 @@ def with_dtype(expr: Expr, dtype: str) -> Expr:
 
 
 def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
-    """The statement with every access changed."""
+    """The statement with ``change`` applied to every access, also on left sides."""
     match stmt:
         case Assignment(lhs, rhs, op):
             return Assignment(change(lhs), mapped(rhs, change), op)
@@ -364,7 +374,7 @@ def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
 
 
 def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """The statement with every right side changed."""
+    """The statement with ``change`` applied to the right side of every assignment."""
     match stmt:
         case Assignment(lhs, rhs, op):
             return Assignment(lhs, change(rhs), op)
@@ -375,7 +385,7 @@ def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 
 
 def with_op(stmt: Stmt, op: str) -> Stmt:
-    """The statement with another operator in every assignment."""
+    """The statement with this operator in every assignment."""
     match stmt:
         case Assignment():
             return replace(stmt, op=op)
@@ -386,12 +396,12 @@ def with_op(stmt: Stmt, op: str) -> Stmt:
 
 
 def value_of(stmt: Stmt) -> Expr:
-    """What a statement assigns in the end, as one expression of its operands: workspaces are replaced by what fills them."""
+    """The value that a statement computes, as one expression of its operands, with workspaces substituted."""
     match stmt:
         case Assignment(_, rhs):
             return rhs
         case Forall(_, body):
             return value_of(body)
         case Where(consumer, producer):
-            name, filled = result_of(producer).tensor.name, value_of(producer)
-            return mapped(value_of(consumer), lambda a: filled if a.tensor.name == name else a)
+            name, produced = result_of(producer).tensor.name, value_of(producer)
+            return mapped(value_of(consumer), lambda a: produced if a.tensor.name == name else a)

@@ -1,11 +1,10 @@
-"""Merge lattices: which operands may hold values, together, while a variable is co-iterated.
+"""Merge lattices: the sets of operands that can have entries together while a variable is co-iterated.
 
-A lattice has a point for each set of operands at which the expression isn't 0; the others are
-exhausted there, or absent (Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra
-Compiler", OOPSLA 2017, section 5).  Which sets these are follows from putting 0 in place of the
-absent operands, whatever operators there are: a product leaves one point, a sum a point for each
-set of its terms, and a function whose value isn't 0 where all are absent makes the loop visit
-every coordinate.  A set whose value is that of a smaller one needs no point.
+A lattice has a point for each set of operands for which the expression is nonzero; the operands outside the set are
+exhausted or absent (Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017, section 5).
+The points are found by substituting 0 for the absent operands, which works for all operators. A product has one point,
+and a sum has a point for each set of its terms. If the value is nonzero when all operands are absent, the loop visits
+every coordinate. A set with the same value as a smaller set needs no point.
 """
 
 from __future__ import annotations
@@ -18,33 +17,33 @@ from ..errors import UnsupportedError
 from .functions import is_zero, simplified
 from .index import Access, Expr, IndexVar, accesses_in
 
-MOST_MERGED = 8  # operands that one loop may co-iterate: 2**8 sets to look at
+MOST_MERGED = 8  # maximum number of operands that a loop co-iterates; the lattice tests 2**8 sets
 
 
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """Sets of operands, the larger ones first; ``whole`` where a value may stand at every coordinate."""
+    """Sets of operands, larger sets first. ``whole``: the value may be nonzero at every coordinate."""
 
     points: tuple[frozenset[str], ...]
     whole: bool = False
 
     @property
     def iterated(self) -> frozenset[str]:
-        """Every operand that some point has."""
+        """All operands of all points."""
         return frozenset().union(*self.points)
 
     @property
     def least(self) -> list[frozenset[str]]:
-        """The points that contain no other."""
+        """The minimal points: those that contain no other point."""
         return [p for p in self.points if not any(q < p for q in self.points)]
 
     @property
     def is_walk(self) -> bool:
-        """Whether one operand is walked alone, so that its positions can be cut into blocks."""
+        """Whether the loop iterates a single operand, so that its positions can be cut into blocks."""
         return not self.whole and len(self.iterated) == 1
 
     def below(self, point: frozenset[str]) -> list[frozenset[str]]:
-        """The points whose operands are among this one's, itself first."""
+        """The points that are subsets of a point, the point itself first."""
         return [p for p in self.points if p <= point]
 
     def __str__(self) -> str:
@@ -55,7 +54,7 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
     """The merge lattice of an expression at one variable.
 
     Raises:
-        UnsupportedError: more operands are co-iterated than there may be.
+        UnsupportedError: more than ``MOST_MERGED`` operands are co-iterated.
 
     >>> from ..ir.format import CSR
     >>> from ..ir.index import TensorVar
@@ -66,7 +65,7 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
     """
     names = list(dict.fromkeys(a.tensor.name for a in accesses_in(expr) if is_iterated(a, var)))
     if len(names) > MOST_MERGED:
-        raise UnsupportedError(f"{len(names)} sparse operands share {var}, and {MOST_MERGED} may: split the expression")
+        raise UnsupportedError(f"{len(names)} sparse operands share {var}, but at most {MOST_MERGED} are supported: split the expression")
     values: dict[frozenset[str], Expr] = {}
     for chosen in (frozenset(c) for size in range(len(names) + 1) for c in combinations(names, size)):
         value = simplified(expr, set(names) - chosen)
@@ -76,7 +75,7 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
 
 
 def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
-    """The smallest sets of these operands whose presence keeps the expression from being 0.
+    """The minimal sets of these operands for which the expression is nonzero if all other operands are absent.
 
     >>> from ..ir.notation import parse_expr
     >>> [sorted(chosen) for chosen in least_sets(parse_expr("A[i] * B[i] + C[i] * x[i]"), "ABC")]

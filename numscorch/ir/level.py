@@ -1,13 +1,12 @@
-"""Level formats: how one coordinate of a tensor's entries is stored.
+"""The interface of level formats: how one coordinate of a tensor's entries is stored.
 
-A level is a small frozen class.  It declares properties, which the code generator consults
-instead of asking which class it has, answers the level functions in loop IR
-(Chou, Kjolstad, Amarasinghe, "Format Abstraction for Sparse Tensor Algebra Compilers",
-OOPSLA 2018, section 3), and packs and unpacks its own arrays.
+A level is a small frozen class with three tasks. It declares properties, which the code generator consults instead of
+the class. It implements the level functions in loop IR (Chou, Kjolstad, Amarasinghe, "Format Abstraction for Sparse
+Tensor Algebra Compilers", OOPSLA 2018, section 3). It packs and unpacks its own arrays.
 
-A *position* is a place in a level's arrays, a *coordinate* the value of an index variable.
-The parent of a level is a :class:`Segment` of positions: one position, or, below a level with
-repeated coordinates, the run of positions that share them.
+A *position* is an index into a level's arrays, a *coordinate* is a value of an index variable. The parent of a level is
+a :class:`Segment` of positions: a single position or, below a level with repeated coordinates, the run of positions with
+equal coordinates.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Arrays = tuple[np.ndarray, ...]
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Positions begin, begin + 1, ... end - 1 of one level; end is None for a single position."""
+    """The positions begin, ..., end - 1 of a level; ``end`` is None for a single position."""
 
     begin: Expr
     end: Expr | None = None
@@ -40,11 +39,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One level of one access, as the level functions see it.
+    """One level of one access: the argument of the level functions.
 
-    ``name`` is the access's name and the level's number from 1 (``A2``), ``sizes`` the extents of
-    all its levels and ``at`` the place of this one among them, ``outer`` the coordinates of the levels
-    above it, and ``parent`` its parent's positions.
+    Args:
+        name: the name of the access followed by the number of the level, from 1, such as ``A2``.
+        at: the index of the level in ``sizes``, from 0.
+        sizes: the extents of all levels.
+        outer: the coordinates of the levels above.
+        parent: the positions of the parent.
     """
 
     name: str
@@ -55,7 +57,7 @@ class Mode:
 
     @property
     def tensor(self) -> str:
-        """The access's name."""
+        """The name of the access."""
         return self.name.rstrip("0123456789")
 
     @property
@@ -64,7 +66,7 @@ class Mode:
         return self.sizes[self.at]
 
     def array(self, name: str) -> Var:
-        """One of the level's index arrays."""
+        """The index array of the level with this name."""
         return Var(f"{self.name}_{name}")
 
     @property
@@ -74,7 +76,7 @@ class Mode:
 
     @property
     def pos(self) -> Var:
-        """Where each parent's positions start; one entry more than there are parents."""
+        """The first position of each parent, followed by the number of positions."""
         return self.array("pos")
 
     @property
@@ -85,11 +87,17 @@ class Mode:
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """What a level packs: entries in storage order.
+    """The entries that a level packs, in storage order.
 
-    ``coordinates`` are theirs in this level, ``outer`` those in the levels above, and ``parents`` their
-    positions in the level above, which has ``count``; ``first`` marks those that are the first with their
-    coordinates, and so get a position of their own. ``below`` are the coordinates in the levels below.
+    Args:
+        coordinates: the coordinates in this level, of shape (entries,).
+        first: marks the entries that get a new position; the other entries repeat the coordinates of their predecessor.
+        parents: the positions in the level above, of shape (entries,).
+        count: the number of positions in the level above.
+        at: the index of the level in ``sizes``, from 0.
+        sizes: the extents of all levels.
+        outer: the coordinates in the levels above.
+        below: the coordinates in the levels below.
     """
 
     coordinates: np.ndarray
@@ -108,13 +116,13 @@ class Entries:
 
     @property
     def children(self) -> np.ndarray:
-        """How many positions each parent has entries for."""
+        """The number of different coordinates below each parent."""
         return np.bincount(self.parents[self.first], minlength=self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class Parents:
-    """Parents to unpack: their positions, the coordinates that lead there, and the levels' extents."""
+    """Parents to unpack: their positions, their coordinates (``outer``), and the extents of all levels."""
 
     parents: np.ndarray
     outer: tuple[np.ndarray, ...]
@@ -129,7 +137,7 @@ class Parents:
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """What is below parents: how many each has (or all have), and the coordinates and positions of all, in order."""
+    """The children of parents: the count of each parent (or one count for all), and all coordinates and positions in order."""
 
     counts: np.ndarray | int
     coordinates: np.ndarray
@@ -138,25 +146,26 @@ class Children:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What every level format answers.
+    """The base class of level formats.
 
-    ==============  =====================================================================
-    spelling        its name in the text of a format
-    full            every coordinate of the dimension has a position: locate, don't iterate
-    branchless      exactly one position for each position of the parent
-    arrays          names of the index arrays it stores
-    appended        coordinates may be appended below one parent after the other
-    gaps            there may be positions that hold nothing
-    padded          positions may be made for coordinates without an entry, and hold 0
-    located         a position follows from its parent's and the coordinates, as in full levels
-    ends            it stores nothing, and has every coordinate below some end: ``within`` tells which
-    mark            name of the array that holds 1 where something is stored
-    spaced          each parent has as much room as its number of coordinates says
-    is_ordered      coordinates increase along a parent's positions
-    is_unique       no coordinate repeats below one parent
-    ==============  =====================================================================
+    ==============  ==========================================================================
+    spelling        name in the text of a format
+    letter          short name of the level
+    full            every coordinate has a position, so that the level is located, not iterated
+    branchless      each position of the parent has exactly one position
+    arrays          names of the index arrays
+    appended        coordinates can be appended, one parent after another
+    gaps            some positions may hold no entry
+    padded          positions without an entry may be stored as zeros
+    located         positions are computed from the parent's position and the coordinates
+    ends            stores nothing and has every coordinate below a bound: see ``within``
+    mark            name of the array that is 1 where an entry is stored
+    spaced          the capacity of each parent depends on its number of coordinates
+    is_ordered      coordinates increase along the positions of a parent
+    is_unique       coordinates below one parent are all different
+    ==============  ==========================================================================
 
-    The first group of functions answers in loop IR, the second one works on numpy arrays.
+    The level functions from ``bounds`` to ``closed`` return loop IR. The functions below them work on NumPy arrays.
     """
 
     spelling: ClassVar[str] = "?"
@@ -174,45 +183,45 @@ class Level:
 
     @property
     def is_located(self) -> bool:
-        """Whether a position follows from its parent's and the coordinates."""
+        """Whether positions are computed from the parent's position and the coordinates."""
         return self.full or self.located
 
     @property
     def is_ordered(self) -> bool:
-        """Whether coordinates increase along a parent's positions."""
+        """Whether coordinates increase along the positions of a parent."""
         return True
 
     @property
     def is_unique(self) -> bool:
-        """Whether no coordinate repeats below one parent."""
+        """Whether the coordinates below one parent are all different."""
         return True
 
     @property
     def extent(self) -> int | None:
-        """The extent, where the level fixes it."""
+        """The extent, if the level fixes it."""
         return None
 
     @property
     def constants(self) -> tuple[tuple[int, ...], ...]:
-        """The coordinates below a position of each kind of the level above; none where these are known only as a kernel runs."""
+        """The coordinates below a position of each kind of the level above; empty if they are known only at run time."""
         return ()
 
     @property
     def alone(self) -> Level:
-        """What stores the same below any level, for one whose coordinates follow from how the level above it stores its own."""
+        """An equivalent level that does not depend on how the level above stores its coordinates."""
         return self
 
     def __str__(self) -> str:
-        listed: list[str] = []
+        arguments: list[str] = []
         for at, field in enumerate(fields(self)):
             value = getattr(self, field.name)
             if field.default is MISSING or value != field.default:
-                named = isinstance(value, bool) or at > len(listed) or field.name == "bits"
-                listed.append(f"{field.name}={value}" if named else str(value))
-        return f"{self.spelling}({', '.join(listed)})" if listed else self.spelling
+                is_keyword = isinstance(value, bool) or at > len(arguments) or field.name == "bits"
+                arguments.append(f"{field.name}={value}" if is_keyword else str(value))
+        return f"{self.spelling}({', '.join(arguments)})" if arguments else self.spelling
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        """First position below the parent, and one past the last, which is never less than the first."""
+        """The first position below the parent and one past the last position, which is at least the first."""
         raise NotImplementedError
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
@@ -220,151 +229,154 @@ class Level:
         raise NotImplementedError
 
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        """The position of a coordinate; only for located levels."""
+        """The position of a coordinate, for located levels."""
         raise NotImplementedError
 
     @property
     def kind_chunk(self) -> int:
-        """Of a level with positions of several kinds: how many of them lie in a chunk, in which all kinds have their share; else 0."""
+        """The number of positions in a chunk, which contains positions of all kinds; 0 if the level has one kind only."""
         return 0
 
     def kind_starts(self, mode: Mode, chunk: Expr, whole: bool = False) -> list[Expr]:
-        """Of a level with positions of several kinds: where each of these starts in a chunk, and the end of the last one."""
+        """The first position of each kind in a chunk, and the end of the last kind. ``whole``: the chunk is not the last, shorter one."""
         raise NotImplementedError
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
-        """Whether the coordinates of these levels follow from those of the others, this one, which is level ``at``, among them."""
+        """Whether this level, level ``at``, computes the coordinates of the levels ``missing`` from the other levels' coordinates."""
         return False
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
-        """Whether a position within the bounds holds anything; None where every one does."""
+        """Whether a position within the bounds holds an entry; None if every position does."""
         return None
 
     def within(self, mode: Mode, coordinate: Expr) -> Expr:
-        """Of a level that has every coordinate below some end: whether this is one of them."""
+        """For a level with ``ends``: whether a coordinate is below the bound."""
         raise NotImplementedError
 
     def opened(self, mode: Mode) -> Expr | None:
-        """Of a spaced level: the position of a parent's first entry, from which on others are appended; None where each is entered."""
+        """For a spaced level: the position where a parent's entries are appended; None if ``entered`` chooses each position."""
         return None
 
     def entered(self, mode: Mode, coordinate: Expr) -> Expr | None:
-        """Of a spaced level: the position that a coordinate is entered at."""
+        """For a spaced level: insert a coordinate and return its position; None if entries are appended."""
         return None
 
     def closed(self, mode: Mode, end: Expr) -> Call | None:
-        """Of a spaced level: the call that finishes a parent whose last entry is before ``end``."""
+        """For a spaced level: the call that pads a parent whose entries end at ``end``; None if there is nothing to pad."""
         return None
 
     def fitted(self, children: np.ndarray, size: int) -> Level:
-        """Of a spaced level: the level for parents with so many different coordinates.
+        """For a spaced level: the level with parameters that fit the numbers of coordinates of the parents.
 
         Raises:
-            FormatError: it can't store so many.
+            FormatError: the level cannot store that many coordinates.
         """
         return self
 
     def places(self, children: np.ndarray) -> int:
-        """Of a spaced level: how many positions there are for such parents."""
+        """For a spaced level: the number of positions for parents with these numbers of coordinates."""
         raise NotImplementedError
 
     def spread(self, children: np.ndarray) -> Arrays:
-        """Of a spaced level: its arrays for such parents, without entries."""
+        """For a spaced level: its arrays, without entries, for parents with these numbers of coordinates."""
         raise NotImplementedError
 
     def tell(self, positions: int, entries: int) -> None:
-        """Warn of what was stored with so many positions for so many entries, if the level wastes them."""
+        """Warn if the level has far more positions than entries. Called after packing and converting."""
 
     def check(self, shape: str) -> None:
-        """Refuse parameters that make no sense; ``shape`` is the text of the levels above, outermost first.
+        """Check the parameters; ``shape`` is the text of the levels above, outermost first.
 
         Raises:
-            FormatError: they don't.
+            FormatError: they are invalid.
         """
 
     def check_below(self, below: Level | None) -> None:
-        """Refuse a level below that can't stand there; None is the values.
+        """Check the level below; None if the values are below.
 
         Raises:
-            FormatError: it can't.
+            FormatError: the level cannot be below this one.
         """
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
-        """What is wrong with the extents of the levels, which any arrays have to go with; None if nothing is."""
+        """The error text if the level does not support these extents, else None."""
         return None
 
     def room(self, entries: Entries) -> int:
-        """How many positions packing makes, where they may be far more than the entries: so many are refused before they are made."""
+        """The number of positions that packing allocates, if it may far exceed the entries; else 0. It is checked before packing."""
         return 0
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        """The level (whose parameters may follow from the entries), its arrays, each entry's position, and how many there are.
+        """Pack entries.
+
+        Returns:
+            The level, whose parameters may depend on the entries; its arrays; the position of each entry; the number of positions.
 
         Raises:
-            FormatError: the level can't store these entries.
+            FormatError: the level cannot store these entries.
         """
         raise NotImplementedError
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        """How many positions there are below so many parents."""
+        """The number of positions below a number of parents."""
         raise NotImplementedError
 
     def length(self, parents: int, count: int) -> int:
-        """Of a level without ``pos``: how many entries its last array has, for so many parents and positions; one for each position."""
+        """For a level without ``pos``: the length of its last array, for a number of parents and positions."""
         return count
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
-        """What is stored below some of the parents."""
+        """The children of the given parents."""
         raise NotImplementedError
 
     def fan(self, size: float) -> float:
-        """About how many coordinates a parent has, where no array says it."""
+        """An estimate of the number of coordinates below a parent, for cost models."""
         return size
 
     def array_dtype(self, name: str) -> str | None:
-        """The data type of an array that has one of its own; the others have the tensor's index type."""
+        """The fixed data type of an index array; None if it has the tensor's index type."""
         return None
 
 
 def crd_at(mode: Mode, position: Expr, bits: int) -> Expr:
-    """The coordinate stored at a position; narrow unsigned ones are widened, so that differences may be negative."""
+    """The coordinate stored at a position. Narrow unsigned coordinates are widened, so that differences may be negative."""
     return call("int64", mode.crd[position]) if bits else mode.crd[position]
 
 
 def check_parameters(level: Level) -> None:
-    """Refuse parameters that no text of a format can hold.
+    """Check that the parameters of a level can be written in the text of a format.
 
     Raises:
-        FormatError: one is neither a whole number nor True or False.
+        FormatError: one is neither an integer nor a bool.
     """
     for field in fields(level):
         value = getattr(level, field.name)
         if value is not None and not isinstance(value, Integral):
-            raise FormatError(f"{level} is no level: its {field.name} is {value!r}, but parameters are whole numbers, True and False")
+            raise FormatError(f"{level} is not a level: its {field.name} is {value!r}, but parameters are whole numbers, True and False")
 
 
 def check_bits(level: Level, bits: int) -> None:
-    """Refuse widths that no index array has.
+    """Check the width of stored coordinates.
 
     Raises:
-        FormatError: it isn't 8 or 16, or 0 for the tensor's own index type.
+        FormatError: it is not 8, 16, or 0 for the tensor's index type.
     """
     if bits not in (0, 8, 16):
-        raise FormatError(f"{level}: coordinates take bits=8 or bits=16, or, without it, the tensor's index type")
+        raise FormatError(f"{level}: use bits=8 or bits=16, or leave bits out for the tensor's index type")
 
 
 def check_width(bits: int, size: int) -> None:
-    """Refuse a dimension whose coordinates don't fit.
+    """Check that the coordinates of a dimension fit into a number of bits.
 
     Raises:
-        FormatError: it is too large.
+        FormatError: the dimension is too large.
     """
     if bits and size > 1 << bits:
-        raise FormatError(f"has coordinates of {bits} bits, but a size of {size}: leave bits out")
+        raise FormatError(f"has {bits}-bit coordinates, but a size of {size}: leave bits out")
 
 
 def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... for each start, so many of each.
+    """The concatenated ranges start, ..., start + count - 1.
 
     >>> ranges(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -375,11 +387,11 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def times(count: int, size: int) -> int:
-    """count * size positions.
+    """The number of positions, count * size.
 
     Raises:
-        SizeError: int64 can't count them.
+        SizeError: it exceeds int64.
     """
     if count * size > INT64_MAX:
-        raise SizeError(f"{count} x {size} positions are more than int64 counts: use compressed levels")
+        raise SizeError(f"{count} x {size} positions exceed int64: use compressed levels")
     return count * size

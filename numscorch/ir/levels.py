@@ -1,4 +1,4 @@
-"""The levels that most formats are made of: dense, compressed, and singleton below a compressed one."""
+"""The basic levels: dense, compressed, and singleton."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .loop import Expr
 class Dense(Level):
     """Every coordinate is stored; position = parent position * size + coordinate."""
 
-    fixed: int | None = None  # an extent known beforehand, within a block
+    fixed: int | None = None  # the extent, if known at compile time, as in a block
     spelling: ClassVar[str] = "dense"
     letter: ClassVar[str] = "d"
     full: ClassVar[bool] = True
@@ -49,11 +49,11 @@ class Dense(Level):
 
 @dataclass(frozen=True, slots=True)
 class Compressed(Level):
-    """Stored coordinates in ``crd``; those of parent p lie from ``pos[p]`` to ``pos[p + 1]``."""
+    """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
 
     unique: bool = True
     ordered: bool = True
-    bits: int = 0  # of each coordinate: 8, 16, or those of the tensor's index type
+    bits: int = 0  # width of a coordinate: 8, 16, or 0 for the tensor's index type
     spelling: ClassVar[str] = "compressed"
     padded: ClassVar[bool] = False
     letter: ClassVar[str] = "s"
@@ -99,9 +99,9 @@ class Compressed(Level):
         pos, crd = arrays
         starts = pos[stored.parents]
         counts = pos[stored.parents + 1] - starts
-        whole = len(stored.parents) == len(pos) - 1
-        positions = np.arange(len(crd)) if whole else ranges(starts, counts)
-        return Children(counts, crd if whole else crd[positions], positions)
+        has_all = len(stored.parents) == len(pos) - 1
+        positions = np.arange(len(crd)) if has_all else ranges(starts, counts)
+        return Children(counts, crd if has_all else crd[positions], positions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,10 @@ class Singleton(Level):
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         check_width(self.bits, entries.size)
-        wrong = np.flatnonzero(entries.children != 1)
-        if wrong.size:
+        invalid = np.flatnonzero(entries.children != 1)
+        if invalid.size:
             raise FormatError(
-                f"holds one coordinate for each position above it, but position {wrong[0]} has {entries.children[wrong[0]]}: "
+                f"holds one coordinate for each position above it, but position {invalid[0]} has {entries.children[invalid[0]]}: "
                 "use a compressed level"
             )
         return self, (entries.coordinates[entries.first],), entries.parents, entries.count

@@ -1,7 +1,6 @@
-"""Loop IR: a dozen nodes, one for each thing the generated Python says.
+"""Loop IR: the imperative program of a kernel. Each node corresponds to a construct of the generated Python source.
 
-Expressions are built with Python's operators (``pos[p + 1]``, ``i * n + j``), which fold the
-identities that would only be noise in the source (``x + 0``, ``x * 1``).
+Python's operators build expressions (``pos[p + 1]``, ``i * n + j``) and fold trivial ones (``x + 0``, ``x * 1``).
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import TypeVar, assert_never
 
 
 class Operators:
-    """Operators of loop expressions; each builds a node."""
+    """Operators that build loop expressions."""
 
     __slots__ = ()
 
@@ -48,7 +47,7 @@ class Var(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Const(Operators):
-    """A literal; ``dtype`` says which float it is, and None means a plain integer."""
+    """A literal of a data type; None means a plain integer."""
 
     value: int | float | complex
     dtype: str | None = None
@@ -73,7 +72,7 @@ class BinOp(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Call(Operators):
-    """function(args): an intrinsic, or min and max"""
+    """function(args): a call of an intrinsic, ``min`` or ``max``"""
 
     function: str
     args: tuple[Expr, ...]
@@ -81,7 +80,7 @@ class Call(Operators):
 
 @dataclass(frozen=True, slots=True)
 class Choose(Operators):
-    """value if condition else otherwise: only the one that is chosen is evaluated"""
+    """value if condition else otherwise; only the selected operand is evaluated"""
 
     condition: Expr
     value: Expr
@@ -90,7 +89,7 @@ class Choose(Operators):
 
 @dataclass(frozen=True, slots=True)
 class TableLoad(Operators):
-    """values[index]: one of a table's numbers, which stands under this name in the source"""
+    """values[index]: a load from a constant table; ``name`` is the table's name in the source"""
 
     name: str
     values: tuple[int, ...]
@@ -98,7 +97,7 @@ class TableLoad(Operators):
 
 
 Expr = Var | Const | Load | BinOp | Call | Choose | TableLoad
-LEAVES = (Var, Const)  # a tuple: `Var | Const` would make a new union at each test, which takes longer than the test
+LEAVES = (Var, Const)  # a tuple, since isinstance with a new union `Var | Const` is slower
 ExprLike = Expr | int
 
 
@@ -120,7 +119,7 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """array[index] = value, or += where ``add``"""
+    """array[index] = value, or array[index] += value if ``add``"""
 
     array: Var
     index: Expr
@@ -130,14 +129,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """A call made for its effect."""
+    """A call for its side effect."""
 
     call: Call
 
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """for var in range(start, stop, step), or prange where ``parallel``"""
+    """for var in range(start, stop, step): body; with prange if ``parallel``"""
 
     var: Var
     start: Expr
@@ -180,12 +179,12 @@ class FunctionDef:
 
 
 def as_expr(value: ExprLike) -> Expr:
-    """An integer becomes a Const; an expression is returned as it is."""
+    """Convert an integer to a Const; return an expression unchanged."""
     return Const(value) if isinstance(value, int) else value
 
 
 def add(left: ExprLike, right: ExprLike) -> Expr:
-    """left + right, folded where one is 0 or both are constants."""
+    """left + right, folded if an operand is 0 or both are constants."""
     match as_expr(left), as_expr(right):
         case Const(0, None), other:
             return other
@@ -200,7 +199,7 @@ def add(left: ExprLike, right: ExprLike) -> Expr:
 
 
 def mul(left: ExprLike, right: ExprLike) -> Expr:
-    """left * right, folded where one is 0 or 1 or both are constants."""
+    """left * right, folded if an operand is 0 or 1 or both are constants."""
     match as_expr(left), as_expr(right):
         case (Const(0, None), _) | (_, Const(0, None)):
             return Const(0)
@@ -220,7 +219,7 @@ def call(function: str, *args: ExprLike) -> Call:
 
 
 def registers_of(expr: Expr) -> int:
-    """How many registers an expression loads.
+    """The number of registers that an expression loads.
 
     >>> registers_of(call("load", Var("x_vals"), Var("p"), 8, 4)), registers_of(call("load", Var("x_vals"), Var("p"), 8))
     (4, 1)
@@ -233,7 +232,7 @@ def registers_of(expr: Expr) -> int:
 
 
 def all_of(conditions: list[Expr], op: str = "and") -> Expr:
-    """The conjunction of one or more conditions; of masks, by &."""
+    """The conjunction of one or more conditions; pass ``&`` for masks."""
     result = conditions[0]
     for condition in conditions[1:]:
         result = BinOp(op, result, condition)
@@ -241,7 +240,7 @@ def all_of(conditions: list[Expr], op: str = "and") -> Expr:
 
 
 def any_of(conditions: list[Expr], op: str = "or") -> Expr:
-    """The disjunction of one or more conditions; of masks, by |."""
+    """The disjunction of one or more conditions; pass ``|`` for masks."""
     result = conditions[0]
     for condition in conditions[1:]:
         result = BinOp(op, result, condition)
@@ -249,7 +248,7 @@ def any_of(conditions: list[Expr], op: str = "or") -> Expr:
 
 
 def walked_by(condition: Expr) -> tuple[Var, Expr] | None:
-    """The variable of a loop and its end, of several the first ones; None where the loop may go on after that.
+    """The first variable of a loop's condition and its end; None if the loop may continue after that variable reaches its end.
 
     >>> p, q, n = Var("p"), Var("q"), Var("n")
     >>> walked_by(all_of([p < n, q < n])), walked_by(any_of([p < n, q < n]))
@@ -265,18 +264,18 @@ def walked_by(condition: Expr) -> tuple[Var, Expr] | None:
 
 
 def until(condition: Expr, end: Expr) -> Expr:
-    """The condition of a loop that ends earlier: where its first variable reaches ``end``."""
+    """The condition of a loop that ends when its first variable reaches ``end``."""
     match condition:
         case BinOp("<", var, _):
             return BinOp("<", var, end)
-        case BinOp(op, first, rest):
-            return BinOp(op, until(first, end), rest)
+        case BinOp(op, first, second):
+            return BinOp(op, until(first, end), second)
         case _:
             return condition
 
 
 def expressions(stmt: Stmt) -> tuple[Expr, ...]:
-    """The expressions that stand directly in a statement."""
+    """The expressions of a statement, without those of nested statements."""
     match stmt:
         case Assign(_, value) | Accumulate(_, value):
             return (value,)
@@ -291,16 +290,17 @@ def expressions(stmt: Stmt) -> tuple[Expr, ...]:
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
-    """expr and every expression inside it, outermost first."""
-    waiting = [expr]
-    while waiting:
-        expr = waiting.pop()
+    """Iterate over an expression and its subexpressions, outermost first."""
+    stack = [expr]
+    while stack:
+        expr = stack.pop()
         yield expr
         if not isinstance(expr, LEAVES):
-            waiting += reversed(_parts(expr))
+            stack += reversed(_parts(expr))
 
 
 def _parts(expr: Expr) -> tuple[Expr, ...]:
+    """The direct subexpressions of an expression."""
     match expr:
         case BinOp(_, left, right):
             return (left, right)
@@ -319,7 +319,7 @@ def _parts(expr: Expr) -> tuple[Expr, ...]:
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """The expression with every part for which ``change`` has an answer replaced by it, outermost first."""
+    """Replace each subexpression for which ``change`` returns an expression, outermost first."""
     changed = change(expr)
     if changed is not None:
         return changed
@@ -339,7 +339,7 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
-    """The statement with every expression in it changed; loop bounds stay."""
+    """Apply :func:`map_expr` to the expressions of a statement, including nested ones. Loop bounds and conditions stay."""
     match stmt:
         case Assign(var, value):
             return Assign(var, map_expr(value, change))
@@ -354,14 +354,14 @@ def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
 
 
 def map_blocks(stmt: Nested, change: Callable[[Block], Block]) -> Nested:
-    """The statement with the blocks inside it changed."""
+    """The statement with ``change`` applied to its blocks."""
     if isinstance(stmt, If):
         return replace(stmt, body=change(stmt.body), orelse=change(stmt.orelse))
     return replace(stmt, body=change(stmt.body))
 
 
 def walk_block(block: Block) -> Iterator[Stmt]:
-    """Every statement of a block, nested ones included."""
+    """Iterate over all statements of a block, including nested ones."""
     for stmt in block:
         yield stmt
         if isinstance(stmt, NESTED):
@@ -371,12 +371,12 @@ def walk_block(block: Block) -> Iterator[Stmt]:
 
 
 def has_threads(block: Block) -> bool:
-    """Whether there is a parallel loop in it."""
+    """Whether a block contains a parallel loop."""
     return any(isinstance(stmt, For) and stmt.parallel for stmt in walk_block(block))
 
 
 def names_used(block: Block) -> set[str]:
-    """Names of the variables that a block reads or writes."""
+    """The names of the variables that a block reads or writes."""
     names: set[str] = set()
     for stmt in walk_block(block):
         if isinstance(stmt, Assign | Accumulate | For):
