@@ -116,11 +116,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a fraction of a block": (
         lambda: ns.BCSR(2.5, 2),
         ns.FormatError,
-        "BCSR(2.5, 2) is no format: its parameters are whole numbers from 1",
+        "BCSR(2.5, 2) is not a format: its parameters are whole numbers from 1",
     ),
-    "a text for a block": (lambda: ns.NM("2", 4), ns.FormatError, "NM('2', 4, 1) is no format"),
-    "a float for a block": (lambda: ns.NM(2.0, 4), ns.FormatError, "NM(2.0, 4, 1) is no format"),
-    "a fraction for an order": (lambda: ns.COO(2.5), ns.FormatError, "COO(2.5) is no format: its parameters are whole numbers from 0"),
+    "a text for a block": (lambda: ns.NM("2", 4), ns.FormatError, "NM('2', 4, 1) is not a format"),
+    "a float for a block": (lambda: ns.NM(2.0, 4), ns.FormatError, "NM(2.0, 4, 1) is not a format"),
+    "a fraction for an order": (lambda: ns.COO(2.5), ns.FormatError, "COO(2.5) is not a format: its parameters are whole numbers from 0"),
     "a fraction of a part": (
         lambda: Format("dsd", [Part(0, 2.5), Part(1), Part(0, 1, 2.5)]),
         ns.FormatError,

@@ -1,8 +1,8 @@
-"""The levels of n:m:g: every coordinate has n of m values, and as many coordinates have the same n of them as any other n.
+"""The levels of the n:m:g format: each column has n of every m values, and equally many columns use each combination of n rows.
 
-So there is no index for each value: the coordinates of a chunk are stored in an order in which those with one combination of
-n places stand together, and the combination follows from where they stand (``combinations.py``; Ivanov, Ben-Nun, Hoefler et
-al., "STen: Productive and Efficient Sparsity in PyTorch", 2023, section 5).
+The values need no index. The columns of a chunk are sorted by their combination, so that the position of a column in the
+chunk determines its combination (``nmg_combinations.py``; Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient
+Sparsity in PyTorch", 2023, section 5).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .padded import Fixed
 
 @dataclass(frozen=True, slots=True)
 class Sharing(Level):
-    """What both levels know: n values of every m, and g coordinates of a chunk for each of the C(m, n) combinations."""
+    """The parameters of both levels: n values of every m, and g coordinates per chunk for each of the C(m, n) combinations."""
 
     n: int
     m: int
@@ -31,24 +31,26 @@ class Sharing(Level):
 
     @property
     def kinds(self) -> int:
-        """How many combinations there are."""
+        """The number of combinations, C(m, n)."""
         return comb(self.m, self.n)
 
     @property
     def chunk(self) -> int:
-        """How many coordinates share out the combinations among them."""
+        """The number of coordinates in a chunk, which contains every combination g times."""
         return self.kinds * self.g
 
     def check(self, shape: str) -> None:
         if not 1 <= self.n <= self.m or self.g < 1:
-            raise FormatError(f"{self} is no level: it keeps n values of every m, with 1 <= n <= m, and g >= 1 columns for each choice")
+            raise FormatError(f"{self} is not a level: it keeps n values of every m, with 1 <= n <= m, and g >= 1 columns for each choice")
         if self.m > 62 or self.kinds > MOST_KINDS:
-            raise FormatError(f"{self}: there are {self.kinds} choices of {self.n} out of {self.m}, and a format lists up to {MOST_KINDS}")
+            raise FormatError(
+                f"{self}: there are {self.kinds} choices of {self.n} out of {self.m}, but a format supports at most {MOST_KINDS}"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped(Sharing):
-    """Every coordinate once, in ``crd``: chunk by chunk, and within a chunk combination by combination; a combination level follows."""
+    """All coordinates in ``crd``, chunk by chunk and, within a chunk, sorted by combination. A combination level must follow."""
 
     bits: int = 0
     spelling: ClassVar[str] = "grouped"
@@ -65,9 +67,7 @@ class Grouped(Sharing):
 
     def check_below(self, below: Level | None) -> None:
         if not isinstance(below, Combination) or (below.n, below.m, below.g) != (self.n, self.m, self.g):
-            raise FormatError(
-                f"{self} needs the level below it to be {Combination(self.n, self.m, self.g)}, as in NMG(n, m, g), not {below}"
-            )
+            raise FormatError(f"{self} needs {Combination(self.n, self.m, self.g)} as the level below it, as in NMG(n, m, g), not {below}")
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start = mode.parent.begin * mode.size
@@ -108,21 +108,27 @@ class Grouped(Sharing):
         return self, (crd.reshape(-1),), positions, times(entries.count, entries.size)
 
     def stored(self, used: np.ndarray) -> np.ndarray:
-        """The order in which coordinates are stored, from the places below that each uses, as bits; both of shape (parents, size).
+        """Compute the order in which the coordinates of each parent are stored.
+
+        Args:
+            used: for each coordinate, a bit mask of the coordinates it uses in the level below; of shape (parents, size).
+
+        Returns:
+            The coordinates in storage order, of shape (parents, size).
 
         Raises:
-            FormatError: one uses more than n, or too many use the same.
+            FormatError: a coordinate uses more than n coordinates below, or too many use the same combination.
         """
         counts = np.bitwise_count(used)
         if (counts > self.n).any():
             block, column = np.argwhere(counts > self.n)[0]
             raise FormatError(
                 f"keeps {self.n} of every {self.m} values, but block {block} has {counts[block, column]} at coordinate {column}: "
-                f"leave out the least, as sparsify.n_m_g({self.n}, {self.m}, {self.g}) does"
+                f"drop the smallest, as sparsify.n_m_g({self.n}, {self.m}, {self.g}) does"
             )
         blocks, size = used.shape
-        crd, whole = np.empty(used.shape, dtype=np.int64), size // self.chunk * self.chunk
-        for first, last in ((0, whole), (whole, size)):
+        crd, full_chunks = np.empty(used.shape, dtype=np.int64), size // self.chunk * self.chunk
+        for first, last in ((0, full_chunks), (full_chunks, size)):
             if first < last and blocks:
                 width = min(self.chunk, last - first)
                 ordered = self._order(used[:, first:last].reshape(blocks, -1, width), first)
@@ -130,7 +136,7 @@ class Grouped(Sharing):
         return crd
 
     def _order(self, used: np.ndarray, first: int) -> np.ndarray:
-        """Within each chunk of each parent, the coordinates by their combinations."""
+        """The argsort of each chunk by combination, of the shape of ``used``: (parents, chunks, coordinates of a chunk)."""
         width = used.shape[2]
         capacity = np.diff(starts(width, self.kinds))
         kinds, failed = assigned(used.reshape(-1, width), masks(self.n, self.m), capacity)
@@ -139,17 +145,17 @@ class Grouped(Sharing):
             self._refuse(
                 used[block, chunk], capacity, f"block {block}, coordinates {first + chunk * width} to {first + (chunk + 1) * width - 1}"
             )
-        order: np.ndarray = np.argsort(kinds.astype(np.uint16), axis=1, kind="stable").reshape(used.shape)  # sorted by radix
+        order: np.ndarray = np.argsort(kinds.astype(np.uint16), axis=1, kind="stable").reshape(used.shape)  # uint16: radix sort
         return order
 
     def _refuse(self, used: np.ndarray, capacity: np.ndarray, where: str) -> None:
-        """Say which combination too many coordinates of a chunk have."""
+        """Raise the FormatError for a chunk whose combinations cannot be assigned."""
         chosen = (used[:, None] == masks(self.n, self.m)).sum(axis=0)
         kind = int(np.argmax(chosen - capacity))
         if chosen[kind] > capacity[kind]:
-            reason = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, where there is room for {capacity[kind]}"
+            reason = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, but only {capacity[kind]} can"
         else:
-            reason = f"they can't share out the {self.kinds} combinations of {self.n} places evenly"
+            reason = f"they cannot be assigned evenly to the {self.kinds} combinations of {self.n} places"
         raise FormatError(f"{where}: {reason}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -162,7 +168,7 @@ class Grouped(Sharing):
 
 @dataclass(frozen=True, slots=True)
 class Combination(Sharing):
-    """The n of m coordinates that a position of the grouped level above has, from a table: nothing is stored."""
+    """The n of m coordinates below each position of the grouped level above. A constant table lists them; nothing is stored."""
 
     spelling: ClassVar[str] = "combination"
     letter: ClassVar[str] = "k"
@@ -179,17 +185,17 @@ class Combination(Sharing):
         Sharing.check(self, shape)
         above = str(Grouped(self.n, self.m, self.g))
         if not shape.endswith((above, *(f"{above[:-1]}, bits={bits})" for bits in (8, 16)))):
-            raise FormatError(f"{self} needs the level above it to be {above}, as in NMG(n, m, g)")
+            raise FormatError(f"{self} needs {above} as the level above it, as in NMG(n, m, g)")
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
-        return None if sizes[at] == self.m else f"chooses among {self.m} coordinates, but there are {sizes[at]}: store i % {self.m} in it"
+        return None if sizes[at] == self.m else f"selects among {self.m} coordinates, but its size is {sizes[at]}: store i % {self.m} in it"
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start = mode.parent.begin * self.n
         return start, start + self.n
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        size, column = mode.sizes[mode.at - 1], mode.outer[-1]  # which is in the chunk that it is stored in
+        size, column = mode.sizes[mode.at - 1], mode.outer[-1]  # the column's chunk is the chunk of its position
         place, width = mode.parent.begin % size % self.chunk, call("min", Const(self.chunk), size - column // self.chunk * self.chunk)
         kind = ((place + 1) * self.kinds - Const(1)) // width
         values = tuple(coordinate for chosen in listed(self.n, self.m) for coordinate in chosen)

@@ -1,76 +1,76 @@
-"""Which combination each coordinate takes, where no more than so many may take the same: a matching, in many chunks at once.
+"""Assign a combination to each coordinate, with a limit on the coordinates per combination: a bipartite matching, for many chunks at once.
 
-Coordinates of which all n places are used have no choice. The others choose, those with the fewest first, what has most room
-left; where that leaves one without, coordinates that have chosen already move on along the shortest way to where there is
-room (Kuhn, "The Hungarian method for the assignment problem", 1955).
+A coordinate that uses n places has exactly one possible combination. The remaining coordinates are assigned greedily: those
+with the fewest possible combinations first, each to the combination with the most capacity left. If a coordinate finds none,
+coordinates are reassigned along the shortest augmenting path (Kuhn, "The Hungarian method for the assignment problem", 1955).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-LOOKED_UP = 1 << 16  # the largest number of places' bits that a table is made for
-SLAB = 1 << 22  # truth values that are made at a time
+TABLE_SIZE = 1 << 16  # bit masks below this number are looked up in a table
+SLAB = 1 << 22  # maximum number of booleans allocated at once
 
 
 def assigned(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A kind for each coordinate of each chunk, and which chunks have none for some.
+    """Assign a combination ("kind") to each coordinate of each chunk.
 
     Args:
-        used: of each coordinate, the places that it uses, as bits; shape (chunks, coordinates).
-        kinds: of each kind, the places that it has, as bits; shape (kinds,).
-        capacity: how many coordinates of a chunk may have each kind; shape (kinds,).
+        used: bit masks of the places that each coordinate uses, of shape (chunks, coordinates).
+        kinds: bit masks of the places of each kind, of shape (kinds,).
+        capacity: the maximum number of coordinates of a chunk for each kind, of shape (kinds,).
 
     Returns:
-        kinds, of shape (chunks, coordinates), -1 where none is left; and the numbers of the chunks that have some of these.
+        The kinds, of shape (chunks, coordinates), -1 where none was found; and the indices of the chunks that contain -1.
 
     Complexity:
-        O(chunks * coordinates * kinds), more where coordinates have to move.
+        O(chunks * coordinates * kinds), more if coordinates have to be reassigned.
 
     >>> assigned(np.array([[0, 1, 2]]), np.array([1, 2]), np.array([2, 1]))[0].tolist()
     [[0, 0, 1]]
     """
     chosen = _exact(used, kinds)
-    over = np.zeros(len(used), dtype=bool)
-    loose = np.flatnonzero((chosen < 0).any(axis=1) | (_counts(chosen, len(kinds)) > capacity).any(axis=1))
+    failed = np.zeros(len(used), dtype=bool)
+    unmatched = np.flatnonzero((chosen < 0).any(axis=1) | (_counts(chosen, len(kinds)) > capacity).any(axis=1))
     step = max(SLAB // max(used.shape[1] * len(kinds), 1), 1)
-    for rows in (loose[first : first + step] for first in range(0, len(loose), step)):
-        chosen[rows] = _matched(used[rows], kinds, capacity)
-        over[rows] = (chosen[rows] < 0).any(axis=1)
-    return chosen, np.flatnonzero(over)
+    for rows in (unmatched[first : first + step] for first in range(0, len(unmatched), step)):
+        chosen[rows] = _match(used[rows], kinds, capacity)
+        failed[rows] = (chosen[rows] < 0).any(axis=1)
+    return chosen, np.flatnonzero(failed)
 
 
 def _exact(used: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-    """The kind that has just the places which a coordinate uses, -1 where none has."""
-    most = int(kinds.max())
-    if most < LOOKED_UP:
-        table = np.full(most + 1, -1)
+    """The kind with exactly the places that a coordinate uses; -1 if there is none."""
+    largest = int(kinds.max())
+    if largest < TABLE_SIZE:
+        table = np.full(largest + 1, -1)
         table[kinds] = np.arange(len(kinds))
-        assigned: np.ndarray = table[used]
-        return assigned
+        exact: np.ndarray = table[used]
+        return exact
     places = np.argsort(kinds, kind="stable")
     at = places[np.minimum(np.searchsorted(kinds, used, sorter=places), len(kinds) - 1)]
     return np.where(kinds[at] == used, at, -1)
 
 
 def _counts(chosen: np.ndarray, kinds: int) -> np.ndarray:
-    """How many coordinates of each chunk have each kind."""
+    """The number of coordinates of each kind in each chunk, of shape (chunks, kinds)."""
     rows = np.arange(len(chosen))[:, None] * (kinds + 1)
-    counted = np.bincount((rows + chosen + 1).reshape(-1), minlength=len(chosen) * (kinds + 1))
-    return counted.reshape(len(chosen), kinds + 1)[:, 1:]
+    counts = np.bincount((rows + chosen + 1).reshape(-1), minlength=len(chosen) * (kinds + 1))
+    return counts.reshape(len(chosen), kinds + 1)[:, 1:]
 
 
-def _matched(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> np.ndarray:
-    """A kind for each coordinate, as far as there are any left."""
+def _match(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Assign a kind to each coordinate, greedily and then by augmenting paths; -1 where none is possible."""
     fits = (used[:, :, None] & ~kinds) == 0
     room = np.tile(capacity, (len(used), 1))
     chosen = np.full(used.shape, -1)
     every = np.arange(len(used))
     choices = fits.sum(axis=2)
-    for column in np.argsort(choices, axis=1, kind="stable").T:  # those with the fewest choices first
-        left = np.where(fits[every, column], room, 0)
-        best = left.argmax(axis=1)
-        matched = left[every, best] > 0
+    for column in np.argsort(choices, axis=1, kind="stable").T:  # fewest choices first
+        available = np.where(fits[every, column], room, 0)
+        best = available.argmax(axis=1)
+        matched = available[every, best] > 0
         chosen[every[matched], column[matched]] = best[matched]
         room[every[matched], best[matched]] -= 1
     for row in np.flatnonzero((chosen < 0).any(axis=1)):
@@ -79,35 +79,39 @@ def _matched(used: np.ndarray, kinds: np.ndarray, capacity: np.ndarray) -> np.nd
 
 
 def _settle(chosen: np.ndarray, room: np.ndarray, fits: np.ndarray) -> None:
-    """Find a kind for what has none in one chunk, moving others along; what is left has -1."""
+    """Assign kinds to the unassigned coordinates of a chunk by augmenting paths, in place; -1 stays where no path exists."""
     for column in np.flatnonzero(chosen < 0):
-        moved = _way(int(column), chosen, room, fits)
-        for coordinate, kind in moved:
+        path = _augmenting_path(int(column), chosen, room, fits)
+        for coordinate, kind in path:
             chosen[coordinate] = kind
-        if moved:
-            room[moved[0][1]] -= 1
+        if path:
+            room[path[0][1]] -= 1
 
 
-def _way(column: int, chosen: np.ndarray, room: np.ndarray, fits: np.ndarray) -> list[tuple[int, int]]:
-    """The shortest way by which a coordinate gets a kind: who takes which one, the last one first; nothing where there is no way."""
-    came: dict[int, tuple[int, int]] = {int(kind): (column, -1) for kind in np.flatnonzero(fits[column])}
-    queue = list(came)
+def _augmenting_path(column: int, chosen: np.ndarray, room: np.ndarray, fits: np.ndarray) -> list[tuple[int, int]]:
+    """The shortest augmenting path from an unassigned coordinate, found by breadth-first search.
+
+    Returns:
+        The new (coordinate, kind) pairs, from the kind with capacity left back to the start; empty if there is no path.
+    """
+    predecessors: dict[int, tuple[int, int]] = {int(kind): (column, -1) for kind in np.flatnonzero(fits[column])}
+    queue = list(predecessors)
     for kind in queue:
         if room[kind] > 0:
-            return _traced(kind, came)
-        for other in np.flatnonzero(chosen == kind):
-            for further in np.flatnonzero(fits[other]):
-                if int(further) not in came:
-                    came[int(further)] = (int(other), kind)
-                    queue.append(int(further))
+            return _trace(kind, predecessors)
+        for coordinate in np.flatnonzero(chosen == kind):
+            for next_kind in np.flatnonzero(fits[coordinate]):
+                if int(next_kind) not in predecessors:
+                    predecessors[int(next_kind)] = (int(coordinate), kind)
+                    queue.append(int(next_kind))
     return []
 
 
-def _traced(kind: int, came: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
-    """Who takes which kind, from the one that had room back to the start."""
+def _trace(kind: int, predecessors: dict[int, tuple[int, int]]) -> list[tuple[int, int]]:
+    """The (coordinate, kind) pairs of a path, from its last kind back to the start."""
     path = []
     while kind >= 0:
-        coordinate, before = came[kind]
+        coordinate, previous = predecessors[kind]
         path.append((coordinate, kind))
-        kind = before
+        kind = previous
     return path

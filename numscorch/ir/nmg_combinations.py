@@ -1,8 +1,8 @@
-"""Combinations: which n of m coordinates a group's values have, and how groups of them share out a run of coordinates.
+"""The combinations ("kinds") of n of m coordinates, and their positions in the chunks of the n:m:g format.
 
-In n:m:g, ``C(m, n) * g`` neighbouring coordinates are a *chunk*: g of them have the first combination of n coordinates, the
-next g the second one, and so on (Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023).
-The last chunk may be shorter: its ``width`` coordinates are shared out evenly, kind k having those from ``k * width // C(m, n)`` on.
+A *chunk* consists of ``C(m, n) * g`` consecutive positions. The first g positions have the first combination, the next g
+have the second one, and so on (Ivanov, Ben-Nun, Hoefler et al., "STen: Productive and Efficient Sparsity in PyTorch", 2023).
+The last chunk may be shorter. Its ``width`` positions are divided evenly: kind k starts at ``k * width // C(m, n)``.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from math import comb
 
 import numpy as np
 
-MOST_KINDS = 1 << 12  # combinations that a table lists
+MOST_KINDS = 1 << 12  # maximum number of combinations of a format
 
 
 @lru_cache(maxsize=64)
 def listed(n: int, m: int) -> tuple[tuple[int, ...], ...]:
-    """Every choice of n out of m coordinates, in order.
+    """All combinations of n of m coordinates, in lexicographic order.
 
     >>> listed(2, 3)
     ((0, 1), (0, 2), (1, 2))
@@ -28,13 +28,13 @@ def listed(n: int, m: int) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=64)
 def table(n: int, m: int) -> np.ndarray:
-    """The same as an array of shape (C(m, n), n)."""
+    """The combinations as an array of shape (C(m, n), n)."""
     return np.array(listed(n, m), dtype=np.int64).reshape(comb(m, n), n)
 
 
 @lru_cache(maxsize=64)
 def masks(n: int, m: int) -> np.ndarray:
-    """Each choice as a number with the bits of its coordinates set.
+    """The bit mask of each combination.
 
     >>> masks(2, 3).tolist()
     [3, 5, 6]
@@ -44,7 +44,7 @@ def masks(n: int, m: int) -> np.ndarray:
 
 
 def starts(width: int, kinds: int) -> np.ndarray:
-    """Where each kind starts among the coordinates of a chunk, and the end of the last one.
+    """The first position of each kind in a chunk of a width, followed by the width.
 
     >>> starts(6, 3).tolist(), starts(4, 3).tolist()
     ([0, 2, 4, 6], [0, 1, 2, 4])
@@ -54,7 +54,7 @@ def starts(width: int, kinds: int) -> np.ndarray:
 
 
 def kinds_at(places: np.ndarray, size: int, kinds: int, each: int) -> np.ndarray:
-    """The kind at each place of a run of so many coordinates, in chunks of ``kinds * each``.
+    """The kind at each position, for ``size`` positions in chunks of ``kinds * each``.
 
     >>> kinds_at(np.arange(10), 10, 3, 2).tolist()
     [0, 0, 1, 1, 2, 2, 0, 1, 2, 2]

@@ -1,4 +1,4 @@
-"""Index notation as text: ``str(stmt)`` prints it, ``parse_stmt`` reads it back."""
+"""The parser of index notation. ``str(stmt)`` prints a statement, :func:`parse_stmt` parses it."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ TOKEN = re.compile(
 STORED = "stored"
 NUMBER = re.compile(r"\.?\d")
 POWER = "**"
-CALLED = {POWER: "pow", "%": "remainder", "//": "floor_divide"}  # operators that are functions
-STRENGTH_OF = {**STRENGTH, "%": STRENGTH["*"], "//": STRENGTH["*"]}  # of operators between two operands, but for the power
-MOST_NESTED = 100  # parentheses and calls within one another
-DEEPEST = 200  # operators within one another: passes call themselves for each
+CALLED = {POWER: "pow", "%": "remainder", "//": "floor_divide"}  # operators that are parsed to functions
+STRENGTH_OF = {**STRENGTH, "%": STRENGTH["*"], "//": STRENGTH["*"]}  # precedence of binary operators, without the power
+MOST_NESTED = 100  # maximum nesting depth of parentheses, calls and powers
+DEEPEST = 200  # maximum depth of an expression: passes recurse once per operator
 COMPARISON = STRENGTH["<"]
 CHAINED = "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i]), or parentheses around one of them"
-BOUNDS = "the bounds of a window are whole numbers, not names: write the number into the text, as f'A[i,0:{n}:2]'"
+BOUNDS = "the bounds of a window are whole numbers, not names: write the number into the text, as in f'A[i,0:{n}:2]'"
 VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(, once)?(?:, rest (\d+))?(, masked)?(, overlapped)?>")
 
 
 def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
-    """Read a statement.  Tensors not given are dense, float32, row-major.
+    """Parse a statement. Tensors that are not given are dense, float32 and row-major.
 
     Raises:
-        ExpressionError: the text is not a statement; a caret marks the place.
+        ExpressionError: the text is not a statement; a caret marks the error.
 
     >>> stmt = parse_stmt("forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))")
     >>> print(stmt)
@@ -74,7 +74,7 @@ def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stm
 
 
 def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Expr:
-    """Read an expression.
+    """Parse an expression.
 
     >>> print(parse_expr("(A[i,j] + 2) * abs(x[j])"))
     (A[i,j] + 2) * abs(x[j])
@@ -86,7 +86,7 @@ def parse_expr(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Exp
 
 
 def operated(op: str, left: Expr, right: Expr) -> Expr:
-    """Two operands joined by an operator, some of which are functions.
+    """Apply a binary operator; ``**``, ``%`` and ``//`` become functions.
 
     >>> print(parse_expr("-x[i] ** 2 % 3"))
     remainder(0 - pow(x[i], 2), 3)
@@ -95,7 +95,7 @@ def operated(op: str, left: Expr, right: Expr) -> Expr:
 
 
 def number(token: str) -> float | complex:
-    """The number that a token spells.
+    """The value of a number token.
 
     >>> number("2e3"), number("1.5j")
     (2000.0, 1.5j)
@@ -104,7 +104,7 @@ def number(token: str) -> float | complex:
 
 
 def literal(token: str, dtype: str) -> Literal:
-    """The literal that a token spells; a point or an exponent makes a float of a whole number.
+    """The literal of a number token. A decimal point or an exponent makes an integral number a float.
 
     >>> print(literal("2", "float32"), literal("2.", "float32"), literal("2e0", "float32"))
     2 2.0 2.0
@@ -115,17 +115,17 @@ def literal(token: str, dtype: str) -> Literal:
 
 
 def depth_of(expr: Expr) -> int:
-    """How many operators and functions stand within one another, at most; found without recursion."""
-    deepest, waiting = 0, [(expr, 0)]
-    while waiting:
-        inner, depth = waiting.pop()
+    """The depth of an expression, computed without recursion."""
+    deepest, stack = 0, [(expr, 0)]
+    while stack:
+        inner, depth = stack.pop()
         deepest = max(deepest, depth)
-        waiting += [(arg, depth + 1) for arg in arguments_of(inner)]
+        stack += [(arg, depth + 1) for arg in arguments_of(inner)]
     return deepest
 
 
 class _Parser:
-    """Recursive descent over the tokens of one text."""
+    """A recursive-descent parser of one text."""
 
     def __init__(self, text: str, tensors: dict[str, TensorVar], dtype: str = "float32"):
         self.text, self.tensors, self.dtype, self.at, self.depth, self.windows = text, tensors, dtype, 0, 0, 0
@@ -215,7 +215,7 @@ class _Parser:
         lhs = self.access()
         if self.peek() in ("min", "max") and [token for _, token in self.tokens[self.at + 1 : self.at + 3]] == ["plus", "="]:
             semiring = f"{self.peek()}_plus"
-            raise self.error(f"statements have no semirings: use einsum, as einsum('ij,jk->ik', A, B, reduce='{semiring}')")
+            raise self.error(f"statements have no semirings: use einsum, as in einsum('ij,jk->ik', A, B, reduce='{semiring}')")
         op = " ".join(self.take().split())
         if op not in ("=", *REDUCTIONS):
             self.at -= 1
@@ -223,33 +223,33 @@ class _Parser:
         return Assignment(lhs, self.whole(), op)
 
     def whole(self) -> Expr:
-        """An expression whose operators are not too deep for the passes.
+        """Parse an expression and check its depth.
 
         Raises:
-            ExpressionError: they are.
+            ExpressionError: the expression is deeper than :data:`DEEPEST`.
         """
         expr = self.expression()
         if depth_of(expr) > DEEPEST:
-            raise self.error(f"more than {DEEPEST} operators in a row, or within one another: split the statement in two")
+            raise self.error(f"more than {DEEPEST} operators in a row, or nested: split the statement in two")
         return expr
 
     def expression(self, strength: int = 1) -> Expr:
-        """Operators that bind at least this strongly; those of one strength from left to right.
+        """Parse binary operators that bind at least this strongly. Operators of equal strength are left-associative.
 
         Raises:
             ExpressionError: a chain of comparisons, or deeper nesting than :data:`MOST_NESTED`.
         """
         expr = self.unary()
-        compared = False
+        is_comparison = False
         while (binding := STRENGTH_OF.get(self.peek(), 0)) >= strength:
-            if compared and binding == COMPARISON:
+            if is_comparison and binding == COMPARISON:
                 raise self.error(CHAINED)
-            compared = binding == COMPARISON
+            is_comparison = binding == COMPARISON
             expr = operated(self.take(), expr, self.expression(binding + 1))
         return expr
 
     def unary(self) -> Expr:
-        """A sign before a power: ``-x ** 2`` is ``-(x ** 2)``."""
+        """Parse signs and a power. ``-x ** 2`` is ``-(x ** 2)``."""
         negative = False
         while self.peek() in ("+", "-"):
             negative ^= self.take() == "-"
@@ -259,14 +259,14 @@ class _Parser:
         return replace(inner, value=-inner.value) if isinstance(inner, Literal) else Binary("-", Literal(0.0, self.dtype), inner)
 
     def power(self) -> Expr:
-        """An operand, or one to a power; powers are read from right to left."""
+        """Parse an operand or a power. Powers are right-associative."""
         base = self.operand()
         if self.peek() != POWER:
             return base
         return operated(self.take(), base, self.nested(self.unary))
 
     def nested(self, read: Callable[[], Expr]) -> Expr:
-        """Read an expression inside of parentheses, a call or a power.
+        """Parse an expression in parentheses, a call or a power.
 
         Raises:
             ExpressionError: the nesting is too deep.
@@ -292,13 +292,13 @@ class _Parser:
         return self.access()
 
     def stored(self) -> Access:
-        """stored(A[i,j]): 1 where A stores an entry, whatever it is; an access of which only the pattern is read."""
+        """Parse stored(A[i,j]), the pattern of A: 1 where A stores an entry, whatever its value."""
         self.take("(")
         if not self.peek().isidentifier():
-            raise self.error("stored takes a tensor, as stored(A[i,j])")
+            raise self.error("stored takes a tensor, as in stored(A[i,j])")
         access = self.access()
         if self.peek() != ")":
-            raise self.error("stored takes one tensor, as stored(A[i,j])")
+            raise self.error("stored takes one tensor, as in stored(A[i,j])")
         self.take(")")
         return Access(replace(access.tensor, dtype=PATTERN), access.indices)
 
@@ -320,23 +320,25 @@ class _Parser:
         return Apply(name, tuple(args))
 
     def access(self) -> Access:
-        name, read = self.name(), []
+        """Parse an access. The name of the tensor includes its windows and constant indices, such as ``A[0,:]``."""
+        name, subscripts = self.name(), []
         if self.peek() == "[":
             self.take("[")
-            read.append(self.index())
+            subscripts.append(self.index())
             while self.peek() == ",":
                 self.take(",")
-                read.append(self.index())
+                subscripts.append(self.index())
             self.take("]")
-        if any(order != ":" for _, order in read):
-            name = f"{name}[{','.join(order for _, order in read)}]"
-        indices = tuple(var for var, _ in read if var is not None)
+        if any(window != ":" for _, window in subscripts):
+            name = f"{name}[{','.join(window for _, window in subscripts)}]"
+        indices = tuple(var for var, _ in subscripts if var is not None)
         return Access(self.tensor(name, len(indices)), indices)
 
     def index(self) -> tuple[IndexVar | None, str]:
-        """An index variable, None for a constant, and what it runs over: i, 0, i(1:8:2), or 1:8:2, whose variable has no name.
+        """Parse an index: ``i``, ``0``, ``i(1:8:2)``, or ``1:8:2``, which gets a new variable.
 
-        A slice is part of its tensor's name.
+        Returns:
+            The index variable, or None for a constant; and the text of the window or constant, ``:`` for a whole dimension.
         """
         if self.peek().isidentifier():
             var = IndexVar(self.take())
@@ -356,7 +358,7 @@ class _Parser:
         return IndexVar(f"window_{self.windows}"), self.window(first)
 
     def window(self, first: str) -> str:
-        """first:last:step, each of which may be left out."""
+        """Parse the window first:last:step after ``first``; each number is optional."""
         self.take(":")
         bounds = [first, self.bound()]
         if self.peek() == ":":
@@ -367,14 +369,14 @@ class _Parser:
         return ":".join(bounds)
 
     def bound(self) -> str:
-        """A whole number, or nothing."""
+        """Parse an integer; empty if there is none."""
         sign = "-" if self.peek() == "-" and self.take() else ""
         if self.peek() in (":", ")", "]", ",") and not sign:
             return ""
         if self.peek().isidentifier():
             raise self.error(BOUNDS)
         if not self.peek().isdigit():
-            raise self.error("an index is a name, a whole number as 0, or a window as 0:8:2 or j(0:8:2)")
+            raise self.error("an index is a name, a whole number such as 0, or a window such as 0:8:2 or j(0:8:2)")
         return sign + str(int(self.take()))
 
     def tensor(self, name: str, order: int) -> TensorVar:

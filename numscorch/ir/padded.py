@@ -1,4 +1,4 @@
-"""Levels with room for a known number of coordinates below each parent."""
+"""Levels with a fixed capacity below each parent: ELL, bitmaps, and dense tensors read as sparse ones."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from ..errors import FormatError
 from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, times
 from .loop import BinOp, Call, Const, Expr, all_of, call
 
-WASTEFUL = 2.0  # positions for each entry from which packing warns
+WASTEFUL = 2.0  # ratio of positions to entries above which packing warns
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed(Level):
-    """Exactly ``width`` coordinates below each parent, in ``crd``; by default, as many as the longest needs.
+    """Exactly ``width`` coordinates below each parent, in ``crd``. By default, the width is that of the longest parent.
 
-    A parent with fewer entries stores zeros too, at coordinates that it has no entry for, so that
-    everything a level promises holds for them. ELL is a dense level above this one, and n:m keeps
-    ``n`` coordinates of every block of m.
+    A parent with fewer entries is padded with zeros at coordinates without an entry, so that its coordinates are still
+    ordered and unique. ELL is a dense level followed by this level; n:m keeps ``n`` coordinates of every block of m.
     """
 
     width: int | None = None
@@ -46,7 +45,7 @@ class Fixed(Level):
     def check(self, shape: str) -> None:
         check_bits(self, self.bits)
         if self.width is not None and self.width < 0:
-            raise FormatError(f"{self} is no level: its width starts at 0")
+            raise FormatError(f"{self} is not a level: its width is at least 0")
 
     def opened(self, mode: Mode) -> Expr | None:
         return mode.parent.begin * Const(self.width or 0)
@@ -59,16 +58,15 @@ class Fixed(Level):
 
     def fitted(self, children: np.ndarray, size: int) -> Fixed:
         check_width(self.bits, size)
-        most = int(children.max(initial=0))
-        width = self.width if self.width is not None else most
-        if most > width:
+        longest = int(children.max(initial=0))
+        width = self.width if self.width is not None else longest
+        if longest > width:
             row = int(np.argmax(children > width))
             raise FormatError(f"holds {width} coordinates for each position above it, but position {row} has {children[row]}: widen it")
         if width > size and len(children):
             raise FormatError(f"needs {width} different coordinates, but the dimension has {size}: use a compressed level")
         if self.width is None:
-            why = "below each parent as many as the longest has"
-            warn_of_padding(self, times(len(children), width), int(children.sum()), why)
+            warn_of_padding(self, times(len(children), width), int(children.sum()), "because it pads each row to the longest row")
         return Fixed(width, self.bits)
 
     def places(self, children: np.ndarray) -> int:
@@ -105,7 +103,7 @@ class Fixed(Level):
 
 
 def _frames_inside() -> int:
-    """How many calls of ours there are above the caller's, so that a warning names the line that asked for it."""
+    """The number of stack frames inside numscorch above the caller, so that a warning points at the user's code."""
     frame: FrameType | None = sys._getframe(1)
     frames = 0
     while frame is not None and frame.f_globals.get("__name__", "").startswith("numscorch."):
@@ -114,7 +112,7 @@ def _frames_inside() -> int:
 
 
 def warn_of_padding(level: Level, count: int, entries: int, why: str) -> None:
-    """Say so where a level stores far more values than there are entries."""
+    """Warn if a level stores more than ``WASTEFUL`` times as many values as entries, and more than 1024."""
     if count > WASTEFUL * max(entries, 1) and count > 1024:
         warnings.warn(
             f"{level} stores {count} values for {entries} entries, {why}: a compressed level stores just the entries",
@@ -123,9 +121,10 @@ def warn_of_padding(level: Level, count: int, entries: int, why: str) -> None:
 
 
 def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, width: int) -> np.ndarray:
-    """The place of each entry below its parent, where the smallest coordinates that are free fill the width.
+    """The offset of each entry below its parent, if the smallest unused coordinates pad the parent to the width.
 
-    These end before some coordinate t. An entry before t has as its place its coordinate, those from t on have the last places.
+    The padding uses coordinates below some coordinate t. An entry below t has its coordinate as its offset; entries from t
+    on have the last offsets.
 
     >>> _places(np.array([0, 0, 1]), np.array([1, 7, 3]), np.array([2, 1]), 3).tolist()
     [1, 2, 2]
@@ -137,7 +136,7 @@ def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, 
 
 @dataclass(frozen=True, slots=True)
 class Bitmap(Level):
-    """Room for every coordinate, and in ``bit`` whether it is stored; position = parent position * size + coordinate."""
+    """A position for every coordinate; ``bit`` is 1 where an entry is stored. position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "bitmap"
     gaps: ClassVar[bool] = True
@@ -184,7 +183,7 @@ class Bitmap(Level):
 
 @dataclass(frozen=True, slots=True)
 class Nonzero(Level):
-    """Room for every coordinate, as in a dense tensor; stored are those whose value isn't 0. It is only read: to be converted."""
+    """The nonzero values of a dense tensor. The level is read-only: conversions from dense tensors use it."""
 
     spelling: ClassVar[str] = "nonzero"
     gaps: ClassVar[bool] = True
@@ -206,9 +205,9 @@ class Nonzero(Level):
 
 @dataclass(frozen=True, slots=True)
 class Outside(Nonzero):
-    """Room for every coordinate, as in a dense tensor; stored are values below ``low[0]`` or above ``high[0]``, and NaN.
+    """The values of a dense tensor that are below ``low[0]``, above ``high[0]``, or NaN.
 
-    It is only read: to be converted.
+    The level is read-only: conversions from dense tensors use it.
     """
 
     spelling: ClassVar[str] = "outside"

@@ -1,4 +1,4 @@
-"""Parts: which coordinate a level stores, of which dimension: all of it, its block, its place in a block, or a diagonal."""
+"""Parts: the coordinate that a level stores: a whole dimension, the block, the offset in a block, or the diagonal."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 
 from ..errors import FormatError
 
-LARGEST = 2**31 - 1  # coordinates of a block
+LARGEST = 2**31 - 1  # maximum size of a block
 NAMES = "ijklmnopqrstuvwxyzabcdefgh"
 PART = re.compile(r"([A-Za-z]\w*)\s*(?:-\s*([A-Za-z]\w*)|(?:%\s*(\d+))?\s*(?://\s*(\d+))?)\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """i, i // divisor, i % modulus, i % modulus // divisor, or i - minus, of dimension i.
+    """A part of dimension i: i, i // divisor, i % modulus, i % modulus // divisor, or i - minus.
 
-    A difference is counted from the least one there is, so that it starts at 0.
+    A difference is counted from the lowest diagonal, so that it starts at 0.
 
     >>> str(Part(1, 4)), Part(1, 4).of(np.array([[7, 7], [0, 11]])).tolist(), Part(1, 4).extent((10, 11))
     ('j // 4', [0, 2], 3)
@@ -33,11 +33,11 @@ class Part:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a dimension's own coordinate."""
+        """Whether the part is a whole dimension."""
         return self == Part(self.dimension)
 
     def of(self, coordinates: np.ndarray, shape: Sequence[int] = ()) -> np.ndarray:
-        """The part of coordinates, of shape (ndim, n); of a difference, the shape is needed too."""
+        """The part of coordinates of shape (ndim, n). A difference also needs the shape of the tensor."""
         coordinate: np.ndarray = coordinates[self.dimension]
         if self.minus is not None:
             coordinate = coordinate - coordinates[self.minus] + (shape[self.minus] - 1)
@@ -45,13 +45,13 @@ class Part:
         return coordinate // self.divisor if self.divisor > 1 else coordinate
 
     def extent(self, shape: Sequence[int]) -> int:
-        """How many coordinates the part has."""
+        """The number of coordinates of the part, for a tensor of this shape."""
         if self.minus is not None:
             return max(shape[self.dimension] + shape[self.minus] - 1, 0)
         return -(-(self.modulus or shape[self.dimension]) // self.divisor)
 
     def moved(self, places: Sequence[int] | dict[int, int]) -> Part:
-        """The part where dimension d becomes ``places[d]``."""
+        """The part after dimension d becomes dimension ``places[d]``."""
         minus = None if self.minus is None else places[self.minus]
         return Part(places[self.dimension], self.divisor, self.modulus, minus)
 
@@ -63,15 +63,15 @@ class Part:
 
 
 def name_of(dimension: int) -> str:
-    """The letter by which a dimension is printed."""
+    """The printed name of a dimension."""
     return NAMES[dimension] if dimension < len(NAMES) else f"i{dimension}"
 
 
 def parse_part(text: str, names: Sequence[str], whole: str) -> Part:
-    """Read a part; ``whole`` is the text that errors show.
+    """Parse a part; ``whole`` is the format's text for errors.
 
     Raises:
-        FormatError: it is none, or of an unknown dimension.
+        FormatError: the text is not a part, or names an unknown dimension.
 
     >>> parse_part("j % 4", ["i", "j"], "...")
     Part(dimension=1, divisor=1, modulus=4, minus=None)
@@ -93,10 +93,10 @@ def parse_part(text: str, names: Sequence[str], whole: str) -> Part:
 
 
 def parts_of(order: object) -> tuple[Part, ...]:
-    """The parts that a mode order names, in which a number is a dimension.
+    """The parts of a mode order, in which an integer stands for a whole dimension.
 
     Raises:
-        FormatError: it has something else.
+        FormatError: the mode order contains something else.
 
     >>> parts_of((1, 0))
     (Part(dimension=1, divisor=1, modulus=0, minus=None), Part(dimension=0, divisor=1, modulus=0, minus=None))
@@ -108,10 +108,10 @@ def parts_of(order: object) -> tuple[Part, ...]:
 
 
 def whole_numbers(name: str, *numbers: object, least: int = 1) -> tuple[int, ...]:
-    """The parameters of a format with this name, as plain integers.
+    """Check the parameters of a format with this name and return them as integers.
 
     Raises:
-        FormatError: one isn't a whole number, is too small, or too large.
+        FormatError: a parameter is not an integer, is too small, or is too large.
 
     >>> whole_numbers("BCSR", np.int32(2), 3)
     (2, 3)
@@ -122,16 +122,16 @@ def whole_numbers(name: str, *numbers: object, least: int = 1) -> tuple[int, ...
         integers = ()
     if not integers or min(integers) < least or max(integers) > LARGEST:
         raise FormatError(
-            f"{name}({', '.join(map(repr, numbers))}) is no format: its parameters are whole numbers from {least} to {LARGEST}"
+            f"{name}({', '.join(map(repr, numbers))}) is not a format: its parameters are whole numbers from {least} to {LARGEST}"
         )
     return integers
 
 
 def check_parts(parts: Sequence[Part], shown: str) -> None:
-    """Refuse parts that don't make up each dimension just once.
+    """Check that the parts cover each dimension exactly once.
 
     Raises:
-        FormatError: they don't, or blocks don't have a whole number of coordinates.
+        FormatError: they do not, or the size of a block is not an integer.
     """
     if any(not isinstance(number, int) or number > LARGEST for part in parts for number in (part.divisor, part.modulus)):
         raise FormatError(f"{shown}: blocks have a whole number of coordinates, at most {LARGEST}")
@@ -140,6 +140,6 @@ def check_parts(parts: Sequence[Part], shown: str) -> None:
         moduli = [part.modulus for part in split]
         if not split or moduli != [0, *(part.divisor for part in split[:-1])] or split[-1].divisor != 1:
             raise FormatError(
-                f"{shown} doesn't store dimension {name_of(dimension)} just once: use {name_of(dimension)}, "
-                f"or blocks, as {name_of(dimension)} // 4 and {name_of(dimension)} % 4"
+                f"{shown} doesn't store dimension {name_of(dimension)} exactly once: use {name_of(dimension)}, "
+                f"or blocks, as in {name_of(dimension)} // 4 and {name_of(dimension)} % 4"
             )
