@@ -1,8 +1,6 @@
 """Chains: cached sequences of requests, as functions and the positions of their operands.
 
 A chain is to a sequence of requests what a plan is to one request: one lookup finds it, and it runs without planning its steps again.
-
-A chain is what a plan is for one request: found by one lookup, and run without asking again what its steps are made of.
 """
 
 from __future__ import annotations

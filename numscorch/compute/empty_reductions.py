@@ -3,10 +3,6 @@
 The sum of no terms is 0, their product 1, and their maximum -inf. Unstored entries of a sparse result are 0, so a result with
 entries without terms is dense unless their value is 0. In a semiring, entries without terms are not stored. If a format stores
 them as padding or in a dense level, they are the semiring's zero (inf for ``min_plus``).
-
-The sum of no terms is 0, their product 1, the largest of them -inf. Places of a sparse result that are not stored are 0, so
-a result whose entries have no terms is dense unless that value is 0. In a semiring a place without a term is not stored;
-where a format stores it, as padding or in a dense level, it is the semiring's zero (inf for ``min_plus``).
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 One call of torch's guards checks all strided tensors: class, data type, layout, shape, strides, requires_grad, and active modes
 (``vmap``, ``autocast``, ``inference_mode``). The remaining checks are generated source, as in the binder.
-
-Strided tensors are checked by one call of torch's guards, which compare class, data type, layout, shape, strides, whether they
-require grad, and the modes that are on (``vmap``, ``autocast``, ``inference_mode``). The rest is written as source, as the binder does.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ ABSENT: Any = object()
 
 
 def is_fit(operand: Any) -> bool:
-    """Whether guards can check an operand: a SparseTensor, or a torch tensor that is not of a subclass.
+    """Whether guards can check an operand: a SparseTensor, a torch.Tensor or a Parameter, but no other subclass.
 
     A sparse torch tensor must have a cached wrapper.
 

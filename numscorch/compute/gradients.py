@@ -2,9 +2,6 @@
 
 For ``C[i,k] = A[i,j] * B[j,k]`` with gradient G of C, the gradient of B is ``G[i,k] * A[i,j]``, and that of A is
 ``G[i,k] * B[j,k]`` at the entries of A: a sampled product. It needs O(nnz) memory and is itself differentiable.
-
-Of ``C[i,k] = A[i,j] * B[j,k]`` and a gradient G of C, that of B is ``G[i,k] * A[i,j]``, and that of A is ``G[i,k] * B[j,k]``
-where A stores something: a sampled product. So it takes O(nnz) memory, and has a gradient itself.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Sparse torch tensors as operands: each tensor's SparseTensor wrapper is created once and cached.
 
 The cache sets no attribute on a user's tensor, because pickles would include it, and holds no strong reference to it.
-
-Nothing is set on a user's tensor, where it would travel into pickles, and nothing remembered
-refers to it, which would keep it alive.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """``out=``: tensors that receive a result.
 
 A strided tensor can receive any result, a SparseTensor only results with its own pattern.
-
-A strided tensor receives any result, a SparseTensor one whose pattern it shares.
 """
 
 from __future__ import annotations

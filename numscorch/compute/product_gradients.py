@@ -2,9 +2,6 @@
 
 The gradient of a term is the product of the other terms: product / term unless a term is 0. The terms are computed first, as a
 differentiable request; the product is then an expression that torch can differentiate.
-
-The gradient at a term is the product of the others, which a division by the term gives unless one is 0. So the terms are
-computed first, with gradients of their own, and the product is written so that torch differentiates it.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 Finding a plan by its operands' signatures takes about as long as the kernel of a small problem. A fitting checks all operands in
 one step instead. It is created when two consecutive calls of an expression use the same plan.
-
-The plan of a call is found by the signatures of its operands, which takes about as long as a kernel of a small problem. A fitting checks in
-one step that operands are like earlier ones. It is written when two calls of an expression in a row have the same plan.
 """
 
 from __future__ import annotations

@@ -3,10 +3,6 @@
 Dynamo traces into every call, and cannot trace planning and binding. During tracing, an einsum is therefore one operator of the
 operands' values, their index arrays, and a text with formats and shapes; its gradient is a second operator. Patterns are rebuilt
 from their index arrays and cached with them.
-
-Dynamo looks into everything that a call does, which planning and binding are not made for. So while it does, a call is one
-operator, of the operands' values and index arrays and a text that says the rest; its gradient is a second one. Patterns
-come back from their index arrays, and are remembered beside these.
 """
 
 from __future__ import annotations

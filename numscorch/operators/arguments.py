@@ -3,9 +3,6 @@
 The annotations of an implementation declare its arguments: ``SparseTensor`` must be sparse, ``Any`` may be sparse,
 ``torch.Tensor`` is dense. A sparse argument for a dense parameter, such as an index or a weight, is made dense and listed
 in the ledger.
-
-The annotations of a function say which: ``SparseTensor`` must be sparse, ``Any`` may be, ``torch.Tensor`` is dense. A sparse
-argument in a dense one's place, as an index or a weight, is made dense, and the ledger lists it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Element-wise functions, comparisons and reductions under torch's names; each is evaluated as a statement.
 
 Operands broadcast as in torch. Unstored entries are 0. The result is dense if the operator is not 0 at 0 (``A + 1``, ``exp(A)``).
-
-Operands broadcast as in torch.  Entries that aren't stored are 0: where an operator's value at 0 is
-not 0, the result is dense (``A + 1``, ``exp(A)``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Indexing by several lists, by multi-dimensional masks and by index tensors; gather, take; and assignment to entries.
 
 Gathering n single entries returns a dense tensor in O(n log nnz); slices stay sparse.
-
-What is picked entry by entry comes back dense, in O(n log nnz) for n of them; slices stay sparse.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from .unary import written
 def getitem(input: SparseTensor, key: Any) -> Any:
     """``A[i]``, ``A[1:3]``, ``A[..., None]``, ``A[[2, 0]]``, ``A[:, mask]``, ``A[rows, columns]``, ``A[A > 0]``, ``A[index]``.
 
-    Returns a SparseTensor, or a strided tensor if every dimension is indexed by integers.
+    Returns a SparseTensor, or a strided tensor if integers, lists or masks index every dimension.
 
     Raises:
         SizeError: an index is out of range, or there are more indices than dimensions.

@@ -1,8 +1,6 @@
 """Entry moves: flip, roll, repeat, pad and diagonals; and changes of dimensions: movedim, unflatten, atleast_*d.
 
 As in ``rearranging``, moves are cached with the pattern.
-
-As in ``rearranging``, what moves where is remembered with the pattern.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """Rearrangements: operators that move entries to other coordinates, such as reshape, cat and slices.
 
 The move depends on the pattern only and is cached with it: repeated calls only gather values. Gradients flow to the values.
-
-What moves where follows from the pattern alone, and is remembered with it: from the second time on, values are only
-gathered. Gradients flow to them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Statistics under torch's names: variances, logsumexp, cumulative sums, topk.
 
 Unstored entries count as 0.
-
-Entries that aren't stored are 0, and count.
 """
 
 from __future__ import annotations
