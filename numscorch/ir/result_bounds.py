@@ -1,4 +1,8 @@
-"""Bounds of results: no more entries than the operands have, or than are inserted into rows, so that one pass appends them."""
+"""Upper bounds of the number of entries of a result.
+
+The bounds follow from the entries of the operands, or from the insertions into the rows. With a bound, the memory of a
+result is allocated in advance, and a single pass appends the entries without counting them first.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,20 @@ from .workspace_levels import Flagged, Listed
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The operands that bound a result: each of them alone, or all together; none where there may be all entries."""
+    """The operands whose entry counts bound a result; empty if every entry of the result may be stored.
+
+    ``each``: the count of each operand alone is a bound; otherwise their sum is.
+    """
 
     operands: tuple[str, ...]
     each: bool
 
 
 def bound_of(stmt: ix.Stmt) -> Bound | None:
-    """What bounds the entries of a result that is appended to in one pass; None where they are counted first.
+    """The bound of a result that is appended to in one pass; None if its entries are counted first.
 
-    The result has one compressed level, below dense ones, and so have the operands that are walked along it, in the same order.
+    The result must have a single compressed level below dense levels. The operands that are iterated along this level
+    must have the same structure, in the same order.
 
     >>> from ..ir.format import CSR
     >>> from ..ir.notation import parse_stmt
@@ -46,25 +54,24 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
     if not in_storage_order(result, sparse, order) or any(is_iterated(access, var) for access in sparse for var in order[:-1]):
         return None
     lattice = make_lattice(order[-1], value)
-    walked = [access for access in sparse if access.tensor.name in lattice.iterated]
-    if lattice.whole or not walked or not all(_is_one_level(access) and in_storage_order(access, (), order) for access in walked):
+    iterated = [access for access in sparse if access.tensor.name in lattice.iterated]
+    if lattice.whole or not iterated or not all(_is_one_level(access) and in_storage_order(access, (), order) for access in iterated):
         return None
-    if any(set(access.indices) != set(order) for access in walked):
-        return None  # its entries are in several rows of the result
+    if any(set(access.indices) != set(order) for access in iterated):
+        return None  # its entries contribute to several rows of the result
     least = lattice.least
     return Bound(tuple(sorted(least[0])), True) if len(least) == 1 else Bound(tuple(sorted(lattice.iterated)), False)
 
 
 def _is_flagged(stmt: ix.Where) -> bool:
-    """Whether the result is one row, which is collected where there is a place for every coordinate."""
+    """Whether a workspace with flags, with a place for every coordinate, collects the result."""
     return any(isinstance(level, Flagged) for a in ix.assignments(stmt.producer) for level in a.lhs.tensor.format.levels)
 
 
 def _bound_of_pruned(stmt: ix.Stmt) -> Bound:
-    """What bounds a result that stores what isn't 0: the one operand whose rows it is made of, if there is one."""
+    """The bound of a result that prunes: the operand whose rows the loop iterates, if it is the only one; else the full size."""
     loops, written = around_result(stmt)
-    walked = loops[-1].var
-    lattice = make_lattice(walked, written.rhs)
+    lattice = make_lattice(loops[-1].var, written.rhs)
     rows = [access for access in ix.accesses_in(written.rhs) if access.tensor.name in lattice.iterated]
     if not lattice.whole and len({row.tensor.name for row in rows}) == 1 and _is_one_level(rows[0]) and not rows[0].tensor.is_row:
         return Bound((rows[0].tensor.name,), True)
@@ -72,7 +79,7 @@ def _bound_of_pruned(stmt: ix.Stmt) -> Bound:
 
 
 def around_result(stmt: ix.Stmt) -> tuple[list[ix.Forall], ix.Assignment]:
-    """The loops around the assignment of the result, and the assignment."""
+    """The loops around the assignment to the result, and the assignment."""
     loops: list[ix.Forall] = []
     while not isinstance(stmt, ix.Assignment):
         if isinstance(stmt, ix.Forall):
@@ -84,7 +91,7 @@ def around_result(stmt: ix.Stmt) -> tuple[list[ix.Forall], ix.Assignment]:
 
 
 def may_take_room(stmt: ix.Stmt) -> bool:
-    """Whether a result's rows are collected in a list, so that there are no more entries than are inserted.
+    """Whether a list workspace collects the rows of a result, so that the number of insertions bounds its entries.
 
     >>> from ..ir.format import CSR, Format
     >>> from ..ir.notation import parse_stmt
@@ -103,12 +110,12 @@ def may_take_room(stmt: ix.Stmt) -> bool:
     if not isinstance(space, ix.Access) or not isinstance(space.tensor.format.levels[0], Listed) or not _is_one_level(result):
         return False
     sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
-    others = [a.lhs.tensor for a in ix.assignments(inner.producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
+    other_results = [a.lhs.tensor for a in ix.assignments(inner.producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
     in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]
-    return in_order and not others and not any(is_iterated(access, var) for access in sparse for var in outer)
+    return in_order and not other_results and not any(is_iterated(access, var) for access in sparse for var in outer)
 
 
 def _is_one_level(access: ix.Access) -> bool:
-    """Whether there is one compressed level, of unique coordinates, below dense ones."""
+    """Whether an access has a single sparse level, compressed and unique, below dense levels."""
     last = access.tensor.format.levels[-1:]
     return bool(last) and can_be_placed(access.tensor.format) and last[0].is_unique and last[0].appended and "pos" in last[0].arrays

@@ -1,9 +1,9 @@
-"""Placed results: sparse results whose entries come in another order than they are stored in.
+"""Placed results: sparse results whose loops do not produce the entries in storage order.
 
-Such a result has dense levels, and below them one run of sparse ones. Its entries are visited twice: the first time,
-those below each parent are counted, and from where they then start, each one is put in its place the second time.
-Below one parent they come in the order of the loops, so nothing needs to be sorted (Gustavson, "Two Fast Algorithms
-for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
+A placed result has dense levels followed by one run of sparse levels. Two passes visit its entries. The first pass counts
+the entries below each parent, and the prefix sum of the counts is the start of each parent. The second pass stores each
+entry at the next position of its parent. The entries below one parent come in the order of the loops, so that no sorting
+is needed (Gustavson, "Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .index import Access, Forall, IndexVar, Specialize, Stmt, Tile, is_relation
 
 
 def can_be_placed(fmt: Format) -> bool:
-    """Whether a format is a run of sparse levels below dense ones.
+    """Whether a format consists of dense levels followed by one run of sparse levels.
 
     >>> [can_be_placed(Format(text)) for text in ("ds", "dds", "dd", "ss", "sd", "oo", "doo")]
     [True, True, False, False, False, False, True]
@@ -28,7 +28,7 @@ def can_be_placed(fmt: Format) -> bool:
 
 
 def is_placed(stmt: Stmt) -> bool:
-    """Whether the loops reach a result's levels in another order than they are stored in, in which they may be placed."""
+    """Whether the loops do not produce a result in storage order, but in an order in which it can be placed."""
     result, order = result_of(stmt), list[IndexVar]()
     if not result.tensor.is_assembled or not can_be_placed(result.tensor.format):
         return False
@@ -41,7 +41,7 @@ def is_placed(stmt: Stmt) -> bool:
 
 
 def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
-    """Whether loops that visit each of the result's entries once reach those below each parent in their order."""
+    """Whether loops visit each entry of the result once, and the entries below each parent in order."""
     if not visits_once(result, operands, order) or not can_be_placed(result.tensor.format):
         return False
     run = run_to_place(result)
@@ -54,25 +54,28 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
 
 
 def _above(access: Access, level: int) -> set[IndexVar]:
-    """The variables of the levels above a level."""
+    """The variables of the levels above ``level``."""
     return {access.level_var(at) for at in range(level)}
 
 
 def run_to_place(result: Access) -> list[IndexVar]:
-    """The variables whose coordinates come in order below a parent: those of the sparse levels, unless these have none."""
+    """The variables that must be in order below each parent: those of the sparse levels, or none if these are unordered."""
     levels = result.tensor.format.levels
     sparse = [at for at, level in enumerate(levels) if not level.full]
     return [result.level_var(at) for at in sparse] if all(levels[at].is_ordered for at in sparse) else []
 
 
 def visits_once(result: Access, operands: Sequence[Access], variables: Sequence[IndexVar]) -> bool:
-    """Whether loops over these variables visit each entry of the result once: the other variables follow from its own."""
+    """Whether loops over these variables visit each entry of the result once.
+
+    This holds if the result's variables determine all other variables.
+    """
     known, used = set(result.indices), set(variables)
     return known <= used and used - known <= _determined(operands, known)
 
 
 def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVar]:
-    """The variables that follow from known ones, as a diagonal from its row and column."""
+    """The variables that the known variables determine, as row and column determine a diagonal."""
     determined: set[IndexVar] = set()
     for access in operands:
         levels = access.tensor.format.levels
@@ -83,27 +86,33 @@ def _determined(operands: Sequence[Access], known: set[IndexVar]) -> set[IndexVa
 
 
 def in_storage_order(result: Access, operands: Sequence[Access], order: Sequence[IndexVar]) -> bool:
-    """Whether loops in this order, which visit each entry once, reach a result's levels from the top down.
+    """Whether loops in this order, which visit each entry once, produce the result in storage order.
 
-    Only the last one's coordinates may be out of order below a parent: they can be sorted there.
+    Only the coordinates of the last level may be unordered below a parent; they can be sorted there.
     """
     walked = list(order)
-    loose = {access.level_var(at) for access in operands for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered}
+    unordered = {
+        access.level_var(at) for access in operands for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered
+    }
     for access in filter(is_relation, operands):
         walked = _renamed(access, set(result.indices), walked)
-        loose |= set(access.indices) if loose & set(access.indices) else set()
-    wanted = [result.level_var(at) for at in range(len(result.indices))]
-    return walked == wanted and not loose & set(wanted[:-1])
+        unordered |= set(access.indices) if unordered & set(access.indices) else set()
+    storage_order = [result.level_var(at) for at in range(len(result.indices))]
+    return walked == storage_order and not unordered & set(storage_order[:-1])
 
 
 def _renamed(access: Access, known: set[IndexVar], order: list[IndexVar]) -> list[IndexVar]:
-    """The loops without what follows from others; if the result has that instead, in the place of these, where they are side by side."""
+    """The loop order without the variables that a relation computes.
+
+    If the result has the computed variables instead of their inputs, and the inputs are adjacent loops, the computed
+    variables replace the inputs.
+    """
     levels = [(access.level_var(at), level.branchless) for at, level in enumerate(access.tensor.format.levels)]
-    given, followed = [var for var, follows in levels if not follows], [var for var, follows in levels if follows]
-    if not given or not set(given) <= set(order):
+    inputs, computed = [var for var, is_computed in levels if not is_computed], [var for var, is_computed in levels if is_computed]
+    if not inputs or not set(inputs) <= set(order):
         return order
-    left = [var for var in order if var not in followed]
-    at = left.index(given[0])
-    if followed and not known & set(given) and left[at : at + len(given)] == given:
-        return [*left[:at], *followed, *left[at + len(given) :]]
-    return left
+    remaining = [var for var in order if var not in computed]
+    at = remaining.index(inputs[0])
+    if computed and not known & set(inputs) and remaining[at : at + len(inputs)] == inputs:
+        return [*remaining[:at], *computed, *remaining[at + len(inputs) :]]
+    return remaining

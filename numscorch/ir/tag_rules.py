@@ -1,4 +1,4 @@
-"""Tag rules: which loops may run by which tag. Passes ask before they set one, ``verify`` asks afterwards, and lowering obeys."""
+"""The conditions under which a loop can have a tag. Passes check them before they set a tag, and ``verify`` checks them afterwards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from .workspace_levels import Marked
 
 
 def walked(loop: Forall) -> tuple[Access, int] | None:
-    """The one level that a loop iterates, with an entry at each position, each coordinate once; None if there are others or none.
+    """The access and level that a loop iterates; None unless there is exactly one.
+
+    The level must have an entry at each position, and unique coordinates.
 
     >>> from .format import CSR
     >>> from .index import TensorVar
@@ -39,7 +41,7 @@ def walked(loop: Forall) -> tuple[Access, int] | None:
     if lattice.whole:
         return None
     sparse = [access for access in operands_of(loop.body) if access.tensor.name in lattice.iterated]
-    iterated = [(access, at) for access in sparse for at in _iterated(access, loop.var)]
+    iterated = [(access, at) for access in sparse for at in _iterated_levels(access, loop.var)]
     if len(iterated) != 1:
         return None
     access, at = iterated[0]
@@ -47,30 +49,31 @@ def walked(loop: Forall) -> tuple[Access, int] | None:
     return iterated[0] if level.is_unique and type(level).present is Level.present else None
 
 
-def _iterated(access: Access, var: IndexVar) -> list[int]:
+def _iterated_levels(access: Access, var: IndexVar) -> list[int]:
     levels = access.tensor.format.levels
     return [at for at, level in enumerate(levels) if not level.full and access.level_var(at) == var]
 
 
 def can_unroll(loop: Forall) -> bool:
-    """Whether several positions at once may add to sums of their own: one level is iterated around an assignment."""
+    """Whether a loop can accumulate several positions at once: it iterates one level, and its body is an assignment."""
     return isinstance(loop.body, Assignment) and walked(loop) is not None
 
 
 def can_take_positions(loop: Forall) -> bool:
-    """Whether several positions at once may be lanes of a register: what the variable moves besides the level is dense.
+    """Whether consecutive positions of the loop can be the lanes of a register.
 
-    The result is a register, or lies beside the positions.
+    All other operands that the variable indexes must be dense. The result must be a scalar, or share the pattern of the
+    iterated operand.
     """
     if not isinstance(loop.body, Assignment) or (iterated := walked(loop)) is None:
         return False
     lhs, (access, at) = loop.body.lhs, iterated
-    beside = not lhs.indices or lhs.tensor.shares == access.tensor.name
-    return beside and _moves_dense(loop, loop.body, access, at)
+    is_aligned = not lhs.indices or lhs.tensor.shares == access.tensor.name
+    return is_aligned and _moves_dense(loop, loop.body, access, at)
 
 
 def can_join_dot_products(loop: Forall) -> bool:
-    """Whether the vector sums of several positions at once may be added up together: each is written where its position says."""
+    """Whether the dot products of several positions can be reduced together: each is stored at its position of the pattern."""
     match loop.body:
         case Where(Assignment(lhs, _, "=" | "+=") as consumer, Forall(_, Assignment(), Vector())):
             iterated = walked(loop)
@@ -80,18 +83,19 @@ def can_join_dot_products(loop: Forall) -> bool:
 
 
 def _moves_dense(loop: Forall, assignment: Assignment, access: Access, at: int) -> bool:
-    """Whether the level is its operand's last, stores coordinates, and moves nothing else that is sparse."""
+    """Whether the level is the last of its operand and stores coordinates, and all other operands of the loop are dense."""
     read, name = accesses_in(assignment.rhs), access.tensor.name
     if "crd" not in access.tensor.format.levels[at].arrays or not any(a.tensor.has_values for a in read):
         return False
-    others = [a for a in read if loop.var in a.indices and name not in (a.tensor.name, a.tensor.shares)]
-    return at == len(access.tensor.format.levels) - 1 and all(a.tensor.is_dense for a in others)
+    gathered = [a for a in read if loop.var in a.indices and name not in (a.tensor.name, a.tensor.shares)]
+    return at == len(access.tensor.format.levels) - 1 and all(a.tensor.is_dense for a in gathered)
 
 
 def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
-    """Whether a step without an entry may write where the next one goes: into a register, or to a result that ``appends``.
+    """Whether a merge can run without branches.
 
-    A result appends if nothing counts its entries before. Where every step has an entry, it writes nowhere else.
+    A step without an entry writes a value that the next step overwrites. This requires a scalar result, a result that
+    ``appends``, that is, whose entries are not counted first, or an entry at every step.
     """
     lattice = make_lattice(loop.var, value_of(loop.body))
     if lattice.whole or len(lattice.iterated) < 2 or any(map(_is_looked_up, accesses_in(value_of(loop.body)))):
@@ -100,7 +104,7 @@ def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
 
 
 def is_certain(loop: Forall) -> bool:
-    """Whether a merge has an entry at every step: each operand alone is enough."""
+    """Whether a merge has an entry at every step: each operand alone makes the value nonzero."""
     lattice = make_lattice(loop.var, value_of(loop.body))
     return set(lattice.least) == {frozenset({name}) for name in lattice.iterated}
 
@@ -110,22 +114,22 @@ def _is_looked_up(access: Access) -> bool:
 
 
 def appends(stmt: Stmt) -> bool:
-    """Whether the result of a statement is appended to by a stage that nothing counts for."""
+    """Whether a stage appends to the result without counting its entries first."""
     return bound_of(stmt) is not None or may_take_room(stmt)
 
 
 def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
-    """Which rule a loop's tag breaks; None where it breaks none. ``in_registers`` says whether a vector loop is around it."""
+    """The condition that the tag of a loop violates; None if it is valid. ``in_registers``: the loop is inside a vector loop."""
     match loop.tag:
         case Unroll() if isinstance(loop.body, Where):
             holds = not in_registers and can_join_dot_products(loop)
-            return None if holds else "only vector sums at the positions of one level are joined, and written beside them"
+            return None if holds else "only dot products that are stored at the positions of one level are unrolled together"
         case Unroll():
             return None if can_unroll(loop) else "only sums over one level are unrolled"
         case Positions():
-            return None if can_take_positions(loop) else "only the last level of one operand is taken in registers, beside dense ones"
+            return None if can_take_positions(loop) else "only positions of the last level of one operand, beside dense operands, fill registers"
         case Blend():
             holds = can_merge_without_branches(loop, is_appended)
-            return None if holds else "only merges into a register, or a result that is appended to, need no branches"
+            return None if holds else "only merges into a scalar or an appended result need no branches"
         case _:
             return None

@@ -1,4 +1,4 @@
-"""Tags: how a loop of index notation runs."""
+"""Tags: the execution strategy of a loop of index notation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Serial:
-    """Run one coordinate after another."""
+    """Run the coordinates one after another."""
 
     def __str__(self) -> str:
         return "forall"
@@ -16,7 +16,7 @@ class Serial:
 
 @dataclass(frozen=True, slots=True)
 class Parallel:
-    """Cut into blocks that run in parallel."""
+    """Run blocks of coordinates in parallel."""
 
     def __str__(self) -> str:
         return "parallel_forall"
@@ -24,11 +24,14 @@ class Parallel:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Run in tiles of ``registers`` SIMD registers of ``lanes`` coordinates each.
+    """Run tiles of SIMD registers.
 
-    What is left of the extent takes one tile of ``tail`` registers, whose last one is masked
-    where ``masked``. An extent of one tile has no loop: 0 registers, and a tail. If ``overlapped``, there is no tail: the last tile
-    ends where the extent does, and writes some coordinates again.
+    Args:
+        lanes: coordinates per register.
+        registers: registers per tile; 0 if the extent is a single tile, the tail, which needs no loop.
+        tail: registers of a last, smaller tile for the remaining coordinates.
+        masked: whether the last register of the tail is masked.
+        overlapped: whether the last tile ends at the extent and recomputes some coordinates, instead of a tail.
     """
 
     lanes: int
@@ -45,7 +48,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True)
 class Unroll:
-    """Accumulate ``times`` coordinates at once, each in a register of its own."""
+    """Accumulate ``times`` coordinates at once, each in a separate register."""
 
     times: int
 
@@ -55,9 +58,9 @@ class Unroll:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Take ``lanes`` consecutive positions of a sparse level at once, gathering what their coordinates choose.
+    """Load ``lanes`` consecutive positions of a sparse level into a register, and gather dense values at their coordinates.
 
-    The rest of a row is taken one by one; or, ``masked``, at once too, in a register whose lanes past the row's end are left out.
+    The remaining positions of a row run one by one or, if ``masked``, in a register whose lanes past the row's end are masked.
     """
 
     lanes: int
@@ -69,7 +72,10 @@ class Positions:
 
 @dataclass(frozen=True, slots=True)
 class FlatSum:
-    """Walk all entries of the operand below in one loop over positions, ``registers`` of ``lanes`` at once; ``parallel``, in blocks."""
+    """Sum all entries of the operand below in a single loop over positions, in tiles of ``registers`` registers of ``lanes`` values.
+
+    If ``parallel``, blocks of positions run in parallel.
+    """
 
     lanes: int
     registers: int
@@ -81,7 +87,7 @@ class FlatSum:
 
 @dataclass(frozen=True, slots=True)
 class Gallop:
-    """Walk the leader's coordinates, and search the other operands for each, onwards from where the last search ended."""
+    """Iterate the leader's coordinates and search the other operands for each of them, from the end of the previous search."""
 
     leader: str
 
@@ -91,9 +97,10 @@ class Gallop:
 
 @dataclass(frozen=True, slots=True)
 class Blend:
-    """Merge operands without branches: which of them has a coordinate is a mask, of their values and of how far each advances.
+    """Merge operands without branches: masks select the present values and advance the positions.
 
-    Looking ``ahead``, the next coordinate of each is loaded a step before it is compared, and rows that are alike are walked at once.
+    If ``ahead``, each coordinate is loaded one step before it is compared, and rows advance together while their
+    coordinates are equal.
     """
 
     ahead: bool = False
@@ -104,7 +111,7 @@ class Blend:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Run the body for one tile of ``size`` coordinates after the other: the loop over the same variable in it stays within the tile."""
+    """Run the body once per tile of ``size`` coordinates. The inner loop over the same variable is restricted to the tile."""
 
     size: int
 
@@ -114,7 +121,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Add up in memory, in about ``count`` blocks; after each block, the sums move to where those of several blocks are added."""
+    """Scatter long sums in about ``count`` blocks. After each block, the sums are moved and added as a tree."""
 
     count: int
 
@@ -124,7 +131,7 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Jam:
-    """Run the body for ``times`` coordinates at once, with registers for each; for what is left over one by one, if there is a ``rest``."""
+    """Run the body for ``times`` coordinates at once, with separate registers. ``rest``: remaining coordinates run one by one."""
 
     times: int
     rest: bool = False
@@ -135,8 +142,10 @@ class Jam:
 
 @dataclass(frozen=True, slots=True)
 class Transpose:
-    """Exchange this loop's variable and that of the loop right in it, in squares of ``lanes`` coordinates: one is contiguous where
-    values are read, the other where they are written."""
+    """Transpose squares of ``lanes`` x ``lanes`` coordinates in registers.
+
+    One of the variables of this loop and the loop directly inside it is contiguous in the operand, the other in the result.
+    """
 
     lanes: int
 
@@ -146,11 +155,12 @@ class Transpose:
 
 @dataclass(frozen=True, slots=True)
 class Specialize:
-    """Write the body several times, once for each part of the loop that a table of the format distinguishes (n:m:g).
+    """Generate a copy of the body for each case that the table of an n:m:g format distinguishes.
 
-    ``over`` says which: ``kinds``, a loop for the positions of each kind, chunk by chunk; ``tiles``, the body for the positions of each
-    kind, within which the loop over the same variable in it stays; ``coordinates``, all of which are known when a kernel is generated,
-    and have registers of their own.
+    Args:
+        over: ``kinds``: a loop over the positions of each kind, chunk by chunk. ``tiles``: the body once per kind; the
+            inner loop over the same variable is restricted to the positions of the kind. ``coordinates``: one copy per
+            coordinate, with separate registers; all coordinates are known when the kernel is generated.
     """
 
     over: Literal["kinds", "tiles", "coordinates"]

@@ -1,4 +1,4 @@
-"""verify: what every stage may assume of a statement."""
+"""verify: check the properties that every stage may assume of a statement."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .tag_rules import appends, why_not
 def verify(stmt: Stmt) -> Stmt:
     """Return the statement if it is well formed.
 
-    Every variable of a nest is bound once, before it is used, and every level that must be
-    iterated is reached from the level above it, but for those of a result whose entries are placed.
-    A tile loop binds nothing: the loop over its variable, in its body, does. Each loop can run as its tag says.
+    In a well-formed statement, every variable is bound once, before it is used. Loops reach the levels that must be iterated
+    from the outermost level down, except for placed results. A tile loop binds no variable; the inner loop over its
+    variable does. Each loop satisfies the conditions of its tag.
 
     Raises:
-        ScheduleError: it is not; the text says where.
+        ScheduleError: the statement is not well formed.
     """
     _check(stmt, (), is_placed(stmt))
     _check_tags(stmt, appends(stmt), in_registers=False)

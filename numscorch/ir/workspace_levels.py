@@ -1,4 +1,4 @@
-"""The levels of workspaces: a list of what was inserted, and how a coordinate is found in it."""
+"""The levels of workspaces. Each workspace has a single level, which keeps track of the inserted coordinates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .loop import BinOp, Const, Expr, Var, call
 
 @dataclass(frozen=True, slots=True)
 class Listed(Level):
-    """A workspace's only level: the coordinates that were inserted are listed, and values lie at their coordinates.
+    """A dense array of values with a list of the inserted coordinates.
 
-    ``mark`` says of each coordinate whether it is in the list. Where the level ``counts``, the array ``seen`` holds the
-    number of terms of each value.
+    ``mark`` tells for each coordinate whether it is in the list. If ``counts``, the array ``seen`` holds the number of
+    terms of each value.
     """
 
     counts: bool = False
@@ -31,10 +31,10 @@ class Listed(Level):
 
 @dataclass(frozen=True, slots=True)
 class Flagged(Level):
-    """A workspace's only level, of one row in all: values lie at their coordinates, and ``flag`` says which of these were inserted.
+    """A dense array of values with a flag for each coordinate, which is 1 if it was inserted. Used for results of one row.
 
-    Flags start as zeros and values as the reduction's identity, so that inserting branches on nothing, and the row is read in
-    order. Where the level ``counts``, the array ``seen`` holds the number of terms of each value.
+    Flags start as 0 and values as the reduction's identity, so that insertion needs no branch. The row is read in order. If
+    ``counts``, the array ``seen`` holds the number of terms of each value.
     """
 
     counts: bool = False
@@ -58,10 +58,10 @@ class Flagged(Level):
 
 @dataclass(frozen=True, slots=True)
 class Cleared(Level):
-    """A workspace's only level, of a dense result's row: values lie at their coordinates, and all are read.
+    """A dense array of values for a row of a dense result. All values are read.
 
-    Each row starts as the reduction's identity, so that inserting branches on nothing. Where the level ``counts``, the array
-    ``seen`` holds the number of terms of each value.
+    Each row starts as the reduction's identity, so that insertion needs no branch. If ``counts``, the array ``seen`` holds
+    the number of terms of each value.
     """
 
     counts: bool = False
@@ -77,7 +77,7 @@ class Cleared(Level):
 
 @dataclass(frozen=True, slots=True)
 class Marked(Level):
-    """A workspace's only level: values lie at their coordinates, where ``mark`` has the stamp of the row that is laid out."""
+    """A dense array of values. A coordinate belongs to the current row if its ``mark`` equals the stamp of the row."""
 
     spelling: ClassVar[str] = "marked"
     full: ClassVar[bool] = True
@@ -88,16 +88,16 @@ class Marked(Level):
         return coordinate
 
     def here(self, mode: Mode, coordinate: Expr) -> Expr:
-        """A mask that has all bits set where the row has the coordinate: rows before it have lower stamps."""
+        """A mask with all bits set if the current row has the coordinate. Earlier rows have lower stamps."""
         return call("at_most", Var(f"{mode.tensor}_stamp"), Var(f"{mode.tensor}_mark")[coordinate])
 
 
 @dataclass(frozen=True, slots=True)
 class Hashed(Level):
-    """A workspace's only level: the coordinates that were inserted are listed, and values lie in the order of the list.
+    """A list of the inserted coordinates, with the values in the order of the list.
 
-    ``table`` is a hash table of places in the list: it is as long as a row may need, however large the dimension is.
-    Where the level ``counts``, the array ``seen`` holds the number of terms of each value.
+    ``table`` is a hash table of list positions. Its size depends on the maximum number of entries of a row, not on the extent
+    of the dimension. If ``counts``, the array ``seen`` holds the number of terms of each value.
     """
 
     counts: bool = False
@@ -114,9 +114,9 @@ class Hashed(Level):
 
 @dataclass(frozen=True, slots=True)
 class Beside(Level):
-    """A workspace's only level: values lie beside the positions of one row of a pattern, counted from where the row starts.
+    """One value for each position of a row of a pattern, counted from the start of the row.
 
-    Its tensor ``shares`` the pattern's operand.
+    ``shares`` of its tensor names the operand with the pattern.
     """
 
     spelling: ClassVar[str] = "beside"
@@ -126,7 +126,7 @@ class Beside(Level):
 
 @dataclass(frozen=True, slots=True)
 class Held(Level):
-    """A workspace's only level: a register for each of ``size`` coordinates, which are known when a kernel is made."""
+    """One register for each of ``size`` coordinates, which are known when the kernel is generated."""
 
     size: int
     spelling: ClassVar[str] = "held"
