@@ -1,7 +1,7 @@
-"""The intrinsics as plain Python: a kernel's source runs un-jitted, checked at every access.
+"""The intrinsics in plain Python, for kernels that run uncompiled with a check at every access.
 
-A pointer's twin raises outside its array, so that each un-jitted run is also a bounds check; a
-numpy array would let a negative index pass where the compiled kernel reads another's memory.
+A checked pointer raises outside its array, so each uncompiled run is also a bounds check. A NumPy array would accept a negative index,
+with which the compiled kernel reads memory outside the array.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from ..ir.hash_table import MULTIPLIER
 
 
 class Checked:
-    """A 1-D array that raises IndexError outside 0 <= i < n."""
+    """A 1-D array that raises IndexError unless 0 <= index < size."""
 
     def __init__(self, array: np.ndarray):
         self.array = array.reshape(-1)
 
     def shifted(self, offset: int) -> Checked:
-        """The part of the array from an index on."""
+        """Return the part of the array from an index on."""
         return Checked(self.array[self.check(offset, 0) :])
 
     def check(self, index: int, count: int = 1) -> int:
-        """The index, if ``count`` values from it on lie inside."""
+        """Return the index if ``count`` values from it on lie in the array; otherwise raise IndexError."""
         if not index >= 0 or index + count > self.array.size:
-            raise IndexError(f"{count} values from {index} on, in an array of {self.array.size}")
+            raise IndexError(f"{count} values from {index} on lie outside an array of {self.array.size}")
         return int(index)
 
     def __getitem__(self, index: int) -> Any:
@@ -40,12 +40,12 @@ class Checked:
 
 
 def load(array: Checked, index: int, lanes: int, count: int = 1) -> np.ndarray:
-    """array[index : index + lanes * count], a row for each register where there are several"""
+    """array[index : index + lanes * count], with a row for each register if there are several"""
     return shaped(array.array[array.check(index, lanes * count) : index + lanes * count].copy(), lanes)
 
 
 def load_first(array: Checked, index: int, left: int, lanes: int, count: int = 1) -> np.ndarray:
-    """The same, but of the last register only the first lanes, and 0 in its others."""
+    """Load a tile, but only the first ``left`` lanes of its last register; the other lanes are 0."""
     tile = np.zeros(lanes * count, array.array.dtype)
     used = lanes * (count - 1) + min(left, lanes)
     tile[:used] = array.array[array.check(index, used) : index + used]
@@ -53,7 +53,7 @@ def load_first(array: Checked, index: int, left: int, lanes: int, count: int = 1
 
 
 def shaped(values: np.ndarray, lanes: int) -> np.ndarray:
-    """Values as a tile: one register, or a row for each of several, so that numpy uses one register with all of another tile."""
+    """Return values as a tile: one register, or a row for each register, so that NumPy broadcasts a register over another tile."""
     return values if values.size == lanes else values.reshape(-1, lanes)
 
 
@@ -63,35 +63,35 @@ def store(array: Checked, index: int, value: np.ndarray) -> None:
 
 
 def store_first(array: Checked, index: int, value: np.ndarray, left: int) -> None:
-    """The same, but of the last register only the first lanes."""
+    """Store a tile, but only the first ``left`` lanes of its last register."""
     used = value.size - value.shape[-1] + left
     array.array[array.check(index, used) : index + used] = value.reshape(-1)[:used]
 
 
 def splat(value: Any, lanes: int, count: int = 1) -> np.ndarray:
-    """A tile with one value in every lane."""
+    """Return a tile with one value in every lane."""
     return shaped(np.full(lanes * count, value), lanes)
 
 
 def dot(a: Any, b: Any, total: np.ndarray) -> np.ndarray:
-    """A register, to which the products of the registers of a and b are added one after the other."""
+    """Return the register ``total`` plus the products of the registers of a and b, added in order."""
     return accumulate(total, a * b)
 
 
 def dots(a: Any, b: Any, c: Any, d: Any, e: Any, total: np.ndarray) -> np.ndarray:
-    """A tile of four registers, to which the products of a with b, c, d and e are added as ``dot`` does."""
+    """Return a tile of four registers: ``total`` plus the products of a with b, c, d and e, each added as by ``dot``."""
     return np.stack([dot(a, other, register) for other, register in zip((b, c, d, e), total, strict=True)])
 
 
 def accumulate(total: np.ndarray, value: np.ndarray) -> np.ndarray:
-    """A register, to which the registers of a tile are added one after the other."""
+    """Return the register ``total`` plus the registers of a tile, added in order."""
     for register in value.reshape(-1, total.size):
         total = total + register
     return total
 
 
 def hsum(value: np.ndarray) -> Any:
-    """The sum of a tile's values: registers are added in pairs, then the lanes of one."""
+    """Return the sum of a tile's values: registers are added pairwise, then the lanes of one register."""
     registers = list(value.reshape(-1, value.shape[-1]))
     while len(registers) > 1:
         pairs = [left + right for left, right in zip(registers[::2], registers[1::2], strict=False)]
@@ -105,12 +105,12 @@ def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, 
 
 
 def appended(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray) -> int:
-    """Append the lanes that are kept, and their coordinates; there is room for all of them."""
+    """Append the kept lanes and their coordinates; return the next position. There must be room for all lanes."""
     return appended_first(values, crd, position, coordinate, value, kept, value.shape[-1])
 
 
 def appended_first(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, left: int) -> int:
-    """The same, but of the last register only the first lanes."""
+    """Append like ``appended``, but only the first ``left`` lanes of the last register."""
     count = value.size - value.shape[-1] + left
     (lanes,) = (np.broadcast_to(kept, value.shape).reshape(-1)[:count] != 0).nonzero()
     for array, source in ((values, value.reshape(-1)[lanes]), (crd, coordinate + lanes)):
@@ -119,12 +119,12 @@ def appended_first(values: Checked, crd: Checked, position: int, coordinate: int
 
 
 def largest(value: np.ndarray, n: int, m: int) -> np.ndarray:
-    """1 where a lane is one of the n largest of its block of m."""
+    """Return 1 where a lane is one of the n largest of its block of m, and 0 elsewhere."""
     return largest_first(value, n, m, value.shape[-1])
 
 
 def largest_first(value: np.ndarray, n: int, m: int, left: int) -> np.ndarray:
-    """The same, where the last register's other lanes are less than any."""
+    """Rank like ``largest``; lanes of the last register from ``left`` on are less than any other."""
     values, count = value.reshape(-1), value.size - value.shape[-1] + left
     kept = np.zeros_like(values)
     for at in range(count):
@@ -133,7 +133,7 @@ def largest_first(value: np.ndarray, n: int, m: int, left: int) -> np.ndarray:
 
 
 def outranked(row: Any, at: int, m: int, size: int) -> int:
-    """How many values of a place's block are larger than its own; of equal ones those behind."""
+    """Count the values in a place's block of m that rank above its own: larger magnitudes, and equal ones behind it."""
     places = range(at // m * m, min(at // m * m + m, size))
     return sum(bool(abs(row[p]) > abs(row[at]) or (p > at and abs(row[p]) == abs(row[at]))) for p in places)
 
@@ -146,14 +146,14 @@ def transpose(source: Checked, at: int, apart: int, target: Checked, to: int, be
 
 
 def emptied(table: Checked, bound: int) -> int:
-    """Room for so many insertions, at most half of it used: its binary digits."""
+    """Clear a hash table for ``bound`` insertions, at most half full, and return the number of bits of its indices."""
     bits = max((2 * int(bound) - 1).bit_length(), 1)
     table.array[: table.check(0, 1 << bits) + (1 << bits)] = -1
     return bits
 
 
 def insert(table: Checked, listed: Checked, bits: int, count: int, coordinate: int) -> int:
-    """The place of a coordinate in the list; a new one goes to its end."""
+    """Return a coordinate's place in the list; a new coordinate is appended."""
     slot = int(coordinate) % (1 << bits)
     while table[slot] >= 0 and listed[table[slot]] != coordinate:
         slot = (slot + 1) % (1 << bits)
@@ -163,7 +163,7 @@ def insert(table: Checked, listed: Checked, bits: int, count: int, coordinate: i
 
 
 def entered(crd: Checked, start: int, end: int, coordinate: int) -> int:
-    """The place of a new coordinate in a hash table."""
+    """Enter a new coordinate into a hash table and return its position."""
     place = ((int(coordinate) * MULTIPLIER) >> 16) % (end - start)
     while crd[start + place] >= 0:
         place = (place + 1) % (end - start)
@@ -172,7 +172,7 @@ def entered(crd: Checked, start: int, end: int, coordinate: int) -> int:
 
 
 def padded(crd: Checked, values: Checked, start: int, end: int, width: int, each: int) -> None:
-    """Spread entries over the places that there are."""
+    """Spread sorted entries over ``width`` places; the smallest free coordinates fill the gaps, with zeros."""
     number, coords = np.arange(end - start), crd.array[start:end].copy()
     coordinates, rows = crd.array[start : start + width], values.array[start * each : (start + width) * each].reshape(width, each)
     stored, places = rows[: len(coords)].copy(), np.minimum(coords, width - len(coords) + number)
@@ -181,14 +181,14 @@ def padded(crd: Checked, values: Checked, start: int, end: int, width: int, each
 
 
 def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
-    """Put the listed coordinates in order, and their values with them."""
+    """Sort the listed coordinates, and their values with them."""
     order = np.argsort(listed.array[:count])
     for part in (listed.array, values.array):
         part[:count] = part[:count][order]
 
 
 def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
-    """The first position whose coordinate isn't less, in the part that has to be ordered."""
+    """Return the first position whose coordinate is not less; raise ValueError if the searched part is not sorted."""
     part = crd.array[crd.check(start, max(end - start, 0)) : end]
     if np.any(part[1:] < part[:-1]):
         raise ValueError(f"coordinates from {start} to {end} are not in order")
@@ -196,26 +196,26 @@ def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
 
 
 def run_as_python(scope: Mapping[str, Any]) -> Callable[..., None]:
-    """A kernel's plain functions, with these twins in place of the intrinsics, and routines without a twin as they are written.
+    """Return a kernel as plain Python. ``TWINS`` replace the intrinsics; routines without a twin run uncompiled.
 
     Args:
-        scope: the globals of its file.
+        scope: the globals of the kernel's file.
     """
-    written = {name: getattr(value, "py_func", value) for name, value in scope.items()}
-    plain: dict[str, Any] = {**written, **TWINS}
+    uncompiled = {name: getattr(value, "py_func", value) for name, value in scope.items()}
+    plain: dict[str, Any] = {**uncompiled, **TWINS}
     for name in ("body", "finish", "kernel"):
         if name in scope:
             plain[name] = FunctionType(scope[name].__code__, plain)
 
     def run(*args: Any) -> None:
-        with np.errstate(all="ignore"):  # as in machine code, x / 0 is an infinity
+        with np.errstate(all="ignore"):  # as in machine code, x / 0 is infinite
             plain["kernel"](*(Checked(array) if isinstance(array, np.ndarray) else array for array in args))
 
     return run
 
 
 def compared(test: np.ufunc) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """A comparison whose answers are 1 and 0 in the data type of what is compared."""
+    """Return a comparison that yields 1 or 0 in the data type of its operands."""
     return lambda a, b: test(a, b).astype(a.dtype)
 
 

@@ -1,6 +1,6 @@
-"""What generated source calls to append a tile's lanes to a result: those that are kept, side by side, without a branch for each.
+"""Intrinsics that append the kept lanes of a tile to a result side by side, without a branch for each lane.
 
-``twins`` holds the same functions for plain Python.
+``checked_intrinsics`` has the same functions in plain Python.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from numba.core.extending import intrinsic
 from .intrinsics import I64, _align, _first, _place, _shuffled, _suffix
 from .registers import I32, broadcast, joined, registers_of, spread
 
-COMPRESSING = "+avx512vl"  # the feature with which a machine packs the lanes of a register in one instruction
+COMPRESSING = "+avx512vl"  # processor feature that packs the lanes of a register in one instruction
 
 
 def _numbers(lanes: int) -> Any:
-    """0, 1, 2, ..., a lane each."""
+    """Return a register with the lanes 0, 1, 2, ..."""
     return ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, lane) for lane in range(lanes)])
 
 
 def _truths(builder: Any, value: Any) -> Any:
-    """A mask of the lanes that aren't 0."""
+    """Return a mask of the nonzero lanes."""
     return builder.fcmp_unordered("!=", value, ir.Constant(value.type, None))
 
 
 def _packed(builder: Any, value: Any, mask: Any, suffix: str) -> Any:
-    """The lanes of a mask side by side, and anything behind them."""
+    """Pack the lanes of a mask side by side; the lanes behind them are undefined."""
     signature = ir.FunctionType(value.type, [value.type, mask.type, value.type])
     function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.experimental.vector.compress.{suffix}")
     return builder.call(function, [value, mask, ir.Constant(value.type, ir.Undefined)])
 
 
 def _counted(builder: Any, mask: Any) -> tuple[Any, Any]:
-    """The mask as the bits of a number, and how many are set."""
+    """Return the mask as an integer, and its number of set bits."""
     bits = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I64)
     signature = ir.FunctionType(I64, [I64])
     return bits, builder.call(cgutils.get_or_insert_function(builder.module, signature, "llvm.ctpop.i64"), [bits])
@@ -46,7 +46,7 @@ def _counted(builder: Any, mask: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def _where_any(context: Any, builder: Any, bits: Any) -> Iterator[None]:
-    """What takes long where the machine doesn't pack lanes is left out where no lane is kept."""
+    """Skip the code within if no lane is kept, on machines without an instruction that packs lanes: packing is slow there."""
     if COMPRESSING in str(context.codegen().magic_tuple()):
         yield
     else:
@@ -55,7 +55,7 @@ def _where_any(context: Any, builder: Any, bits: Any) -> Iterator[None]:
 
 
 def _stored(builder: Any, pointer_: Any, at: Any, value: Any, first: Any) -> None:
-    """Store a register at a place: all of it, or what the mask ``first`` has of it."""
+    """Store a register at a place: all lanes, or the lanes of the mask ``first`` if it is given."""
     place = _place(builder, pointer_, at, value.type)
     align = _align(value.type) if value.type.element != I32 else 4
     if first is None:
@@ -68,7 +68,7 @@ def _stored(builder: Any, pointer_: Any, at: Any, value: Any, first: Any) -> Non
 
 
 def _append(context: Any, builder: Any, sig: Any, args: Any, left: Any) -> Any:
-    """Store the kept lanes and their coordinates from a position on; the position behind them."""
+    """Store the kept lanes and their coordinates from a position on; return the position behind them."""
     values, crd = args[:2]
     at, base = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (2, 3))
     tile, element = sig.args[4], context.get_value_type(sig.args[1].dtype)
@@ -81,7 +81,7 @@ def _append(context: Any, builder: Any, sig: Any, args: Any, left: Any) -> Any:
 
 
 def _append_register(context: Any, builder: Any, args: Any, first: Any) -> Any:
-    """The same of one register."""
+    """Append the kept lanes of one register."""
     values, crd, at, base, value, kept, element = args
     mask = _truths(builder, kept) if first is None else builder.and_(_truths(builder, kept), first)
     bits, count = _counted(builder, mask)
@@ -98,10 +98,10 @@ def _append_register(context: Any, builder: Any, args: Any, first: Any) -> Any:
 
 @intrinsic
 def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any) -> Any:
-    """Append the lanes of ``value`` where ``kept`` isn't 0, and their coordinates, of which the first lane's is given.
+    """Append the lanes of ``value`` where ``kept`` is nonzero, and their coordinates; return the position behind them.
 
-    For each register, as many places as there are lanes may be written, the last of them with anything. The position behind what is
-    kept.
+    ``coordinate`` is that of the first lane. Each register may write as many places as it has lanes; places behind the kept lanes get
+    undefined values.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -112,7 +112,7 @@ def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: A
 
 @intrinsic
 def appended_first(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any, left: Any) -> Any:
-    """The same, but of the last register only the first ``left`` lanes."""
+    """Append like ``appended``, but only the first ``left`` lanes of the last register."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _append(context, builder, sig, args, _first(context, builder, args[6], sig.args[6], value.lanes))
@@ -121,21 +121,21 @@ def appended_first(typingctx: Any, values: Any, crd: Any, position: Any, coordin
 
 
 def _ranks(builder: Any, sizes: Any, m: int) -> Any:
-    """How many lanes of its block of m are larger than each lane; of equal ones, those behind it are."""
+    """Count, for each lane, the larger lanes in its block of m; of equal lanes, the lanes behind it count as larger."""
     lanes = sizes.type.count
-    whole, bit = ir.VectorType(I32, lanes), ir.VectorType(ir.IntType(1), lanes)
-    ranks = ir.Constant(whole, None)
+    integers, bit = ir.VectorType(I32, lanes), ir.VectorType(ir.IntType(1), lanes)
+    ranks = ir.Constant(integers, None)
     for step in range(1, m):
         picks = [lane - lane % m + (lane + step) % m for lane in range(lanes)]
         other = _shuffled(builder, sizes, sizes, picks)
         behind = ir.Constant(bit, [ir.Constant(ir.IntType(1), int(pick > lane)) for lane, pick in enumerate(picks)])
         equal = builder.and_(builder.fcmp_ordered("==", other, sizes), behind)
-        ranks = builder.add(ranks, builder.zext(builder.or_(builder.fcmp_ordered(">", other, sizes), equal), whole))
+        ranks = builder.add(ranks, builder.zext(builder.or_(builder.fcmp_ordered(">", other, sizes), equal), integers))
     return ranks
 
 
 def _largest(builder: Any, value: Any, n: int, m: int, first: Any) -> Any:
-    """1 in the n largest lanes of each block, 0 in the others. NaN is larger than none and less than none, and so kept."""
+    """Return 1 in the n largest lanes of each block, 0 in the others. NaN is never less than another lane, and so is kept."""
     function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(value.type, [value.type]), f"llvm.fabs.{_suffix(value.type)}")
     sizes, one = builder.call(function, [value]), ir.Constant(value.type.element, 1.0)
     below = ir.Constant(value.type, [ir.Constant(value.type.element, -1.0)] * value.type.count)
@@ -146,15 +146,15 @@ def _largest(builder: Any, value: Any, n: int, m: int, first: Any) -> Any:
 
 
 def _largest_of(builder: Any, tile: Any, n: Any, m: Any, first: Any) -> Any:
-    """The same of each register; ``first`` is a mask of the last one."""
-    *whole, last = registers_of(builder, tile)
-    ranked = [_largest(builder, register, n.literal_value, m.literal_value, None) for register in whole]
-    return joined(builder, [*ranked, _largest(builder, last, n.literal_value, m.literal_value, first)])
+    """Apply ``_largest`` to each register; ``first`` is a mask of the last one."""
+    *full, last = registers_of(builder, tile)
+    masks = [_largest(builder, register, n.literal_value, m.literal_value, None) for register in full]
+    return joined(builder, [*masks, _largest(builder, last, n.literal_value, m.literal_value, first)])
 
 
 @intrinsic(prefer_literal=True)
 def largest(typingctx: Any, value: Any, n: Any, m: Any) -> Any:
-    """1 where a lane is one of the n largest of its block of m, which divides the lanes: by absolute values, of equal ones the last."""
+    """Return 1 in the n lanes with the largest magnitudes of each block of m, else 0; of equal lanes, the last. m divides the lanes."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return _largest_of(builder, args[0], n, m, None)
@@ -164,7 +164,7 @@ def largest(typingctx: Any, value: Any, n: Any, m: Any) -> Any:
 
 @intrinsic(prefer_literal=True)
 def largest_first(typingctx: Any, value: Any, n: Any, m: Any, left: Any) -> Any:
-    """The same, where the last register's lanes from ``left`` on are less than any."""
+    """Rank like ``largest``; lanes of the last register from ``left`` on are less than any other."""
     plain = types.unliteral(left)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:

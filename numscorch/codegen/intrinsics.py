@@ -1,8 +1,7 @@
-"""What generated source calls: unchecked pointers and SIMD registers for Numba, by llvmlite.
+"""Intrinsics that generated source calls: unchecked pointers and SIMD registers for Numba, built with llvmlite.
 
-Numba's arrays wrap negative indices around on every access, and its LLVM pipeline doesn't keep a
-tile of accumulators in registers.  A dozen intrinsics say what the machine can do, one instruction for each register of
-a tile; ``twins`` holds the same functions for plain Python.
+Numba's arrays wrap negative indices around on every access, and its LLVM pipeline doesn't keep a tile of accumulators in registers.
+Most intrinsics are one machine instruction for each register of a tile. ``checked_intrinsics`` has the same functions in plain Python.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def _place(builder: Any, pointer_: Any, index: Any, vector: Any) -> Any:
 
 
 def _places(builder: Any, pointer_: Any, index: Any, vector: Any, count: int) -> list[Any]:
-    """Where the registers of a tile lie in memory, one after the other."""
+    """Return pointers to the registers of a tile, which are contiguous in memory."""
     first = _place(builder, pointer_, index, vector)
     return [first, *(builder.gep(first, [ir.Constant(I64, register)]) for register in range(1, count))]
 
@@ -36,7 +35,7 @@ def _align(vector: Any) -> int:
 
 
 def _first(context: Any, builder: Any, count: Any, count_type: Any, lanes: int) -> Any:
-    """A mask of the first ``count`` lanes."""
+    """Return a mask of the first ``count`` lanes."""
     narrow = context.cast(builder, count, count_type, types.int32)
     numbers = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, n) for n in range(lanes)])
     return builder.icmp_signed("<", numbers, spread(builder, narrow, ir.VectorType(I32, lanes)))
@@ -48,7 +47,7 @@ def _suffix(vector: Any) -> str:
 
 @intrinsic
 def pointer(typingctx: Any, array: Any) -> Any:
-    """The array's data as a raw pointer: p[i] is one load, without wrap-around and unchecked."""
+    """Return the array's data as a raw pointer: p[i] is one unchecked load, without wrap-around."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return cgutils.create_struct_proxy(sig.args[0])(context, builder, args[0]).data
@@ -58,19 +57,19 @@ def pointer(typingctx: Any, array: Any) -> Any:
 
 @intrinsic
 def rolled(typingctx: Any, value: Any) -> Any:
-    """The integer itself; LLVM leaves the loop around it as it is written, as one whose trips depend on each other."""
+    """Return the integer unchanged, and keep LLVM from unrolling or vectorising the enclosing loop."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         wide = context.cast(builder, args[0], value, types.int64)
-        itself = ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0", side_effect=False)
-        return builder.call(itself, [wide], attrs=("convergent", "nounwind", "readnone"))
+        identity = ir.InlineAsm(ir.FunctionType(I64, [I64]), "", "=r,0", side_effect=False)
+        return builder.call(identity, [wide], attrs=("convergent", "nounwind", "readnone"))
 
     return types.int64(value), codegen
 
 
 @intrinsic(prefer_literal=True)
 def splat(typingctx: Any, value: Any, lanes: Any, count: Any = None) -> Any:
-    """A tile with one value in every lane."""
+    """Return a tile with one value in every lane."""
     scalar = types.unliteral(value)
     tile = tile_of(scalar, lanes, count)
 
@@ -94,17 +93,17 @@ def load(typingctx: Any, array: Any, index: Any, lanes: Any, count: Any = None) 
 
 @intrinsic(prefer_literal=True)
 def load_first(typingctx: Any, array: Any, index: Any, left: Any, lanes: Any, count: Any = None) -> Any:
-    """The same, but of the last register only the first ``left`` lanes, and 0 in its others."""
+    """Load a tile, but only the first ``left`` lanes of its last register; the other lanes are 0."""
     tile = tile_of(array.dtype, lanes, count)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        *whole, last = _places(builder, args[0], args[1], tile.vector, tile.count)
+        *full, last = _places(builder, args[0], args[1], tile.vector, tile.count)
         mask = _first(context, builder, args[2], sig.args[2], tile.lanes)
         signature = ir.FunctionType(tile.vector, [last.type, I32, mask.type, tile.vector])
         function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{_suffix(tile.vector)}.p0")
         align = _align(tile.vector)
         masked_ = builder.call(function, [last, ir.Constant(I32, align), mask, ir.Constant(tile.vector, None)])
-        return joined(builder, [*(builder.load(place, align=align) for place in whole), masked_])
+        return joined(builder, [*(builder.load(place, align=align) for place in full), masked_])
 
     return tile(array, types.unliteral(index), types.unliteral(left), lanes, optional(count)), codegen
 
@@ -124,11 +123,11 @@ def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
 
 @intrinsic
 def store_first(typingctx: Any, array: Any, index: Any, value: Any, left: Any) -> Any:
-    """The same, but of the last register only the first ``left`` lanes."""
+    """Store a tile, but only the first ``left`` lanes of its last register."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        *whole, last = zip(registers_of(builder, args[2]), _places(builder, args[0], args[1], value.vector, value.count), strict=True)
-        for register, place in whole:
+        *full, last = zip(registers_of(builder, args[2]), _places(builder, args[0], args[1], value.vector, value.count), strict=True)
+        for register, place in full:
             builder.store(register, place, align=_align(value.vector))
         mask = _first(context, builder, args[3], sig.args[3], value.lanes)
         signature = ir.FunctionType(ir.VoidType(), [value.vector, last[1].type, I32, mask.type])
@@ -140,11 +139,11 @@ def store_first(typingctx: Any, array: Any, index: Any, value: Any, left: Any) -
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """a * b + c of registers; the contract flag lets LLVM fuse it."""
+    """Return a * b + c of registers; the contract flag lets LLVM fuse the operations."""
     return builder.fadd(builder.fmul(a, b, flags=CONTRACT), c, flags=CONTRACT)
 
 
-def _added(builder: Any, a: Any, b: Any) -> Any:
+def _add(builder: Any, a: Any, b: Any) -> Any:
     return builder.fadd(a, b, flags=CONTRACT)
 
 
@@ -156,7 +155,7 @@ def fma(typingctx: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic
 def dot(typingctx: Any, a: Any, b: Any, total: Any) -> Any:
-    """A register, to which the products of the registers of a and b are added one after the other."""
+    """Return the register ``total`` plus the products of the registers of a and b, added in order."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         register = args[2]
@@ -169,9 +168,9 @@ def dot(typingctx: Any, a: Any, b: Any, total: Any) -> Any:
 
 @intrinsic
 def dots(typingctx: Any, a: Any, b: Any, c: Any, d: Any, e: Any, total: Any) -> Any:
-    """A tile of four registers, to which the products of a with b, c, d and e are added as ``dot`` does.
+    """Return a tile of four registers: ``total`` plus the products of a with b, c, d and e, each added as by ``dot``.
 
-    The four sums take turns, so that none waits for the last product of another.
+    The four sums are interleaved, so that their dependency chains overlap.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -185,12 +184,12 @@ def dots(typingctx: Any, a: Any, b: Any, c: Any, d: Any, e: Any, total: Any) -> 
 
 @intrinsic
 def accumulate(typingctx: Any, total: Any, value: Any) -> Any:
-    """A register, to which the registers of a tile are added one after the other."""
+    """Return the register ``total`` plus the registers of a tile, added in order."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         register = args[0]
         for other in registers_of(builder, args[1]):
-            register = _added(builder, register, other)
+            register = _add(builder, register, other)
         return register
 
     return total(total, value), codegen
@@ -198,7 +197,7 @@ def accumulate(typingctx: Any, total: Any, value: Any) -> Any:
 
 @intrinsic
 def first_lanes(typingctx: Any, new: Any, old: Any, count: Any) -> Any:
-    """The first ``count`` lanes of one register, and the others of another."""
+    """Return the first ``count`` lanes of ``new`` and the remaining lanes of ``old``."""
     plain = types.unliteral(count)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -210,9 +209,9 @@ def first_lanes(typingctx: Any, new: Any, old: Any, count: Any) -> Any:
 
 @intrinsic
 def at_most(typingctx: Any, a: Any, b: Any) -> Any:
-    """-1, which has all bits set, where a <= b, and 0 elsewhere: of coordinates, so that the difference can't overflow.
+    """Return -1, a mask with all bits set, if a <= b, and 0 otherwise. The difference of coordinates can't overflow.
 
-    By its sign rather than a comparison, from which LLVM would make a branch.
+    The mask is the sign of the difference, because LLVM would turn a comparison into a branch.
     """
     result = a if a == b and a in (types.int32, types.int64) else types.int64
 
@@ -226,7 +225,7 @@ def at_most(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def masked(typingctx: Any, value: Any, mask: Any) -> Any:
-    """value where all bits of the mask are set, and 0 where none is"""
+    """Return the value if all bits of the mask are set, and 0 if none is."""
     plain = types.unliteral(value)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -246,12 +245,12 @@ def mul(typingctx: Any, a: Any, b: Any) -> Any:
 @intrinsic
 def add(typingctx: Any, a: Any, b: Any) -> Any:
     """a + b"""
-    return mapped(_added, a, b)
+    return mapped(_add, a, b)
 
 
 @intrinsic
 def hsum(typingctx: Any, value: Any) -> Any:
-    """The sum of a tile's values: registers are added in pairs, then the lanes of one."""
+    """Return the sum of a tile's values: registers are added pairwise, then the lanes of one register."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         register, vector = _summed(builder, registers_of(builder, args[0])), value.vector
@@ -263,15 +262,15 @@ def hsum(typingctx: Any, value: Any) -> Any:
 
 
 def _summed(builder: Any, registers: list[Any]) -> Any:
-    """Neighbours are added, then the sums of neighbours, and so on."""
+    """Add registers pairwise until one is left."""
     while len(registers) > 1:
-        pairs = [_added(builder, *pair) for pair in zip(registers[::2], registers[1::2], strict=False)]
+        pairs = [_add(builder, *pair) for pair in zip(registers[::2], registers[1::2], strict=False)]
         registers = pairs + registers[2 * len(pairs) :]
     return registers[0]
 
 
 def _halved(builder: Any, value: Any, lanes: int) -> Any:
-    """Add the upper half of a register to the lower until so many lanes are left."""
+    """Add the upper half of a register to the lower half until ``lanes`` lanes are left."""
     while value.type.count > lanes:
         half = value.type.count // 2
         low, high = (_shuffled(builder, value, value, range(at, at + half)) for at in (0, half))
@@ -285,14 +284,14 @@ def _shuffled(builder: Any, left: Any, right: Any, lanes: Any) -> Any:
 
 
 def _paired(builder: Any, x: Any, y: Any) -> Any:
-    """Of two registers of four lanes, two partial sums each: x, y, x, y."""
+    """Return two partial sums of each of two registers with four lanes, as the lanes x, y, x, y."""
     return builder.fadd(_shuffled(builder, x, y, (0, 4, 1, 5)), _shuffled(builder, x, y, (2, 6, 3, 7)))
 
 
 @intrinsic
 def hsums(typingctx: Any, a: Any, b: Any = None, c: Any = None, d: Any = None) -> Any:
-    """The sums of four registers, or of a tile's four, as the lanes of one register: a few shuffles for all of them."""
-    tile, others = RegisterTile(a.dtype, 4), tuple(map(optional, (b, c, d)))
+    """Return the sums of four registers, or of the four registers of a tile, as the lanes of one register. All share a few shuffles."""
+    tile, optionals = RegisterTile(a.dtype, 4), tuple(map(optional, (b, c, d)))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         registers = registers_of(builder, args[0]) if a.count > 1 else args
@@ -300,11 +299,11 @@ def hsums(typingctx: Any, a: Any, b: Any = None, c: Any = None, d: Any = None) -
         left, right = _paired(builder, one, two), _paired(builder, three, four)
         return builder.fadd(_shuffled(builder, left, right, (0, 1, 4, 5)), _shuffled(builder, left, right, (2, 3, 6, 7)))
 
-    return tile(a, *others), codegen
+    return tile(a, *optionals), codegen
 
 
 def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int) -> list[Any]:
-    """Consecutive coordinates as 64-bit integers; 32-bit ones are loaded in pairs, since loads are what a gather waits for."""
+    """Load consecutive coordinates as 64-bit integers. 32-bit coordinates are loaded in pairs, because loads limit a gather."""
     if dtype.bitwidth != 32 or sys.byteorder != "little":
         at = (builder.gep(place, [ir.Constant(I32, lane)]) for lane in range(lanes))
         return [context.cast(builder, builder.load(one), dtype, types.int64) for one in at]
@@ -318,7 +317,7 @@ def _coordinates(context: Any, builder: Any, place: Any, dtype: Any, lanes: int)
 
 @intrinsic(prefer_literal=True)
 def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, position: Any, lanes: Any) -> Any:
-    """array[base + stride * crd[position : position + lanes]], lane by lane: faster here than the gather instruction."""
+    """array[base + stride * crd[position : position + lanes]], loaded lane by lane, which is faster than the gather instruction."""
     register = RegisterTile(array.dtype, lanes.literal_value)
     plain = tuple(types.unliteral(t) for t in (base, stride, position))
 
@@ -337,7 +336,7 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
 
 @intrinsic(prefer_literal=True)
 def transpose(typingctx: Any, source: Any, at: Any, apart: Any, target: Any, to: Any, between: Any, lanes: Any) -> Any:
-    """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes, by shuffles of registers."""
+    """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes, by register shuffles."""
     register = RegisterTile(source.dtype, lanes.literal_value)
     plain = tuple(types.unliteral(t) for t in (at, apart, to, between))
 
@@ -357,7 +356,7 @@ def transpose(typingctx: Any, source: Any, at: Any, apart: Any, target: Any, to:
 
 
 def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
-    """Rows as columns: blocks off the diagonal are exchanged, of half the size, of a quarter, and so on."""
+    """Transpose rows: swap the off-diagonal blocks of half the size, then of a quarter, and so on."""
     count, apart = len(rows), len(rows) // 2
     while apart:
         for at in (row for row in range(count) if not row & apart):
@@ -371,13 +370,13 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
 
 @intrinsic
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """The place of the lowest bit that is set; some bit is."""
+    """Return the index of the lowest set bit of a nonzero integer."""
     return types.int64(bits), lambda context, builder, sig, args: builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
 
 @intrinsic(prefer_literal=True)
 def on_stack(typingctx: Any, count: Any) -> Any:
-    """An array of ``count`` integers that lasts as long as the function: kernels allocate no other memory."""
+    """Allocate ``count`` 64-bit integers on the stack of the function."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return cgutils.alloca_once(builder, I64, size=ir.Constant(I64, count.literal_value))
@@ -387,7 +386,7 @@ def on_stack(typingctx: Any, count: Any) -> Any:
 
 @intrinsic
 def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
-    """The pointer to array[offset]"""
+    """Return the pointer to array[offset]."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         return builder.gep(args[0], [args[1]])

@@ -1,6 +1,7 @@
-"""Element-wise functions of SIMD registers: what ``ir.functions`` means, for all lanes at once and without branches.
+"""Element-wise functions of SIMD registers, for all lanes at once and without branches.
 
-LLVM has no vector form of ``exp`` but a call for each lane, so it is made here from what the machine has.
+They have the semantics of ``ir.functions``. LLVM lowers a vector ``exp`` to a call for each lane, so this file computes it from
+arithmetic instructions.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from .registers import I32, mapped
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """How e to the power of x is computed in a data type: 2**n * e**r, where r is less than ln(2) / 2 either way.
+    """Constants for e**x = 2**n * e**r in a data type, with abs(r) < ln(2) / 2.
 
-    Beyond ``least`` and ``most`` it is 0 and inf.  ``high`` is ln(2) in so few bits that its product with n is
-    exact, and ``low`` is the rest (Cody and Waite 1980, chapter 6).
+    The result is 0 below ``least`` and inf above ``most``. ``high`` is ln(2) with so few bits that its product with n is exact, and
+    ``low`` is the remainder (Cody and Waite 1980, chapter 6). ``degree`` is that of the polynomial for e**r, ``mantissa`` the number of
+    mantissa bits, and ``bias`` that of the exponent.
     """
 
     least: float
@@ -39,30 +41,33 @@ DOUBLE = Exponential(-746.0, 710.0, 45426 / 65536, 1.42860682030941723212e-6, 13
 
 
 def _all(vector: Any, value: float) -> Any:
-    """A register of one number."""
+    """Return a register with a constant in every lane."""
     return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
 
 
-def _called(builder: Any, name: str, value: Any) -> Any:
-    """LLVM's intrinsic from a register to a register."""
+def _call(builder: Any, name: str, value: Any) -> Any:
+    """Call an LLVM intrinsic that maps a register to a register."""
     signature = ir.FunctionType(value.type, [value.type])
     return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.{name}.{_suffix(value.type)}"), [value])
 
 
-def _compared(builder: Any, op: str, a: Any, b: Any) -> Any:
-    """1 where the comparison holds and 0 elsewhere; with NaN only != does."""
+def _compare(builder: Any, op: str, a: Any, b: Any) -> Any:
+    """Return 1 where the comparison holds and 0 elsewhere; with NaN only != holds."""
     compare = builder.fcmp_unordered if op == "!=" else builder.fcmp_ordered
     return builder.select(compare(op, a, b), _all(a.type, 1.0), _all(a.type, 0.0))
 
 
 def _extreme(builder: Any, op: str, a: Any, b: Any) -> Any:
-    """The machine's own maximum is the second value if one is NaN, so that NaN is left to look for in the first."""
+    """Return the larger or smaller value of each lane; NaN if either is NaN.
+
+    The machine instruction returns its second operand if one is NaN, so only the first operand is tested for NaN.
+    """
     chosen = builder.select(builder.fcmp_ordered(op, a, b), a, b)
     return builder.select(builder.fcmp_unordered("uno", a, a), a, chosen)
 
 
-def _reduced(builder: Any, op: str, value: Any) -> Any:
-    """The extreme lane, by halves; of an odd number of lanes, the middle one is in both."""
+def _reduce(builder: Any, op: str, value: Any) -> Any:
+    """Return the extreme lane by halving; the middle one of an odd number of lanes is in both halves."""
     while (count := value.type.count) > 1:
         half = (count + 1) // 2
         low, high = (_shuffled(builder, value, value, range(at, at + half)) for at in (0, count - half))
@@ -73,8 +78,8 @@ def _reduced(builder: Any, op: str, value: Any) -> Any:
 def _exponential(builder: Any, x: Any) -> Any:
     how = DOUBLE if x.type.element == ir.DoubleType() else SINGLE
     for op, bound in ((">", _all(x.type, how.most)), ("<", _all(x.type, how.least))):
-        x = builder.select(builder.fcmp_ordered(op, x, bound), bound, x)  # NaN passes
-    # The sum's last bit is a whole number: it is rounded to one, which its lowest bits are
+        x = builder.select(builder.fcmp_ordered(op, x, bound), bound, x)  # NaN stays NaN
+    # adding the rounder rounds the product to an integer, which is then in the lowest bits of the sum
     rounder = 1.5 * 2.0**how.mantissa
     rounded = fused(builder, x, _all(x.type, math.log2(math.e)), _all(x.type, rounder))
     n = builder.fsub(rounded, _all(x.type, rounder))
@@ -88,13 +93,13 @@ def _exponential(builder: Any, x: Any) -> Any:
 
 
 def _powers_of_two(builder: Any, rounded: Any, how: Exponential) -> list[Any]:
-    """Two numbers whose product is 2**n: that may be too small or too large for one, and is rounded once, at the last."""
-    whole = ir.VectorType(I64 if how is DOUBLE else I32, rounded.type.count)
-    rounder = (how.bias + how.mantissa << how.mantissa) + (1 << how.mantissa - 1)  # its bits
-    exponents = builder.sub(builder.bitcast(rounded, whole), _all(whole, rounder - 2 * how.bias))
-    first = builder.lshr(exponents, _all(whole, 1))
-    both = (first, builder.sub(exponents, first))
-    return [builder.bitcast(builder.shl(e, _all(whole, how.mantissa)), rounded.type) for e in both]
+    """Return two numbers whose product is 2**n. One number could overflow or underflow; only the last product rounds."""
+    integers = ir.VectorType(I64 if how is DOUBLE else I32, rounded.type.count)
+    rounder = (how.bias + how.mantissa << how.mantissa) + (1 << how.mantissa - 1)  # bit pattern of 1.5 * 2**mantissa
+    exponents = builder.sub(builder.bitcast(rounded, integers), _all(integers, rounder - 2 * how.bias))
+    first = builder.lshr(exponents, _all(integers, 1))
+    halves = (first, builder.sub(exponents, first))
+    return [builder.bitcast(builder.shl(e, _all(integers, how.mantissa)), rounded.type) for e in halves]
 
 
 def _sigmoid(builder: Any, x: Any) -> Any:
@@ -125,37 +130,37 @@ def div(typingctx: Any, a: Any, b: Any) -> Any:
 
 @intrinsic
 def larger(typingctx: Any, a: Any, b: Any) -> Any:
-    """The larger one in each lane; NaN if either is."""
+    """The larger value in each lane; NaN if either is NaN."""
     return mapped(lambda builder, *each: _extreme(builder, ">", *each), a, b)
 
 
 @intrinsic
 def smaller(typingctx: Any, a: Any, b: Any) -> Any:
-    """The smaller one in each lane; NaN if either is."""
+    """The smaller value in each lane; NaN if either is NaN."""
     return mapped(lambda builder, *each: _extreme(builder, "<", *each), a, b)
 
 
 @intrinsic
 def relus(typingctx: Any, a: Any) -> Any:
-    """a, or 0 where it is negative."""
+    """a, or 0 where a is negative"""
     return mapped(_relu, a)
 
 
 @intrinsic
 def magnitudes(typingctx: Any, a: Any) -> Any:
     """|a|"""
-    return mapped(lambda builder, x: _called(builder, "fabs", x), a)
+    return mapped(lambda builder, x: _call(builder, "fabs", x), a)
 
 
 @intrinsic
 def roots(typingctx: Any, a: Any) -> Any:
-    """The square roots: NaN below 0."""
-    return mapped(lambda builder, x: _called(builder, "sqrt", x), a)
+    """The square roots; NaN for negative values."""
+    return mapped(lambda builder, x: _call(builder, "sqrt", x), a)
 
 
 @intrinsic
 def exponentials(typingctx: Any, a: Any) -> Any:
-    """e to the power of a, in at most 2 units of the last place."""
+    """e**a, with an error of at most 2 units in the last place."""
     return mapped(_exponential, a)
 
 
@@ -167,53 +172,53 @@ def sigmoids(typingctx: Any, a: Any) -> Any:
 
 @intrinsic
 def selected(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
-    """a where the condition isn't 0, else b."""
+    """a where the condition is nonzero, else b"""
     return mapped(_selected, condition, a, b)
 
 
 @intrinsic
 def lt(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a < b, else 0"""
-    return mapped(lambda builder, *each: _compared(builder, "<", *each), a, b)
+    return mapped(lambda builder, *each: _compare(builder, "<", *each), a, b)
 
 
 @intrinsic
 def le(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a <= b, else 0"""
-    return mapped(lambda builder, *each: _compared(builder, "<=", *each), a, b)
+    return mapped(lambda builder, *each: _compare(builder, "<=", *each), a, b)
 
 
 @intrinsic
 def gt(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a > b, else 0"""
-    return mapped(lambda builder, *each: _compared(builder, ">", *each), a, b)
+    return mapped(lambda builder, *each: _compare(builder, ">", *each), a, b)
 
 
 @intrinsic
 def ge(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a >= b, else 0"""
-    return mapped(lambda builder, *each: _compared(builder, ">=", *each), a, b)
+    return mapped(lambda builder, *each: _compare(builder, ">=", *each), a, b)
 
 
 @intrinsic
 def eq(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a == b, else 0"""
-    return mapped(lambda builder, *each: _compared(builder, "==", *each), a, b)
+    return mapped(lambda builder, *each: _compare(builder, "==", *each), a, b)
 
 
 @intrinsic
 def ne(typingctx: Any, a: Any, b: Any) -> Any:
     """1 where a != b, else 0"""
-    return mapped(lambda builder, *each: _compared(builder, "!=", *each), a, b)
+    return mapped(lambda builder, *each: _compare(builder, "!=", *each), a, b)
 
 
 @intrinsic
 def hmax(typingctx: Any, value: Any) -> Any:
-    """The largest lane of a register; NaN if any is."""
-    return value.dtype(value), lambda context, builder, sig, args: _reduced(builder, ">", args[0])
+    """The largest lane of a register; NaN if any lane is NaN."""
+    return value.dtype(value), lambda context, builder, sig, args: _reduce(builder, ">", args[0])
 
 
 @intrinsic
 def hmin(typingctx: Any, value: Any) -> Any:
-    """The smallest lane of a register; NaN if any is."""
-    return value.dtype(value), lambda context, builder, sig, args: _reduced(builder, "<", args[0])
+    """The smallest lane of a register; NaN if any lane is NaN."""
+    return value.dtype(value), lambda context, builder, sig, args: _reduce(builder, "<", args[0])

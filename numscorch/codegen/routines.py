@@ -1,7 +1,6 @@
-"""What generated source calls besides intrinsics: element-wise functions, sorting, searching and hashing, in plain Python.
+"""Routines that generated source calls besides intrinsics: element-wise functions, sorting, searching and hashing.
 
-Numba compiles them into the kernel that calls them.  Un-jitted kernels sort with
-numpy, and take the functions from ``ir.functions``, which don't raise where the machine's answer is an infinity or NaN.
+They are written in plain Python, which Numba compiles into the calling kernel. Uncompiled kernels sort with NumPy instead.
 """
 
 from __future__ import annotations
@@ -17,46 +16,46 @@ from . import intrinsics
 from .pipeline import Linked
 from .scattering import FAN, LEVELS
 
-GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio: multiples of it lie evenly around the circle
-LOW = (1 << 62) - 1
-SHORT = 24  # values that insertion sorts faster
-FEW = 8  # coordinates that insertion sorts faster than bits do
-SCAN = 4  # coordinates that are looked at in the time that one bit is set and found again
-WORDS = 16  # of bits, in that time
+GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio; its multiples are evenly spaced modulo 2**62
+LOW = (1 << 62) - 1  # mask of the low 62 bits
+SHORT = 24  # number of keys up to which insertion sort is fastest
+FEW = 8  # number of coordinates up to which sorting is faster than a bitmap
+SCAN = 4  # marks scanned in the time that one bit of a bitmap is set and found
+WORDS = 16  # words of a bitmap scanned in the time that one bit is set and found
 F = TypeVar("F", bound=Callable[..., Any])
 lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
 on_stack = cast("Callable[[int], Any]", intrinsics.on_stack)
 
 
 def jitted(function: F) -> F:
-    """The function, compiled where a kernel calls it."""
+    """Make a function compile when a kernel that calls it compiles."""
     if config.DISABLE_JIT:
         return function
     return cast(F, Linked(function))
 
 
-EVALUATED = {name: function.evaluate for name, function in FUNCTIONS.items() if name != "abs"}  # which Python has
+EVALUATED = {name: function.evaluate for name, function in FUNCTIONS.items() if name != "abs"}  # abs is a builtin
 ELEMENTWISE = {name: jitted(function) for name, function in (EVALUATED | WHOLE).items()}
 
 
 def __getattr__(name: str) -> Any:
-    """An element-wise function, which generated source imports by its name."""
+    """Return an element-wise function, for generated source that imports it by name."""
     if name in ELEMENTWISE:
         return ELEMENTWISE[name]
-    raise AttributeError(f"module {__name__} has no {name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @jitted
 def truth(condition: Any, one: Any) -> Any:
-    """1 where the condition holds, else 0, of the type of ``one``."""
+    """Return 1 if the condition holds, else 0, in the type of ``one``."""
     return one if condition else one - one
 
 
 @jitted
 def outranked(row: Any, at: int, m: int, size: int) -> Any:
-    """How many values of a place's block of m in a row are larger than its own, by absolute values; of equal ones those behind it.
+    """Count the values in a place's block of m that rank above its own: larger magnitudes, and equal ones behind it.
 
-    NaN is larger than none, and none is larger than it.
+    NaN ranks above no value, and no value ranks above NaN.
     """
     first, magnitude, count = at // m * m, abs(row[at]), 0
     for other in range(first, at):
@@ -68,10 +67,10 @@ def outranked(row: Any, at: int, m: int, size: int) -> Any:
 
 @jitted
 def seek(crd: Any, start: int, end: int, coordinate: int) -> Any:
-    """The first of the ordered positions start, ..., end - 1 whose coordinate isn't less; end if there is none.
+    """Return the first of the sorted positions start, ..., end - 1 whose coordinate is not less, or end if there is none.
 
-    Steps double until they are past it, and what lies between is halved: the time grows with the
-    logarithm of how far it is, so that many near searches cost no more than one walk.
+    This is a galloping search: steps double until they pass the coordinate, then bisection finds it. The time is logarithmic in the
+    distance, so many searches over short distances cost no more than one walk.
     """
     step, low = 1, start
     while low < end and crd[low] < coordinate:
@@ -89,7 +88,7 @@ def seek(crd: Any, start: int, end: int, coordinate: int) -> Any:
 
 @jitted
 def exchange(keys: Any, values: Any, a: int, b: int) -> None:
-    """Exchange two keys, and their values where there are any."""
+    """Swap two keys, and their values if there are any."""
     keys[a], keys[b] = keys[b], keys[a]
     if values is not None:
         values[a], values[b] = values[b], values[a]
@@ -97,7 +96,7 @@ def exchange(keys: Any, values: Any, a: int, b: int) -> None:
 
 @jitted
 def move(keys: Any, values: Any, a: int, b: int) -> None:
-    """Copy a key from one place to another, and its value where there are any."""
+    """Copy a key from one place to another, and its value if there are any."""
     keys[b] = keys[a]
     if values is not None:
         values[b] = values[a]
@@ -105,7 +104,7 @@ def move(keys: Any, values: Any, a: int, b: int) -> None:
 
 @jitted
 def insertion_sort(keys: Any, values: Any, start: int, end: int) -> None:
-    """Sort a short keys[start:end] in place, and values with it."""
+    """Sort keys[start:end] in place by insertion, and the values with the keys unless they are None."""
     for at in range(start + 1, end):
         key, value, place = keys[at], keys[at] if values is None else values[at], at
         while place > start and keys[place - 1] > key:
@@ -118,7 +117,7 @@ def insertion_sort(keys: Any, values: Any, start: int, end: int) -> None:
 
 @jitted
 def partition(keys: Any, values: Any, start: int, end: int) -> tuple[int, int]:
-    """Exchange until no key before ``low`` is greater than one after ``high``, by the median of three; returns both."""
+    """Partition keys by the median of three, until no key before ``low`` is greater than a key after ``high``; return both."""
     left, middle, right = keys[start], keys[(start + end) // 2], keys[end - 1]
     pivot = max(min(left, middle), min(max(left, middle), right))
     low, high = start, end - 1
@@ -136,37 +135,37 @@ def partition(keys: Any, values: Any, start: int, end: int) -> tuple[int, int]:
 
 @jitted
 def sort(keys: Any, values: Any, start: int, end: int) -> None:
-    """Sort keys[start:end] in place by quicksort, and values with it unless they are None.
+    """Sort keys[start:end] in place by quicksort, and the values with the keys unless they are None.
 
-    The parts that wait are kept in a list of their own: Numba can't load a recursive function from its cache.
+    An explicit stack replaces recursion, because Numba can't load a recursive function from its cache.
     """
     if end - start <= SHORT:
         insertion_sort(keys, values, start, end)
         return
-    waiting = on_stack(2 * 64)  # the shorter part is sorted first, so that at most log2(n) wait
+    stack = on_stack(2 * 64)  # sorting the shorter part first bounds the depth by log2(n)
     depth = 0
     while True:
         while end - start > SHORT:
             low, high = partition(keys, values, start, end)
             left_is_short = high + 1 - start < end - low
-            waiting[2 * depth] = low if left_is_short else start
-            waiting[2 * depth + 1] = end if left_is_short else high + 1
+            stack[2 * depth] = low if left_is_short else start
+            stack[2 * depth + 1] = end if left_is_short else high + 1
             start, end = (start, high + 1) if left_is_short else (low, end)
             depth += 1
         insertion_sort(keys, values, start, end)
         if depth == 0:
             return
         depth -= 1
-        start, end = waiting[2 * depth], waiting[2 * depth + 1]
+        start, end = stack[2 * depth], stack[2 * depth + 1]
 
 
 @jitted
 def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
-    """Put the listed coordinates in order: a look at every mark where many are set, at bits where fewer are, a sort where few are."""
+    """Sort the listed coordinates: scan all marks if many are set, use a bitmap if fewer are, and sort if few are."""
     if count * SCAN > size:
         at = 0
         for coordinate in range(size):
-            listed[at] = coordinate  # overwritten unless it is marked
+            listed[at] = coordinate  # overwritten unless the coordinate is marked
             at += mark[coordinate] == stamp
             if at == count:
                 break
@@ -178,7 +177,7 @@ def ordered(listed: Any, mark: Any, stamp: int, count: int, size: int) -> None:
 
 @jitted
 def by_bits(listed: Any, count: int, size: int) -> None:
-    """Put less than half of all coordinates in order: each sets a bit in the list's unused end, where they are found in order."""
+    """Sort less than half of all coordinates with a bitmap in the unused end of the list."""
     first = size - (size + 63) // 64
     for word in range(first, size):
         listed[word] = 0
@@ -197,15 +196,15 @@ def by_bits(listed: Any, count: int, size: int) -> None:
 
 @jitted
 def ordered_pairs(listed: Any, values: Any, count: int) -> None:
-    """Put the listed coordinates in order, and their values with them."""
+    """Sort the listed coordinates, and their values with them."""
     sort(listed, values, 0, count)
 
 
 @jitted
 def carry(parts: Any, values: Any, first: int, size: int, number: int) -> None:
-    """Empty the places of a block's sums, and every ``FAN`` blocks those of the blocks, into the places of the next level.
+    """Move the sums of a block to the first level of ``parts``; every ``FAN`` blocks, move the sums of a level to the next level.
 
-    ``parts`` has ``LEVELS`` times ``size`` places: for the sums of one block, of ``FAN`` blocks, and so on.
+    ``parts`` has ``LEVELS`` levels of ``size`` places each. ``number`` is the number of blocks so far.
     """
     for at in range(size):
         parts[at] += values[first + at]
@@ -229,14 +228,14 @@ def collect(parts: Any, values: Any, first: int, size: int) -> None:
 
 @jitted
 def empty_places(values: Any, first: int, size: int) -> None:
-    """Zeros in ``size`` places."""
+    """Set ``size`` values from ``first`` on to zero."""
     for at in range(first, first + size):
         values[at] = 0
 
 
 @jitted
 def emptied(table: Any, bound: int) -> int:
-    """Make room for so many insertions, at most half of it used, and say how many binary digits its places have."""
+    """Clear a hash table for ``bound`` insertions, at most half full, and return the number of bits of its indices."""
     bits = 1
     while 1 << bits < 2 * bound:
         bits += 1
@@ -247,7 +246,7 @@ def emptied(table: Any, bound: int) -> int:
 
 @jitted
 def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> int:
-    """The place of a coordinate in the list; a new one goes to its end (Knuth, volume 3, section 6.4: Fibonacci hashing)."""
+    """Return a coordinate's place in the list; a new coordinate is appended (Knuth, volume 3, section 6.4: Fibonacci hashing)."""
     slot = (coordinate * GOLDEN & LOW) >> (62 - bits)
     while table[slot] >= 0 and listed[table[slot]] != coordinate:
         slot = (slot + 1) & ((1 << bits) - 1)
@@ -259,7 +258,10 @@ def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> i
 
 @jitted
 def entered(crd: Any, start: int, end: int, coordinate: int) -> int:
-    """The place of a new coordinate in the hash table from start to end, a power of two of places of which some hold -1."""
+    """Enter a new coordinate into the hash table from start to end and return its position.
+
+    The size of the table is a power of two, and free places hold -1.
+    """
     last = end - start - 1
     slot = ((coordinate * MULTIPLIER) >> 16) & last
     while crd[start + slot] >= 0:
@@ -270,8 +272,8 @@ def entered(crd: Any, start: int, end: int, coordinate: int) -> int:
 
 @jitted
 def padded(crd: Any, values: Any, start: int, end: int, width: int, each: int) -> None:
-    """Put ordered entries, of ``each`` values, where they belong among ``width``: the smallest coordinates that are free fill the gaps."""
-    free = start + width  # from here on, all places have what belongs there
+    """Spread sorted entries of ``each`` values over ``width`` places; the smallest free coordinates fill the gaps, with zeros."""
+    free = start + width  # all places from here on are final
     for place in range(end - 1, start - 1, -1):
         coordinate = crd[place]
         target = start + min(coordinate, width - (end - place))
@@ -288,7 +290,7 @@ def padded(crd: Any, values: Any, start: int, end: int, width: int, each: int) -
 
 @jitted
 def fill(crd: Any, values: Any, first: int, start: int, end: int, each: int) -> None:
-    """Zeros from start to end, at the coordinates which are these places, counted from the first."""
+    """Fill the places from start to end with zeros. Their coordinates are their distances from ``first``."""
     for place in range(start, end):
         crd[place] = place - first
         for value in range(place * each, (place + 1) * each):
