@@ -1,8 +1,8 @@
-"""Coalescing: entries in any order, some at the same coordinates, become a tensor whose coordinates are in order and there once.
+"""Coalescing: sort entries, and sum duplicates, with generated kernels.
 
-Each kernel is a copy: entries are sorted by all their coordinates but the last, a coordinate at a time, and then each fibre is
-collected, where what is inserted twice is summed, and appended in order (for matrices, Gustavson,
-"Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978).
+Each kernel copies the entries once. The first kernels are stable bucket sorts, one for each coordinate except the last. The
+last kernel collects each fibre in a workspace, which sums duplicates, and appends it in order. For matrices, this is the
+algorithm of Gustavson, "Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from .conversions import can_copy, pays
 def coalesced(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
 ) -> SparseTensor | None:
-    """The entries, sorted and summed; None where kernels can't, or there are too few, or they are sorted already. O(nnz).
+    """Sort entries and sum duplicates; None if kernels do not support the values, do not pay, or have nothing to sort. O(nnz).
 
     Args:
         indices: coordinates, int64 of shape (ndim, n).
-        values: theirs, of shape (n,).
-        shape, format: the tensor's.
-        dtype: of its index arrays; by default the smaller that fits.
+        values: values, shape (n,).
+        shape: the tensor's shape.
+        format: the tensor's format.
+        dtype: dtype of the index arrays; by default the smallest that fits.
     """
     if not shape or not can_copy(values):
         return None
@@ -50,7 +51,7 @@ def coalesced(
 
 
 def _as_listed(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], listed: Format, dtype: np.dtype) -> SparseTensor:
-    """Entries in a format that takes them as they are."""
+    """Wrap unsorted entries in the list format ``listed``, without sorting."""
     first, *others = (torch.from_numpy(indices[d].astype(dtype)) for d in listed.mode_order)
     pos = torch.from_numpy(np.array([0, len(values)], dtype))
     return SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())

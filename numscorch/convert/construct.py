@@ -1,7 +1,7 @@
-"""SparseTensors from what others hand over: torch and SciPy tensors, and plain index arrays.
+"""Construct SparseTensors from torch tensors and from index arrays.
 
-Index arrays and values are taken as they are, without a copy, where their order and layout allow it;
-arrays that are built anew are int32 where that fits.
+Index arrays and values are shared without a copy if their order and layout allow it. New index arrays are int32 if that
+fits.
 """
 
 from __future__ import annotations
@@ -38,44 +38,43 @@ OTHERS = "from_coo, from_csr or from_scipy"
 
 
 def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, check_invariants: bool = True) -> SparseTensor:
-    """A SparseTensor from a torch tensor; gradients flow to it.
+    """Create a SparseTensor from a torch tensor; gradients flow to the tensor.
 
-    CSR, CSC, BSR, BSC and coalesced COO tensors are taken without a copy; of batches, only the starts
-    of rows are gathered.  An uncoalesced COO tensor is coalesced, and of a strided tensor the nonzeros
-    are packed: O(size).
+    CSR, CSC, BSR, BSC and coalesced COO tensors share their memory with the result; of batches, only the row starts are
+    copied. Uncoalesced COO tensors are coalesced. Strided tensors are searched for nonzeros, in O(size).
 
     Args:
-        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, batched or hybrid ones too, whose values have
-            any data type that kernels can read, and to which nothing writes meanwhile.
-        format: the result's format; by default the tensor's own (BSR is ``BCSR(b0, b1)``, dimensions of
-            batches and of values are dense levels), and for strided tensors CSR in two dimensions and COO(n) otherwise.
-        check_invariants: check index arrays in O(nnz); kernels read, and write, where they say without bounds checks.
+        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, optionally batched or hybrid, of a supported data type. It must
+            not be modified while the result shares its memory.
+        format: the result's format. The default is the tensor's own (BSR is ``BCSR(b0, b1)``, and batch and dense dimensions
+            are dense levels); for strided tensors, it is CSR in two dimensions and COO(n) otherwise.
+        check_invariants: validate index arrays in O(nnz). Kernels access memory through them without bounds checks.
 
     Raises:
-        FormatError: the index arrays break what their layout promises.
-        SizeError: their shapes disagree.
-        UnsupportedError: another layout, dtype or device.
+        FormatError: the index arrays violate the layout.
+        SizeError: the shapes of the arrays disagree.
+        UnsupportedError: an unsupported layout, dtype or device.
 
     >>> from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
     SparseTensor(CSR, shape=(2, 2), nnz=2, density=0.5, float32, int32 indices)
     """
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {way_in(tensor)}")
-    wanted = as_format(format) if format is not None else None
+    target = as_format(format) if format is not None else None
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
     if tensor.layout == torch.strided:
-        return _from_strided(tensor, wanted)
+        return _from_strided(tensor, target)
     if tensor.layout == torch.sparse_coo:
-        return _from_torch_coo(tensor, wanted, check_invariants)
+        return _from_torch_coo(tensor, target, check_invariants)
     if tensor.layout in COMPRESSED:
-        return _from_torch_compressed(tensor, wanted, check_invariants)
+        return _from_torch_compressed(tensor, target, check_invariants)
     layout = str(tensor.layout).removeprefix("torch.")
     raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
 
 
 def way_in(given: object) -> str:
-    """Which function takes what another doesn't.
+    """Suggest the constructor for an object that another constructor rejects.
 
     >>> way_in(np.ones(2)), way_in([1.0])
     ('ns.from_torch(torch.from_numpy(x))', 'from_coo, from_csr or from_scipy')
@@ -102,7 +101,7 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
 
 
 def _noted(A: SparseTensor, source: str) -> SparseTensor:
-    """The tensor, entered in the ledger as made from something else."""
+    """Add the creation of a tensor from ``source`` to the ledgers, and return the tensor."""
     size = A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
     note("conversion", f"{source} to {A.format.name} {A.pattern.shape}", size)
     return A
@@ -136,12 +135,12 @@ def _from_torch_compressed(tensor: torch.Tensor, format: Format | None, check_in
 
 
 def _without_coalesce(function: F) -> F:
-    """A constructor that refuses ``coalesce=``, which it took once."""
+    """Decorate a constructor to reject the removed argument ``coalesce=`` with an explanation."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> SparseTensor:
         if "coalesce" in kwargs:
-            instead = "it sorts and sums entries without it; assume_sorted=True refuses unsorted ones"
+            instead = "it sorts and sums entries without it; assume_sorted=True rejects unsorted ones"
             raise OperandError(f"{function.__name__} takes no coalesce=: {instead}")
         return function(*args, **kwargs)
 
@@ -158,26 +157,26 @@ def from_coo(
     assume_sorted: bool = False,
     check_invariants: bool = True,
 ) -> SparseTensor:
-    """A SparseTensor from coordinates and values; gradients flow to the values.
+    """Create a SparseTensor from coordinates and values; gradients flow to the values.
 
-    The entries may come in any order. They are sorted, and values with the same coordinates are summed, as in SciPy and in
-    ``torch.Tensor.coalesce``. O(nnz) where they are sorted already, otherwise O(nnz log nnz). Sorted entries become a COO
-    tensor without a copy.
+    Entries may be in any order. They are sorted, and values with the same coordinates are summed, as in SciPy and in
+    ``torch.Tensor.coalesce``. O(nnz log nnz), or O(nnz) if entries are sorted. Sorted entries become a COO tensor without a
+    copy.
 
     Args:
         indices: coordinates, shape (ndim, nnz).
         values: shape (nnz,).
         shape: size of every dimension.
         format: the result's format, COO(ndim) by default.
-        assume_sorted: the entries are in increasing order, by rows or by the format's mode order, and none is repeated;
-            other entries raise FormatError.
-        check_invariants: False trusts the coordinates to be in range and, with ``assume_sorted``, in order. Kernels read and
-            write at these coordinates without bounds checks.
+        assume_sorted: entries must be strictly increasing, by rows or by the format's mode order; other entries raise
+            FormatError.
+        check_invariants: False skips the check that coordinates are in range and, with ``assume_sorted``, in order. Kernels
+            access memory through them without bounds checks.
 
     Raises:
-        FormatError: coordinates that are no integers or out of range; with ``assume_sorted``, also unsorted or repeated ones.
-        SizeError: lengths that disagree.
-        UnsupportedError: values that kernels can't read.
+        FormatError: coordinates are not integers, or out of range; with ``assume_sorted``, also unsorted or repeated.
+        SizeError: the lengths of indices and values disagree.
+        UnsupportedError: the values have an unsupported dtype, device or layout.
 
     >>> from_coo([[1, 0, 1], [0, 2, 0]], [2.0, 1.0, 3.0], (2, 3)).to_dense()
     tensor([[0., 0., 1.],
@@ -195,7 +194,7 @@ def _from_entries(
     *,
     check_invariants: bool,
 ) -> SparseTensor:
-    """``from_coo``; with a way out, entries must be sorted already, and the error of unsorted ones ends with it."""
+    """Implement ``from_coo``; if ``way_out`` is given, entries must be sorted, and the error for unsorted entries ends with it."""
     size = as_shape(shape)
     target = COO(len(size)) if format is None else as_format(format)
     check_order(target, size)
@@ -214,7 +213,11 @@ def _from_entries(
 
 
 def _check_sorted(table: np.ndarray, format: Format, way_out: str) -> None:
-    """Refuse entries that are neither in the order of rows nor in the format's mode order."""
+    """Check that entries are sorted by rows or by the format's mode order.
+
+    Raises:
+        FormatError: names the first entry out of order.
+    """
     by_rows = range(len(table))
     if not is_increasing(table, by_rows) and not is_increasing(table, format.mode_order):
         raise disordered_entry(table, by_rows, way_out)
@@ -229,7 +232,7 @@ def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, 
 
 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
-    """Sorted coordinates are the index arrays of a COO tensor as they stand."""
+    """Create a COO tensor that shares sorted coordinates as its index arrays."""
     count = len(values)
     dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, indices[0].numpy().dtype))).dtype
     rows = [indices[d].to(dtype).contiguous() for d in format.mode_order]
@@ -240,7 +243,7 @@ def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[
 def assemble(
     indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None = None
 ) -> SparseTensor:
-    """Pack entries in any order; values with the same coordinates are summed. O(nnz log nnz)."""
+    """Pack unsorted entries, and sum values with the same coordinates. O(nnz log nnz)."""
     if (tensor := coalesced(indices, values, shape, format, dtype)) is not None:
         return tensor
     pattern, slots, order = pack(indices, shape, format, dtype)
@@ -260,24 +263,24 @@ def from_csr(
     assume_sorted: bool = False,
     check_invariants: bool = True,
 ) -> SparseTensor:
-    """A CSR matrix from its arrays; gradients flow to the values.
+    """Create a CSR matrix from its arrays; gradients flow to the values.
 
-    The columns of a row may come in any order. Where rows are unsorted or repeat a column, the arrays are sorted copies, and
-    values in the same place are summed; otherwise nothing is copied.
+    The columns of a row may be in any order. If a row is unsorted or repeats a column, the arrays are copied and sorted, and
+    values at the same coordinates are summed. Otherwise, the arrays are shared.
 
     Args:
-        pos: where each row starts, shape (rows + 1,); int32 or int64.
-        crd: the column of each value, shape (nnz,).
+        pos: start of each row, shape (rows + 1,); int32 or int64.
+        crd: column of each value, shape (nnz,).
         values: shape (nnz,).
-        shape: rows and columns.
-        assume_sorted: the columns of each row increase; other columns raise FormatError.
-        check_invariants: False trusts the index arrays, and with ``assume_sorted`` their order. Kernels read and write where
-            they say without bounds checks.
+        shape: number of rows and columns.
+        assume_sorted: the columns of each row must increase strictly; other columns raise FormatError.
+        check_invariants: False skips the validation of the index arrays and, with ``assume_sorted``, of their order. Kernels
+            access memory through them without bounds checks.
 
     Raises:
-        FormatError: index arrays that are no CSR matrix; with ``assume_sorted``, also unsorted or repeated columns.
-        SizeError: lengths that disagree.
-        UnsupportedError: values that kernels can't read.
+        FormatError: the index arrays are not a CSR matrix; with ``assume_sorted``, also unsorted or repeated columns.
+        SizeError: the lengths of the arrays disagree.
+        UnsupportedError: the values have an unsupported dtype, device or layout.
 
     >>> from_csr([0, 1, 3], [2, 0, 1], [1.0, 2.0, 3.0], (2, 3)).to_dense()
     tensor([[0., 0., 1.],
@@ -298,7 +301,7 @@ def from_parts(
     assume_sorted: bool = False,
     check_invariants: bool = True,
 ) -> SparseTensor:
-    """A CSR or CSC matrix from its arrays; as :func:`from_csr`."""
+    """Create a CSR or CSC matrix from its arrays; see :func:`from_csr`."""
     values = check_values(values)
     for name, array in (("pos", pos), ("crd", crd)):
         if array.ndim != 1:
@@ -308,14 +311,14 @@ def from_parts(
         raise SizeError(f"pos has {len(pos)} entries, but {format.name} of shape {shape} needs {parents + 1}: each start, and the end")
     if len(crd) != len(values):
         raise SizeError(f"crd has {len(crd)} entries, but values has {len(values)}: pass one value for each coordinate")
-    wide = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
-    dtype = torch.int64 if wide else torch.int32
+    needs_int64 = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
+    dtype = torch.int64 if needs_int64 else torch.int32
     pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
     return checked(pattern, values, assume_sorted, check_invariants)
 
 
 def checked(pattern: Pattern, values: torch.Tensor, assume_sorted: bool = False, check_invariants: bool = True) -> SparseTensor:
-    """The tensor of these arrays, or of sorted ones if they are out of order."""
+    """Create a tensor from a pattern, after validation; unsorted coordinates are sorted unless ``assume_sorted``."""
     if check_invariants:
         validate(pattern, order=assume_sorted)
     if not assume_sorted and disorder(pattern) is not None:

@@ -1,10 +1,10 @@
-"""Conversions: a tensor's entries in another format, by one of three routes.
+"""Convert tensors between formats by one of three routes.
 
-* *Share*: formats that differ only in how the first index is stored share the other's array, and the values (``matrices``).
-* *Kernels*: entries are copied to one format after the other (``conversion_plan``), where there are enough of them to pay for compiling.
-* *Pack*: entries are sorted, by their numbers where rows are put in another order (``matrices``), else by their coordinates.
+* *Share*: formats that differ only in the level of the first index share the second index array and the values (``matrices``).
+* *Kernels*: kernels copy the entries through a sequence of formats (``conversion_plan``), if enough entries amortize compilation.
+* *Pack*: entries are sorted by one integer key (``matrices``), or by their coordinates (``packing``).
 
-A pattern remembers its conversions, so that other values are only gathered.
+A pattern caches its conversions; a repeated conversion only gathers the values.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .conversion_plan import steps_between
 from .matrices import can_regroup, regrouped, sorted_rows, sorts
 from .spaced import respaced
 
-_converted_before: dict[tuple[Format, Format | None], int] = {}  # entries, by formats
+_converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative number of converted entries, by source and target
 
 
 def pays(source: Format, target: Format | None, entries: int, least: int) -> bool:
-    """Whether a kernel for a conversion is worth its compilation: of so many entries, or of those that were converted so far."""
+    """Whether a conversion kernel amortizes its compilation: ``least`` entries were converted so far, including these."""
     return _converted_so_far(source, target, entries) >= least
 
 
 def _converted_so_far(source: Format, target: Format | None, entries: int) -> int:
-    """How many entries were converted between two formats, with these."""
+    """Add to the number of entries converted between two formats, and return the sum."""
     known = _converted_before.get((source, target), 0) + entries
     _converted_before[source, target] = known
     return known
@@ -54,9 +54,10 @@ def _converted_so_far(source: Format, target: Format | None, entries: int) -> in
 
 @dataclass(frozen=True, eq=False)
 class Conversion:
-    """How values move from one pattern to another: ``target[slots] = source[order]``.
+    """A target pattern, and the permutation of the values: ``target[slots] = source[order]``.
 
-    ``slots`` is None when the target stores nothing but the source's entries, ``order`` where they stay in order, and are shared.
+    ``slots`` is None if the target stores only the source's entries; ``order`` is None if the values stay in order, and are
+    shared.
     """
 
     pattern: Pattern
@@ -64,11 +65,11 @@ class Conversion:
     slots: torch.Tensor | None
 
     def values(self, values: np.ndarray) -> np.ndarray:
-        """The target's values, from the source's: these themselves where they stay in order. O(nnz)."""
+        """The target's values from the source's; the same array if the order does not change. O(nnz)."""
         return self.tensor(torch.from_numpy(values)).numpy()
 
     def tensor(self, values: torch.Tensor) -> torch.Tensor:
-        """The same for a torch tensor; gradients flow."""
+        """The target's values as a torch tensor; gradients flow."""
         if self.order is None:
             return values
         if is_listed():
@@ -77,18 +78,18 @@ class Conversion:
         if self.slots is None:
             return gathered
         zeros = values.new_zeros(self.pattern.nnz)
-        return zeros.index_copy_(0, self.slots, gathered)  # in place: there may be far more positions than entries
+        return zeros.index_copy_(0, self.slots, gathered)  # in place: there may be many more positions than entries
 
 
 def to_format(A: SparseTensor, format: Format) -> SparseTensor:
-    """The same entries in another format; ``A`` itself if it has that format already.
+    """Convert a tensor to another format; returns ``A`` itself if it has that format. Gradients flow.
 
-    Every stored entry stays stored, explicit zeros too.  The new pattern is remembered with the old one, and from
-    the second time on, so is the order of the entries: other values are then only gathered.  Gradients flow.
-    Where only rows are stored otherwise (COO to CSR, say), values and columns are shared, as torch shares them.
+    All stored entries are kept, including explicit zeros. The new pattern is cached with the old one, and from the second
+    call on also the order of the entries, so that later calls only gather values. Conversions that change only the rows'
+    level, such as COO to CSR, share values and columns.
 
     Raises:
-        FormatError: the format has another number of levels.
+        FormatError: the format has another number of dimensions, or a level cannot store these entries.
     """
     if format == A.format:
         return A
@@ -103,34 +104,38 @@ def to_format(A: SparseTensor, format: Format) -> SparseTensor:
 
 
 def can_copy(values: torch.Tensor) -> bool:
-    """Whether kernels copy these values, rather than their numbers: no derivative goes through a kernel."""
+    """Whether kernels can copy these values directly; derivatives do not flow through a kernel."""
     if is_differentiated(values) or type(values) not in (torch.Tensor, torch.nn.Parameter):
         return False
     return values.dtype in COMPILED and not torch._C._functorch.is_functorch_wrapped_tensor(values)
 
 
 def is_differentiated(values: torch.Tensor) -> bool:
-    """Whether derivatives may be asked for."""
+    """Whether derivatives of the values may be requested."""
     return values.requires_grad or forward_ad._current_level >= 0
 
 
 def dense_of(A: SparseTensor) -> torch.Tensor | None:
-    """The dense tensor, by a kernel; None where it can't, or there is too little to copy."""
+    """Convert to dense with a kernel; None if a kernel does not support the values, or does not pay."""
     if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, tuning.COMPILE_ENTRIES):
         return None
-    result: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
-    return result
+    full: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
+    return full
 
 
 def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
-    """What isn't 0 of a strided tensor, by kernels; None where they can't make the format."""
+    """The nonzeros of a strided tensor, extracted by kernels; None if kernels do not support the format or do not pay."""
     return chosen_of(values, format, Nonzero()) if can_copy(values) else None
 
 
 def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: torch.Tensor) -> SparseTensor | None:
-    """What a level, with its arrays, says is stored of a strided tensor, by kernels; None where they can't make the format.
+    """The entries of a strided tensor that a level selects, extracted by kernels; None if unsupported, or if kernels do not pay.
 
-    The level has room for every coordinate, and kernels can copy the values: see :func:`can_copy`.
+    Args:
+        values: the strided tensor, which :func:`can_copy` accepts.
+        format: the result's format.
+        chooses: the last level, which has a position for each coordinate and selects entries, such as ``Nonzero()``.
+        arrays: the index arrays of that level.
     """
     source = Format([*(Dense(),) * (values.ndim - 1), chooses])
     known = _converted_so_far(source, format, values.numel())
@@ -144,12 +149,12 @@ def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: tor
 
 
 def converted(pattern: Pattern, format: Format) -> Conversion:
-    """How to store the same entries in another format; remembered with the pattern.
+    """The conversion of a pattern to another format, cached with the pattern.
 
-    Every stored entry stays stored, explicit zeros too.  O(nnz log nnz) at the first call, O(nnz) by kernels.
+    All stored entries are kept, including explicit zeros. The first call takes O(nnz log nnz), or O(nnz) with kernels.
 
     Raises:
-        FormatError: the format has another number of levels.
+        FormatError: the format has another number of dimensions, or a level cannot store these entries.
 
     >>> csr = pack(np.array([[0, 0, 1], [0, 2, 0]]), (2, 3), Format("ds"))[0]
     >>> converted(csr, Format("ds", (1, 0))).values(np.array([1.0, 2.0, 3.0])).tolist()
@@ -163,7 +168,7 @@ def converted(pattern: Pattern, format: Format) -> Conversion:
 
 
 def note_conversion(source: Pattern, target: Pattern, values: int = 0) -> None:
-    """Enter a new pattern, and so many bytes of values, in the ledger: what it shares with the old one takes no memory."""
+    """Add a conversion to the ledgers: the index arrays that are not shared with the source, and ``values`` bytes of values."""
     if is_listed():
         shared = {array.data_ptr() for arrays in source.arrays for array in arrays}
         index = sum(array.nbytes for arrays in target.arrays for array in arrays if array.data_ptr() not in shared)
@@ -179,7 +184,7 @@ def _converted(pattern: Pattern, format: Format) -> Conversion:
 
 
 def _shares(pattern: Pattern, format: Format) -> bool:
-    """Whether formats differ in the first index alone, whose coordinates are few enough to be counted, or are counted anyway."""
+    """Whether the formats differ only in the first index's level, and an array with one count for each row is affordable."""
     if not can_regroup(pattern.format, format):
         return False
     extent = format.parts[0].extent(pattern.shape)
@@ -189,20 +194,20 @@ def _shares(pattern: Pattern, format: Format) -> bool:
 
 
 def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
-    """The formats that kernels copy a pattern's entries to, one after the other; none where another route is better, or they can't."""
+    """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
     if _shares(pattern, format) or _is_sorted_faster(pattern, format) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
     known = _converted_so_far(pattern.format, format, pattern.nnz)
     if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
         return ()
-    most = tuning.COUNTED_COORDINATES * pattern.nnz
-    steps = steps_between(pattern.format, format, tuple([size <= most for size in pattern.shape]))
+    max_size = tuning.COUNTED_COORDINATES * pattern.nnz
+    steps = steps_between(pattern.format, format, tuple([size <= max_size for size in pattern.shape]))
     return steps if known >= tuning.COMPILE_ENTRIES * len(steps) ** 2 else ()
 
 
 def _is_sorted_faster(pattern: Pattern, format: Format) -> bool:
-    """Whether sorting entries by their numbers is faster than a kernel: always within rows, and by columns where they are few."""
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # none where a kernel is always worth it
+    """Whether sorting by integer keys is faster than a kernel: always within rows, and for few entries by columns."""
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
     return sorts(pattern, format) and (pattern.format.parts == format.parts or pattern.nnz <= few)
 
 
@@ -216,7 +221,7 @@ def _packed(pattern: Pattern, format: Format) -> Conversion:
 
 
 def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
-    """The conversion, by copying the numbers of the entries; its pattern is that of values that were converted before."""
+    """The conversion by kernels that copy the entries' numbers instead of values; reuses a pattern converted earlier."""
     numbers = torch.from_numpy(np.arange(1, pattern.nnz + 1, dtype=pattern.index_dtype))
     copy = _copied(SparseTensor.trusted(pattern, numbers), steps)
     target, written = pattern.derived.get(("moved", steps[-1]), copy.pattern), copy.values.numpy()
@@ -227,10 +232,10 @@ def _numbered(pattern: Pattern, steps: Sequence[Format]) -> Conversion:
 
 
 def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
-    """The tensor after one kernel for each format.
+    """Run one kernel for each format.
 
     Raises:
-        FormatError: a level can't store these entries.
+        FormatError: a level cannot store these entries.
     """
     for at, format in enumerate(steps):
         A = _as_ordered(A) if at else A
@@ -250,22 +255,22 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
 
 @lru_cache(maxsize=1024)
 def _is_unguarded(format: Format) -> bool:
-    """Whether no level is filled in its own way, refuses entries, or warns of how many places it wastes."""
+    """Whether a plain copy suffices: no level is spaced, rejects entries, or warns about wasted positions."""
     refusing = any(isinstance(level, Implicit) and level.refuses for level in format.levels)
     return not refusing and not any(level.spaced or type(level).tell is not Level.tell for level in format.levels)
 
 
 def _as_ordered(A: SparseTensor) -> SparseTensor:
-    """A list in which entries have the order that the next step builds upon, though its coordinates alone aren't sorted."""
+    """Relabel an intermediate list as sorted, so that the next step keeps the order of its entries."""
     ordered = sorted_format(A.format)
     return A if ordered == A.format else type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
 
 
 def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
-    """Refuse entries that a level without arrays has no position for, on the way to a target.
+    """Check that levels without arrays have a position for every entry.
 
     Raises:
-        FormatError: there are some.
+        FormatError: an entry has no position; the text is that of packing to ``target``.
     """
     refusing = [at for at, level in enumerate(format.levels) if isinstance(level, Implicit) and level.refuses]
     if not refusing:
@@ -275,17 +280,17 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
     for at in refusing:
         level = format.levels[at]
         if level.fits(at, sizes) is not None or (isinstance(level, Implicit) and level.outside(columns[at - 1], columns[at]).any()):
-            pack(indices, pattern.shape, target)  # which says what is wrong
+            pack(indices, pattern.shape, target)  # raises
 
 
 @lru_cache(maxsize=1024)
 def _widths(format: Format) -> tuple[int, ...]:
-    """How many bits the coordinates of each level have, 0 for those of no such width."""
+    """The coordinate width of each level in bits; 0 for levels without a fixed width."""
     return tuple(level.bits if isinstance(level, Compressed | Singleton | Fixed) else 0 for level in format.levels)
 
 
 def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
-    """Whether narrow coordinates hold the sizes."""
+    """Whether coordinates of narrow levels are wide enough for the shape."""
     widths = _widths(format)
     return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
 
@@ -294,8 +299,8 @@ METHODS.update(converted=converted)
 
 
 def as_stored(gradient: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
-    """The values of a gradient in the order of a pattern, of whose entries it may have been computed in another format."""
-    if isinstance(gradient, Tensor):  # of a pattern that leaves nothing out
+    """The values of a gradient in a pattern's storage order; the gradient may be dense or in another format."""
+    if isinstance(gradient, Tensor):  # the pattern stores all entries
         return at_positions(pattern, gradient[tuple(coordinates(pattern))])
     if gradient.pattern is pattern:
         return gradient._values
@@ -303,4 +308,4 @@ def as_stored(gradient: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
     if conversion.order is None:
         return values
     values = values if conversion.slots is None else values.index_select(0, conversion.slots)
-    return values.new_zeros(pattern.nnz).index_copy(0, conversion.order.long(), values)  # which takes no narrower one
+    return values.new_zeros(pattern.nnz).index_copy(0, conversion.order.long(), values)  # index_copy requires int64

@@ -1,4 +1,4 @@
-"""From a SparseTensor to dense and torch tensors, and to other formats."""
+"""Convert SparseTensors to dense tensors and to torch's sparse tensors."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = [
 
 
 def to_dense(A: SparseTensor) -> torch.Tensor:
-    """A dense tensor of the same shape; unstored entries are 0, and gradients flow to the values.
+    """Convert to a dense tensor of the same shape; unstored entries are 0, and gradients flow to the values.
 
-    A dense format is only viewed; anything else costs O(size of the result), and is done by a kernel where it is much.
+    A dense format returns a view. Other formats take O(size of the result); large tensors use a kernel.
 
     Raises:
-        SizeError: the dense tensor is larger than the memory limit.
+        SizeError: the dense tensor exceeds the memory limit.
     """
     order = A.format.mode_order
     if A.format.is_dense:
@@ -54,14 +54,16 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
 
 
 def dense_as_asked(A: SparseTensor) -> torch.Tensor:
-    """What ``A.to_dense()`` returns; in the ledger, where it isn't a view."""
+    """Implement ``A.to_dense()``: add the densification to the ledgers, unless the result is a view."""
     if not A.format.is_dense:
         note("densification", f"{A.format.name} {A.pattern.shape}", prod(A.pattern.shape) * A.dtype.itemsize)
     return to_dense(A)
 
 
 def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.to_dense() asks for it") -> torch.Tensor:
-    """The dense tensor, of a tensor in torch's layout too, for an operator that wasn't asked to make one; see :mod:`ledgers`.
+    """Convert a SparseTensor or a torch sparse tensor to dense for an operator without a sparse implementation.
+
+    Adds it to the ledgers, and warns; see :func:`~numscorch.tensors.ledgers.densifying`.
 
     Raises:
         UnsupportedError: in strict mode.
@@ -75,16 +77,15 @@ def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.t
 
 
 def to_torch(A: SparseTensor) -> torch.Tensor:
-    """A torch CSR, CSC, BSR, BSC or COO tensor, batched or hybrid where the format is; gradients flow to the values.
+    """Convert to a torch CSR, CSC, BSR, BSC or COO tensor, batched or hybrid like the format; gradients flow to the values.
 
-    Values are shared, and so are index arrays, but for the starts of batches, and for the indices of COO
-    where they didn't come from torch: these are gathered once, O(nnz), and remembered with the pattern.
-    Rows without an order are sorted first, as torch wants them.
+    Values and index arrays are shared. Two kinds of arrays are built once, in O(nnz), and cached with the pattern: the row
+    starts of batches, and COO indices that did not come from torch. Unordered rows are sorted first.
 
     Raises:
-        SizeError: torch can't count the entries of this shape.
-        UnsupportedError: torch has no layout for the format, or it wants whole blocks, or equally many values in
-            each matrix of a batch.
+        SizeError: the number of entries exceeds int64.
+        UnsupportedError: torch has no layout for the format, blocks extend past the edge, or the matrices of a batch store
+            different numbers of values.
     """
     layout = A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
     if layout is None:
@@ -94,19 +95,19 @@ def to_torch(A: SparseTensor) -> torch.Tensor:
 
 
 def numpy_values(A: SparseTensor, library: str) -> np.ndarray:
-    """The values as a numpy array of the same memory; gradients are cut.
+    """The values as a NumPy array of the same memory, detached from autograd.
 
     Raises:
-        UnsupportedError: numpy has no such data type.
+        UnsupportedError: NumPy does not have the data type.
     """
     if A.dtype is torch.bfloat16:
-        raise UnsupportedError(f"{library} holds numpy arrays, which have no bfloat16: use .to(torch.float32) first")
+        raise UnsupportedError(f"{library} holds NumPy arrays, which have no bfloat16: use .to(torch.float32) first")
     array: np.ndarray = A.values.detach().numpy()
     return array
 
 
 def no_layout(A: SparseTensor, library: str) -> UnsupportedError:
-    """The error of a format that a library can't store."""
+    """An error for a format that a library does not support."""
     way_out = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
     way_out = ".to_dense()" if A.format.is_dense else f"{way_out} first"
     return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {way_out}")

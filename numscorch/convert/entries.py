@@ -1,6 +1,6 @@
-"""A tensor's entries one by one: their values, others' values at their coordinates, and the values at any coordinates.
+"""Values by entry: of a tensor's entries, of another tensor at these entries, and at arbitrary coordinates.
 
-All take O(nnz) memory, and gradients flow.
+All functions take O(nnz) memory, and gradients flow through them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .dense import to_dense
 
 
 def values_of(A: SparseTensor) -> torch.Tensor:
-    """The entries' values, in the order of their coordinates; unlike ``values``, none at positions that hold no entry.
+    """The values of the entries, in the order of ``coordinates``; excludes positions without an entry, unlike ``values``.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[1.0, 2.0], [3.0, 0.0]]), "(i, j) -> (i: dense, j: bitmap)")
@@ -31,12 +31,12 @@ def values_of(A: SparseTensor) -> torch.Tensor:
 
 
 def with_entries(A: SparseTensor, values: torch.Tensor) -> SparseTensor:
-    """The same pattern with other values, one for each entry."""
+    """A tensor with the same pattern and new values, one for each entry."""
     return SparseTensor(A.pattern, at_positions(A.pattern, values))
 
 
 def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
-    """What another tensor, or a number's, has at the entries of this one, to whose shape it broadcasts; 0 where it stores nothing.
+    """The values of another tensor or number, broadcast to this tensor's shape, at its entries; 0 for unstored values.
 
     >>> import numscorch as ns
     >>> others_at(ns.from_torch(torch.eye(2)), torch.tensor([3.0, 4.0]))
@@ -52,19 +52,19 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
 
 
 def strided(result: Any) -> torch.Tensor:
-    """A result that torch's users have dense, which nobody asked to make so: the ledger doesn't list it."""
+    """Convert a result that torch returns dense, without a ledger entry."""
     return to_dense(result) if isinstance(result, SparseTensor) else result
 
 
 def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
-    """The values at any coordinates, 0 where nothing is stored; O(n log nnz) for n of them.
+    """The values at arbitrary coordinates, 0 for unstored entries; O(n log nnz) for n coordinates.
 
     Args:
         A: the tensor.
-        indices: for each dimension the n coordinates along it, int64 of shape (n,), in range.
+        indices: for each dimension, the coordinates: int64, shape (n,), in range.
 
     Raises:
-        SizeError: the tensor's places can't be numbered in int64.
+        SizeError: the number of entries of the shape exceeds int64.
 
     >>> import numscorch as ns
     >>> looked_up(ns.from_torch(torch.eye(2)), [torch.tensor([1, 0]), torch.tensor([1, 1])])
@@ -79,16 +79,16 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """The numbers of the places of all entries in order, and the positions of their values."""
+    """The sorted row-major indices of all entries, and the positions of their values."""
     numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
     return numbers, torch.from_numpy(positions_of(pattern, order.numpy()))
 
 
 def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
-    """The number of each place, counted row by row.
+    """Row-major linear indices of coordinates.
 
     Raises:
-        SizeError: there are more than int64 counts.
+        SizeError: the number of entries of the shape exceeds int64.
     """
     if prod(shape) > INT64_MAX:
         raise SizeError(f"entries of shape {tuple(shape)} cannot be looked up: int64 cannot number that many places")

@@ -1,9 +1,8 @@
-"""Matrices: conversions that need no kernel, since NumPy does them in a few calls.
+"""Conversions of matrices with a few NumPy calls instead of a kernel.
 
-Formats that differ only in how the first index is stored share the second one's array, and the order of values: a row's entries
-are found by its number (CSR), by its place among the rows that have some (DCSR), or each entry stores its row (COO); each follows from
-another by counting or repeating rows. Where entries come in another order, both coordinates and the place of an entry make one integer,
-and plain integers are what NumPy sorts fastest, however many rows there are and however few entries are in each.
+CSR, DCSR and COO differ only in how they store the first index. They share the array of the second index and the order of
+the values, and are converted by counting or repeating rows. Conversions that reorder entries pack both coordinates and the
+position of an entry into one integer key, because NumPy sorts plain integers fastest, also with many short rows.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from ..schedule import tuning
 from ..tensors.packing import index_dtype_for, sorting_numbers
 from ..tensors.pattern import Pattern
 
-BY_NUMBER = (Dense(), Compressed())
-BY_PLACE = (Compressed(), Compressed())
-EACH = (Compressed(unique=False), Singleton())
-KINDS = (BY_NUMBER, BY_PLACE, EACH)
+CSR_LEVELS = (Dense(), Compressed())
+DCSR_LEVELS = (Compressed(), Compressed())
+COO_LEVELS = (Compressed(unique=False), Singleton())
+KINDS = (CSR_LEVELS, DCSR_LEVELS, COO_LEVELS)
 
 
 @lru_cache(maxsize=1024)
 def can_regroup(source: Format, target: Format) -> bool:
-    """Whether the target differs from the source only in how the first index is stored.
+    """Whether the formats differ only in how they store the first index.
 
     >>> from numscorch.ir.format import COO, CSC, CSR
     >>> can_regroup(COO(2), CSR), can_regroup(CSR, CSC)
@@ -38,7 +37,7 @@ def can_regroup(source: Format, target: Format) -> bool:
 
 
 def regrouped(pattern: Pattern, target: Format) -> Pattern:
-    """The same entries in a format as :func:`can_regroup` wants it. O(nnz + rows).
+    """Convert a pattern to a format that :func:`can_regroup` accepts. O(nnz + rows).
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [0.0, 0.0], [3.0, 4.0]]), ns.COO(2))
@@ -46,49 +45,49 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     [[0, 1, 1, 3], [1, 0, 1]]
     """
     dtype, crd = pattern.index_dtype, pattern.arrays[1][-1]
-    if pattern.format.levels == EACH and target.levels == BY_NUMBER:
+    if pattern.format.levels == COO_LEVELS and target.levels == CSR_LEVELS:
         starts = starts_of(pattern.arrays[0][1], target.parts[0].extent(pattern.shape), dtype)
         return Pattern.derived_from(target, pattern.shape, ((), (starts, crd)), dtype)
-    if pattern.format.levels == BY_NUMBER and target.levels == BY_PLACE:
+    if pattern.format.levels == CSR_LEVELS and target.levels == DCSR_LEVELS:
         return Pattern.derived_from(target, pattern.shape, _filled(pattern.level_arrays(1)[0], crd), dtype)
     rows, lengths = _rows_of(pattern)
-    if target.levels == EACH:
-        each = np.repeat(rows, lengths).astype(dtype, copy=False)
-        first = (np.array([0, len(each)], dtype), each)
+    if target.levels == COO_LEVELS:
+        row_of_each = np.repeat(rows, lengths).astype(dtype, copy=False)
+        first = (np.array([0, len(row_of_each)], dtype), row_of_each)
         return Pattern.derived_from(target, pattern.shape, (_tensors(*first), (crd,)), dtype)
-    if target.levels == BY_NUMBER:
+    if target.levels == CSR_LEVELS:
         counts = np.zeros(target.sizes(pattern.shape)[0], np.int64)
         counts[rows] = lengths
         return Pattern.derived_from(target, pattern.shape, ((), (*_tensors(_starts(counts, dtype)), crd)), dtype)
-    kept = lengths > 0
-    rows = rows[kept].astype(dtype, copy=False)
-    listed = _tensors(np.array([0, len(rows)], dtype), rows)
-    return Pattern.derived_from(target, pattern.shape, (listed, (*_tensors(_starts(lengths[kept], dtype)), crd)), dtype)
+    nonempty = lengths > 0
+    rows = rows[nonempty].astype(dtype, copy=False)
+    row_arrays = _tensors(np.array([0, len(rows)], dtype), rows)
+    return Pattern.derived_from(target, pattern.shape, (row_arrays, (*_tensors(_starts(lengths[nonempty], dtype)), crd)), dtype)
 
 
 def _filled(starts: np.ndarray, crd: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """The rows that have entries, where these start, and their columns: the others are passed over in one comparison."""
+    """The index arrays of the nonempty rows and of their columns, from the starts of all rows."""
     rows = np.flatnonzero(starts[1:] != starts[:-1])
-    listed = _tensors(np.array([0, len(rows)], starts.dtype), rows.astype(starts.dtype, copy=False))
-    return listed, (torch.from_numpy(np.append(starts[rows], starts[-1])), crd)
+    row_arrays = _tensors(np.array([0, len(rows)], starts.dtype), rows.astype(starts.dtype, copy=False))
+    return row_arrays, (torch.from_numpy(np.append(starts[rows], starts[-1])), crd)
 
 
-def starts_of(each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
-    """Where each of so many rows starts, from the row of each entry, in order: few rows are searched for, else entries are counted."""
-    count = each.numel()
+def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
+    """The starts of ``rows`` rows from the sorted row of each entry; binary search for few rows, else a count of entries."""
+    count = row_of_each.numel()
     if rows * tuning.SEARCHED_ROWS < count:
-        starts = np.searchsorted(each.numpy(), np.arange(rows + 1, dtype=dtype))
+        starts = np.searchsorted(row_of_each.numpy(), np.arange(rows + 1, dtype=dtype))
         return torch.from_numpy(starts.astype(dtype, copy=False))
     if dtype == "int32" and count <= max(tuning.NARROW_STARTS, rows):
-        return torch._convert_indices_from_coo_to_csr(each, rows, out_int32=True)
-    wide = torch._convert_indices_from_coo_to_csr(each, rows)
-    return wide if dtype == "int64" else wide.int()
+        return torch._convert_indices_from_coo_to_csr(row_of_each, rows, out_int32=True)
+    starts64 = torch._convert_indices_from_coo_to_csr(row_of_each, rows)
+    return starts64 if dtype == "int64" else starts64.int()
 
 
 def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
-    """The rows, and how many entries each has."""
+    """The rows of a CSR, DCSR or COO pattern, and the number of entries in each."""
     first, second = pattern.level_arrays(0), pattern.level_arrays(1)
-    if pattern.format.levels == EACH:
+    if pattern.format.levels == COO_LEVELS:
         counts = np.bincount(first[1], minlength=0)
         return np.arange(len(counts)), counts
     lengths = np.diff(second[0])
@@ -106,7 +105,7 @@ def _tensors(*arrays: np.ndarray) -> tuple[torch.Tensor, ...]:
 
 
 def sorts(pattern: Pattern, target: Format) -> bool:
-    """Whether :func:`sorted_rows` makes the target: rows in order, or by columns, whose coordinates and places fit into 63 bits.
+    """Whether :func:`sorted_rows` supports a conversion: it sorts within rows, or by columns, and keys fit into 63 bits.
 
     >>> from numscorch.ir.format import CSC, CSR, DCSR
     >>> rows = Pattern(CSR, (2, 2), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0]))))
@@ -121,7 +120,8 @@ def sorts(pattern: Pattern, target: Format) -> bool:
 
 @lru_cache(maxsize=1024)
 def _can_sort(source: Format, target: Format) -> bool:
-    """
+    """Whether the formats allow a conversion by :func:`sorted_rows`.
+
     >>> from numscorch.ir.format import CSC, CSR
     >>> unordered = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
     >>> _can_sort(unordered, CSR), _can_sort(unordered, CSC), _can_sort(CSR, CSR)
@@ -131,24 +131,24 @@ def _can_sort(source: Format, target: Format) -> bool:
     is_unordered = isinstance(last, Compressed) and last.is_unique and not last.is_ordered
     if bool(above) and is_unordered and all(isinstance(level, Dense) for level in above) and target == sorted_format(source):
         return True
-    is_matrix = source.is_plain and target.is_plain and sorted_format(source).levels == target.levels == BY_NUMBER
+    is_matrix = source.is_plain and target.is_plain and sorted_format(source).levels == target.levels == CSR_LEVELS
     return is_matrix and isinstance(source.levels[1], Compressed) and source.parts == target.parts[::-1]
 
 
 def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
-    """The entries in a format that :func:`sorts` allows, and their order.
+    """Convert a pattern to a format that :func:`sorts` accepts; returns the new pattern and the order of the entries.
 
-    That no coordinate of an unordered row is repeated is seen on the way, and remembered with the pattern as what ``disorder`` says of it.
+    If no coordinate of an unordered row is repeated, the result is cached with the pattern for ``disorder``.
 
     Complexity:
-        O(nnz log nnz + rows), and the columns of a result that is stored by columns.
+        O(nnz log nnz + rows), plus the number of columns if the result is stored by columns.
 
     >>> from numscorch.ir.format import CSC, CSR
     >>> by_columns, order = sorted_rows(Pattern(CSR, (2, 2), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 1, 0])))), CSC)
     >>> [array.tolist() for array in by_columns.arrays[1]], order.tolist()
     ([[0, 2, 3], [0, 1, 0]], [0, 2, 1])
 
-    Levels are counted, not dimensions: a vector in parts has rows, too.
+    Rows and columns are levels, not dimensions; a split vector has both.
 
     >>> unordered = Format("(i) -> (i // 2: dense, i % 2: compressed(ordered=False))")
     >>> arrays = (), (torch.tensor([0, 2, 2]), torch.tensor([1, 0]))
@@ -172,16 +172,16 @@ def sorted_rows(pattern: Pattern, target: Format) -> tuple[Pattern, np.ndarray]:
 
 
 def _row_of_each(pos: np.ndarray) -> np.ndarray:
-    """The row of each entry; rows without any are passed over, of which there may be many more."""
+    """The row of each entry; repeats nonempty rows only, which may be few."""
     lengths = pos[1:] - pos[:-1]
     rows = np.flatnonzero(lengths != 0)
     return np.repeat(rows, lengths[rows])
 
 
 def nonzeros_of_few(values: torch.Tensor, format: Format) -> tuple[Pattern, torch.Tensor] | None:
-    """The pattern and the values of what isn't 0; None where NumPy can't read them, there are many, or the format takes more than rows.
+    """The pattern and the values of a small tensor's nonzeros; None for large tensors, bfloat16, or formats other than CSR, DCSR, COO.
 
-    Values are read as they are: no derivative flows to them. O(size).
+    Gradients do not flow. O(size).
 
     >>> from numscorch.ir.format import CSR
     >>> pattern, stored = nonzeros_of_few(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), CSR)

@@ -1,4 +1,4 @@
-"""Matrices in n:m:g, made of dense ones without a list of their entries: which places are kept says how they are stored."""
+"""Convert dense matrices to n:m:g without a list of entries: the mask of kept entries determines the storage."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def grouped(tensor: torch.Tensor, kept: torch.Tensor | None, format: Format) -> SparseTensor | None:
-    """The places of a dense matrix that a mask keeps, by default those that aren't 0, in n:m:g; None for any other format.
+    """Convert the masked entries of a dense matrix, by default its nonzeros, to n:m:g; None for any other format.
 
     Gradients flow to the tensor.
 
     Raises:
-        FormatError: a column keeps too many values of a block, or too many columns keep the same; with the block.
+        FormatError: a column keeps too many values in a block, or too many columns keep the same combination; names the block.
 
     Complexity:
-        O(size of the matrix), and the result's positions where the columns are put in order.
+        O(size of the matrix), plus a sort of the result's columns.
 
     >>> A = grouped(torch.eye(4), torch.eye(4) > 0, Format("NMG(1, 2, 1)"))
     >>> A, A.values
@@ -49,7 +49,7 @@ def grouped(tensor: torch.Tensor, kept: torch.Tensor | None, format: Format) -> 
 
 
 def _used(kept: torch.Tensor, blocks: int, m: int) -> torch.Tensor:
-    """The rows of each block that a column keeps, as the bits of a number; shape (blocks, columns)."""
+    """The rows that each column keeps in each block, as a bit mask; int64, shape (blocks, columns)."""
     rows, columns = kept.shape
     inside = torch.nn.functional.pad(kept, (0, 0, 0, blocks * m - rows)).reshape(blocks, m, columns)
     used = torch.zeros((blocks, columns), dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""Spacing: entries below the same parents, in a level that gives each parent its own room: padded to a width, or in a hash table."""
+"""Convert to formats with a spaced level, which allocates room for each parent: a padded width, or a hash table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def can_be_spaced(format: Format) -> bool:
-    """Whether a format has at most one such level, and only dense ones below it.
+    """Whether a format has at most one spaced level, and only dense levels below it.
 
     >>> [can_be_spaced(Format(f"(i, j) -> (i: {i}, j: {j})")) for i, j in (("dense", "fixed"), ("hash", "dense"), ("hash", "hash"))]
     [True, True, False]
@@ -28,10 +28,10 @@ def can_be_spaced(format: Format) -> bool:
 
 
 def respaced(A: SparseTensor, format: Format) -> SparseTensor:
-    """A tensor with a spaced level in the place of a compressed one, by a kernel that copies the entries of one parent after the other.
+    """Replace a compressed level by a spaced level, with a kernel that copies the entries parent by parent.
 
     Raises:
-        FormatError: the level can't store these entries.
+        FormatError: the level cannot store these entries.
     """
     at = next(at for at, level in enumerate(format.levels) if level.spaced)
     sizes, arrays = format.sizes(A.shape), A.pattern.arrays[at]
