@@ -1,6 +1,6 @@
-"""In what order, and where: passes from index notation to index notation.
+"""Scheduling passes: rewrites of index notation that choose loop order, workspaces, tiles, vectors and threads.
 
-``schedule`` is the compiler's table of contents; each pass is a function in a file.
+``PASSES`` lists the passes in the order in which :func:`schedule` runs them. Each pass is one function in one file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .workspace import insert_workspaces
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Step:
-    """A pass, the statement after it, and why it decided so."""
+    """The name of a pass, the statement after it, and the reason for its decision."""
 
     name: str
     stmt: Stmt
@@ -61,12 +61,12 @@ PASSES: tuple[Pass, ...] = (
 
 @lru_cache(maxsize=1024)
 def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = AUTOMATIC) -> tuple[Step, ...]:
-    """Run the passes on an assignment whose result has its format; the last step holds the loop nest.
+    """Run the passes on an assignment whose result has a format; the last step holds the loop nest.
 
-    Each pass returns the statement and the reason for what it did or left, or None where it has no say.
+    Each pass returns a statement and the reason for its decision, or None if it does not apply.
 
     Raises:
-        ScheduleError: the options ask for what can't be done.
+        ScheduleError: the options ask for a schedule that is impossible.
     """
     nest: Stmt = stmt
     steps = []

@@ -1,7 +1,7 @@
-"""blend: operands are merged without branches where their coordinates, and so the branches, are as good as random.
+"""merge_without_branches: a merge loop masks absent values instead of branching on them.
 
-A branch on which operand has the next coordinate is mispredicted about every other time, which costs more than reading
-all of their values and masking those that aren't there.
+A branch on the operand with the next coordinate is mispredicted about every other time if the coordinates are random.
+Reading the values of all operands and masking the absent values costs less.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from .facts import GENERIC, Facts, Target
 from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
 
-MOST_OPERANDS = 3  # operands: their merge has a loop for each of their sets
-MASKED = frozenset({"float32", "float64", "int32", "int64"})
+MOST_OPERANDS = 3  # operands of a merge; a merge has one loop per subset of its operands
+MASKED = frozenset({"float32", "float64", "int32", "int64"})  # data types of masked operands
 
 
 def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Merge without branches what is appended to a result, or summed into a register; None if there is no such loop.
+    """Merge operands without branches in loops that append or sum into a register; None if there is no such loop.
 
-    Where two operands have rows of some length, a step waits for the load of a coordinate most of its time, so that it is loaded ahead.
+    With two operands and long rows, a step mostly waits for the load of a coordinate. Such a loop loads the next
+    coordinate ahead.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import IndexVar, TensorVar
@@ -47,7 +48,7 @@ def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) ->
         ):
             reasons.append(f"at {var}, {', '.join(names)} are merged by masks: a branch would be mispredicted")
             return replace(stmt, tag=Blend(_looks_ahead(stmt, names, facts)))
-        case Forall(_, body, Serial()):  # in registers of many coordinates, terms aren't masked
+        case Forall(_, body, Serial()):  # vector loops do not mask terms
             return replace(stmt, body=_blended(body, facts, is_appended, reasons))
         case Where(consumer, producer):
             return Where(_blended(consumer, facts, is_appended, reasons), _blended(producer, facts, is_appended, reasons))
@@ -56,13 +57,16 @@ def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) ->
 
 
 def _looks_ahead(loop: Forall, names: list[str], facts: Facts) -> bool:
-    """Whether there are two operands, with so many coordinates in a row that a loop more is worth its ends."""
+    """Whether the loop merges two operands whose rows are long enough to pay for an extra loop that loads ahead."""
     walked = {access.tensor.name: counts_of(access, facts) for access in operands_of(loop) if access.tensor.name in names}
     return len(names) == 2 and all(counts[-1] >= tuning.MERGED_ROW * (counts[-2] if len(counts) > 1 else 1.0) for counts in walked.values())
 
 
 def merged_in(loop: Forall, body: Assignment) -> list[str]:
-    """The operands whose last levels, compressed and in order, the loop merges; none if it does more than that, or writes elsewhere."""
+    """Names of the operands whose last, compressed and ordered levels the loop merges.
+
+    The list is empty if the loop merges other levels, or neither appends to the result's last level nor sums into a register.
+    """
     lhs, walked = body.lhs, [access for access in accesses_in(body.rhs) if list(iterated_levels(access, loop))]
     names = sorted({access.tensor.name for access in walked})
     appended = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
@@ -74,7 +78,7 @@ def merged_in(loop: Forall, body: Assignment) -> list[str]:
 
 
 def _is_compressed(access: Access, loop: Forall) -> bool:
-    """Whether the loop's level is its last, and has just coordinates in order, each once."""
+    """Whether the loop iterates only the last level of an access, and that level is compressed, ordered and unique."""
     last = access.tensor.format.levels[-1]
     innermost = access.level_var(len(access.indices) - 1) == loop.var and access.indices.count(loop.var) == 1
     return innermost and last.arrays == ("pos", "crd") and last.is_ordered and last.is_unique

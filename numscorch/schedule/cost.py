@@ -1,4 +1,4 @@
-"""What a loop order costs, from the operands' measured counts."""
+"""Cost model of loop orders, based on the measured counts of the operands' levels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .facts import Facts
 def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
     """Whether a loop order reads a sparse tensor from its first level down.
 
-    A full level can be located at any time; one that must be iterated needs the position of its
-    parent, so every variable above it comes first.
+    A full level can be located at any time. Any other level is iterated from the position of its parent, so the
+    variables of all levels above it must come first.
     """
     place = {var: at for at, var in enumerate(order)}
     levels = access.tensor.format.levels
@@ -29,7 +29,7 @@ def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
 
 
 def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
-    """The access with its tensor stored so that this loop order reads it from the top down."""
+    """Return the access with its tensor in a format that this loop order reads from the first level down."""
     fmt = access.tensor.format
     modes = tuple(sorted(range(len(fmt.levels)), key=lambda d: order.index(access.indices[d])))
     return Access(replace(access.tensor, format=_reordered(fmt, modes)), access.indices)
@@ -44,16 +44,16 @@ def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
 
 
 def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
-    """Whether :func:`in_rows` stores a tensor with a dense first level: an array of all rows is not much longer than the entries."""
+    """Whether :func:`in_rows` makes the first level dense: the tensor has fewer than ``tuning.LISTED_ROWS`` rows per entry."""
     return len(access.indices) > 1 and facts.extent(first) < tuning.LISTED_ROWS * counts_of(access, facts)[-1]
 
 
 def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...], facts: Facts) -> Access:
-    """The access with its tensor stored so that the first level is located or searched; the same access if that is not needed.
+    """Return the access in a format whose first level is located or searched; the same access if its format can stay.
 
-    A loop that walks a sparse first level together with another operand picks few of its coordinates. Below an outer loop over
-    a variable that the tensor does not have, each step of that loop would walk the whole level again. Relations store nothing,
-    and have no other format.
+    The format changes if the outermost loop runs over a variable that the tensor lacks, and another operand iterates the
+    variable of its first level. Each step of the outermost loop would walk that level again, and use few of its coordinates.
+    Relations store nothing and have no other format.
     """
     if not order or order[0] in access.indices or access.tensor.format.levels[0].full or is_relation(access):
         return access
@@ -66,19 +66,19 @@ def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...
 
 
 def conversion(access: Access, stored: Access, facts: Facts) -> float:
-    """What it costs to store an operand's tensor as in another access; a dense first level has a place for each row."""
+    """Cost of converting an operand to the format of another access; a dense first level adds one place per row."""
     rows = not access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
     return tuning.COST_TRANSPOSE * counts_of(access, facts)[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
 
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:
-    """The accesses, stored in order where several levels of one variable are walked together."""
+    """Return the accesses, each in an ordered format if a loop merges one of its unordered levels."""
     walked = Counter(access.level_var(at) for access in accesses for at in _iterated(access))
     return [sorted_access(a) if any(walked[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
 
 
 def sorted_access(access: Access) -> Access:
-    """The access with its tensor stored in order."""
+    """Return the access with all levels of its tensor ordered."""
     return Access(replace(access.tensor, format=sorted_format(access.tensor.format)), access.indices)
 
 
@@ -91,10 +91,10 @@ def _unordered(access: Access) -> list[int]:
 
 
 def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
-    """Coordinates in each level, those of one parent counted once.
+    """Number of coordinates in each level; repeated coordinates below one parent count once.
 
-    Estimated where coordinates repeat (in how many runs isn't known), and where the tensor is to
-    be stored otherwise than it is: no more than there are values, or places for them.
+    The count is measured if the tensor keeps its format and the level is unique. Otherwise it is an upper bound: the
+    number of places, limited by the number of values unless the level is full.
     """
     if is_relation(access):
         return _implied(access, facts)
@@ -110,7 +110,7 @@ def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
 
 
 def _implied(access: Access, facts: Facts) -> tuple[float, ...]:
-    """Positions of a pattern that stores nothing."""
+    """Number of positions in each level of a relation, which stores nothing."""
     counts, parents = [], 1.0
     for at, level in enumerate(access.tensor.format.levels):
         parents *= level.fan(facts.extent(access.level_var(at)))
@@ -119,12 +119,12 @@ def _implied(access: Access, facts: Facts) -> tuple[float, ...]:
 
 
 def can_seek(level: Level) -> bool:
-    """Whether a coordinate can be searched for: each is stored once, and they are in order."""
+    """Whether a level can be searched for a coordinate: its coordinates are ordered and unique."""
     return can_enter(level) and level.is_unique
 
 
 def can_enter(level: Level) -> bool:
-    """Whether a loop can start at any coordinate: they are stored in order."""
+    """Whether a loop can start at any coordinate of a level: its coordinates are stored and ordered."""
     return "crd" in level.arrays and level.is_ordered
 
 
@@ -135,7 +135,7 @@ def fan_of(access: Access, at: int, facts: Facts) -> float:
 
 
 def estimated_fill(stmt: Assignment, facts: Facts) -> float:
-    """About which share of the result's coordinates gets a value, if values are spread evenly."""
+    """Estimate the density of the result, assuming evenly spread values."""
     sparse = [(a, counts_of(a, facts)) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
     steps, places = 1.0, 1.0
     for var in variables_in(stmt.rhs):
@@ -146,10 +146,10 @@ def estimated_fill(stmt: Assignment, facts: Facts) -> float:
 
 
 def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts) -> float:
-    """How many times longer than the average the rows are where another sparse operand chooses them.
+    """Ratio of the mean length of rows chosen by another sparse operand to the mean length of all rows; 1 if none chooses.
 
-    Long rows are chosen more often only if long columns lead to them, as in a product of a matrix with itself; so the other
-    operand must be as large and as uneven.
+    Long rows are chosen more often only if long columns lead to them, as in a product of a matrix with itself. So the other
+    operand must have about the same counts and the same unevenness.
     """
     if not at or is_relation(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
         return 1.0
@@ -158,7 +158,7 @@ def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float,
 
 
 def _chooses(other: Access, access: Access, at: int) -> bool:
-    """Whether another sparse operand chooses the coordinates above a level, but not those of the level."""
+    """Whether another sparse operand iterates the variable of the level above, and lacks the variable of the level itself."""
     var, level_var = access.level_var(at - 1), other.tensor.format.levels
     chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(level_var))
     return chosen and access.level_var(at) not in other.indices
@@ -167,9 +167,9 @@ def _chooses(other: Access, access: Access, at: int) -> bool:
 def iterations(
     var: IndexVar, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts, united: bool = False
 ) -> tuple[float, float]:
-    """(coordinates that survive a loop, steps the loop takes) for one iteration of the loops around it.
+    """(surviving coordinates, steps) of a loop, for one iteration of the loops around it.
 
-    Factors of a product intersect; the operands of anything else are taken to be ``united``.
+    The factors of a product intersect. The operands of any other expression are treated as ``united``.
     """
     extent = max(facts.extent(var), 1.0)
     fans = []

@@ -1,7 +1,7 @@
-"""empty_rows: of a matrix most of whose rows have no entries, only those that have some are walked.
+"""empty_rows: a loop over a matrix with mostly empty rows walks only the rows that have entries.
 
-A loop over all rows takes as long for an empty one as for an entry. Rows that have entries are listed once, and the list is
-remembered with the pattern; values and columns are shared, and a vector that starts as zeros is all that the others need.
+In a loop over all rows, an empty row takes as long as an entry. The list of nonempty rows is built once and cached with the
+pattern; columns and values are shared. The result vector starts as zeros, so empty rows need no step.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ LISTED = (Compressed(), Compressed())
 
 
 def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Access, facts: Facts) -> Access:
-    """The access with its rows listed, if loops in this order walk the rows, and most have no entries; else the very same.
+    """Return the access with its rows listed if loops in this order walk the rows and most rows are empty; else the same access.
 
-    The statement is a sum over the rows' entries with a dense result, and the matrix its only sparse operand: another one may
-    lend it rows. A result with further dimensions has to be filled with as many zeros as a loop over all rows would write.
+    The statement must sum over each row into a dense vector, and the matrix must be its only sparse operand, since other
+    operands could contribute to empty rows. A result with more dimensions gains nothing: filling it with zeros takes as
+    long as a loop over all rows.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import TensorVar

@@ -1,4 +1,4 @@
-"""What the passes may know of a problem: extents, counts and the machine."""
+"""Facts about a problem that passes may use: extents, counts and the target machine."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from . import tuning
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The machine that a kernel is made for.
+    """The machine that a kernel is compiled for.
 
-    ``vector_bytes`` is the width of a SIMD register, ``registers`` how many there are: both are part of a kernel's
-    hash.  ``cache`` is the size of the last cache before memory, ``own_cache`` that of the last one that each core has
-    for itself; they decide on tiles, which the kernel's text has.
+    ``vector_bytes`` is the width of a SIMD register in bytes, and ``registers`` the number of SIMD registers; both are
+    part of a kernel's hash. ``cache`` is the size of the last-level cache, and ``own_cache`` that of the largest private
+    cache of a core, in bytes. The caches decide on tile sizes, which are part of the kernel's source.
     """
 
     vector_bytes: int = 32
@@ -27,28 +27,30 @@ class Target:
 
     @property
     def instructions(self) -> tuple[int, int]:
-        """What machine code depends on."""
+        """The properties that machine code depends on."""
         return self.vector_bytes, self.registers
 
     def lanes(self, dtype: str) -> int:
-        """Values of a dtype in a SIMD register."""
+        """Number of values of a dtype in a SIMD register."""
         return self.vector_bytes // (8 if dtype in ("float64", "int64", "complex64", "complex128") else 4)
 
     @property
     def accumulators(self) -> int:
-        """Registers that a tile may fill; the others hold what is multiplied into them."""
+        """Number of registers that a tile may fill; the other registers hold factors."""
         return 8
 
 
 GENERIC = Target()  # a processor with AVX2
-FEWEST_LANES = 2
+FEWEST_LANES = 2  # values in a register that a short extent fills, at least
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Tiles of ``registers`` registers in a loop, then one of ``tail``, whose last may be masked; ``lanes`` are those of a register.
+    """Division of an extent into register tiles.
 
-    ``fits`` says whether an extent is sure to hold a tile, so that the last one may overlap the one before instead of a tail.
+    A loop takes tiles of ``registers`` registers with ``lanes`` values each. One tile of ``tail`` registers follows, and
+    ``masked`` says whether its last register is masked. ``fits`` says whether the extent holds at least one tile; the last
+    tile may then overlap the previous one instead of leaving a tail.
     """
 
     registers: int
@@ -59,10 +61,10 @@ class Tiling:
 
 
 def tiling(extent: int, lanes: int, most: int) -> Tiling:
-    """How an extent divides into tiles of at most ``most`` registers, as few and equal as they come.
+    """Divide an extent into tiles of at most ``most`` registers: few tiles of about equal size.
 
-    An extent of one tile needs no loop, and one of few coordinates takes a part of a register. A tile that whole registers fill has
-    no mask where its size is a usual one; elsewhere, the kernel of a masked tile serves it too.
+    An extent of one tile needs no loop, and a small extent takes part of a register. A tile of full registers has no mask if
+    its size is a common one; other sizes share the kernel of the masked tile.
 
     >>> tiling(256, 16, 8)
     Tiling(registers=8, tail=0, masked=False, lanes=16)
@@ -85,13 +87,13 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
 
 
 def _in_loop(registers: int, extent: int, lanes: int, fits: bool = False) -> Tiling:
-    """Tiles of registers in a loop, and what they leave of an extent."""
+    """Tiles of ``registers`` registers in a loop, and a tail for the remainder of the extent."""
     left = extent % (registers * lanes)
     return Tiling(registers, ceil(left / lanes), left > 0, lanes, fits)
 
 
 def _is_usual(chunks: int) -> bool:
-    """Whether sizes of this number of registers are usual ones, as those of the features of a layer: they have kernels without masks.
+    """Whether a number of registers is a common size, such as the width of a layer; common sizes have kernels without masks.
 
     >>> [chunks for chunks in range(1, 17) if _is_usual(chunks)]
     [1, 2, 3, 4, 8, 12, 16]
@@ -100,7 +102,7 @@ def _is_usual(chunks: int) -> bool:
 
 
 def sum_tiling(extent: int, lanes: int) -> Tiling:
-    """How an extent divides where it is summed over: all registers are added into one, so a tile of a usual size may be longer.
+    """Divide the extent of a summed loop; all registers are added into one, so a tile of a common size may be longer.
 
     >>> sum_tiling(256, 16), sum_tiling(250, 16)
     (Tiling(registers=0, tail=16, masked=False, lanes=16), Tiling(registers=8, tail=8, masked=True, lanes=16))
@@ -116,7 +118,7 @@ def sum_tiling(extent: int, lanes: int) -> Tiling:
 
 
 def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
-    """How tiles of a loop divide into those of registers: evenly, but for the ``left`` coordinates that reach the end of the last one.
+    """Divide loop tiles of ``size`` coordinates into equal register tiles; only the last ``left`` coordinates of the extent need a tail.
 
     >>> tiling_within(64, 100 % 128, 8, 8)
     Tiling(registers=8, tail=5, masked=True, lanes=8)
@@ -130,11 +132,11 @@ def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
 class Facts:
     """Extents of the variables, positions in each level of the operands, and tilings.
 
-    Extents and counts have three significant bits, so that problems of about the same size share a
-    schedule; a tiling is exact, because the loop nest depends on it.  ``rests`` are what is left of an
-    extent after tiles of ``tuning.LONGEST_SUM_TILE`` registers, and so after those of any power of two below.
-    ``spreads`` say of operands with uneven rows by how much, for each level (``Pattern.spreads``), and ``peaks`` for each
-    variable how many values share its most frequent coordinate (``peaks_of``).
+    Extents and counts are rounded to three significant bits, so that problems of similar size share a schedule. Tilings are
+    exact, because the loop nest depends on them. ``rests`` are the remainders of the extents after tiles of
+    ``tuning.LONGEST_SUM_TILE`` registers; the remainders for smaller powers of two follow from them. ``spreads`` tell how
+    uneven the rows of an operand are, for each level (``Pattern.spreads``). ``peaks`` tell how many values share the most
+    frequent coordinate of each variable (``peaks_of``).
     """
 
     extents: tuple[tuple[IndexVar, int], ...]
@@ -151,7 +153,7 @@ class Facts:
 
     @classmethod
     def of(cls, extents: Mapping[IndexVar, int], counts: Mapping[str, tuple[Format, tuple[int, ...]]], lanes: int, target: Target) -> Facts:
-        """The facts of a problem with these exact extents, and these counts of operands in their formats."""
+        """Create the facts of a problem from exact extents, and from the format and level counts of each operand."""
         return cls(
             tuple((var, rounded(size)) for var, size in extents.items()),
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
@@ -161,7 +163,7 @@ class Facts:
         )
 
     def within(self, var: IndexVar, size: int, lanes: int, target: Target) -> Facts:
-        """The facts in a tile of a variable; it has no tilings where registers don't divide it."""
+        """Facts inside a tile of a variable; the variable has no tiling if ``lanes`` does not divide the tile size."""
         left = dict(self.rests)[var]
 
         def divided(known: tuple[tuple[IndexVar, Tiling], ...], most: int) -> tuple[tuple[IndexVar, Tiling], ...]:
@@ -178,36 +180,36 @@ class Facts:
         )
 
     def narrowed(self, var: IndexVar, size: int) -> Facts:
-        """The facts where a variable has at most so many coordinates."""
+        """Facts for a variable with at most ``size`` coordinates."""
         return replace(self, extents=tuple((v, min(extent, rounded(size)) if v == var else extent) for v, extent in self.extents))
 
     def fits_registers(self, var: IndexVar) -> bool:
-        """Whether it is known how a variable's coordinates divide into registers."""
+        """Whether a variable has a tiling."""
         return var in dict(self.tilings)
 
     def extent(self, var: IndexVar) -> float:
-        """About how many coordinates a variable has."""
+        """Extent of a variable, rounded to three significant bits."""
         return float(self.sizes[var])
 
     def count(self, tensor: str) -> tuple[Format, tuple[float, ...]]:
-        """An operand's format, and about how many positions each of its levels has."""
+        """Format of an operand, and the rounded number of positions in each of its levels."""
         return next((fmt, tuple(map(float, counts))) for name, fmt, counts in self.counts if name == tensor)
 
     def spread(self, tensor: str, level: int) -> float:
-        """How many times longer than the average the row is that a value of an operand's level is in."""
+        """Ratio of the row length seen by an average value to the average row length, at a level of an operand; 1 if rows are even."""
         return float(next((levels[level] for name, levels in self.spreads if name == tensor), 1))
 
     def alike(self, tensor: str, other: str) -> bool:
-        """Whether two operands have about as many values, which are as uneven."""
+        """Whether two operands have equal rounded counts and equal unevenness."""
         counts = {name: (sorted(levels), dict(self.spreads).get(name)) for name, _, levels in self.counts}
         return tensor in counts and counts[tensor] == counts.get(other)
 
     def tiling(self, var: IndexVar) -> Tiling:
-        """How a variable's extent divides into registers."""
+        """Tiling of a variable's extent."""
         return dict(self.tilings)[var]
 
     def sum_tiling(self, var: IndexVar) -> Tiling:
-        """How it divides where it is summed over: all registers are added into one, so a tile may be longer."""
+        """Tiling of the extent of a summed variable."""
         return dict(self.sum_tilings)[var]
 
 
@@ -221,7 +223,7 @@ def itemsize(dtype: str) -> int:
 
 
 def rounded(size: int) -> int:
-    """Rounded up to three significant bits.
+    """Round a size up to three significant bits.
 
     >>> [rounded(n) for n in (0, 1, 7, 9, 1000, 91756)]
     [0, 1, 7, 10, 1024, 98304]

@@ -1,4 +1,4 @@
-"""walk_entries: a sum over all of a tensor walks its values from the first to the last, and no level."""
+"""flatten_sum: a sum over all entries of a tensor is one loop over its stored values."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .workspace import unwrap, wrap
 
 
 def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """One loop over positions for the loops that sum up every entry of a tensor; None where there are none.
+    """Replace the loops of a sum over all entries of a tensor by one loop over positions; None for other statements.
 
-    The positions of the last level follow one another, whatever the levels above it say, so that these need not be read.
+    The positions of the last level are consecutive, so the levels above it need not be read.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import IndexVar, TensorVar
@@ -40,7 +40,7 @@ def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
 
 
 def _flat(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
-    """The loops of a sum and its terms; what was to multiply the sums of inner loops multiplies terms instead."""
+    """The loops and the term of a sum, with the factors of inner sums moved into the term; None for other statements."""
     loops, body = unwrap(nest)
     match body:
         case Assignment(op="+=") if all(loop.tag == Serial() for loop in loops):
@@ -55,7 +55,7 @@ def _flat(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
 
 
 def _walked(loops: list[Forall], body: Assignment) -> Access | None:
-    """The operand of which these loops reach every entry just once, if all else that is read lies beside its values."""
+    """The operand whose entries the loops visit exactly once; None if they read any tensor that does not share its positions."""
     read = [access for access in accesses_in(body.rhs) if not access.tensor.is_scalar]
     owners = {access for access in read if access.tensor.shares is None}
     if len(owners) != 1 or not any(access.tensor.has_values for access in read):
@@ -68,7 +68,7 @@ def _walked(loops: list[Forall], body: Assignment) -> Access | None:
 
 
 def _tag(body: Assignment, walked: Access, facts: Facts, target: Target) -> FlatSum:
-    """As many registers as hide the latency of a sum, if there are that many entries; one value at a time where there are no registers."""
+    """Use enough registers to hide the latency of a sum, fewer for few entries; one value at a time without vector instructions."""
     dtype = body.lhs.tensor.dtype
     operators = operators_in(body.rhs) - {"*"}
     if dtype not in LANES or not operators <= set(REGISTER_FUNCTIONS):

@@ -1,4 +1,4 @@
-"""infer_format: how the result is stored (Scorch, Algorithm 4, under two rules that stand above it)."""
+"""infer_format: chooses the format of the result (Scorch, Algorithm 4, preceded by three other rules)."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from ..ir.levels import Compressed, Dense
 
 
 def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_order: bool = True) -> tuple[Assignment, str]:
-    """Give the result its format, and say why.
+    """Choose the format of the result, and return the reason.
 
-    1. A result with exactly one sparse operand's index set keeps that operand's pattern.
-    2. Otherwise, if any factor is dense, the result is dense.
-    3. Otherwise, operands that have its index set and one format lend it that format.
-    4. Otherwise level by level: sparse where coordinates are left out (Algorithm 4), the dense levels first;
-       where that makes every level dense, though all operands are sparse, the last one is compressed.
+    1. If exactly one sparse operand has the result's index set, the result keeps the pattern of that operand. Only masks
+       count if there are any; a mask is an operand without values.
+    2. Otherwise, if a factor is dense, the result is dense.
+    3. Otherwise, if all sparse operands with the result's index set have the same format, the result has that format.
+    4. Otherwise each level is sparse if the result may lack coordinates (Algorithm 4), with the dense levels first. If that
+       makes every level dense although all operands are sparse, the last level is compressed.
 
-    ``literal`` skips rules 2 and 3, and keeps the dimensions' order (``format="infer"``).  The last ``inner``
-    dimensions are within blocks, and stay last.  Unless rows must come ``in_order``, those of a sum that is
-    collected in no order stay so: sorting takes longer than many a product.
+    ``literal`` skips rules 2 and 3 and keeps the order of the dimensions (``format="infer"``). The last ``inner`` dimensions
+    lie within blocks and stay last. Unless ``in_order``, rows that a sum collects without order are not sorted, since
+    sorting takes longer than many products.
     """
-    accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that is there twice is one operand
+    accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that occurs twice is one operand
     sparse = [a for a in accesses if not a.tensor.is_dense and not is_relation(a)]
     whole = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
     masks = [a for a in whole if not a.tensor.has_values]
@@ -53,17 +54,17 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
 
 
 def _seen_from(lhs: Access, operand: Access) -> Format:
-    """An operand's format in terms of the result's dimensions."""
+    """Format of an operand in terms of the dimensions of the result."""
     return Format.flat(operand.tensor.format.levels, [lhs.indices.index(operand.level_var(n)) for n in range(len(operand.indices))])
 
 
 def _fits(fmt: Format, left_out: list[bool]) -> bool:
-    """Whether just those levels are sparse whose coordinates may be left out."""
+    """Whether exactly the levels that may lack coordinates are sparse."""
     return all(level.full != left_out[dimension] for level, dimension in zip(fmt.levels, fmt.mode_order, strict=True))
 
 
 def _leaves_out(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
-    """Whether the expression is 0 at coordinates that no operand stores."""
+    """Whether the expression is 0 at coordinates of a variable that its sparse operands do not store."""
     return is_zero(simplified(expr, {a.tensor.name for a in sparse if _is_sparse(a, var)}))
 
 
@@ -72,12 +73,12 @@ def _is_sparse(access: Access, var: IndexVar) -> bool:
 
 
 def with_format(stmt: Assignment, fmt: Format) -> Assignment:
-    """The statement with another format for its result."""
+    """Return the statement with another format for its result."""
     return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, format=fmt), stmt.lhs.indices))
 
 
 def _keep(stmt: Assignment, operand: Access) -> Assignment:
-    """The operand's levels, each storing the result's dimension of the same variable."""
+    """Give the result the pattern of an operand, with its levels in terms of the dimensions of the result."""
     result: TensorVar = replace(
         stmt.lhs.tensor,
         format=_seen_from(stmt.lhs, operand),

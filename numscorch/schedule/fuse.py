@@ -1,8 +1,8 @@
-"""fuse: statements that share their outer loops become one nest, which keeps what they pass on in registers or in one row.
+"""fuse: statements with common outer loops become one loop nest that keeps intermediate results in registers or rows.
 
-What a statement makes for the next one is a scalar in the shared loops, a row of a dense tensor, or a row beside the
-entries of a pattern: the scores of one row in attention (Scorch leaves fusion across operators to future work; for
-loops that are shared in part see Dias, Sundararajah, Saumya, Kulkarni, "SparseLNR", ICS 2022).
+Inside the shared loops, an intermediate result is a scalar, a row of a dense tensor, or a row of values for the entries of
+a pattern, such as the attention scores of one row. Scorch leaves fusion across operators to future work; for partially
+shared loops see Dias, Sundararajah, Saumya, Kulkarni, "SparseLNR", ICS 2022.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from .workspace import NAMES, insert_workspaces, wrap
 
 @lru_cache(maxsize=1024)
 def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...], facts: Facts, target: Target) -> tuple[Step, ...]:
-    """The passes on statements that share the outer loops; the last step holds the nest."""
-    order = outer if members[-1].lhs.tensor.prunes else _outermost(outer, facts)  # what is appended comes in order
+    """Schedule statements that share the outer loops; the last step holds the loop nest."""
+    order = outer if members[-1].lhs.tensor.prunes else _outermost(outer, facts)  # appended entries come in order
     reserved = {var.name for member in members for var in (*variables_in(member.rhs), *outer)}
     bodies = [_scheduled(member, order, facts, target, member is not members[-1]) for member in members]
     nest = fused([_with_free_registers(body, reserved) for body in bodies], reserved)
@@ -60,7 +60,7 @@ def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...],
 
 
 def _why_fused(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: Stmt) -> str:
-    """Which loops statements share, and what is kept between them: numbers, rows, and nothing where loops were joined."""
+    """Tell which loops the statements share, and where intermediate results are kept."""
     temporaries = [member.lhs for member in members[:-1] if not member.lhs.tensor.is_returned]
     filled = {a.lhs.tensor for a in assignments(loops)}
     count = len(temporaries) + 1
@@ -73,7 +73,7 @@ def _why_fused(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: 
 
 
 def _kept(temporaries: Sequence[Access], filled: Collection[TensorVar]) -> str:
-    """What of temporaries is in memory: those that are ``filled``, a number or a row of each.
+    """Tell where temporaries are kept: as a number or a row in memory if they are ``filled``, else in registers.
 
     >>> from ..ir.notation import parse_stmt
     >>> row, number = (parse_stmt(f"{text} = x").lhs for text in ("S_row[j]", "m_value"))
@@ -101,16 +101,16 @@ def _listed(named: Sequence[IndexVar | TensorVar]) -> str:
 
 
 def _outermost(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...]:
-    """The shared loops, the first one with enough coordinates for all threads outermost."""
+    """Move the first shared loop with enough coordinates for all threads outermost."""
     first = next((var for var in outer if facts.extent(var) >= tuning.SHARED_COORDINATES), outer[0])
     return (first, *(var for var in outer if var != first))
 
 
 def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, target: Target, is_kept: bool) -> Stmt:
-    """A statement's own loops, below the shared ones; what is kept as a row is written once, and never added to.
+    """Schedule the loops of one statement below the shared loops; a kept row is written once and never added to.
 
     Raises:
-        ScheduleError: it would be.
+        ScheduleError: every order of the loops adds to a kept row.
     """
     for order in inner_orders(member, outer):
         nest = _nest(member, [Forall(var, member) for var in order], facts, target)
@@ -120,7 +120,7 @@ def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, ta
 
 
 def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target) -> Stmt:
-    """A statement in loops: sums in registers, and in vectors where these pay."""
+    """Wrap a statement in loops, with sums in registers, and in vectors if these pay."""
     nest: Stmt = wrap(loops, member)
     if member.lhs.tensor.prunes:
         return _appending(nest, facts)
@@ -137,7 +137,7 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
 
 
 def _appending(nest: Stmt, facts: Facts) -> Stmt:
-    """A loop that appends what is kept of a row, in registers if the row is dense, and blocks of which the largest are kept fit them.
+    """Vectorise a loop that appends the kept entries of a row, if the row is dense and blocks with limited entries divide a register.
 
     >>> from ..ir.format import CSR, dense
     >>> from ..ir.notation import parse_stmt
@@ -157,7 +157,7 @@ def _appending(nest: Stmt, facts: Facts) -> Stmt:
 
 
 def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[IndexVar]]:
-    """Orders of a statement's own variables: sums into contiguous results can be taken in tiles of these, others come last.
+    """Candidate orders of the variables of one statement; a contiguous result may also be innermost, since its tiles fit registers.
 
     >>> from ..ir.format import CSR
     >>> from ..ir.index import TensorVar
@@ -183,7 +183,7 @@ def _stores(access: Access, var: IndexVar) -> bool:
 
 
 def _in_registers(nest: Stmt, facts: Facts, target: Target) -> Stmt:
-    """The statement's one loop in registers, whatever operators there are, where these have vector instructions."""
+    """Run the only loop of a statement in registers if all of its operators have vector instructions."""
     match nest:
         case Where(Assignment() as consumer, Forall(_, Assignment()) as loop):
             return Where(consumer, _tagged(loop, facts, target))
@@ -194,7 +194,7 @@ def _in_registers(nest: Stmt, facts: Facts, target: Target) -> Stmt:
 
 
 def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
-    """A loop around a statement: a register of positions at once, or one of neighbours, or as it is."""
+    """Tag a loop to take several positions at once, or several adjacent coordinates; return other loops unchanged."""
     var, term = loop.var, loop.body
     if not isinstance(term, Assignment) or term.lhs.tensor.dtype not in LANES or not can_run_in_registers(term.rhs):
         return loop
@@ -211,14 +211,14 @@ def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
 
 
 def can_run_in_registers(expr: Expr) -> bool:
-    """Whether all of its operators and functions have vector instructions."""
+    """Whether all operators and functions of an expression have vector instructions."""
     return operators_in(expr) <= set(REGISTER_FUNCTIONS)
 
 
 def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
-    """The bodies one after the other, each but the last filling what the later ones read; equal loops are joined.
+    """Combine bodies into one nest, in which each body computes values that later bodies read.
 
-    No register gets a ``reserved`` name.
+    Equal loops of neighbouring bodies become one loop. No register gets a ``reserved`` name.
 
     >>> from ..ir.notation import parse_stmt
     >>> first = parse_stmt("vector_forall<8 x 1, once>(k, where(D_row[k] = t, forall(j, t += A[j] * X[j,k])))")
@@ -233,7 +233,7 @@ def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
 
 
 def _joined(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:
-    """One loop for both, without the row between them; None where their loops differ, or it would be computed more than once."""
+    """Join two vector loops and drop the row between them; None if the loops differ or values would be computed more than once."""
     match consumer, producer:
         case Forall(var, read, Vector() as tag), Forall(other, filled, other_tag) if var == other and tag == other_tag:
             row = next(assignments(filled))
@@ -248,12 +248,12 @@ def _joined(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt |
 
 
 def _registers(stmt: Stmt) -> set[str]:
-    """The names of the registers that a statement sums in."""
+    """Names of the registers in which a statement sums."""
     return {a.lhs.tensor.name for a in assignments(stmt) if a.lhs.tensor.is_scalar}
 
 
 def _with_free_registers(stmt: Stmt, used: Collection[str]) -> Stmt:
-    """The statement with other names for the registers whose names are taken.
+    """Rename the registers of a statement whose names are in use.
 
     >>> from ..ir.notation import parse_stmt
     >>> print(_with_free_registers(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
@@ -270,7 +270,7 @@ def _times_read(stmt: Stmt, access: Access) -> int:
 
 
 def _around(consumer: Stmt, filled: Stmt) -> Stmt:
-    """The consumer in place of what the filled statement writes."""
+    """Replace the assignment to the row by the consumer."""
     if isinstance(filled, Where) and isinstance(filled.consumer, Assignment):
         return Where(consumer, filled.producer)
     raise TypeError(f"{filled} fills no row")

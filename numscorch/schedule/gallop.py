@@ -1,4 +1,4 @@
-"""gallop: an intersection walks the operand with few coordinates, and searches the others for each."""
+"""gallop: an intersection walks its shortest operand and searches the other operands for each coordinate."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .options import AUTOMATIC, Options
 
 
 def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Where one operand of an intersection is far longer than another, search it instead of walking it.
+    """Walk the shortest operand of an intersection and search the others, if one of these is far longer.
 
-    None if no loop is an intersection of levels that can be searched.
+    Returns None if no loop intersects levels that can be searched.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import IndexVar, TensorVar
@@ -44,7 +44,7 @@ def _galloped(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
 
 
 def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:
-    """The loop's tag, from about how many coordinates each operand has."""
+    """Choose the tag of a loop from the average number of coordinates of each operand."""
     short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
     reason = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
     if fans[long] < tuning.SEEK * fans[short]:
@@ -55,7 +55,7 @@ def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | S
 
 
 def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
-    """About how many coordinates each operand of an intersection has below one parent; empty if it isn't one that can be searched."""
+    """Average coordinates below one parent, by operand of an intersection; empty unless the loop intersects searchable levels."""
     value = value_of(loop.body)
     iterated = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
     if len(iterated) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in iterated.values()):
@@ -66,7 +66,7 @@ def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
 
 
 def iterated_levels(access: Access, loop: Forall) -> Iterator[int]:
-    """The levels of an operand that the loop iterates."""
+    """Yield the levels of an operand that the loop iterates."""
     if not access.tensor.is_dense and not access.tensor.is_scalar:
         levels = access.tensor.format.levels
         yield from (at for at, level in enumerate(levels) if not level.full and access.level_var(at) == loop.var)

@@ -1,4 +1,4 @@
-"""About how many steps the loops of a nest have, by the variable that they count."""
+"""Estimated lengths of loops, by the coordinate or position variable that a loop counts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from . import cost
 from .facts import Facts
 from .longest import peak_of
 
-BLOCKS = 64  # blocks that entries are summed in
+BLOCKS = 64  # blocks of a sum over all entries
 
 
 def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
-    """For each coordinate and position, as loops count them, about how many there are in the longest run.
+    """Estimate the longest run of each coordinate and position variable of a nest.
 
     Args:
         stmt: the scheduled statement.
@@ -45,7 +45,7 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
 
 
 def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
-    """About how many runs the positions of a level lie in: one for each coordinate above, which a level may store several times."""
+    """Estimate the number of runs in a level: one for each coordinate above, even if that coordinate is stored several times."""
     if not at:
         return 1.0
     above = access.tensor.format.levels[:at]
@@ -54,6 +54,6 @@ def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> 
 
 
 def _longest_run(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
-    """About how many positions of a level the longest run has; 0 if it is short or unknown."""
+    """Estimate the number of positions in the longest run of a level; 0 if it is short or unknown."""
     peak = peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)
     return peak * counts[at] / max(counts[-1], 1.0) if peak < inf else 0.0

@@ -1,4 +1,4 @@
-"""How many terms the longest sum of a statement has, where operands have uneven rows and columns."""
+"""Estimates of the longest sum of a statement, for operands with uneven rows and columns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .facts import Facts
 
 
 def longest_sum(summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tuple[float, ...]]], united: bool, facts: Facts) -> float:
-    """An estimate of the terms of the longest sum over some variables; 0 if no sum is known to be long.
+    """Estimate the number of terms of the longest sum over some variables; 0 if no sum is known to be long.
 
     Args:
         summed: the variables of the sum.
         sparse: the sparse operands with the counts of their levels.
-        united: whether a term needs one of the operands only, as in ``A + B``.
+        united: whether one operand suffices for a term, as in ``A + B``.
         facts: extents, counts and peaks.
 
     >>> from ..ir.format import CSR
@@ -36,7 +36,7 @@ def longest_sum(summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tup
 
 
 def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Facts) -> float:
-    """About how many values of an operand can share their coordinates of some variables; 0 if few, infinity if unknown."""
+    """Estimate how many values of an operand share the coordinates of the ``fixed`` variables; 0 if few, infinity if unknown."""
     peaks = dict(dict(facts.peaks).get(access.tensor.name, ()))
     return min((float(peaks.get(var, inf)) for var in fixed), default=values)
 
@@ -44,6 +44,6 @@ def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Fac
 def is_uneven(
     summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tuple[float, ...]]], united: bool, average: float, facts: Facts
 ) -> bool:
-    """Whether one scattered sum is so much longer than the average that too many blocks would be needed."""
+    """Whether one scattered sum is so much longer than the average that it would need too many blocks."""
     longest = longest_sum(summed, sparse, united, facts)
     return longest >= max(tuning.LONG_COLUMN, tuning.BLOCK_OF_LONGEST * average / tuning.TERMS_PER_MOVE)
