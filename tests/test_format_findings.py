@@ -103,7 +103,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a tile too large": (
         lambda: ns.einsum("ij,jk->ik", UNEVEN, torch.ones(5, 8), schedule=f"tile(k, {10**20})"),
         ns.ScheduleError,
-        "how many coordinates are in a tile",
+        "the number of coordinates per tile",
     ),
     "a number for a format": (
         lambda: Format(5),

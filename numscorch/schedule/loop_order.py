@@ -1,8 +1,7 @@
-"""order_loops: in which order the index variables are looped over (Scorch, section 4.1).
+"""order_loops: chooses the order of the loops over index variables (Scorch, section 4.1).
 
-The paper pushes sparse filters down the loop nest greedily.  Here the cheapest order of all is searched for, priced
-with the operands' measured counts; an order that would read an operand against its mode order is charged for
-storing it otherwise.
+The paper pushes sparse filters down the loop nest greedily. This pass searches all orders for the cheapest one, priced
+with the operands' measured counts. An order that reads an operand against its mode order is charged for a conversion.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from .order_operands import operands_walked
 from .order_search import Search, Space
 from .workspace import moved_by
 
-SHOWN = 4  # loop orders that `explain` compares, the cheapest ones
+SHOWN = 4  # cheapest loop orders that `explain` compares
 
 
 @dataclass(frozen=True, slots=True)
 class LoopOrder:
-    """A loop order, what it costs, and the operands that it needs in another mode order."""
+    """A loop order, its cost, and the operands that it needs in another format."""
 
     order: tuple[IndexVar, ...]
     cost: float
@@ -41,13 +40,13 @@ class LoopOrder:
 
 
 def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Wrap an assignment into foralls in the cheapest order, or that of the options, and say what was compared.
+    """Wrap an assignment in foralls, in the cheapest order or that of the options, and list the orders compared.
 
-    The assignment becomes ``+=`` where a variable is summed over. Where each entry has one term, it becomes ``=``, unless
-    entries without a term are not 0 (semirings).
+    The assignment becomes ``+=`` if a variable is summed over. If each entry has one term, it becomes ``=``, unless entries
+    without a term are nonzero (semirings).
 
     Raises:
-        ScheduleError: the order of the options isn't one of all variables, or can't be compiled.
+        ScheduleError: the order of the options does not name each variable once, or cannot be compiled.
     """
     variables, wanted = variables_in(stmt.rhs), options.order
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
@@ -73,10 +72,10 @@ def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
 
 
 def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
-    """Why the loops can't run in this order."""
+    """The error for a loop order that cannot be compiled."""
     possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
-        f"reorder({', '.join(wanted)}) would reach a sparse level before those above it, or append out of order to {stmt.lhs}\n"
+        f"reorder({', '.join(wanted)}) would reach a sparse level before its parent levels, or append out of order to {stmt.lhs}\n"
         f"  {stmt}     possible orders: {possible}"
     )
 
@@ -84,7 +83,7 @@ def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrd
 def candidates(
     stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None, most: int = SHOWN
 ) -> list[LoopOrder]:
-    """The cheapest orders, ``most`` of them, of equally cheap ones those of first appearance; or just the wanted one."""
+    """The ``most`` cheapest orders, or only the ``wanted`` order; ties follow the order in which variables appear."""
     shared = stmt.lhs.tensor.shares
 
     def priced(order: tuple[IndexVar, ...]) -> tuple[float, LoopOrder] | None:
@@ -97,7 +96,7 @@ def candidates(
 
 
 def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None) -> Space:
-    """The orders of a statement's loops, and lower bounds of what they cost."""
+    """The search space of a statement: its loop orders, and lower bounds of their costs."""
     given, result = list(dict.fromkeys(_sparse(stmt))), set(stmt.lhs.indices)
     first, run, once = first_loops(stmt), _run(stmt), stmt.lhs.tensor.is_assembled and _visits_once(stmt)
 
@@ -133,7 +132,7 @@ def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Ta
 def _last_step(
     stmt: Assignment, variables: list[IndexVar], at: int, walked: list[tuple[IndexVar, ...]], target: Target, by_table: bool
 ) -> tuple[float, float]:
-    """The least that a step of an innermost loop may cost (see :func:`_nest_cost`): if no loop before it scatters, and if one does."""
+    """Lower bounds on the cost of a step of an innermost loop (see :func:`_nest_cost`): if no outer loop scatters, and if one does."""
     inner, lanes = variables[at], target.lanes(stmt.lhs.tensor.dtype)
     if is_contiguous(stmt, inner):
         return 1.0 / lanes, (1.0 if by_table and inner in stmt.lhs.indices else tuning.COST_VECTOR_SCATTER) / lanes
@@ -147,12 +146,12 @@ def _last_step(
 
 
 def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], facts: Facts) -> bool:
-    """Whether a nest whose outermost loop runs over a variable has one step for threads to share."""
+    """Whether an outermost loop over the variable has a single step, which threads cannot share."""
     return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in given)
 
 
 def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
-    """Whether the loops reach an assembled result's levels from the top down, or in an order in which its entries can be placed."""
+    """Whether the loops reach the levels of an assembled result from the first level down, or can place its entries."""
     if not _is_placed(stmt, choice.order):
         first = first_loops(stmt)
         return not stmt.lhs.tensor.is_assembled or choice.order[: len(first)] == first or _is_written_once(stmt, choice.order)
@@ -162,23 +161,23 @@ def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
 
 
 def _run(stmt: Assignment) -> list[IndexVar]:
-    """The variables of the sparse levels of a result whose entries may be placed: these come in their order."""
+    """Variables of the sparse levels of a result whose entries may be placed; loops must keep their order."""
     return run_to_place(stmt.lhs) if _is_placeable(stmt) else []
 
 
 def _is_placeable(stmt: Assignment) -> bool:
-    """Whether each entry of an assembled result is visited once, and may be placed rather than appended."""
+    """Whether each entry of an assembled result is visited once, and may be placed instead of appended."""
     result = stmt.lhs.tensor
     return result.is_assembled and can_be_placed(result.format) and _visits_once(stmt)
 
 
 def _is_placed(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
-    """Whether loops in this order reach the entries of a result, which may be placed, in another order than it stores them in."""
+    """Whether loops in this order visit the entries of a placeable result in another order than its storage order."""
     return _is_placeable(stmt) and not in_storage_order(stmt.lhs, _sparse(stmt), order)
 
 
 def _is_written_once(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
-    """Whether loops in this order append each entry of the result, or place it, when its one term is reached."""
+    """Whether loops in this order append or place each entry of the result when they reach its only term."""
     if not stmt.lhs.tensor.is_assembled or not _visits_once(stmt):
         return False
     return _is_placeable(stmt) or in_storage_order(stmt.lhs, _sparse(stmt), order)
@@ -190,17 +189,17 @@ def _visits_once(stmt: Assignment) -> bool:
 
 
 def _sparse(stmt: Assignment) -> list[Access]:
-    """The sparse operands; one whose pattern and values are read is one."""
+    """The sparse operands, each tensor once even if both its pattern and its values are read."""
     return list({access.tensor.name: access for access in accesses_in(stmt.rhs) if not access.tensor.is_dense}.values())
 
 
 def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
-    """The variables that the outermost loops must have; None stands for any of the result's.
+    """Variables that the outermost loops must have; None stands for any variable of the result.
 
-    An assembled result is appended to, so all but the last of its sparse levels come first, in order; the last
-    one may come later, through a workspace, unless dense levels lie below it. Elsewhere, a register joins the terms of a
-    reduction that isn't a sum, so its loops come last, unless a sparse operand scatters its terms along one variable of a
-    dense result (see :func:`_scatters`). Entries that are placed may come in any order.
+    An assembled result is appended to, so all but the last of its sparse levels come first, in order. The last sparse level
+    may come later, through a workspace, unless dense levels lie below it. For other results, a register combines the terms of
+    a reduction that is not a sum, so its loops come last, unless a sparse operand scatters its terms along one variable of a
+    dense result (see :func:`_scatters`). Placed entries may come in any order.
     """
     if _is_placeable(stmt):
         return ()
@@ -215,7 +214,7 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
 
 
 def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment, once: bool) -> bool:
-    if once:  # loops that only follow from others don't count
+    if once:  # loops over other variables do not count
         prefix = tuple(before for before in prefix if before in stmt.lhs.indices)
     if len(prefix) >= len(first) or (once and var not in stmt.lhs.indices):
         return True
@@ -224,7 +223,7 @@ def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], va
 
 
 def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
-    """Whether one variable of a dense result is left below these loops, along which a sparse operand has terms at some coordinates."""
+    """Whether one variable of a dense result remains below these loops, and a sparse operand scatters terms along it."""
     left = [var for var in stmt.lhs.indices if var not in prefix]
     if len(left) != 1 or not stmt.lhs.tensor.is_dense:
         return False
@@ -232,7 +231,7 @@ def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
 
 
 def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> LoopOrder:
-    """What an order costs, each operand stored in the cheaper way: as it is or reordered, or so that its rows are found."""
+    """Price an order with the cheapest format of each operand: reordered if needed, or with rows that are located or searched."""
     given = list(dict.fromkeys(_sparse(stmt)))
     stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
     best = _price_stored(stmt, order, given, stored, facts, target)
@@ -251,7 +250,7 @@ def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: T
 def _price_stored(
     stmt: Assignment, order: tuple[IndexVar, ...], given: list[Access], formats: list[Access], facts: Facts, target: Target
 ) -> LoopOrder:
-    """What an order costs, operands stored so: the loops' steps, the innermost body, scattering, and conversions."""
+    """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
     sparse, converted = [], []
     total = 0.0
     for access, stored in zip(given, cost.mergeable(formats), strict=True):
@@ -286,7 +285,7 @@ def _nest_cost(
         total += tuning.COST_PLACE * runs * survivors
     if is_contiguous(stmt, inner):
         lanes = target.lanes(stmt.lhs.tensor.dtype)
-        steps = ceil(steps / lanes) * lanes  # a register that isn't filled takes as long
+        steps = ceil(steps / lanes) * lanes  # a partly filled register takes as long
         kept = inner in result and (_tail_is_summed(order, result) or chosen_by_table(stmt, order) is not None)
         step = (1.0 if kept else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
     elif _is_tiled_reduction(stmt, order):
@@ -311,32 +310,32 @@ def _is_rounded(stmt: Assignment) -> bool:
 
 
 def _walks_again(order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]]) -> bool:
-    """Whether a loop that no sparse operand knows is outside the innermost one: short rows are then walked at each of its steps."""
+    """Whether a loop around the innermost one runs over a variable that no sparse operand has, and so walks short rows again."""
     return bool(sparse) and any(all(var not in access.indices for access, _ in sparse) for var in order[:-1])
 
 
 def _is_tiled_reduction(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
-    """Whether the loop around those that reduce, but not to a sum, is contiguous, so that it is taken in tiles."""
+    """Whether a reduction other than a sum runs in tiles: the innermost loop of the result is contiguous."""
     written = [var for var in order if var in stmt.lhs.indices]
     return stmt.op not in ("=", "+=") and bool(written) and is_contiguous(stmt, written[-1])
 
 
 def _tail_is_summed(order: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:
-    """Whether only summed loops stand between the innermost loop and those of the result.
+    """Whether only summed loops stand between the innermost loop and the loops of the result.
 
-    Such loops are moved inside a vector tile, which then stays in registers.
+    The summed loops move inside a vector tile, which then stays in registers.
     """
     kinds = [var in result for var in order[:-1]]
     return kinds == sorted(kinds, reverse=True)
 
 
 def is_contiguous(stmt: Assignment, var: IndexVar) -> bool:
-    """Whether consecutive coordinates of a variable lie side by side in every tensor that has it."""
+    """Whether consecutive coordinates of a variable are adjacent in memory, in every tensor that has it."""
     return all(unit_stride(access, var) for access in [stmt.lhs, *accesses_in(stmt.rhs)] if var in access.indices)
 
 
 def unit_stride(access: Access, var: IndexVar) -> bool:
-    """Whether consecutive coordinates of a variable lie side by side in this tensor (or don't move it)."""
+    """Whether consecutive coordinates of a variable are adjacent in the memory of this tensor, or the variable is broadcast."""
     if access.indices.count(var) != 1:
         return False
     if access.tensor.is_dense:
@@ -346,9 +345,11 @@ def unit_stride(access: Access, var: IndexVar) -> bool:
 
 
 def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | None:
-    """The operand of a sum of products whose last level's coordinates are constants, for each kind of positions of the level
-    above, where these two are the loops around the innermost one, over columns that are summed and rows of the result; None if
-    there is none, or another operand leaves out some of the same coordinates.
+    """The operand of a sum of products whose table of constants chooses rows of the result; None if there is none.
+
+    The last level of the operand has constant coordinates for each kind of position in the level above. The two loops around
+    the innermost loop must run over these levels: first over summed columns, then over rows of the result. No other operand
+    may be sparse in the three innermost variables, and no other factor may depend on the rows.
     """
     if len(order) < 3 or not is_product(stmt.rhs) or not stmt.lhs.tensor.is_dense:
         return None

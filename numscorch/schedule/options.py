@@ -1,4 +1,4 @@
-"""Options: what a user asks of the passes, as the text of ``schedule=``."""
+"""Schedule options: the directives of ``schedule=`` in parsed form."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from dataclasses import dataclass
 
 from ..errors import ScheduleError
 
-LARGEST_TILE = 1 << 31  # coordinates in a tile
+LARGEST_TILE = 1 << 31  # coordinates per tile, exclusive
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
 QUOTED = re.compile(r"""(["'])([^"']*)\1""")
 WORKSPACES = ("list", "hash")
 KNOWN = {
-    "reorder": "reorder(i, k, j): the loops, outermost first",
-    "parallelize": "parallelize(i): blocks of the outermost loop; parallelize() for none",
+    "reorder": "reorder(i, k, j): the loop order, outermost first",
+    "parallelize": "parallelize(i): the outermost loop, which runs in parallel blocks; parallelize() for none",
     "vectorize": "vectorize(k): the loop that runs in SIMD registers; vectorize() for none",
-    "tile": "tile(k, 64): tiles of a dense dimension, looped over outside of all loops; tile() for none",
-    "workspace": "workspace(hash): in what rows are collected that come in no order; list or hash",
+    "tile": "tile(k, 64): a dense dimension and its tile size; the loop over tiles is outermost; tile() for none",
+    "workspace": "workspace(hash): the workspace that collects unordered rows; list or hash",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The loop order, the variables whose loops run in parallel and in registers ("" asks for none), the kind of workspace,
-    the tiled variable and the size of its tiles.
+    """Options of the passes; None leaves a choice to the compiler.
 
-    None leaves it open.
+    ``order`` is the loop order. ``parallel`` and ``vector`` name the variables of the parallel and the vectorised loop, or ""
+    for none. ``workspace`` is the kind of workspace. ``tile`` is the tiled variable, or "" for none, and its tile size.
     """
 
     order: tuple[str, ...] | None = None
@@ -39,10 +39,10 @@ AUTOMATIC = Options()
 
 
 def parse_options(text: str) -> Options:
-    """Read a schedule.
+    """Parse the text of a schedule.
 
     Raises:
-        ScheduleError: an unknown directive, one that is there twice, or one with other arguments than it takes.
+        ScheduleError: a directive is unknown, occurs twice, or has unsupported arguments.
 
     >>> parse_options("reorder(i, k, j) parallelize(i)")
     Options(order=('i', 'k', 'j'), parallel='i', vector=None, workspace=None, tile=None)
@@ -50,13 +50,13 @@ def parse_options(text: str) -> Options:
     Options(order=('i', 'k', 'j'), parallel=None, vector=None, workspace='hash', tile=None)
     """
     if not isinstance(text, str):
-        raise ScheduleError(f"schedule={text!r}: write it as text, as 'reorder(i, k, j) parallelize(i)'")
+        raise ScheduleError(f"schedule={text!r}: write it as text, such as 'reorder(i, k, j) parallelize(i)'")
     options: dict[str, tuple[str, ...]] = {}
     at = 0
     while text[at:].strip():
         match = DIRECTIVE.match(text, at)
         if match is None or match[1] not in KNOWN or match[1] in options:
-            what = "can't be read" if match is None else f"{match[1]} is there twice" if match[1] in options else f"{match[1]} is unknown"
+            what = "can't be read" if match is None else f"{match[1]} occurs twice" if match[1] in options else f"{match[1]} is unknown"
             raise ScheduleError(f"schedule {text!r}: {what}\n  write " + "; ".join(KNOWN.values()))
         options[match[1]] = _arguments(match[2])
         at = match.end()
@@ -72,20 +72,18 @@ def parse_options(text: str) -> Options:
 
 
 def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
-    """A variable and the coordinates in a tile; no variable where none shall be tiled."""
+    """Variable and tile size of a ``tile`` directive; the variable is empty if tiling is disabled."""
     match given:
         case ():
             return "", 0
         case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < LARGEST_TILE:
             return var, int(size)
         case _:
-            raise ScheduleError(
-                f"schedule {text!r}: tile takes a variable, and how many coordinates are in a tile\n  write {KNOWN['tile']}"
-            )
+            raise ScheduleError(f"schedule {text!r}: tile takes a variable and the number of coordinates per tile\n  write {KNOWN['tile']}")
 
 
 def _arguments(text: str) -> tuple[str, ...]:
-    """What stands in a directive's parentheses: names with commas between them, with or without quotes.
+    """The comma-separated names in the parentheses of a directive, with or without quotes.
 
     >>> _arguments("i, k"), _arguments("'i,k'"), _arguments('"i", "k"')
     (('i', 'k'), ('i', 'k'), ('i', 'k'))

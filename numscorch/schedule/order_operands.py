@@ -1,4 +1,4 @@
-"""The sparse operands of a statement as the search for a loop order sees them: what each costs at a loop, stored as it is or otherwise."""
+"""Sparse operands as the search for a loop order sees them: their coordinates at each loop, in their own format or converted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .facts import Facts
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """An operand's level at a variable: the set of variables above it, coordinates below one parent, and how it can be walked."""
+    """The level of an operand at a variable: the variables above it as a bit set, coordinates per parent, and how loops can walk it."""
 
     above: int
     fan: float
@@ -21,62 +21,62 @@ class At:
     is_walked: bool
     can_seek: bool
     spread: float = 1.0
-    choosers: tuple[tuple[int, int], ...] = ()  # operands, and their variable, that choose long rows
+    choosers: tuple[tuple[int, int], ...] = ()  # (operand, variable) pairs that choose long rows
 
 
 @dataclass(frozen=True)
 class Walked:
-    """A sparse operand: the variables as bits of a number, its levels as they are, and what it is like in another order."""
+    """A sparse operand: its variables as a bit set, its levels as stored, and its properties after a conversion."""
 
     mask: int
     levels: Mapping[int, At]
     stored: float
     conversion: float
-    starts_full: bool  # converted to another order, it has a dense level first
-    seeks: tuple[bool, ...]  # by place, converted
+    starts_full: bool  # whether the first level is dense after a conversion
+    seeks: tuple[bool, ...]  # by level after a conversion: whether it can be searched
     may_move: bool
-    has_rows: bool  # in another format its first level is located or searched (cost.in_rows)
-    located: int  # the variables whose rows that format locates
+    has_rows: bool  # whether a format with a located or searched first level exists (cost.in_rows)
+    located: int  # the variables whose rows that format locates, as a bit set
     sizes: Mapping[int, float]
     known: dict[int, float] = field(default_factory=dict)
 
     def fits(self, var: int, bound: int) -> bool:
-        """Whether a variable can be bound next where the operand is stored as it is."""
+        """Whether a variable can be bound next in the operand's own format."""
         level = self.levels[var]
         return level.is_full or level.above & ~bound == 0
 
     def may_clash(self, bound: int) -> bool:
-        """Whether an order that starts with these variables may need the operand stored otherwise."""
+        """Whether an order that starts with these variables may need a conversion at a later variable."""
         return any(not bound >> var & 1 and not self.fits(var, bound) for var in self.levels)
 
     def may_be_reversed(self, bound: int) -> bool:
-        """Whether an order of these variables needs the operand stored otherwise."""
+        """Whether some order of these variables needs a conversion."""
         return any(bound >> var & 1 and not level.is_full and level.above for var, level in self.levels.items())
 
     def is_kept(self, bound: int) -> bool:
-        """Whether an order of these variables reads the operand as it is stored."""
+        """Whether some order of these variables reads the operand in its own format."""
         return all(self.fits(var, bound) for var in self.levels if bound >> var & 1)
 
     def is_moved(self, bound: int) -> bool:
-        """Whether an order that starts with these variables may need the operand stored otherwise."""
+        """Whether an order that starts with these variables, in any order, may use a converted operand."""
         return self.has_rows or not self.is_kept(bound) or (self.may_move and (self.may_be_reversed(bound) or self.may_clash(bound)))
 
     def kept_share(self, bound: int) -> float:
-        """The share of the coordinates of these variables that there are positions for."""
+        """Share of the coordinates of these variables that have positions in the operand's own format."""
         walked = (level.fan / self.sizes[var] for var, level in self.levels.items() if bound >> var & 1 and level.is_walked)
         return prod(min(share, 1.0) for share in walked)
 
     def moved_share(self, bound: int) -> float:
-        """The same, stored in another order."""
+        """The same share after a conversion to another mode order."""
         return self.count(bound) / prod(size for var, size in self.sizes.items() if bound >> var & 1)
 
     def share(self, bound: int) -> float:
-        """The smaller one of both, where each is possible."""
+        """The smaller of both shares, as far as they are possible."""
         kept = [self.kept_share(bound)] if self.is_kept(bound) else []
         return min([*kept, *([self.moved_share(bound)] if self.is_moved(bound) else [])])
 
     def count(self, bound: int) -> float:
-        """Positions of an operand that is converted, below some of its variables."""
+        """Number of positions of these variables after a conversion."""
         if bound not in self.known:
             places = prod(size for var, size in self.sizes.items() if bound >> var & 1)
             is_first = self.starts_full and bound.bit_count() == 1
@@ -84,7 +84,7 @@ class Walked:
         return self.known[bound]
 
     def in_rows(self, var: int, bound: int) -> tuple[float, bool] | None:
-        """As :meth:`converted`, in the format in which rows are located or searched."""
+        """As :meth:`converted`, in the format whose rows are located or searched."""
         known = bound & self.mask
         if not known:
             return None if self.located >> var & 1 else (self.count(1 << var), True)
@@ -94,7 +94,7 @@ class Walked:
         return min(fan, self.sizes[var]), True
 
     def converted(self, var: int, bound: int) -> tuple[float, bool] | None:
-        """Coordinates below one parent in another order, and whether they can be searched for; None where each has a position."""
+        """Coordinates per parent after a conversion, and whether they can be searched; None if every coordinate has a position."""
         known = bound & self.mask
         if not known and self.starts_full:
             return None
@@ -103,7 +103,7 @@ class Walked:
 
 
 def operands_walked(given: Sequence[Access], variables: Sequence[IndexVar], facts: Facts, shared: str | None) -> list[Walked]:
-    """The operands; one whose pattern the result keeps, and one that stores nothing, is never stored otherwise."""
+    """The operands for the search; a relation, or the operand whose pattern the result keeps, is never converted."""
     number = {var: at for at, var in enumerate(variables)}
     return [_walked(access, given, number, facts, access.tensor.name != shared and not is_relation(access)) for access in given]
 
@@ -115,7 +115,7 @@ def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int]
     for at, (var, level) in enumerate(zip(places, levels, strict=True)):
         above = sum(1 << up for up in places[:at])
         fan = counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
-        if not all(level_.is_ordered for level_ in levels):  # it may be sorted first
+        if not all(level_.is_ordered for level_ in levels):  # the operand may be sorted first
             fan = min(fan, counts[-1], 1.0)
         longer, choosers = _choosers(access, at, given, number, facts)
         walked[var] = At(above, fan, level.full, not level.full and not level.ends, cost.can_seek(level), longer, choosers)
@@ -133,7 +133,7 @@ def _walked(access: Access, given: Sequence[Access], number: dict[IndexVar, int]
 def _choosers(
     access: Access, at: int, given: Sequence[Access], number: dict[IndexVar, int], facts: Facts
 ) -> tuple[float, tuple[tuple[int, int], ...]]:
-    """By how much longer rows are chosen, and the operands that may choose them: as :func:`cost._spread` has it."""
+    """The unevenness of the rows, and the operands that may choose long rows (see :func:`cost._spread`)."""
     name = access.tensor.name
     if not at or is_relation(access) or facts.spread(name, at) == 1.0:
         return 1.0, ()

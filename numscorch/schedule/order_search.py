@@ -1,9 +1,9 @@
-"""The cheapest loop orders of a statement, by A* search over their first loops.
+"""A* search for the cheapest loop orders of a statement, over prefixes of orders.
 
-Pricing every order takes n! prices. What a loop costs depends on which loops are around it, but hardly on their order: the
-least cost of all loops that are left is a dynamic program over sets of variables (Held and Karp, 1962), computed with the
-cheapest way to store each operand at each loop. That is a lower bound, by which the search extends the most promising prefix
-first. Complete orders get the price of the cost model, and an order is only returned when no prefix is left whose bound is lower.
+Pricing all orders takes n! evaluations of the cost model. The cost of a loop depends on the set of loops around it, but hardly
+on their order. So a dynamic program over sets of variables (Held and Karp, 1962) bounds the cost of the remaining loops, with
+the cheapest format of each operand at each loop. The search extends the prefix with the lowest bound first. Complete orders
+get the price of the cost model, and an order is returned when no prefix has a lower bound.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from . import tuning
 from .order_operands import Walked
 
 T = TypeVar("T")
-UNTOUCHED, KEPT = -2, -1  # how an operand is stored, as far as a prefix decides it; other numbers: in another order
-ROWS = 1 << 16  # and from this on: so that rows are located or searched, the first variable added
-EXACT = 1 - 1e-9  # what rounding may add to a bound
-FEW = 5  # variables up to which each of the cheapest orders is found, not just the first
-WIDEST = 16  # variables up to which every set has a bound
+UNTOUCHED, KEPT = -2, -1  # storage modes of an operand: undecided, in its own format; from 0 on: converted
+ROWS = 1 << 16  # storage modes from this on: with rows that are located or searched, plus the first variable
+EXACT = 1 - 1e-9  # factor that keeps rounded bounds below the price
+FEW = 5  # variables up to which the search finds several cheapest orders instead of one
+WIDEST = 16  # variables up to which every set has a lower bound
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The first loops of an order: how operands are stored, conversions, steps so far, and iterations of the innermost one."""
+    """The first loops of an order: storage modes of operands, cost of conversions, steps so far, and iterations of the innermost loop."""
 
     order: tuple[int, ...] = ()
     bound: int = 0
@@ -45,11 +45,11 @@ class Prefix:
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched: the variables, their extents, sparse operands, and what the last and the first loop are charged.
+    """The search space: variables, extents, sparse operands, and costs that depend on the first and the last loop.
 
-    ``may_follow`` says whether a variable may come after some others; ``last`` is the least that a step of an innermost loop
-    costs, by the variable and whether earlier loops scatter; ``serial`` and ``alone`` are by how much an outermost loop multiplies
-    the price of the nest, and that of conversions, too. ``apart`` is what else of a prefix decides on the price.
+    ``may_follow`` says whether a variable may follow a prefix. ``last`` is a lower bound on the cost of a step of an innermost
+    loop, by the variable and whether outer loops scatter. An outermost loop multiplies the price of the nest by ``serial``, and
+    that of the nest and the conversions by ``alone``. ``apart`` is the part of a prefix that further affects the price.
     """
 
     variables: Sequence[IndexVar]
@@ -70,19 +70,19 @@ class Space:
 
     @cached_property
     def choosers(self) -> set[int]:
-        """The operands that choose long rows of others."""
+        """The operands that choose long rows of other operands."""
         return {at for operand in self.operands for level in operand.levels.values() for at, _ in level.choosers}
 
     @cached_property
     def left(self) -> list[list[tuple[float, float]]]:
-        """For each set of variables the least that the loops over all others cost: for one iteration of those in it, and for all.
+        """Lower bounds on the cost of the loops outside each set of variables: per iteration of the set's loops, and in total.
 
-        The first list is for loops none of which scatters so far, the second one for others.
+        The first list is for prefixes without a scattering loop, the second list for other prefixes.
         """
         return lower_bounds(self) if 3 < len(self.variables) <= WIDEST else []
 
     def bound_of(self, prefix: Prefix) -> float:
-        """The least price of an order that starts so."""
+        """Lower bound on the price of an order that starts with this prefix."""
         if not prefix.order:
             return 0.0
         each, all_of_them = self.left[prefix.scatters][prefix.bound] if self.left and prefix.bound != self.whole else (0.0, 0.0)
@@ -90,7 +90,7 @@ class Space:
         return (prefix.moved + (prefix.steps + left) * self.serial[first]) * self.alone[first] * EXACT
 
     def extended(self, prefix: Prefix) -> Iterator[Prefix]:
-        """The prefixes with a loop more, for each way to store the operands that it walks first."""
+        """Yield the prefixes with one more loop, for each storage mode of the operands that this loop walks first."""
         names = tuple(self.variables[at] for at in prefix.order)
         for var, name in enumerate(self.variables):
             if prefix.bound >> var & 1 or not self.may_follow(names, name):
@@ -100,7 +100,7 @@ class Space:
                 yield self.with_loop(prefix, var, modes)
 
     def ways(self, operand: Walked, mode: int, var: int, bound: int) -> tuple[int, ...]:
-        """How an operand may be stored where a variable is bound next."""
+        """Possible storage modes of an operand if a variable is bound next."""
         if not operand.mask >> var & 1:
             return (mode,)
         if mode == KEPT:
@@ -113,7 +113,7 @@ class Space:
         return (*kept, *((var if operand.starts_full else 0,) if moves else ()), *rows)
 
     def with_loop(self, prefix: Prefix, var: int, modes: tuple[int, ...]) -> Prefix:
-        """A prefix with a loop more, operands stored so."""
+        """Return the prefix with one more loop, and operands in these storage modes."""
         survivors, steps = self.iterations(var, prefix.bound, modes)
         bound = prefix.bound | 1 << var
         scatters = prefix.scatters or (not self.summed >> var & 1 and bool(prefix.bound & self.summed))
@@ -125,7 +125,7 @@ class Space:
         return Prefix((*prefix.order, var), bound, modes, prefix.moved + moved, total, prefix.runs * survivors, scatters)
 
     def iterations(self, var: int, bound: int, modes: Sequence[int]) -> tuple[float, float]:
-        """As :func:`cost.iterations`, from tables."""
+        """Compute :func:`cost.iterations` from the tables of the operands."""
         extent, fans, searched = self.extents[var], list[float](), not self.united
         for operand, mode in zip(self.operands, modes, strict=True):
             if not operand.mask >> var & 1:
@@ -147,14 +147,14 @@ class Space:
         return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if searched else inf)
 
     def is_walked(self, operand: int, var: int, mode: int) -> bool:
-        """Whether an operand, stored so, leaves out coordinates of a variable."""
+        """Whether an operand in this storage mode lacks coordinates of a variable."""
         walked = self.operands[operand]
         if mode == KEPT:
             return not walked.levels[var].is_full
         return not (walked.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (walked.starts_full and mode == var)
 
     def likeness(self, prefix: Prefix) -> object:
-        """What the price of further loops depends on: prefixes that have it in common differ only in their steps so far."""
+        """Key of all that affects the price of further loops; prefixes with equal keys differ only in their cost so far."""
         pairs = enumerate(zip(self.operands, prefix.modes, strict=True))
         modes = tuple(mode if operand.mask & ~prefix.bound or at in self.choosers else KEPT for at, (operand, mode) in pairs)
         first = prefix.order[0]
@@ -163,7 +163,7 @@ class Space:
 
 @dataclass
 class Search(Generic[T]):
-    """The search of a space: ``price`` makes of a complete order what is returned, and its price; None where it can't be compiled."""
+    """A search in a space. ``price`` returns the price and the result of a complete order, or None if it cannot be compiled."""
 
     space: Space
     price: Callable[[tuple[IndexVar, ...]], tuple[float, T] | None]
@@ -173,10 +173,10 @@ class Search(Generic[T]):
     numbers: Iterator[int] = field(default_factory=count)
 
     def cheapest(self, most: int) -> list[T]:
-        """The cheapest orders, the first one first; of equally cheap ones, those in the variables' order.
+        """The cheapest orders by ascending price; ties follow the order of the variables.
 
-        Of more than a ``FEW`` variables only the first one is searched for; the others are those that had a price by then.
-        A search of more than ``tuning.SEARCHED_PREFIXES`` prefixes, or without bounds for sets, ends in a beam search.
+        With more than ``FEW`` variables, the search stops at the first order; the other orders are the cheapest priced so far.
+        After ``tuning.SEARCHED_PREFIXES`` prefixes, or without bounds for sets, a beam search takes over.
         """
         wanted = most if len(self.space.variables) <= FEW else 1
         self.add(Prefix(modes=(UNTOUCHED,) * len(self.space.operands)))
@@ -186,7 +186,7 @@ class Search(Generic[T]):
             if len(self.seen) > prefixes:
                 if self.search_beam(wanted):
                     break
-                prefixes = inf  # no order of the beam can be compiled: the search goes on from what it left
+                prefixes = inf  # no order of the beam can be compiled: continue with the other prefixes
             _, order, number, prefix = heappop(self.waiting)
             if prefix is None:
                 best.append(self.priced_orders[number])
@@ -199,9 +199,9 @@ class Search(Generic[T]):
         return [*best, *(self.priced_orders[number] for _, _, number in priced[: most - len(best)])]
 
     def search_beam(self, most: int) -> bool:
-        """Extend the best prefixes of each length to complete orders, and say whether one of these has a price.
+        """Extend the best prefixes of each length to complete orders, and return whether one of these has a price.
 
-        All other prefixes still wait.
+        All other prefixes stay in the queue.
         """
         for length in range(len(self.space.variables) + 1):
             beam = nsmallest(tuning.BEAM, (entry for entry in self.waiting if len(entry[1]) == length and entry[3] is not None))
@@ -217,11 +217,11 @@ class Search(Generic[T]):
         return bool(self.priced_orders)
 
     def add(self, prefix: Prefix) -> None:
-        """Let a prefix wait for its turn."""
+        """Queue a prefix with its lower bound."""
         heappush(self.waiting, (self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix))
 
     def complete(self, order: tuple[int, ...]) -> None:
-        """Let a complete order wait with its price."""
+        """Price a complete order once, and queue it."""
         if order in self.seen:
             return
         self.seen[order] = {}
@@ -230,7 +230,7 @@ class Search(Generic[T]):
             self.priced_orders.append(priced[1])
 
     def is_new(self, prefix: Prefix, most: int) -> bool:
-        """Whether fewer than ``most`` prefixes were extended that are as good for all further loops."""
+        """Whether fewer than ``most`` prefixes with the same key and no more iterations were extended before."""
         if not prefix.order:
             return True
         runs = self.seen.setdefault(self.space.likeness(prefix), {})
@@ -242,7 +242,7 @@ class Search(Generic[T]):
 
 
 def lower_bounds(space: Space) -> list[list[tuple[float, float]]]:
-    """:attr:`Space.left`: a dynamic program over sets, each operand stored in the way that costs least at each loop."""
+    """Compute :attr:`Space.left` by a dynamic program over sets, with the cheapest storage mode of each operand at each loop."""
     every = len(space.variables)
     sets, sizes = np.arange(1 << every), np.zeros(1, np.int64)
     for _ in range(every):
@@ -269,7 +269,7 @@ def lower_bounds(space: Space) -> list[list[tuple[float, float]]]:
 
 
 def _fewest_runs(space: Space, sets: np.ndarray) -> np.ndarray:
-    """For each set of variables the fewest iterations of the innermost of its loops; of what is no product, none."""
+    """Lower bound on the iterations of the innermost loop, for each set of variables; 0 unless operands intersect."""
     if space.united:
         return np.zeros(len(sets))
     runs = np.ones(len(sets))
@@ -283,8 +283,10 @@ def _fewest_runs(space: Space, sets: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Loop:
-    """For each set of variables around a loop, lower bounds: of its steps, on their own and where the fewest iterations are around it,
-    of what one step costs, and of the coordinates that survive it.
+    """Lower bounds for one loop, by the set of variables around it.
+
+    ``steps`` bounds its steps, and ``in_all`` its steps per iteration of the fewest outer iterations. ``walk`` bounds the cost
+    of a step, and ``survivors`` the coordinates that survive the loop.
     """
 
     steps: np.ndarray
@@ -294,7 +296,7 @@ class _Loop:
 
 
 def _cheapest_loop(space: Space, var: int, sets: np.ndarray) -> _Loop:
-    """The bounds of the loop over a variable."""
+    """Lower bounds for the loop over a variable."""
     extent, shape = space.extents[var], len(sets)
     ranges = [_fans(operand, var, sets) for operand in space.operands if operand.mask >> var & 1]
     sure, narrows, survivors = np.zeros(shape, np.int64), np.zeros(shape, np.bool_), np.full(shape, extent)
@@ -304,7 +306,7 @@ def _cheapest_loop(space: Space, var: int, sets: np.ndarray) -> _Loop:
         survivors *= np.minimum(low, extent) / extent
 
     def summed(fans: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """The sum of those that each way of storing an operand has, and the least of all."""
+        """The sum over operands that lack coordinates in every storage mode, and the minimum over all operands."""
         least, surely = np.full(shape, extent), np.zeros(shape)
         for fan, (_, _, high) in zip(fans, ranges, strict=True):
             least = np.minimum(least, fan)
@@ -323,9 +325,9 @@ def _cheapest_loop(space: Space, var: int, sets: np.ndarray) -> _Loop:
 
 
 def _fans(operand: Walked, var: int, sets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The fewest coordinates that an operand may have at a loop, on their own and beside its smallest share, and the most.
+    """Bounds on an operand's coordinates at a loop: a lower bound, a lower bound relative to its smallest share, and an upper bound.
 
-    The most are infinite where it may have all coordinates, in place.
+    The upper bound is infinite if every coordinate may have a position.
     """
     known = sets & operand.mask & ~(1 << var)
     inner, where = np.unique(known, return_inverse=True)
@@ -334,7 +336,7 @@ def _fans(operand: Walked, var: int, sets: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _fan_range(operand: Walked, var: int, bound: int) -> tuple[float, float, float]:
-    """As :func:`_fans`, where these of the operand's variables are bound, in whichever order."""
+    """As :func:`_fans`, for one set of bound variables of the operand, in any order."""
     level, size = operand.levels[var], operand.sizes[var]
     ways = []
     if operand.is_kept(bound) and operand.fits(var, bound):

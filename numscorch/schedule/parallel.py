@@ -1,4 +1,4 @@
-"""parallelize: the outermost loop is cut into blocks that run in parallel."""
+"""parallelize: cuts the outermost loop into blocks that run in parallel."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from .options import AUTOMATIC, Options
 
 
 def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Run the outermost loop, that over tiles aside, in parallel where its iterations write disjoint results, or one sum.
+    """Run the outermost loop inside tile loops in parallel, if its iterations write disjoint results or add to one sum.
 
-    A sum over the outermost loop is taken block by block, and the blocks' sums are added in order. The same kernel serves a problem
-    that is too small for threads: its plan gives it one worker (``pays``). The options may name the loop, or ask for none.
+    A sum over the outermost loop is computed block by block, and the partial sums are added in order. A problem that is too
+    small for threads uses the same kernel with one worker (``pays``). The options may name the loop or disable threads.
 
     Raises:
-        ScheduleError: the loop of the options would race, or isn't the outermost.
+        ScheduleError: the loop of the options would cause a data race, or is not the outermost loop.
     """
     wanted = options.parallel
     if wanted == "":
@@ -50,7 +50,7 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     parallel, why = _parallelized(stmt)
     if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(parallel)):
         raise ScheduleError(
-            f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, where its iterations write disjoint results"
+            f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results"
         )
     steps = steps_of(parallel, facts)
     few = (
@@ -62,12 +62,12 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
 
 
 def pays(stmt: Stmt, facts: Facts) -> bool:
-    """Whether a problem has enough to do for several workers."""
+    """Whether a problem has enough work for several workers."""
     return steps_of(stmt, facts) >= tuning.PARALLEL_STEPS
 
 
 def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
-    """The loops ``within`` whose tiles it is have no blocks: these would reach over the tile."""
+    """Tag the outermost loop; a loop over a variable of an outer tile loop (``within``) has no blocks, which would exceed the tile."""
     match stmt:
         case Forall(var, tiled, Tile()):
             tiled, why = _parallelized(tiled, (*within, var))
@@ -93,7 +93,7 @@ def runs_in_blocks(tag: Tag) -> bool:
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:
-    """About how often the innermost loop steps; a step handles a register of lanes, or a few gathered values."""
+    """Estimate the steps of the innermost loop; a step handles a register of lanes, or a few gathered values."""
     tags = [loop.tag for loop in loops_of(stmt)]
     lanes = max((tag.lanes for tag in tags if isinstance(tag, Vector | FlatSum)), default=1)
     gathers = tuning.STEPS_OF_A_GATHER if any(isinstance(tag, Positions) for tag in tags) else 1
@@ -101,9 +101,9 @@ def steps_of(stmt: Stmt, facts: Facts) -> float:
 
 
 def work_of(stmt: Stmt, facts: Facts) -> float:
-    """About how often the innermost loop steps: past coordinates that only one operand of an intersection has, too.
+    """Estimate the scalar steps of the innermost loop, including coordinates that only one operand of an intersection has.
 
-    What is laid out is looked up, at the coordinates of others.
+    Rows that are scattered into dense arrays add no steps: they are looked up at the coordinates of other operands.
     """
     rows = _laid_out(stmt)
     sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in rows]
@@ -115,7 +115,7 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
 
 def _laid_out(stmt: Stmt) -> set[str]:
-    """The operands of which nothing is read but to lay out their rows."""
+    """The operands that are read only to scatter their rows into dense arrays."""
     rows: set[str] = set()
     others: set[str] = set()
     for each in assignments(stmt):
@@ -125,12 +125,12 @@ def _laid_out(stmt: Stmt) -> set[str]:
 
 
 def _can_be_summed(loop: Forall) -> bool:
-    """Whether it can be cut, and all that its blocks' results need is to be added."""
+    """Whether the loop can be cut into blocks whose results only need to be added."""
     return all(a.op in ("=", "+=") for a in assignments(loop)) and _can_be_cut(loop)
 
 
 def _can_be_cut(loop: Forall) -> bool:
-    """Whether the loop runs over a dimension, the first level of just one operand, or several that can be entered at any coordinate."""
+    """Whether the loop can be cut: it runs over a dimension, one first level, or levels that can be entered at any coordinate."""
     iterated = _iterated(loop)
     if len(iterated) == 1 and is_product(value_of(loop)):
         return True

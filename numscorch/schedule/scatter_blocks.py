@@ -1,8 +1,9 @@
 """scatter_blocks: loops that add long sums in memory run in blocks, and the sums of the blocks are added as a tree.
 
-The error of a sum grows with the number of terms that a kernel adds one after the other to one place: the sum of a column of 10^7 terms
-of 0.1 in float32 has an error of 9 %. After each block, the kernel moves the sums to other places. The cost of moving them limits the
-number of blocks: a matrix with many columns of which one is long gets loops in another order instead (``longest.is_uneven``).
+The rounding error of a sum grows with the number of terms that a kernel adds sequentially to one place: the sum of a column of
+10^7 terms of 0.1 in float32 has an error of 9 %. After each block, the kernel moves the sums to other places. The cost of these
+moves limits the number of blocks. A matrix with many columns and one long column gets another loop order instead
+(``longest.is_uneven``).
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class _Pass:
 
 
 def _around(loop: Forall) -> tuple[list[Forall], Assignment]:
-    """The loops from this one on around the assignment of what it writes, and the assignment."""
+    """This loop and the loops inside it around the assignment that they write, and the assignment."""
     loops, inner = [loop], loop.body
     while not isinstance(inner, Assignment):
         loops += [inner] if isinstance(inner, Forall) else []
@@ -92,7 +93,7 @@ def _around(loop: Forall) -> tuple[list[Forall], Assignment]:
 
 
 def _is_scattered(added: Assignment, loops: list[Forall]) -> bool:
-    """Whether these loops, of which the first one is summed, add to several places of memory that lie together."""
+    """Whether the first of these loops is summed, and the loops add to several adjacent places in memory."""
     lhs = added.lhs
     inner = {loop.var for loop in loops}
     if added.op != "+=" or loops[0].var in lhs.indices or not inner & set(lhs.indices):
@@ -107,11 +108,11 @@ def _is_scattered(added: Assignment, loops: list[Forall]) -> bool:
 
 
 def in_memory(access: Access) -> list[int]:
-    """The dimensions of a dense result, but for those of size 1, from the one with the largest stride to that with stride 1."""
+    """The dimensions of a dense result with more than one coordinate, from the largest stride to stride 1."""
     strides = access.tensor.strides
     return sorted((at for at in range(len(access.indices)) if strides[at] != "0"), key=lambda at: strides[at] == "1")
 
 
 def outer_of(access: Access, inner: set[IndexVar]) -> list[int]:
-    """The dimensions of a dense result whose variables are not among these."""
+    """The dimensions of a dense result whose variables are not in ``inner``."""
     return [at for at in in_memory(access) if access.indices[at] not in inner]

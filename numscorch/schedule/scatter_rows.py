@@ -1,7 +1,8 @@
-"""lay_out: a row that is merged with many others is laid out in dense arrays first, where its coordinates are looked up.
+"""scatter_rows: a row that is merged with many other rows is scattered into dense arrays and looked up there.
 
-Merging walks the row again for each of the others; looking up takes a step for each coordinate of those alone (the sparse
-accumulator of Gilbert, Moler and Schreiber, "Sparse Matrices in MATLAB", 1992, which is read here rather than added to).
+A merge walks the row again for each of the other rows. A lookup takes steps only for the coordinates of the other row. The
+dense arrays are the sparse accumulator of Gilbert, Moler and Schreiber ("Sparse Matrices in MATLAB", 1992), here read
+instead of added to.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
 
 
 def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Where two rows are merged into a sum, and one of them is merged with others too, look it up; None if there is no such loop.
+    """Scatter a row that is merged with several other rows into sums, and look it up; None if there is no such row.
 
     >>> from numscorch.ir.format import CSC, CSR
     >>> from numscorch.ir.notation import parse_stmt
@@ -54,7 +55,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
         return None
     row, var, between = choices
     last = row.level_var(len(row.indices) - 1)
-    times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values are in long rows
+    times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
     if times < tuning.SCATTERED_MERGES:
         return None
     reason = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
@@ -62,17 +63,17 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
 
 
 def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice | None:
-    """The row, the loop at whose each coordinate it is the same for many merges, and the loops between."""
+    """The row that is merged repeatedly, the loop that fixes it, and the loops between that loop and the merge; None if there is none."""
     match stmt:
         case Forall(var, Assignment() as body, Serial()) if body.lhs.tensor.is_scalar and body.op == "+=":
             names = merged_in(stmt, body) if facts.extent(var) <= tuning.SCATTERED_EXTENT else []
             read = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
             kept: set[str | None] = {access.tensor.name for access in read if not access.tensor.has_values}
-            kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # beside whose entries other values are read
+            kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # other values are read at the positions of these operands
             rows = [access for access in read if access.tensor.name not in kept]
             choices = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]
             return max(choices, key=lambda choice: len(choice[2]), default=None)
-        case Forall(var, body, Serial()):  # in registers of many coordinates, a term isn't masked
+        case Forall(var, body, Serial()):  # vector loops do not mask terms
             return _repeated(body, (*outer, var), facts)
         case Where(consumer, producer):
             return _repeated(producer, outer, facts) or _repeated(consumer, outer, facts)
@@ -88,7 +89,7 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
 
 
 def _times(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
-    """About how often the loops between run their bodies."""
+    """Estimate how often the loops ``between`` run their bodies."""
     sparse = [(access, cost.counts_of(access, facts)) for access in operands_of(stmt) if not access.tensor.is_dense]
     times = 1.0
     for var in between:
@@ -97,7 +98,7 @@ def _times(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
 
 
 def _rewritten(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
-    """The statement with the row laid out at the start of a loop's body."""
+    """Scatter the row at the start of the body of the loop over ``at``, and read the dense arrays instead of it."""
     match stmt:
         case Forall(var, body) if var == at:
             space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))

@@ -1,8 +1,8 @@
-"""hold: rows that a table chooses are summed in registers, of which there is one for each row of a block.
+"""specialize_table: rows that a table of constants chooses are summed in registers, one for each row of a block.
 
-In n:m:g a column of a block adds to n of the block's m rows, and which ones follows from the kind of the column. Where the
-loop over columns takes one kind after the other, its body is written once for each kind, with these n rows' registers in it:
-``t`` has m of them, no index is loaded, and nothing is scattered (STen, section 5).
+In n:m:g a column of a block adds to n of the block's m rows, and the kind of the column determines these rows. The loop over
+columns takes one kind after the other, so its body is written once for each kind, with the registers of its n rows. The
+workspace ``t`` has m registers; no index is loaded, and nothing is scattered (STen, section 5).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .workspace import free_names, unwrap, wrap
 
 
 def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Keep the rows of a block in registers while its columns are walked, kind by kind; None where no table chooses rows.
+    """Keep the rows of a block in registers while its columns are walked kind by kind; None if no table chooses rows.
 
     >>> from numscorch.ir.derived_formats import flattened
     >>> from numscorch.ir.format import NMG
@@ -64,7 +64,7 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     summed = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
     written = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "="))
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
-    outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # smaller ones than there were, if any
+    outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # the new tiles replace larger ones
     specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
     why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
     for var, size in tiles.items():
@@ -73,8 +73,10 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
 
 
 def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> int:
-    """How many registers the sums of one kind's row may have while a chunk's columns stay in the nearest cache, and all sums in a
-    core's own; 0 where kinds have several rows, which share what is loaded, or so few columns that loading sums takes longer.
+    """Number of registers for the sums of one kind's row; 0 if row-wise sums do not pay.
+
+    The columns of a chunk must stay in the nearest cache, and all sums in a core's own cache. Row-wise sums do not pay if a
+    kind has several rows, which share loads, or so few columns that loading the sums takes longer.
     """
     (each, rows), tag = _sizes(chooser), vector.tag
     chunk, size = chooser.tensor.format.levels[-2].kind_chunk, itemsize(result_of(stmt).tensor.dtype)
@@ -92,7 +94,7 @@ def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Fac
 def _kind_by_kind(
     outer: list[Forall], columns: Forall, rows: Forall, vector: Forall, body: Assignment, registers: int, chooser: Access, facts: Facts
 ) -> tuple[Stmt, str]:
-    """Sum the columns of a chunk that have one row in registers, and add them to the result, one row after the other."""
+    """Sum the columns of a chunk that share a row in registers, and add the sums to the result, row by row."""
     space = Access(
         TensorVar(free_names([*outer, columns, rows, vector])[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,)
     )
@@ -109,13 +111,13 @@ def _kind_by_kind(
 
 
 def _sizes(access: Access) -> tuple[int, int]:
-    """How many rows a column has, and how many there are to choose from."""
+    """Number of rows that a column adds to, and number of rows of a block."""
     known = access.tensor.format.levels[-1].constants
     return len(known[0]), 1 + max(max(rows) for rows in known)
 
 
 def _registers(access: Access, tag: Vector, target: Target) -> int:
-    """How many registers each row may have: those of the column, if it is used more than once, and a factor are needed beside them."""
+    """Number of registers for each row; a factor needs another register, and so does a column that is used more than once."""
     each, rows = _sizes(access)
     most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
     wanted = tag.registers or tag.tail
@@ -125,11 +127,11 @@ def _registers(access: Access, tag: Vector, target: Target) -> int:
 def _tiles(
     columns: IndexVar, lanes: IndexVar, registers: int, chooser: Access, stmt: Stmt, facts: Facts, target: Target
 ) -> dict[IndexVar, int]:
-    """Into which tiles the dense rows that columns choose are cut: whole chunks of columns, after each of which sums are stored.
+    """Tile sizes of the columns and of the dense operand's rows; inner tile loops come first.
 
-    Where the sums of all rows in a tile stay in a core's own cache, tiles are so small that what columns choose stays in the
-    nearest one: of a tile of registers. Otherwise it stays in half of the core's own, and on pages that are found quickly.
-    The tiles that come first are the inner ones.
+    A tile has whole chunks of columns, and sums are stored after each tile. If the sums of all rows in a tile fit in a core's
+    own cache, the dense rows of a tile stay in the nearest cache and are as wide as one register tile. Otherwise they stay in
+    half of the core's own cache, on pages that the TLB finds quickly.
     """
     size, chunk = itemsize(result_of(stmt).tensor.dtype), chooser.tensor.format.levels[-2].kind_chunk
     least = registers * target.lanes(result_of(stmt).tensor.dtype)

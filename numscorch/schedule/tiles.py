@@ -1,4 +1,4 @@
-"""tile: what the loops reuse is small enough to stay in the cache (Scorch, section 4.2 and Algorithm 3)."""
+"""tile: loops over tiles keep reused operands in the cache (Scorch, section 4.2 and Algorithm 3)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .parallel import work_of
 
 
 def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Loop over tiles of a dense dimension, outside of all other loops, where these reuse more than stays in the cache.
+    """Loop over tiles of a dense dimension, outside of all other loops, if these reuse more data than the cache holds.
 
-    Algorithm 3 says which loops may have tiles; they get them where a dense operand is too large for the cache,
-    used often, and of few enough rows that a tile of it stays there.  A sum is never cut, which was slower wherever it
-    was measured.  The options may name a variable and the size of its tiles, or ask for none.
+    Algorithm 3 says which loops may be tiled. They are tiled if a dense operand is too large for the cache, is used often, and
+    has so few rows that a tile of it stays in the cache. Summed loops are tiled only on request; tiling them was slower in
+    every measurement. The options may name a variable and its tile size, or disable tiles.
 
     Raises:
-        ScheduleError: the variable of the options can't be tiled.
+        ScheduleError: the variable of the options cannot be tiled.
 
     >>> from numscorch.ir.format import CSR
     >>> from numscorch.ir.index import TensorVar
@@ -41,7 +41,7 @@ def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = 
         return stmt, "asked for: no tiles"
     if (why := refusal(IndexVar(name), stmt)) is not None:
         raise ScheduleError(
-            f"tile({name}, {size}): {why}\n  {stmt}     only a dense loop below all sparse ones has tiles: reorder(...) puts it there"
+            f"tile({name}, {size}): {why}\n  {stmt}     only a dense loop below all sparse loops can be tiled: reorder(...) puts it there"
         )
     return tiled(stmt, IndexVar(name), size), f"asked for: tiles of {size}"
 
@@ -56,7 +56,7 @@ def _tiled_where_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
 
 
 def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
-    """The dense operands whose values are used many times, in a result whose values are sums of many terms."""
+    """Yield the contiguous dense operands whose values are used many times, for a result whose values have many terms."""
     result = result_of(stmt)
     work = work_of(stmt, facts) if var in result.indices else 0.0
     for access in operands_of(stmt):
@@ -66,13 +66,13 @@ def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
 
 
 def _values(access: Access, facts: Facts) -> float:
-    """How many values a tensor has, were it dense; a broadcast dimension has one."""
+    """Number of values of a tensor as if it were dense; a broadcast dimension counts once."""
     strides = access.tensor.strides or "n" * len(access.indices)
     return prod(facts.extent(var) for var, stride in zip(access.indices, strides, strict=True) if stride != "0")
 
 
 def _size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
-    """The largest power of two whose tiles of an operand fit in their share of the cache; 0 where tiles don't pay."""
+    """The largest power of two whose tiles of an operand fit in their share of the cache; 0 if tiles do not pay."""
     total = _values(access, facts) * itemsize(access.tensor.dtype)
     if total <= target.cache / tuning.TILED_SHARE:
         return 0
@@ -82,13 +82,13 @@ def _size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
 
 
 def tiled(stmt: Stmt, var: IndexVar, size: int) -> Stmt:
-    """The statement once for each tile; a sum over the variable is added to, tile by tile."""
+    """Run the statement once for each tile; a sum over the variable is added to the result tile by tile."""
     lhs = result_of(stmt)
     return Forall(var, stmt if var in lhs.indices else _added(stmt, lhs), Tile(size))
 
 
 def _added(stmt: Stmt, result: Access) -> Stmt:
-    """The statement, adding to what the result holds already."""
+    """Let the statement add to the result instead of overwriting it."""
     match stmt:
         case Assignment(lhs, _, "=") if lhs.tensor == result.tensor:
             return replace(stmt, op="+=")
@@ -101,7 +101,7 @@ def _added(stmt: Stmt, result: Access) -> Stmt:
 
 
 def refusal(var: IndexVar, stmt: Stmt) -> str | None:
-    """Which rule tiles of a variable would break; None where they break none."""
+    """The reason why a variable cannot be tiled; None if it can."""
     loops, result = loops_of(stmt), result_of(stmt)
     if all(loop.var != var for loop in loops):
         return f"no loop runs over {var}, only over {', '.join(dict.fromkeys(str(loop.var) for loop in loops))}"
@@ -113,12 +113,12 @@ def refusal(var: IndexVar, stmt: Stmt) -> str | None:
         if (access := _sparse_at(inner.var, stmt)) is not None:
             return f"{var} stands above {inner.var}, which is sparse in {access}"
     if var not in result.indices and any(a.op not in ("=", "+=") for a in assignments(stmt)):
-        return f"only sums are taken tile by tile, and {var} is reduced otherwise"
+        return f"only sums can be tiled, and {var} is reduced by another operation"
     return None
 
 
 def _sparse_at(var: IndexVar, stmt: Stmt) -> Access | None:
-    """An operand that leaves coordinates of the variable out."""
+    """An operand that is sparse in the variable; None if there is none."""
     for access in operands_of(stmt):
         levels = () if access.tensor.is_dense else enumerate(access.tensor.format.levels)
         if any(access.level_var(at) == var and not level.full for at, level in levels):

@@ -1,7 +1,7 @@
 """Tuning constants: every threshold of the scheduler, the code generator, conversions and the runtime, in one table.
 
-Each line gives the unit and meaning, and what measured it: a benchmark of ``benchmarks/`` (``bench_*``), ``kernel_counts``, or a test of
-accuracy. A change of a value is a change of speed: run ``make bench-check`` with the benchmark that the line names.
+Each line gives the meaning, the unit and the measurement behind a value: a benchmark of ``benchmarks/`` (``bench_*``),
+``kernel_counts``, or an accuracy test. After changing a value, run ``make bench-check`` with the benchmark that the line names.
 """
 
 
@@ -10,29 +10,29 @@ accuracy. A change of a value is a change of speed: run ``make bench-check`` wit
 FOUR_SUMS_ROW = 3.0  # nonzeros per row from which four scalar sums at once pay; bench_spmv, rows of 1 to 50 nonzeros
 SEVERAL_SUMS_ROW = 8.0  # nonzeros per row from which several vector sums at once pay; bench_spmm, 16 to 256 columns
 GATHER_ROW = 4.0  # nonzeros per row of even lengths from which a gathered group of positions pays; bench_spmv
-GATHERED_POSITIONS = 4  # positions that are gathered at once in short rows; bench_spmv
+GATHERED_POSITIONS = 4  # positions gathered at once in short rows; bench_spmv
 MASKED_REGISTER = 8.0  # multiples of GATHER_ROW from which a whole masked register pays in even rows; bench_spmv
 MASKED_REGISTER_UNEVEN = 2.0  # the same in uneven rows, whose ends are mispredicted; bench_spmv, power laws
 DOT_PRODUCTS = 4  # neighbouring dot products that one intrinsic reduces together; bench_sddmm
-SUMS_IN_FLIGHT = 8  # registers that sums must alternate between to hide the latency of a fused multiply-add (4 cycles, 2 per cycle)
-TILE_GRAIN = 2  # registers that the size of a looped tile is a multiple of, so that fewer kernels serve all extents; kernel_counts
+SUMS_IN_FLIGHT = 8  # independent sums that hide the latency of a fused multiply-add (4 cycles, 2 per cycle)
+TILE_GRAIN = 2  # the registers of a looped tile are a multiple of this, so that fewer kernels serve all extents; kernel_counts
 LONGEST_SUM_TILE = 16  # registers of a tile that is summed up; bench_sddmm, up to 256 columns
 FLAT_SUM_STEPS = 4  # steps of a loop over all entries from which more registers per step pay; bench_sums
 
 # -- Costs of loop orders, in steps of a walked loop (schedule/cost.py, loop_order.py)
 
-COST_WALK = 2.0  # a step along a sparse level: its coordinate is loaded, and its end mispredicted; bench_spmv
-COST_SCATTER = 2.0  # a result that each step loads and stores, beside one in a register; bench_formats, CSC
-COST_VECTOR_SCATTER = 4.0  # a register of a result that each step loads and stores; bench_formats, CSC
+COST_WALK = 2.0  # a step along a sparse level: loads a coordinate and mispredicts the end; bench_spmv
+COST_SCATTER = 2.0  # a step that loads and stores its result, compared to a result in a register; bench_formats, CSC
+COST_VECTOR_SCATTER = 4.0  # the same for a vector register of results; bench_formats, CSC
 COST_STRIDED = 2.0  # an innermost dense loop that strides through memory; bench_tensors
-SEARCHED_PREFIXES = 2000  # kinds of beginnings of loop orders that a search tells apart before a beam search takes over; together below 1 s
-BEAM = 100  # beginnings of each length that a beam search extends; with 10, an order of 8 operands in 15 cost 2.6 times as much
+SEARCHED_PREFIXES = 2000  # distinct prefixes of loop orders before a beam search takes over; below 1 s in total
+BEAM = 100  # prefixes of each length in a beam search; with 10, one of 15 orders of 8 operands cost 2.6 times as much
 COST_MERGE = 3.0  # one step of a co-iteration; bench_masked
-SEEK = 8.0  # steps of a co-iteration that one search replaces at least; measured as 4 to 6 for rows of 3 to 50 entries
-COST_TRANSPOSE = 4.0  # a stored value that moves to another mode order, remembered with the pattern; bench_convert
-COST_PLACE = 2.0  # an entry that is counted and placed in a result of another order; bench_spgemm
-LISTED_ROWS = 4  # rows per entry from which a format lists the rows that have entries; bench_formats, DCSR
-COST_INEXACT = 8.0  # factor of a nest that scatters sums of too many terms, which lose digits; tests/codegen/test_long_sums.py
+SEEK = 8.0  # co-iteration steps from which one search pays; measured as 4 to 6 for rows of 3 to 50 entries
+COST_TRANSPOSE = 4.0  # a stored value that moves to another mode order, cached with the pattern; bench_convert
+COST_PLACE = 2.0  # an entry that is counted and placed in a result with another storage order; bench_spgemm
+LISTED_ROWS = 4  # rows per entry from which a format lists the nonempty rows; bench_formats, DCSR
+COST_INEXACT = 8.0  # factor of a nest that scatters inaccurate sums of too many terms; tests/codegen/test_long_sums.py
 COST_SERIAL = 1.5  # factor of a nest whose outermost loop scatters and cannot run in parallel; bench_formats, 2 threads
 COST_ALONE = 2.0  # factor of a nest whose outermost loop has one step, which threads cannot share
 
@@ -42,7 +42,7 @@ PARALLEL_STEPS = 1 << 13  # steps of the innermost loop from which several worke
 STEPS_OF_A_GATHER = 2  # gathered values that take as long as one plain step; bench_spmv
 SHARED_COORDINATES = 8  # coordinates from which a shared loop is worth cutting into blocks
 LONG_SCATTERED_SUM = 256.0  # terms of a scattered sum from which it runs in blocks; tests/codegen/test_long_sums.py
-SCATTERED_BLOCK = 64.0  # terms per sum and block: adding them takes about 30 times as long as moving the sums
+SCATTERED_BLOCK = 64.0  # terms per sum and block; adding them takes about 30 times as long as moving the sums
 UNEVEN_SUMS = 4.0  # multiples of the average length from which the longest sum decides
 FEWEST_BLOCKS = 2  # blocks of a loop, at least
 SHORT_LOOP = 4.0  # steps of a loop from which it is cut into blocks
@@ -50,9 +50,9 @@ COARSE_LOOP = 8.0  # blocks per step of a loop from which an inner loop is cut a
 TERMS_PER_MOVE = 16.0  # terms per place between two moves of scattered sums, at least
 LONG_COLUMN = 4096.0  # terms of one sum from which an operand is converted if blocks cost more
 BLOCK_OF_LONGEST = 256.0  # terms of the longest sum in one block from which blocks do not suffice
-SUM_BLOCK = 64  # terms that one register takes before it is added to another; tests/codegen/test_long_sums.py
-BLOCKS = 64  # blocks of a parallel loop: threads finish together, and cutting costs nothing; bench_spmm, power laws
-ROW_COST = 2  # cost of a row beside its nonzeros, in nonzeros; bench_spmv
+SUM_BLOCK = 64  # terms in one register before it is added to another; tests/codegen/test_long_sums.py
+BLOCKS = 64  # blocks of a parallel loop: enough to balance threads, at negligible cost; bench_spmm, power laws
+ROW_COST = 2  # fixed cost of a row, in nonzeros; bench_spmv
 
 # -- Caches (schedule/tiles.py, unroll_and_jam.py, specialize_table.py, workspace.py, frontend/relayout.py, runtime/slabs.py)
 
@@ -65,27 +65,27 @@ NEAREST_CACHE = 32 << 10  # bytes of the nearest cache; bench_structured
 JAM_GAIN = 1.2  # factor by which jamming must reduce the loads per multiplication; bench_linear
 TABLE_TILE = 24 << 10  # bytes of a tile of n:m:g that stays in the nearest cache; bench_structured
 TABLE_TILE_ADDED = 40 << 10  # the same where results are added to memory
-TABLE_COLUMNS = 8  # columns of a chunk with the same row from which sums are stored once per chunk; bench_structured
+TABLE_COLUMNS = 8  # columns per row and chunk from which sums are stored once per chunk; bench_structured
 TABLE_ROWS = 1024  # rows of a dense operand on separate pages that the TLB still finds quickly; bench_structured
 DENSE_ROW = 1 << 18  # extent from which the dense arrays of a workspace exceed a core's cache; bench_spgemm
 CLEARED_PLACES = 8.0  # places per sum up to which clearing a dense row is faster than listing its entries; bench_sums
 REUSED_PLACES = 8.0  # sums per place from which dense arrays pay; bench_spgemm
-SCATTERED_MERGES = 3.0  # merges with one row from which scattering it into a dense array pays; bench_masked
+SCATTERED_MERGES = 3.0  # merges of one row from which scattering it into a dense array pays; bench_masked
 SCATTERED_EXTENT = 1 << 22  # extent from which the dense array costs too much
 MERGED_ROW = 6.0  # coordinates per row from which a merge loads the next coordinate ahead; bench_sums, A + B
-COST_MOVE = 1.0  # steps of a loop that moving one value to another layout takes; bench_linear
-COST_COPY = 1e4  # steps that a copy takes however small it is; bench_overhead
+COST_MOVE = 1.0  # cost of moving one value to another layout, in steps of a loop; bench_linear
+COST_COPY = 1e4  # fixed cost of a copy, in steps of a loop; bench_overhead
 PADDED_ROW = 16  # cache lines per row from which rows are padded, so that they do not share cache sets; bench_linear
-SHORT_SUM = 2  # registers from which sums are as fast as in a layout made for them; bench_linear
-SLAB = 256  # coordinates of a slab: fewer read the sparse operand more often; bench_linear, batches of thousands
+SHORT_SUM = 2  # registers from which sums are as fast as in a copied layout; bench_linear
+SLAB = 256  # coordinates of a slab; smaller slabs reread the sparse operand; bench_linear, batches of thousands
 
 # -- Expressions and results (frontend/contraction.py, problem.py, runtime/long_rows.py, result_arrays.py, product_bounds.py)
 
 PATH_GAIN = 0.5  # a contraction path is taken below this share of the cost of one nest; bench_tensors, MTTKRP
-COST_STORED = 2.0  # a value of a temporary that is written and read, in steps of a nest; bench_tensors
+COST_STORED = 2.0  # cost of writing and reading one value of a temporary, in steps of a nest; bench_tensors
 FULL_RESULT = 0.3  # estimated density from which format="auto" makes a result dense; bench_spgemm
-ROW_PARTS = 64  # parts that all entries would have; long rows have as many as their share; bench_skew
-MOST_COUNTS = 1 << 22  # counts per parent and worker in all: more take longer to scan than a worker saves; bench_convert
+ROW_PARTS = 64  # parts of all entries; a long row gets its share of them; bench_skew
+MOST_COUNTS = 1 << 22  # total counts of all parents and workers; scanning more costs more than a worker saves; bench_convert
 WIDE_NUMBERS = 4  # ratio of numbers to entries above which numbers are compressed first
 
 # -- Conversions (convert/*.py)
@@ -95,22 +95,22 @@ COMPILE_ENTRIES = 1 << 16
 SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers is faster than a kernel; bench_convert
 COMPILE_VALUES = 1 << 20  # cumulative values of dense tensors from which a kernel reads their nonzeros; bench_convert
 COUNTED_COORDINATES = 4  # coordinates per entry up to which entries are counted for every coordinate; bench_convert
-NARROW_STARTS = 1 << 12  # entries up to which row starts are counted as int32; beyond, that is slower than a copy; bench_convert
+NARROW_STARTS = 1 << 12  # entries up to which row starts are counted as int32; for more entries, a copy is faster; bench_convert
 SEARCHED_ROWS = 32  # entries per row from which row starts are searched for instead of counted; bench_convert
 LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its nonzeros faster than a kernel; bench_convert
 
 # -- Statistics of patterns (tensors/pattern.py, peaks.py)
 
-SPREAD_POSITIONS = 1 << 6  # positions of a level from which uneven rows are told apart
+SPREAD_POSITIONS = 1 << 6  # positions of a level from which its unevenness is measured
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew
 LONG_ROW_SHARE = 16  # a row is long if it holds more than this part of all entries; bench_skew
-PEAK_STEP = 32  # positions for each sampled one
+PEAK_STEP = 32  # positions per sample
 PEAK_HITS = 16  # samples of one coordinate from which it is frequent
 
 # -- Code (codegen/*.py): limits of unrolled code
 
-MOST_CASES = 3  # points of a merge lattice that have a loop and a case each: those of two operands
-SHARED_REGISTERS = 4  # registers that several coordinates share and that are loaded at once; more would leave too few for the sums
-TRANSPOSED_SQUARES = 2  # squares of registers side by side where values are read: a cache line; bench_linear
+MOST_CASES = 3  # merge lattice points that get a loop and a case each: as many as two operands have
+SHARED_REGISTERS = 4  # shared registers loaded at once; more would leave too few registers for the sums
+TRANSPOSED_SQUARES = 2  # adjacent squares of registers per step, which read whole cache lines; bench_linear
 MOST_IFS = 4  # copies up to which the rest of a row is handled without a loop; bench_spmv
 MOST_COPIES = 160  # copies of a body, at most: more take long to compile
