@@ -1,7 +1,8 @@
-"""share_positions: where copies of a statement load from places that differ by one term, the sum of the others is found once.
+"""share_positions: compute the terms that the positions of several loads have in common once.
 
-LLVM adds what a loop doesn't change first, so that each of eight rows keeps an address of its own for each term that changes: more
-of them than there are registers. With the rest of the sum in a variable, a row is one address that stays, and each load adds that.
+The copies of an unrolled statement load from positions that differ in one term. LLVM adds loop-invariant terms first, so each
+of eight rows keeps an address for each term that changes, and they need more registers than there are. With the common terms
+in a variable, each row keeps one invariant address, and each load adds the variable.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from functools import reduce
 
 from ..ir.loop import Accumulate, Assign, BinOp, Expr, Load, Stmt, Store, Var, add, expressions, map_stmt, walk
 
-FEWEST = 2  # terms that are worth a variable
+FEWEST = 2  # number of common terms from which a variable pays off
 
 
 def share_positions(copies: Sequence[Stmt]) -> tuple[Stmt, ...]:
-    """The copies of one statement, after what their loads' positions have in common.
+    """Return the copies of a statement, preceded by the common terms of their loads' positions.
 
     >>> A, t, i, j, n = Var("A_vals"), Var("t"), Var("i"), Var("j"), Var("n")
     >>> shared, *copies = share_positions([Assign(t, A[Var(f"u{c}") * n + i * n + j]) for c in range(2)])
@@ -39,7 +40,7 @@ def share_positions(copies: Sequence[Stmt]) -> tuple[Stmt, ...]:
 
 
 def _loads(stmt: Stmt) -> list[Load]:
-    """The loads of single values, each once, in their order."""
+    """Return the distinct loads of single values, in order."""
     return list(dict.fromkeys(e for top in expressions(stmt) for e in walk(top) if isinstance(e, Load) and isinstance(e.array, Var)))
 
 

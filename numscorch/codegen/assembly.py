@@ -32,7 +32,8 @@ from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, w
 class Param:
     """A parameter of a kernel.
 
-    ``name`` is its name in the source, ``what`` its role, ``of`` the name of its tensor or variable, and ``at`` a level or dimension.
+    ``name`` is its name in the source, ``what`` its role, ``of`` the name of its tensor or variable, and ``at`` a level or
+    dimension.
 
     ==========  =====================================================  ==============
     what        meaning                                                at
@@ -85,8 +86,9 @@ PARTS = dict.fromkeys(WORKSPACE, "size") | {"heads": "parents", "parts": "places
 class KernelBody:
     """A kernel's functions and parameters, and the initial value of its result.
 
-    ``kernel``, the last function, takes all parameters. A ``parallel`` kernel calls ``body`` for each worker, and then ``finish`` if
-    any work remains. Otherwise ``kernel`` is the only function. If ``zeroed``, the caller fills the result with ``fill`` first.
+    ``kernel``, the last function, takes all parameters. A ``parallel`` kernel calls ``body`` for each worker, and then
+    ``finish`` if any work remains. Otherwise ``kernel`` is the only function. If ``zeroed``, the caller fills the result with
+    ``fill`` first.
     """
 
     functions: tuple[FunctionDef, ...]
@@ -99,9 +101,10 @@ class KernelBody:
 def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     """Return the stages of a statement in the order of their calls. Each stage is a kernel.
 
-    A result with a new pattern takes two stages: ``count`` counts its entries, and ``fill`` writes them. A hashed workspace adds
-    ``bound``, which finds its size. If the operands bound the number of entries, ``fill`` alone is enough. If the number of insertions
-    bounds it, ``room`` counts the insertions, and ``once`` appends the entries if memory for all insertions is available.
+    A result with a new pattern takes two stages: ``count`` counts its entries, and ``fill`` writes them. A hashed workspace
+    adds ``bound``, which finds its size. If the operands bound the number of entries, ``fill`` alone is enough. If the number
+    of insertions bounds it, ``room`` counts the insertions, and ``once`` appends the entries if memory for all insertions is
+    available.
     """
     result = ix.result_of(stmt).tensor
     bounding: tuple[Stage, ...] = ("bound",) if any(is_hashed(space) for space in workspaces_of(stmt)) else ()

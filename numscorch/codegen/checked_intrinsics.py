@@ -1,7 +1,7 @@
 """The intrinsics in plain Python, for kernels that run uncompiled with a check at every access.
 
-A checked pointer raises outside its array, so each uncompiled run is also a bounds check. A NumPy array would accept a negative index,
-with which the compiled kernel reads memory outside the array.
+A checked pointer raises outside its array, so each uncompiled run is also a bounds check. A NumPy array would accept a
+negative index, with which the compiled kernel reads memory outside the array.
 """
 
 from __future__ import annotations

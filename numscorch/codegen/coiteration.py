@@ -23,8 +23,8 @@ Step = Callable[[IndexVar, list[Iterator], Env, Lattice, frozenset[str], Case], 
 def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None, leader: str | None = None) -> Block:
     """Lower the loop over a variable.
 
-    ``bounds`` are positions if one operand is walked, and coordinates otherwise. ``case`` lowers the body for a set of absent operands.
-    If an intersection has a ``leader``, the other operands are searched for its coordinates.
+    ``bounds`` are positions if one operand is walked, and coordinates otherwise. ``case`` lowers the body for a set of absent
+    operands. If an intersection has a ``leader``, the other operands are searched for its coordinates.
     """
     iterators = [it for it in env.iterated(var) if it.name in lattice.iterated]
     if not lattice.points:
@@ -191,7 +191,8 @@ def _cases(
 def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Merge all operands in one loop with one body. Absent operands are 0 and have no positions in the levels below.
 
-    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each would have as many one level below.
+    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each would have as many one level
+    below.
     """
     coord, coords = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
     at = {name: BinOp("==", position, coord) for name, position in coords.items()}

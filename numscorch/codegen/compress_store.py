@@ -100,8 +100,8 @@ def _append_register(context: Any, builder: Any, args: Any, first: Any) -> Any:
 def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any) -> Any:
     """Append the lanes of ``value`` where ``kept`` is nonzero, and their coordinates; return the position behind them.
 
-    ``coordinate`` is that of the first lane. Each register may write as many places as it has lanes; places behind the kept lanes get
-    undefined values.
+    ``coordinate`` is that of the first lane. Each register may write as many places as it has lanes; places behind the kept
+    lanes get undefined values.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:

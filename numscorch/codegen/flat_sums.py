@@ -1,4 +1,4 @@
-"""Sums over all entries of a tensor: one loop over the positions of its values, in blocks where threads share it."""
+"""Sums over all entries of a tensor: one loop over the positions of its values, split into blocks for threads."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Lower = Callable[[ix.Stmt, Env], Block]
 
 
 def lower_entries(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) -> Block:
-    """Steps of all registers, then what is left of the entries one by one, then what reads the sum.
+    """Sum the entries in full steps of all registers, then the remaining entries one by one, and run the consumer.
 
-    Blocks are whole steps, as many whatever the number of threads; their sums are added in order.
+    Blocks consist of full steps. Their number does not depend on the number of threads, and their sums are added in order.
     """
     walk = Walk(stmt, target, env, lower)
     total = Var("total") if walk.tag.parallel else walk.register
@@ -28,7 +28,7 @@ def lower_entries(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) 
 
 
 class Walk:
-    """The loops that a sum over all entries of one operand takes."""
+    """The loops of a sum over all entries of one operand."""
 
     def __init__(self, stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower):
         loops = ix.loops_of(stmt.producer)
@@ -44,14 +44,14 @@ class Walk:
         self.env = self._at_position(env)
 
     def _at_position(self, env: Env) -> Env:
-        """The environment at a position: coordinates are not known, and nothing needs them."""
+        """Return the environment at a position. Coordinates are unknown, and the body must not need them."""
         unknown = {loop.var: Var(loop.var.name) for loop in self.loops}
         segments = (*(Segment(Var(f"p{self.name}{at + 1}")) for at in range(self.depth - 1)), Segment(self.position))
         registers = {**env.registers, self.target.name: self.register}
         return replace(env, coords={**env.coords, **unknown}, segments={**env.segments, self.name: segments}, registers=registers)
 
     def run(self, first: Expr, stop: Expr) -> Block:
-        """The sum of whole steps, added to the register."""
+        """Sum full steps into the register."""
         if self.width == 1:
             return (For(self.position, first, stop, self._step(self.env)),)
         tile = partial_register(self.target.name)
@@ -67,7 +67,7 @@ class Walk:
         return body
 
     def in_blocks(self, total: Var) -> Block:
-        """A sum for each block, and all of them added up."""
+        """Sum each block separately, then add the sums of all blocks."""
         worker, block, steps, partial = Var("worker"), Var("block"), Var(f"{self.name}_steps"), Var("partial_vals")
         workers, blocks = Var("workers"), Var("blocks")
         first, stop = (steps * at // blocks * self.width for at in (block, block + 1))
@@ -83,7 +83,7 @@ class Walk:
         )
 
     def rest(self, total: Var) -> Block:
-        """What whole steps leave, one by one."""
+        """Sum the entries after the last full step one by one."""
         if self.width == 1:
             return ()
         env = replace(self.env, registers={**self.env.registers, self.target.name: total})

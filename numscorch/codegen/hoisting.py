@@ -1,7 +1,7 @@
-"""hoist_loads: what a loop loads anew each time, but never changes, is loaded once before it.
+"""hoist_loads: load loop-invariant values once, before the loop.
 
-Numba passes arrays without saying that they don't overlap, so LLVM must assume that a store changes
-every later load; the compiler knows that operands are only read.
+Numba doesn't tell LLVM that arrays don't overlap, so LLVM must assume that a store changes every later load. This pass knows
+that operands are only read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOADS = ("load", "load_first")
 
 
 def hoist_loads(block: Block, most: int) -> Block:
-    """Move invariant vector loads out of the innermost loops that hold them, unless they would fill more than ``most`` registers.
+    """Move invariant vector loads out of the innermost loops that contain them, unless they need more than ``most`` registers.
 
     >>> from numscorch.ir.loop import Const, call
     >>> row = call("load", Var("X_vals"), Var("i"), 8)
@@ -56,7 +56,7 @@ def hoist_loads(block: Block, most: int) -> Block:
 
 
 def _still_holds(assign: Assign, before: list[Stmt]) -> bool:
-    """Whether the same was hoisted out of an earlier loop, and nothing that it depends on has changed since."""
+    """Whether the same load was hoisted out of an earlier loop, and its variables have not changed since."""
     if assign not in before:
         return False
     since = tuple(before[before.index(assign) + 1 :])
@@ -65,16 +65,16 @@ def _still_holds(assign: Assign, before: list[Stmt]) -> bool:
 
 
 def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
-    """Invariant loads of one loop as assignments, and the loop with their variables in place."""
+    """Return the invariant loads of a loop as assignments, and the loop that reads their variables."""
     calls = list(_calls(loop.body))
     loads = [node for node in calls if node.function in LOADS]
     if not loads:
         return [], loop
     changing = _assigned(loop.body) | _written(loop.body, calls) | {loop.var.name}
-    settled = _set_once(loop.body)
+    values = _set_once(loop.body)
     hoisted: dict[Expr, Expr] = {}
     for node in loads:
-        resolved = _resolve(node, settled)
+        resolved = _resolve(node, values)
         if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
             hoisted[node] = resolved
     if not hoisted or sum(map(registers_of, hoisted)) > most:
@@ -84,11 +84,11 @@ def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
     return moved, replace(loop, body=tuple(map_stmt(stmt, names.get) for stmt in loop.body))
 
 
-def _resolve(expr: Expr, settled: dict[str, Expr]) -> Expr:
-    """The expression with variables that the loop sets just once, positions mostly, replaced by their values."""
+def _resolve(expr: Expr, values: dict[str, Expr]) -> Expr:
+    """Replace variables that the loop sets only once, mostly positions, by their values."""
 
     def value(e: Expr) -> Expr | None:
-        return _resolve(settled[e.name], settled) if isinstance(e, Var) and e.name in settled else None
+        return _resolve(values[e.name], values) if isinstance(e, Var) and e.name in values else None
 
     return map_expr(expr, value)
 
@@ -98,7 +98,7 @@ def _assigned(block: Block) -> set[str]:
 
 
 def _set_once(block: Block) -> dict[str, Expr]:
-    """Variables that the loop's own statements set to one value, and nothing else in it does, with that value."""
+    """Map variables that only one value is assigned to, by top-level statements of the loop, to that value."""
     values: dict[str, set[Expr | None]] = {}
     for stmt in walk_block(block):
         if isinstance(stmt, Assign | Accumulate | For):
@@ -107,7 +107,7 @@ def _set_once(block: Block) -> dict[str, Expr]:
 
 
 def _written(block: Block, calls: Iterable[Call]) -> set[str]:
-    """Arrays that a block stores into; ``calls`` are its calls."""
+    """Return the arrays that a block stores into; ``calls`` are the block's calls."""
     stores = {s.array.name for s in walk_block(block) if isinstance(s, Store)}
     targets = [c.args[0] for c in calls if c.function.startswith("store")]
     return stores | {t.name for t in targets if isinstance(t, Var)}
@@ -118,7 +118,7 @@ def _calls(block: Block) -> Iterator[Call]:
 
 
 def _names(nodes: dict[Expr, Expr], used_names: set[str]) -> dict[Expr, Var]:
-    """X0, X1, ... for loads from X_vals."""
+    """Name loads from X_vals as X0, X1, ..."""
     names: dict[Expr, Var] = {}
     for node in nodes:
         if isinstance(node, Call) and isinstance(node.args[0], Var):

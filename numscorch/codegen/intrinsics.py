@@ -1,7 +1,8 @@
 """Intrinsics that generated source calls: unchecked pointers and SIMD registers for Numba, built with llvmlite.
 
-Numba's arrays wrap negative indices around on every access, and its LLVM pipeline doesn't keep a tile of accumulators in registers.
-Most intrinsics are one machine instruction for each register of a tile. ``checked_intrinsics`` has the same functions in plain Python.
+Numba's arrays wrap negative indices around on every access, and its LLVM pipeline doesn't keep a tile of accumulators in
+registers. Most intrinsics are one machine instruction for each register of a tile. ``checked_intrinsics`` has the same
+functions in plain Python.
 """
 
 from __future__ import annotations

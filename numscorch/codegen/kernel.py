@@ -25,7 +25,8 @@ Run = Callable[[bytes, int], Any]
 class Kernel:
     """A source file and the machine code of its functions, which is compiled, or loaded from disk, on first use.
 
-    Call a kernel as ``kernel.run(words, workers)``. The same code serves any number of workers, and the results are bitwise equal.
+    Call a kernel as ``kernel.run(words, workers)``. The same code serves any number of workers, and the results are bitwise
+    equal.
     """
 
     __slots__ = ("_addresses", "_run", "scope", "source")

@@ -1,9 +1,8 @@
-"""Long sums: registers that a loop adds many terms to are added up in blocks.
+"""Long sums: loops that add many terms to a register run in blocks, each with a separate sum.
 
-The error of a sum grows with the number of terms that one register takes one after the other: 10^7 terms of 0.1 in float32 are
-wrong by 0.6 %. So a long loop runs in blocks of ``SUM_BLOCK`` terms, and each block has a separate sum. The pass treats the loop over
-blocks like any other loop, so the sums form a tree. Short loops do not change. A loop over a run of positions has both forms, since
-a few rows may be long.
+The rounding error of a sequential sum grows with its number of terms: the sum of 10^7 terms of 0.1 in float32 is wrong by 0.6
+%. So a long loop runs in blocks of ``SUM_BLOCK`` terms. The loop over blocks is split in the same way, so the sums form a
+tree. Short loops do not change. A loop over a run of positions gets both forms, because a few rows may be long.
 """
 
 from __future__ import annotations
@@ -41,17 +40,17 @@ from ..ir.loop import (
 )
 from ..schedule import tuning
 
-LONG = 4 * tuning.SUM_BLOCK  # terms of a sum from which it is taken in blocks
-APART = tuning.SUM_BLOCK // 2  # terms of a loop within another one from which it has a sum of its own
-Lengths = Mapping[str, float]  # by a loop's variable
-Sums = Mapping[str, Expr]  # the zeros that registers start from, by their names
-Names = Mapping[str, str]  # of the registers of parts, by those of the sums
+LONG = 4 * tuning.SUM_BLOCK  # number of terms from which a sum is split into blocks
+APART = tuning.SUM_BLOCK // 2  # number of terms from which an inner loop gets a separate sum
+Lengths = Mapping[str, float]  # approximate lengths of loops, keyed by the loop variable
+Sums = Mapping[str, Expr]  # initial zeros of registers, keyed by the register
+Names = Mapping[str, str]  # registers of partial sums, keyed by the register of the sum
 
 
 def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> Block:
-    """Take long sums in blocks, where ``lengths`` says about how many steps loops over a variable have.
+    """Split long sums into blocks. ``lengths`` maps loop variables to approximate lengths.
 
-    The registers that are ``cleared`` start from zeros before the block.
+    ``cleared`` maps registers that are zero before the block to their zeros.
 
     >>> t, p, n, x = (Var(name) for name in ("t", "p", "n", "x"))
     >>> summed = (Assign(t, Const(0.0, "float32")), For(p, Const(0), n, (Accumulate(t, x[p]),)))
@@ -73,14 +72,14 @@ def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> B
             stmt = map_blocks(stmt, partial(block_sums, lengths=lengths, cleared=dict(cleared)))
         elif isinstance(stmt, For | While):
             sums = {name: zero for name, zero in cleared.items() if _is_summed(name, stmt.body)} if _step_of(stmt) else {}
-            stmt = map_blocks(map_blocks(stmt, partial(_apart, sums=sums, lengths=lengths)), partial(block_sums, lengths=lengths))
+            stmt = map_blocks(map_blocks(stmt, partial(_separate_sums, sums=sums, lengths=lengths)), partial(block_sums, lengths=lengths))
             stmt = _in_blocks(stmt, sums, lengths) if sums else stmt
         out.append(stmt)
     return tuple(out)
 
 
 def _is_zero(value: Expr) -> bool:
-    """Whether it is a zero that rounding errors matter beside, in a scalar or a register."""
+    """Whether a value is a floating-point zero, in a scalar or a register."""
     match value:
         case Const(0.0, str(dtype)):
             return dtype.startswith(("float", "complex"))
@@ -91,7 +90,7 @@ def _is_zero(value: Expr) -> bool:
 
 
 def _step_of(loop: For | While) -> int:
-    """By how much a loop's variable grows at each step; 0 where it is no such loop, or runs in threads."""
+    """Return the increment of a loop's variable; 0 if the loop is parallel or counts no variable."""
     match loop:
         case For(_, _, _, _, Const(int(step)), False):
             return step
@@ -106,18 +105,18 @@ def _step_of(loop: For | While) -> int:
 
 
 def _variable(loop: For | While) -> Var:
-    """The variable that a loop counts."""
+    """Return the variable that a loop counts."""
     match loop:
         case For(var):
             return var
         case While(condition) if (walked := walked_by(condition)) is not None:
             return walked[0]
         case _:
-            raise TypeError(f"a loop that counts no variable: {loop}")
+            raise TypeError(f"expected a loop that counts a variable, found {loop}")
 
 
 def _steps(loop: For | While, lengths: Lengths) -> float:
-    """About how many coordinates or positions a loop passes: of runs that follow one another, those of all."""
+    """Estimate the number of coordinates or positions that a loop covers; a loop over consecutive runs covers all of them."""
     length = lengths.get(_variable(loop).name, 1.0)
     match loop:
         case For(_, Load(_, Load(Var(above), _))):
@@ -127,13 +126,13 @@ def _steps(loop: For | While, lengths: Lengths) -> float:
 
 
 def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
-    """About how many terms a loop adds to each of these registers; as if it had one step where that isn't known."""
+    """Estimate the number of terms that a loop adds to a register; loops of unknown length count as one step."""
     step = _step_of(loop)
-    return max(_steps(loop, lengths) / step if step else 1.0, 1.0) * _inside(loop.body, sums, lengths)
+    return max(_steps(loop, lengths) / step if step else 1.0, 1.0) * _terms_of_block(loop.body, sums, lengths)
 
 
-def _inside(block: Block, sums: Sums, lengths: Lengths) -> float:
-    """About how many terms a block adds to each of these registers, where loops of many terms add their sum."""
+def _terms_of_block(block: Block, sums: Sums, lengths: Lengths) -> float:
+    """Estimate the number of terms that a block adds to a register; an inner loop of many terms adds one separate sum."""
     terms = (_terms(loop, sums, lengths) for loop in _loops(block, sums))
     added: Counter[str] = Counter()
     for stmt in block:
@@ -143,7 +142,7 @@ def _inside(block: Block, sums: Sums, lengths: Lengths) -> float:
 
 
 def _terms_of(value: Expr) -> int:
-    """How many terms a value adds to one register: those of a tile, which are added one after the other, or one.
+    """Return how many terms a value adds to one register: one, or the number of registers of a tile that are added in order.
 
     >>> x, total = call("load", Var("x_vals"), Var("p"), 8, 4), Var("t")
     >>> _terms_of(call("accumulate", total, x)), _terms_of(call("add", total, x))
@@ -157,7 +156,7 @@ def _terms_of(value: Expr) -> int:
 
 
 def _loops(block: Block, sums: Sums) -> Iterator[For | While]:
-    """The outermost loops of a block that add to some of these registers."""
+    """Yield the outermost loops of a block that add to some of these registers."""
     for stmt in block:
         if isinstance(stmt, For | While) and any(_writes(name, stmt.body) for name in sums):
             yield stmt
@@ -171,7 +170,7 @@ def _writes(name: str, block: Block) -> bool:
 
 
 def _is_summed(name: str, block: Block) -> bool:
-    """Whether a block adds to a register, and neither reads nor writes it otherwise."""
+    """Whether a block adds to a register, but doesn't read or write it otherwise."""
     added = 0
     for stmt in walk_block(block):
         if isinstance(stmt, Accumulate) and stmt.var.name == name:
@@ -197,57 +196,57 @@ def _adds_to(name: str, value: Expr) -> bool:
 
 
 def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> Stmt:
-    """A loop in blocks of ``SUM_BLOCK`` terms, these in blocks of as many, and so on; short runs of positions stay one loop."""
-    inside, terms, widths = _inside(loop.body, sums, lengths), _terms(loop, sums, lengths), list[int]()
-    width = max(int(tuning.SUM_BLOCK / inside), 1) * _step_of(loop)
+    """Split a loop into blocks of ``SUM_BLOCK`` terms, and blocks of ``SUM_BLOCK`` blocks, and so on; short runs stay one loop."""
+    per_step, terms, widths = _terms_of_block(loop.body, sums, lengths), _terms(loop, sums, lengths), list[int]()
+    width = max(int(tuning.SUM_BLOCK / per_step), 1) * _step_of(loop)
     while terms >= LONG:
         widths.append(width)
         width, terms = width * tuning.SUM_BLOCK, terms / tuning.SUM_BLOCK
-    layered = _layered(loop, sums, widths)
+    nest = _nest(loop, sums, widths)
     if isinstance(loop, For) and widths and not isinstance(loop.start, Const):
-        return If(loop.start + widths[0] * (LONG // tuning.SUM_BLOCK) < loop.stop, (layered,), (loop,))
-    return layered
+        return If(loop.start + widths[0] * (LONG // tuning.SUM_BLOCK) < loop.stop, (nest,), (loop,))
+    return nest
 
 
-def _layered(loop: For | While, sums: Sums, widths: list[int]) -> For | While:
-    """A loop in blocks of these widths, the last one outermost."""
+def _nest(loop: For | While, sums: Sums, widths: list[int]) -> For | While:
+    """Nest a loop in blocks of these widths; the last width is outermost."""
     if not widths:
         return loop
     *inner, width = widths
     names = {name: _part(name) for name in sums}
     parts = {names[name]: zero for name, zero in sums.items()}
-    body, var = _renamed(loop.body, names), _variable(loop)
+    body, var = _rename(loop.body, names), _variable(loop)
     match loop:
         case For(_, start, stop):
             block = Var(f"{var.name}_block{len(widths)}")
             layer = replace(loop, start=block, stop=call("min", block + width, stop), body=body)
-            return For(block, start, stop, (*_cleared(parts), _layered(layer, parts, inner), *_added(sums, names)), step=Const(width))
+            return For(block, start, stop, (*_clear(parts), _nest(layer, parts, inner), *_add_parts(sums, names)), step=Const(width))
         case While(condition) if (walked := walked_by(condition)) is not None:
             last = Var(f"{var.name}_last{len(widths)}")
             first = Assign(last, call("min", var + width, walked[1]))
-            own_loop = While(until(condition, last), body)
-            return replace(loop, body=(*_cleared(parts), first, _layered(own_loop, parts, inner), *_added(sums, names)))
+            inner_loop = While(until(condition, last), body)
+            return replace(loop, body=(*_clear(parts), first, _nest(inner_loop, parts, inner), *_add_parts(sums, names)))
         case _:
-            raise TypeError(f"a loop that counts no variable: {loop}")
+            raise TypeError(f"expected a loop that counts a variable, found {loop}")
 
 
-def _apart(block: Block, sums: Sums, lengths: Lengths) -> Block:
-    """A loop's body, in which each loop of many terms has sums of its own, which are then added to the others."""
+def _separate_sums(block: Block, sums: Sums, lengths: Lengths) -> Block:
+    """Give each loop of many terms in a block separate sums, and add them to the outer sums after the loop."""
     out: list[Stmt] = []
     for stmt in block:
         zeros = {name: zero for name, zero in sums.items() if _writes(name, (stmt,))}
         if zeros and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, zeros, lengths) >= APART:
             names = {name: f"{name}_apart" for name in zeros}
-            out += [*_cleared({names[name]: zero for name, zero in zeros.items()}), *_renamed((stmt,), names), *_added(zeros, names)]
+            out += [*_clear({names[name]: zero for name, zero in zeros.items()}), *_rename((stmt,), names), *_add_parts(zeros, names)]
         elif zeros and isinstance(stmt, For | While | If):
-            out.append(map_blocks(stmt, partial(_apart, sums=zeros, lengths=lengths)))
+            out.append(map_blocks(stmt, partial(_separate_sums, sums=zeros, lengths=lengths)))
         else:
             out.append(stmt)
     return tuple(out)
 
 
 def _part(name: str) -> str:
-    """The register of a part of a sum.
+    """Return the register of a partial sum.
 
     >>> _part("t"), _part("t_part1")
     ('t_part1', 't_part2')
@@ -256,18 +255,18 @@ def _part(name: str) -> str:
     return f"{base}_part{int(number or 0) + 1}"
 
 
-def _cleared(sums: Sums) -> Block:
+def _clear(sums: Sums) -> Block:
     return tuple(Assign(Var(name), zero) for name, zero in sums.items())
 
 
-def _added(sums: Sums, names: Names) -> Block:
-    """Add the part of each sum to it."""
+def _add_parts(sums: Sums, names: Names) -> Block:
+    """Add each partial sum to its sum."""
     pairs = [(Var(name), Var(names[name]), isinstance(zero, Call)) for name, zero in sums.items()]
     return tuple(Assign(total, call("add", total, part)) if register else Accumulate(total, part) for total, part, register in pairs)
 
 
-def _renamed(block: Block, names: Names) -> Block:
-    """A block that adds to the registers of parts."""
+def _rename(block: Block, names: Names) -> Block:
+    """Make a block add to the registers of partial sums."""
 
     def change(expr: Expr) -> Expr | None:
         return Var(names[expr.name]) if isinstance(expr, Var) and expr.name in names else None
@@ -279,7 +278,7 @@ def _renamed(block: Block, names: Names) -> Block:
             case Accumulate(var, value) if var.name in names:
                 return Accumulate(Var(names[var.name]), value)
             case For() | While() | If():
-                return map_blocks(stmt, lambda inner: _renamed(inner, names))
+                return map_blocks(stmt, lambda inner: _rename(inner, names))
             case _:
                 return map_stmt(stmt, change)
 

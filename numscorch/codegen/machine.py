@@ -1,11 +1,11 @@
-"""Machine code of kernels: each function is compiled for the types of its parameters, behind an entry that takes words.
+"""Machine code of kernels: each function is compiled for the types of its parameters and gets an entry that takes words.
 
-An *entry* is a C function ``int32 entry(int64 worker, int64 *words)``. It reads the arguments from the words, 8 bytes each in the
-order of the kernel's parameters (an array is an address), calls the function, and returns 0, or 1 where an allocation failed.
-One entry serves every number of workers: ``runtime.launcher`` calls it for each.
+An *entry* is a C function ``int32 entry(int64 worker, int64 *words)``. It reads the arguments from 8-byte words in the order
+of the kernel's parameters (an array is an address), calls the function, and returns 0, or 1 if an allocation failed. One
+entry serves any number of workers: ``machine.launcher`` calls it once for each worker.
 
-Nothing of Numba's ``parallel=True`` takes part, which would compile each loop twice, nor its wrappers for calls from Python, nor the
-passes for what no kernel has (``pipeline``).
+Numba's ``parallel=True`` is not used, because it compiles each loop twice. Numba's wrappers for calls from Python and its
+passes for features that kernels don't use are skipped as well (see ``pipeline``).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .assembly import Param
 from .source import Source
 
 Addresses = dict[str, int]
-_kept: list[Any] = []  # libraries, whose code runs as long as the process; LLVM's modules hold weak references to them
+_libraries: list[Any] = []  # keeps machine code alive for the whole process; LLVM modules hold only weak references to libraries
 
 
 def entries_of(source: Source) -> tuple[str, ...]:
-    """The functions of a kernel that are called by their entries."""
+    """Return the names of a kernel's functions that have entries."""
     names = [function.name for function in source.program.functions]
     return tuple(names[:-1] or names)
 
 
 def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes]:
-    """Compile a kernel's functions; the addresses of their entries, and what :func:`loaded` takes.
+    """Compile a kernel's functions. Return the addresses of their entries, and the data for :func:`loaded`.
 
     Args:
         source: the kernel.
@@ -52,7 +52,7 @@ def compiled(source: Source, scope: Mapping[str, Any]) -> tuple[Addresses, bytes
 
 
 def loaded(source: Source, data: bytes) -> Addresses | None:
-    """The addresses of the entries that ``compiled`` made of the same kernel; None where the data are of another one.
+    """Load the data of :func:`compiled`. Return the addresses of the entries, or None if the data belong to another kernel.
 
     Raises:
         Exception: the data are damaged.
@@ -64,7 +64,7 @@ def loaded(source: Source, data: bytes) -> Addresses | None:
     if signature != _signature(source):
         return None
     context = cpu_target.target_context
-    context.refresh()  # registers what the code refers to
+    context.refresh()  # registers the symbols that the code refers to
     codegen = context.codegen()
     with global_compiler_lock:
         state = (source.name, "object", (code, _names(source)))
@@ -72,7 +72,7 @@ def loaded(source: Source, data: bytes) -> Addresses | None:
 
 
 def _names(source: Source) -> bytes:
-    """A module that defines the entries' names, by which Numba finds them in machine code."""
+    """Return the bitcode of a module that defines the entries' names, by which Numba finds the entries in machine code."""
     from llvmlite import binding
 
     defined = "\n".join(f'define i32 @"{_symbol(source, name)}"() {{ ret i32 0 }}' for name in entries_of(source))
@@ -89,7 +89,7 @@ def _symbol(source: Source, name: str) -> str:
 
 
 def _addresses(library: Any, source: Source) -> Addresses:
-    _kept.append(library)
+    _libraries.append(library)
     addresses = {name: library.get_pointer_to_function(_symbol(source, name)) for name in entries_of(source)}
     if not all(addresses.values()):
         raise KeyError(f"{source.name} has no entry {[name for name, address in addresses.items() if not address]}")
@@ -114,7 +114,7 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
 
 
 def _params_of(source: Source, name: str) -> list[tuple[int, Param]]:
-    """The parameters that a function has, each with its word."""
+    """Return the parameters of a function, each with the index of its word."""
     (function,) = (candidate for candidate in source.program.functions if candidate.name == name)
     return [(at, param) for at, param in enumerate(source.params) if param.name in function.params]
 
@@ -127,7 +127,7 @@ def _type(param: Param) -> Any:
 
 
 def _entry(context: Any, fndesc: Any, symbol: str, words: Sequence[int], of_worker: bool) -> Any:
-    """The module of an entry: it reads the words, calls the function, and returns whether that failed."""
+    """Build the module of an entry, which reads the words, calls the function, and returns its error flag."""
     from llvmlite import ir
 
     wide, narrow = ir.IntType(64), ir.IntType(32)
@@ -137,11 +137,11 @@ def _entry(context: Any, fndesc: Any, symbol: str, words: Sequence[int], of_work
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     arguments = [entry.args[0]] if of_worker else []
     for at, kind in zip(words, fndesc.argtypes[of_worker:], strict=True):
-        word, wanted = builder.load(builder.gep(entry.args[1], [wide(at)])), context.get_value_type(kind)
-        if isinstance(wanted, ir.PointerType):
-            word = builder.inttoptr(word, wanted)
-        elif wanted != wide:
-            word = builder.bitcast(word, wanted)
+        word, value_type = builder.load(builder.gep(entry.args[1], [wide(at)])), context.get_value_type(kind)
+        if isinstance(value_type, ir.PointerType):
+            word = builder.inttoptr(word, value_type)
+        elif value_type != wide:
+            word = builder.bitcast(word, value_type)
         arguments.append(word)
     status, _ = context.call_conv.call_function(builder, function, fndesc.restype, fndesc.argtypes, arguments)
     builder.ret(builder.zext(status.is_error, narrow))

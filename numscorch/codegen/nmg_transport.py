@@ -1,9 +1,8 @@
-"""Which combination each column of a block keeps in n:m:g, so that the kept magnitudes are the largest that there can be.
+"""Choose the combination that each column of an n:m:g block keeps, so that the sum of the kept magnitudes is maximal.
 
-Every column first takes the combination whose values are largest. Where more columns of a chunk have taken one than may,
-one after the other moves on, along the way that costs least, to a combination that has room: as in the transportation
-problem, what is left at the end is the best of all ways to share them out (Ahuja, Magnanti, Orlin, "Network Flows", 1993,
-section 9.7).
+Each column first takes the combination with its largest values. If more columns of a chunk take a combination than may,
+columns move one by one along the cheapest path to a combination with room. As in the transportation problem, the final
+assignment is optimal (Ahuja, Magnanti, Orlin, "Network Flows", 1993, section 9.7).
 """
 
 from __future__ import annotations
@@ -12,19 +11,21 @@ import numpy as np
 
 from .routines import jitted
 
-FAR = 1 << 62
+FAR = 1 << 62  # cost of an impossible move
 
 
 @jitted
 def share(weights: np.ndarray, scale: float, rows: np.ndarray, chunk: int, kinds: np.ndarray, first: int, last: int) -> None:
-    """Find the combinations of blocks first to last.
+    """Find the combinations of the blocks first, ..., last - 1.
 
     Args:
         weights: magnitudes, of shape (blocks, m, columns).
-        scale: what they are multiplied by, to be taken as whole numbers: their sums and differences are exact.
-        rows: of each combination, its n rows; shape (combinations, n).
-        chunk: columns that share out the combinations among them.
-        kinds: where a column's combination is written; shape (blocks, columns).
+        scale: factor that makes the magnitudes integers, so that their sums and differences are exact.
+        rows: the n rows of each combination, of shape (combinations, n).
+        chunk: number of columns that share the combinations.
+        kinds: output, the combination of each column, of shape (blocks, columns).
+        first: the first block.
+        last: one past the last block.
     """
     columns, count = weights.shape[2], rows.shape[0]
     sums, costs = np.empty((chunk, count), np.int64), np.empty((count, count), np.int64)
@@ -44,7 +45,7 @@ def share(weights: np.ndarray, scale: float, rows: np.ndarray, chunk: int, kinds
 
 @jitted
 def prefer(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray, chosen: np.ndarray, room: np.ndarray) -> None:
-    """What each column keeps of each combination, the one that it would take, and how many more may take each."""
+    """Compute what each column keeps under each combination, its best combination, and the room left in each combination."""
     count, width = rows.shape[0], weights.shape[1]
     for kind in range(count):
         room[kind] = (kind + 1) * width // count - kind * width // count
@@ -66,7 +67,7 @@ def prefer(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray
 
 @jitted
 def price(kind: int, sums: np.ndarray, chosen: np.ndarray, costs: np.ndarray, mover: np.ndarray, width: int) -> None:
-    """What it costs at least that a column moves on from one combination to each other, and which column that is."""
+    """Find the cheapest column to move from one combination to each other combination, and its cost."""
     count = sums.shape[1]
     for other in range(count):
         costs[kind, other] = FAR
@@ -89,7 +90,7 @@ def relieve(
     chosen: np.ndarray,
     width: int,
 ) -> bool:
-    """Move columns along the cheapest way from a combination that too many have to one that has room; False where there is no need."""
+    """Move columns along the cheapest path from an overfull combination to one with room; return False if none is overfull."""
     count = len(room)
     crowded = False
     for kind in range(count):

@@ -1,7 +1,7 @@
 """Spaced results: each parent has room for its entries, whose number is known before they are copied.
 
-A padded level appends the entries of each parent and then fills the rest of its room. A hash table enters entries one by one. The result
-has one such level, below a dense level; any levels below it are dense.
+A padded level appends the entries of each parent and then fills the rest of its room. A hash table enters entries one by one.
+The result has one such level, below a dense level; any levels below it are dense.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""simplify: what lowering said more than was needed."""
+"""simplify: remove redundant statements that lowering produces."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..ir.loop import (
 
 
 def simplify(block: Block) -> Block:
-    """Join a register's clearing with the only sum added to it, drop variables that nothing reads, and loops that only count runs.
+    """Merge the clearing of a register with the only sum added to it, drop unread variables, and fuse loops over consecutive runs.
 
     >>> from numscorch.ir.loop import Store
     >>> t, y = Var("t"), Var("y")
@@ -36,32 +36,32 @@ def simplify(block: Block) -> Block:
     >>> simplify((clear, total, write)) == (Assign(t, Var("s")), write)
     True
     """
-    return _run_together(_without_unread(_joined(block), _reads(block)))
+    return _fuse_runs(_drop_unread(_merge_clears(block), _reads(block)))
 
 
-def _run_together(block: Block) -> Block:
-    """Loops over runs that follow one another, as the rows of a matrix, of which nothing else is read: one loop, whose ends are predicted.
+def _fuse_runs(block: Block) -> Block:
+    """Fuse loops over consecutive runs, such as rows of a matrix, into one loop with a predictable end.
 
     >>> from numscorch.ir.loop import Store
     >>> i, p, pos, y = Var("i"), Var("p"), Var("pos"), Var("y")
     >>> rows = For(i, Const(2), Var("n"), (For(p, pos[i], pos[i + 1], (Store(y, Const(0), p),)),))
-    >>> _run_together((rows,)) == (For(p, pos[Const(2)], pos[Var("n")], (Store(y, Const(0), p),)),)
+    >>> _fuse_runs((rows,)) == (For(p, pos[Const(2)], pos[Var("n")], (Store(y, Const(0), p),)),)
     True
     """
     out: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, _run_together)
+            stmt = map_blocks(stmt, _fuse_runs)
         match stmt:
-            case For(var, start, stop, (For() as run,), Const(1), False) if _follow_one_another(var, run):
+            case For(var, start, stop, (For() as run,), Const(1), False) if _are_consecutive(var, run):
                 out.append(replace(run, start=_at(run.start, var, start), stop=_at(run.start, var, stop)))
             case _:
                 out.append(stmt)
     return tuple(out)
 
 
-def _follow_one_another(var: Var, run: For) -> bool:
-    """Whether the run at each step of the loop around it starts where the last one ended, and reads nothing else of that loop."""
+def _are_consecutive(var: Var, run: For) -> bool:
+    """Whether each run starts where the previous run ended, and its body doesn't read the variable of the loop over runs."""
     read = {e.name for e in walk(run.start) if isinstance(e, Var)}
     written = {
         s.array.name if isinstance(s, Store) else s.var.name for s in walk_block(run.body) if isinstance(s, Store | Assign | Accumulate)
@@ -80,12 +80,12 @@ def _at(expr: Expr, var: Var, value: Expr) -> Expr:
     return map_expr(expr, lambda part: value if part == var else None)
 
 
-def _joined(block: Block) -> Block:
-    """``t = 0`` and, before any other use, ``t += s``: ``t = s``."""
+def _merge_clears(block: Block) -> Block:
+    """Replace ``t = 0`` and ``t += s``, without another use of t between them, by ``t = s``."""
     out: list[Stmt] = []
     for at, stmt in enumerate(block):
         if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, _joined)
+            stmt = map_blocks(stmt, _merge_clears)
         if _clears(stmt) and _next_use_adds(stmt, block[at + 1 :]):
             continue
         cleared = isinstance(stmt, Accumulate) and any(
@@ -102,7 +102,7 @@ def _clears(stmt: Stmt) -> bool:
 
 
 def _next_use_adds(clear: Stmt, rest: Block) -> bool:
-    """Whether the next statement that names the variable adds to it, in the same block."""
+    """Whether the next statement of the block that names the variable adds to it."""
     if not isinstance(clear, Assign):
         return False
     for stmt in rest:
@@ -114,19 +114,19 @@ def _next_use_adds(clear: Stmt, rest: Block) -> bool:
 
 
 def _reads(block: Block) -> Counter[str]:
-    """How often each variable is read."""
+    """Count how often each variable is read."""
     exprs = (e for s in walk_block(block) for top in expressions(s) for e in walk(top))
     return Counter(e.name for e in exprs if isinstance(e, Var))
 
 
-def _without_unread(block: Block, reads: Counter[str]) -> Block:
-    """Assignments to variables that are never read go; no value has an effect of its own."""
+def _drop_unread(block: Block, reads: Counter[str]) -> Block:
+    """Drop assignments to variables that are never read; values have no side effects."""
     out: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, Assign | Accumulate) and not reads[stmt.var.name]:
             continue
         if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, lambda inner: _without_unread(inner, reads))
+            stmt = map_blocks(stmt, lambda inner: _drop_unread(inner, reads))
             if not stmt.body and not (isinstance(stmt, If) and stmt.orelse):
                 continue
         out.append(stmt)

@@ -1,7 +1,8 @@
 """Numba's pipeline for kernels: only the passes that generated source needs, and one round of LLVM optimisation.
 
-Numba's default pipeline also handles closures, ``with`` blocks, array expressions and inlined functions. Kernels have none of these.
-The default pipeline also optimises each function before the module, to prune reference counts. Kernel loops count no references.
+Numba's default pipeline also handles closures, ``with`` blocks, array expressions and inlined functions. Kernels have none of
+these. The default pipeline also optimises each function before the module, to prune reference counts. Kernel loops count no
+references.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Inferer(TypeInferer):  # type: ignore[misc]
 class TypeInference(FunctionPass):  # type: ignore[misc]
     """Infer the types of all variables and the signatures of all calls.
 
-    Numba's own pass also takes types of local variables from the caller and checks the type that is returned to Python. Kernels and
-    routines use neither.
+    Numba's own pass also takes types of local variables from the caller and checks the type that is returned to Python.
+    Kernels and routines use neither.
     """
 
     _name = "numscorch_type_inference"

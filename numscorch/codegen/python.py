@@ -1,4 +1,4 @@
-"""Loop IR as Python source: the one place where names and syntax are spelled."""
+"""Print loop IR as Python source. No other file spells names and syntax."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ STRENGTH = {"or": 1, "and": 2, **COMPARISONS, "|": 4, "&": 5, "+": 6, "-": 6, "*
 
 
 def emit_function(function: FunctionDef) -> str:
-    """The function's source."""
+    """Return the source of a function."""
     return f"def {function.name}({', '.join(function.params)}):\n" + emit_block(function.body, 1)
 
 
 def emit_block(block: Block, depth: int) -> str:
-    """Statements, one or more lines each."""
+    """Return the source of a block, with one or more lines for each statement."""
     return "".join(emit(stmt, depth) for stmt in block) or f"{INDENT * depth}pass\n"
 
 
 def emit(stmt: Stmt, depth: int) -> str:
-    """One statement.
+    """Return the source of one statement.
 
     >>> print(emit(Store(Var("y_vals"), Var("i"), Var("t")), 0), end="")
     y_vals[i] = t
@@ -62,13 +62,13 @@ def emit(stmt: Stmt, depth: int) -> str:
         case While(condition, body):
             return f"{pad}while {expr(condition)}:\n{emit_block(body, depth + 1)}"
         case If(condition, body, orelse):
-            return f"{pad}if {expr(condition)}:\n{emit_block(body, depth + 1)}{_otherwise(orelse, depth)}"
+            return f"{pad}if {expr(condition)}:\n{emit_block(body, depth + 1)}{_else_branch(orelse, depth)}"
         case _:
             assert_never(stmt)
 
 
-def _otherwise(block: Block, depth: int) -> str:
-    """else: block, or elif where it is just another if."""
+def _else_branch(block: Block, depth: int) -> str:
+    """Return the ``else`` branch, or an ``elif`` branch if the block is a single ``if``."""
     match block:
         case ():
             return ""
@@ -88,7 +88,7 @@ def _range(loop: For) -> str:
 
 
 def expr(node: Expr, strength: int = 0) -> str:
-    """An expression, in parentheses where its operator binds less than its surroundings.
+    """Return the source of an expression, in parentheses if its operator binds less tightly than its context.
 
     >>> expr((Var("i") + 1) * Var("n"))
     '(i + 1) * n'
@@ -112,8 +112,8 @@ def expr(node: Expr, strength: int = 0) -> str:
             text = f"{expr(value, 1)} if {expr(condition, 1)} else {expr(otherwise, 1)}"
             return f"({text})" if strength else text
         case BinOp(op, left, right):
-            mine = STRENGTH[op]
-            text = f"{expr(left, mine + (op in COMPARISONS))} {op} {expr(right, mine + 1)}"
-            return f"({text})" if mine < strength else text
+            precedence = STRENGTH[op]
+            text = f"{expr(left, precedence + (op in COMPARISONS))} {op} {expr(right, precedence + 1)}"
+            return f"({text})" if precedence < strength else text
         case _:
             assert_never(node)

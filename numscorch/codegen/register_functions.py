@@ -22,9 +22,9 @@ from .registers import I32, mapped
 class Exponential:
     """Constants for e**x = 2**n * e**r in a data type, with abs(r) < ln(2) / 2.
 
-    The result is 0 below ``least`` and inf above ``most``. ``high`` is ln(2) with so few bits that its product with n is exact, and
-    ``low`` is the remainder (Cody and Waite 1980, chapter 6). ``degree`` is that of the polynomial for e**r, ``mantissa`` the number of
-    mantissa bits, and ``bias`` that of the exponent.
+    The result is 0 below ``least`` and inf above ``most``. ``high`` is ln(2) with so few bits that its product with n is
+    exact, and ``low`` is the remainder (Cody and Waite 1980, chapter 6). ``degree`` is that of the polynomial for e**r,
+    ``mantissa`` the number of mantissa bits, and ``bias`` that of the exponent.
     """
 
     least: float

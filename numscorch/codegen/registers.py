@@ -1,7 +1,7 @@
 """Tiles: one or more SIMD registers as one Numba value, and helpers that apply intrinsics to each register.
 
-A tile of several registers is an LLVM array of native vectors. LLVM would split a vector wider than the machine's, which is slow unless
-its number of lanes is a power of two. LLVM splits arrays into their vectors before it allocates registers.
+A tile of several registers is an LLVM array of native vectors. LLVM would split a vector wider than the machine's, which is
+slow unless its number of lanes is a power of two. LLVM splits arrays into their vectors before it allocates registers.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Assembly: write the index arrays of a result with a new pattern, in the order of its levels.
 
-Loops visit the result's coordinates in storage order, so each level is appended to. Each block of the outermost loop owns a part of each
-array. One kernel counts the entries of each block. The next kernel writes each block's entries after those of the previous block. If rows
-are hashed, an earlier kernel finds the largest number of insertions into one row.
+Loops visit the result's coordinates in storage order, so each level is appended to. Each block of the outermost loop owns a
+part of each array. One kernel counts the entries of each block. The next kernel writes each block's entries after those of
+the previous block. If rows are hashed, an earlier kernel finds the largest number of insertions into one row.
 
-Levels form *runs*: a compressed level and the singletons below it share positions, and so one counter. ``pos`` arrays start as zeros, and
-each visited parent stores its end. A running maximum then fills in the parents that were not visited.
+Levels form *runs*: a compressed level and the singletons below it share positions, and so one counter. ``pos`` arrays start
+as zeros, and each visited parent stores its end. A running maximum then fills in the parents that were not visited.
 """
 
 from __future__ import annotations

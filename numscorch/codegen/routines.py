@@ -69,8 +69,8 @@ def outranked(row: Any, at: int, m: int, size: int) -> Any:
 def seek(crd: Any, start: int, end: int, coordinate: int) -> Any:
     """Return the first of the sorted positions start, ..., end - 1 whose coordinate is not less, or end if there is none.
 
-    This is a galloping search: steps double until they pass the coordinate, then bisection finds it. The time is logarithmic in the
-    distance, so many searches over short distances cost no more than one walk.
+    This is a galloping search: steps double until they pass the coordinate, then bisection finds it. The time is logarithmic
+    in the distance, so many searches over short distances cost no more than one walk.
     """
     step, low = 1, start
     while low < end and crd[low] < coordinate:

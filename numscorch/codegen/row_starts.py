@@ -1,7 +1,7 @@
-"""reuse_starts: where a row starts and ends is loaded once, however many loops walk the row.
+"""reuse_starts: load the start and end of a row once, even if several loops walk the row.
 
-The loops of a fused kernel that walk one row have each found its ends. Between them the kernel stores into rows, so that LLVM must
-assume that the ends have changed.
+In a fused kernel, each loop over a row loads the row's start and end. Between these loops, the kernel stores values, so LLVM
+must assume that the start and end have changed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import partial
 
 from ..ir.loop import Accumulate, Assign, Block, Expr, For, If, Load, Stmt, Store, Var, While, map_expr, map_stmt, walk, walk_block
 
-Held = Mapping[Load, Var]  # loads whose values variables have
+Held = Mapping[Load, Var]  # variables that hold the values of loads
 
 
 def reuse_starts(block: Block, starts: Container[str]) -> Block:
-    """Read variables rather than what they were loaded from, and drop loads of what they have already.
+    """Replace loads whose values are in variables by these variables, and drop repeated loads.
 
     Args:
         block: a kernel's body.
@@ -28,31 +28,31 @@ def reuse_starts(block: Block, starts: Container[str]) -> Block:
     True
     """
     written = {stmt.array.name for stmt in walk_block(block) if isinstance(stmt, Store)}
-    return _reused(block, {}, lambda load: load.array.name in starts and load.array.name not in written)
+    return _reuse(block, {}, lambda load: load.array.name in starts and load.array.name not in written)
 
 
-def _reused(block: Block, held: Held, is_start: Callable[[Load], bool]) -> Block:
+def _reuse(block: Block, held: Held, is_start: Callable[[Load], bool]) -> Block:
     out: list[Stmt] = []
     for stmt in block:
         changed = {s.var.name for s in walk_block((stmt,)) if isinstance(s, Assign | Accumulate | For)}
-        kept = {load: var for load, var in held.items() if not changed & {var.name, *_read(load)}}
+        unchanged = {load: var for load, var in held.items() if not changed & {var.name, *_names_read(load)}}
         match stmt:
             case Assign(var, Load() as load) if is_start(load):
                 if held.get(load) == var:
                     continue
                 out.append(Assign(var, _read_held(load, held)))
-                held = kept if var.name in _read(load) else {**kept, load: var}
+                held = unchanged if var.name in _names_read(load) else {**unchanged, load: var}
                 continue
             case For(_, start, stop, body):
-                inner = {} if stmt.parallel else kept  # each thread loads them
-                out.append(replace(stmt, start=_read_held(start, held), stop=_read_held(stop, held), body=_reused(body, inner, is_start)))
+                inner = {} if stmt.parallel else unchanged  # each thread loads the values again
+                out.append(replace(stmt, start=_read_held(start, held), stop=_read_held(stop, held), body=_reuse(body, inner, is_start)))
             case While(condition, body):
-                out.append(While(_read_held(condition, kept), _reused(body, kept, is_start)))
+                out.append(While(_read_held(condition, unchanged), _reuse(body, unchanged, is_start)))
             case If(condition, body, orelse):
-                out.append(If(_read_held(condition, held), _reused(body, held, is_start), _reused(orelse, held, is_start)))
+                out.append(If(_read_held(condition, held), _reuse(body, held, is_start), _reuse(orelse, held, is_start)))
             case _:
                 out.append(map_stmt(stmt, partial(_held, held)))
-        held = kept
+        held = unchanged
     return tuple(out)
 
 
@@ -64,5 +64,5 @@ def _held(held: Held, part: Expr) -> Expr | None:
     return held.get(part) if isinstance(part, Load) else None
 
 
-def _read(expr: Expr) -> set[str]:
+def _names_read(expr: Expr) -> set[str]:
     return {part.name for part in walk(expr) if isinstance(part, Var)}

@@ -1,7 +1,8 @@
 """Placed results: entries arrive out of storage order, and each is written to its final position.
 
-``heads`` has a number for each worker and each parent of the result's sparse levels. While counting, it is the number of the worker's
-entries below the parent. While filling, it is the position of the next such entry. Each worker runs the same blocks in both stages.
+``heads`` has a number for each worker and each parent of the result's sparse levels. While counting, it is the number of the
+worker's entries below the parent. While filling, it is the position of the next such entry. Each worker runs the same blocks
+in both stages.
 """
 
 from __future__ import annotations

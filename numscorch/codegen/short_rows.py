@@ -1,8 +1,8 @@
-"""short_rows: what LLVM makes of rows of a few values costs as much as the values.
+"""short_rows: reduce the overhead of loops over short rows, which otherwise costs as much as their values.
 
-A row starts where the one before ended, so only its end is loaded, and counted in a machine's words. One without entries loads
-nothing else. A loop that adds up one row isn't unrolled: its remainder would be all that most rows take, and each loop's end is one
-more to be mispredicted.
+A row starts where the previous row ended, so only its end is loaded, as an int64. An empty row loads nothing else. A loop
+that sums one row is not unrolled: most rows would only run the remainder loop, and each further loop has an end that may be
+mispredicted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .hoisting import LOADS
 
 
 def shorten(block: Block, starts: Container[str]) -> Block:
-    """Carry the ends of rows from each to the next one, and keep the loops that add up a row as they are written.
+    """Carry each row's end over to the next row as its start, and mark loops that sum a row as not to be unrolled.
 
     Args:
         block: a kernel's body.
@@ -55,27 +55,27 @@ def shorten(block: Block, starts: Container[str]) -> Block:
         if isinstance(stmt, For) and (rows := _rows_of(stmt)) is not None and rows[2].name in starts:
             start, end, pos = rows
             out.append(Assign(start, call("int64", pos[stmt.start])))
-            stmt = _with_ends_carried(stmt, start, end, pos)
+            stmt = _carry_ends(stmt, start, end, pos)
         out.append(stmt)
     return tuple(out)
 
 
-def _rolled(stmt: Stmt) -> Stmt:
-    """A loop that adds up a row, or what is left of one, marked as one that isn't unrolled; anything else as it is."""
+def _keep_rolled(stmt: Stmt) -> Stmt:
+    """Mark a loop that sums a row, or its remainder, as not to be unrolled; return any other statement unchanged."""
     match stmt:
-        case For(p, _, _, (Assign(var, Load(crd, index)), *rest), Const(1), False) if index == p and _adds_up(rest):
-            return replace(stmt, body=(Assign(var, call("rolled", Load(crd, index))), *rest))
+        case For(p, _, _, (Assign(var, Load(crd, index)), *terms), Const(1), False) if index == p and _adds_up(terms):
+            return replace(stmt, body=(Assign(var, call("rolled", Load(crd, index))), *terms))
         case _:
             return stmt
 
 
-def _adds_up(rest: list[Stmt]) -> bool:
-    """Whether a loop adds to variables, and does nothing else."""
-    return all(isinstance(stmt, Assign | Accumulate) for stmt in rest) and any(isinstance(stmt, Accumulate) for stmt in rest)
+def _adds_up(block: list[Stmt]) -> bool:
+    """Whether a block adds to variables and does nothing else."""
+    return all(isinstance(stmt, Assign | Accumulate) for stmt in block) and any(isinstance(stmt, Accumulate) for stmt in block)
 
 
 def _rows_of(loop: For) -> tuple[Var, Var, Var] | None:
-    """The names of a row's start and end, and the array that holds them, where each step of a loop walks the next row."""
+    """Return the start and end of a row and the array that holds them, if each step of the loop walks the next row; else None."""
     if loop.step != Const(1) or loop.parallel:
         return None
     for stmt in loop.body:
@@ -87,32 +87,32 @@ def _rows_of(loop: For) -> tuple[Var, Var, Var] | None:
     for value, start in heads.items():
         if isinstance(value, Load) and value.index == loop.var and value.array[loop.var + 1] in heads:
             end = heads[value.array[loop.var + 1]]
-            return None if {start.name, end.name, value.array.name} & _written(loop.body, but=(start, end)) else (start, end, value.array)
+            return None if {start.name, end.name, value.array.name} & _written(loop.body, skip=(start, end)) else (start, end, value.array)
     return None
 
 
-def _written(body: Block, but: tuple[Var, ...] = ()) -> set[str]:
-    """What a loop's body writes, but for the first time that it assigns these variables."""
+def _written(body: Block, skip: tuple[Var, ...] = ()) -> set[str]:
+    """Return the names that a loop's body writes, without the first assignment to each variable of ``skip``."""
     stores = [stmt.array.name for stmt in walk_block(body) if isinstance(stmt, Store)]
     written = stores + [stmt.var.name for stmt in walk_block(body) if isinstance(stmt, Assign | Accumulate | For)]
-    for var in but:
+    for var in skip:
         written.remove(var.name)
     return set(written)
 
 
-def _with_ends_carried(loop: For, start: Var, end: Var, pos: Var) -> For:
-    """The loop over rows, each of which loads its end, and leaves it to the next one as the start."""
+def _carry_ends(loop: For, start: Var, end: Var, pos: Var) -> For:
+    """Make each row of a loop load its end and pass it to the next row as the start."""
     first, last = pos[loop.var], pos[loop.var + 1]
-    kept = (stmt for stmt in loop.body if stmt not in (Assign(start, first), Assign(end, last)))
-    body = tuple(replace(s, start=start, stop=end) if isinstance(s, For) and (s.start, s.stop) == (first, last) else s for s in kept)
-    body = tuple(map(_rolled, body))
+    statements = (stmt for stmt in loop.body if stmt not in (Assign(start, first), Assign(end, last)))
+    body = tuple(replace(s, start=start, stop=end) if isinstance(s, For) and (s.start, s.stop) == (first, last) else s for s in statements)
+    body = tuple(map(_keep_rolled, body))
     if _only_walks(body, start, end):
         body = (If(start < end, body),)
     return replace(loop, body=(Assign(end, call("int64", last)), *body, Assign(start, end)))
 
 
 def _only_walks(body: Block, start: Var, end: Var) -> bool:
-    """Whether a body loads registers of a row's own and walks its entries: in vain, where the row has none."""
+    """Whether a body only loads the row's registers and walks its entries, so that an empty row can skip it."""
     loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function in LOADS]
     ends = {start, end} | {s.var for s in body if isinstance(s, Assign) and _is_split(s.value, start, end)}
     walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
@@ -123,7 +123,7 @@ def _only_walks(body: Block, start: Var, end: Var) -> bool:
 
 
 def _is_split(value: Expr, start: Var, end: Var) -> bool:
-    """Whether an expression is where a row's last few entries start, which is its start where there are none."""
+    """Whether an expression is the start of a row's remainder, which is the row's start if the row is empty."""
     return isinstance(value, BinOp) and value.op == "+" and value.left == start and _read(value.right) == {start.name, end.name}
 
 

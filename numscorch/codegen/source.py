@@ -1,4 +1,4 @@
-"""The text of a kernel's file: what it computes, how it was scheduled, and the function."""
+"""The text of a kernel's file: its expression, its schedule and its functions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NOTES = {
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A kernel's name, its file's text, and its program."""
+    """A kernel's name, the text of its file, and its program."""
 
     name: str
     text: str
@@ -56,9 +56,9 @@ class Source:
 
 
 def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Source:
-    """The source of a scheduled statement: the same text for the same statement, and the same long sums among its loops' ``lengths``.
+    """Generate the source of one stage of a scheduled statement.
 
-    A result whose pattern is new takes a kernel for each of its stages.
+    Equal statements have equal text if their ``lengths`` split the same sums into blocks.
     """
     stmt = at_stage(stmt, stage)
     program = assemble(stmt, target, stage, lengths)
@@ -72,58 +72,57 @@ def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
 def _header(stmt: ix.Stmt) -> str:
     result = ix.result_of(stmt)
     operands = ix.operands_of(stmt)
-    lines = [str(_headline(stmt)), *(f"    where {passed}" for passed in _passed_on(stmt)), "", f"    {stmt}", ""]
+    lines = [str(_headline(stmt)), *(f"    where {assignment}" for assignment in _intermediates(stmt)), "", f"    {stmt}", ""]
     lines += [describe(a) for a in [*operands, *ix.returned_by(stmt), result]]
     lines += [f"{w.tensor.name}: {w.tensor.format.levels[0]} {w.tensor.dtype}" for w in workspaces_of(stmt)]
     return "\n".join(lines) + "\n"
 
 
 def _headline(stmt: ix.Stmt) -> ix.Assignment:
-    """What is computed: a product in the order of its operands' names, anything else as it stands."""
-    assignments = _assigned(stmt)
-    factors = ix.factors_of(assignments.rhs)
-    if all(isinstance(f, ix.Access) for f in factors) and not _passed_on(stmt):
-        return ix.Assignment(assignments.lhs, ix.product(list(ix.operands_of(stmt))), assignments.op)
-    return assignments
+    """Return the computed assignment. The factors of a product are sorted by the operands' names."""
+    assignment = _assignment_of(stmt)
+    factors = ix.factors_of(assignment.rhs)
+    if all(isinstance(f, ix.Access) for f in factors) and not _intermediates(stmt):
+        return ix.Assignment(assignment.lhs, ix.product(list(ix.operands_of(stmt))), assignment.op)
+    return assignment
 
 
-def _assigned(stmt: ix.Stmt) -> ix.Assignment:
-    """What a statement assigns in the end: workspaces are replaced by what fills them, and a product's sum is the assignment's."""
+def _assignment_of(stmt: ix.Stmt) -> ix.Assignment:
+    """Return the net assignment of a statement: workspaces are replaced by their values, and a product takes its sum's operator."""
     match stmt:
         case ix.Assignment():
             return stmt
         case ix.Forall(_, body):
-            return _assigned(body)
+            return _assignment_of(body)
         case ix.Where(consumer, producer):
-            assignments, filled = _assigned(consumer), _assigned(producer)
-            name = filled.lhs.tensor.name
-            if not _is_inlined(filled) or all(a.tensor.name != name for a in ix.accesses_in(assignments.rhs)):
-                return assignments
-            op = filled.op if assignments.op == "=" and ix.is_product(assignments.rhs) else assignments.op
-            return ix.Assignment(assignments.lhs, ix.mapped(assignments.rhs, lambda a: filled.rhs if a.tensor.name == name else a), op)
+            assignment, space = _assignment_of(consumer), _assignment_of(producer)
+            name = space.lhs.tensor.name
+            if not _is_inlined(space) or all(a.tensor.name != name for a in ix.accesses_in(assignment.rhs)):
+                return assignment
+            op = space.op if assignment.op == "=" and ix.is_product(assignment.rhs) else assignment.op
+            return ix.Assignment(assignment.lhs, ix.mapped(assignment.rhs, lambda a: space.rhs if a.tensor.name == name else a), op)
 
 
-def _passed_on(stmt: ix.Stmt) -> list[ix.Assignment]:
-    """What fused statements make for later ones, or return besides the result, in this order."""
+def _intermediates(stmt: ix.Stmt) -> list[ix.Assignment]:
+    """Return the assignments whose values later fused statements read or the kernel returns besides its result, in order."""
     match stmt:
         case ix.Assignment():
             return []
         case ix.Forall(_, body):
-            return _passed_on(body)
+            return _intermediates(body)
         case ix.Where(consumer, producer):
-            assignments = _assigned(producer)
-            assignments_passed = [] if _is_inlined(assignments) else [assignments]
-            return [*_passed_on(producer), *assignments_passed, *_passed_on(consumer)]
+            assignment = _assignment_of(producer)
+            return [*_intermediates(producer), *([] if _is_inlined(assignment) else [assignment]), *_intermediates(consumer)]
 
 
-def _is_inlined(filled: ix.Assignment) -> bool:
-    """Whether it fills a workspace of one statement, or one that holds a row of an operand as it is."""
-    is_copy = filled.op == "=" and isinstance(filled.rhs, ix.Access) and not filled.lhs.tensor.is_returned
-    return is_copy or filled.lhs.tensor.name in WORKSPACES
+def _is_inlined(assignment: ix.Assignment) -> bool:
+    """Whether an assignment fills a workspace within one statement, or copies a row of an operand."""
+    is_copy = assignment.op == "=" and isinstance(assignment.rhs, ix.Access) and not assignment.lhs.tensor.is_returned
+    return is_copy or assignment.lhs.tensor.name in WORKSPACES
 
 
 def describe(access: ix.Access) -> str:
-    """A tensor's format and data types, as ``A: CSR float32, int32 indices``."""
+    """Return a tensor's format and data types, such as ``A: CSR float32, int32 indices``."""
     tensor = access.tensor
     if tensor.is_dense:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
@@ -136,9 +135,9 @@ def describe(access: ix.Access) -> str:
 
 
 def _imports(program: KernelBody) -> str:
-    called = _called(program.functions) - {"body", "finish"}
+    called = _functions_called(program.functions) - {"body", "finish"}
     intrinsics, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
-    lines = [f"from math import {', '.join(names)}"] if (names := _unwritable(program.functions)) else []
+    lines = [f"from math import {', '.join(names)}"] if (names := _non_finite(program.functions)) else []
     lines += ["from numba import prange"] if program.parallel else []
     scalars = sorted(_constant_types(program.functions) | (called & CASTS) | ({"array"} if _tables(program.functions) else set()))
     lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
@@ -155,17 +154,17 @@ def _expressions(functions: Sequence[FunctionDef]) -> Iterator[Expr]:
 
 
 def _tables(functions: Sequence[FunctionDef]) -> str:
-    """Numbers that the functions look up."""
+    """Return the source of the tables that the functions read."""
     tables = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, TableLoad)})
     return "\n".join(f"{name} = array({list(values)})" for name, values in tables)
 
 
-def _called(functions: Sequence[FunctionDef]) -> set[str]:
+def _functions_called(functions: Sequence[FunctionDef]) -> set[str]:
     return {e.function for e in _expressions(functions) if isinstance(e, Call)}
 
 
-def _unwritable(functions: Sequence[FunctionDef]) -> list[str]:
-    """Numbers whose Python text is a name."""
+def _non_finite(functions: Sequence[FunctionDef]) -> list[str]:
+    """Return the names of infinities and NaN among the constants, which the file must import."""
     return sorted({repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)})
 
 

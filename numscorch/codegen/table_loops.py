@@ -1,4 +1,4 @@
-"""Loops whose coordinates are known when a kernel is made: their bodies are written once for each, with registers of their own."""
+"""Loops whose coordinates are known when a kernel is generated: the body is emitted once for each, with separate registers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Lower = Callable[[ix.Stmt, Env], Block]
 
 
 def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """The positions of one level, chunk by chunk, and in a chunk one kind after the other, with a loop for each."""
+    """Loop over the positions of one level chunk by chunk, with a loop for each kind within a chunk."""
     it = env.iterated(stmt.var)[0]
     if it.name in env.walked:
         return (For(it.position, *env.walked[it.name], at_position(stmt.var, it, it.position, env, lambda known: lower(stmt.body, known))),)
@@ -34,11 +34,11 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """The body for the positions of each kind, chunk by chunk; how many there are is a constant in all chunks but the last, shorter one."""
+    """Lower the body for the positions of each kind, chunk by chunk. Their number is a constant except in a shorter last chunk."""
     it, chunk = env.iterated(stmt.var)[0], Var(f"{stmt.var}_chunk")
     start, stop = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_end")
     empty = BinOp("==", chunk, Const(0))
-    chosen = next(a for a in ix.operands_of(stmt) if a.tensor.name == it.name).tensor.format.levels[-1].constants
+    rows = next(a for a in ix.operands_of(stmt) if a.tensor.name == it.name).tensor.format.levels[-1].constants
 
     def kinds(whole: bool) -> Block:
         body: list[Stmt] = []
@@ -47,28 +47,28 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
             if not whole:
                 body += [Assign(start, first), Assign(stop, last)]
             bounds = (first, last) if whole else (start, stop)
-            walked = replace(
-                env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=chosen[kind], first=empty
-            )
+            walked = replace(env, kinds={**env.kinds, it.name: kind}, walked={**env.walked, it.name: bounds}, rows=rows[kind], first=empty)
             body += lower(stmt.body, walked)
         return tuple(body)
 
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
-    last_chunk = call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk  # it writes zeros where there are no columns
-    wholes = Var(f"{stmt.var}_whole")
-    known = Assign(wholes, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
-    return (known, For(chunk, first_chunk, wholes, kinds(True)), For(chunk, wholes, last_chunk, kinds(False)))
+    last_chunk = (
+        call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk
+    )  # one chunk writes zeros if there are no columns
+    full_chunks = Var(f"{stmt.var}_whole")
+    count = Assign(full_chunks, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
+    return (count, For(chunk, first_chunk, full_chunks, kinds(True)), For(chunk, full_chunks, last_chunk, kinds(False)))
 
 
 def _chunks(var: ix.IndexVar, it: Iterator, env: Env) -> tuple[Expr, Expr]:
-    """The first chunk, and one past the last: of a tile, which has whole ones, or of all positions."""
+    """Return the first chunk and one past the last: those of the tile, which holds full chunks, or of all positions."""
     start, end = env.bounds(var)
-    each = it.level.kind_chunk
-    return start if start == Const(0) else start // each, (end + (each - 1)) // each
+    size = it.level.kind_chunk
+    return start if start == Const(0) else start // size, (end + (size - 1)) // size
 
 
 def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """The body at each coordinate; what all of them load is loaded once."""
+    """Lower the body for each coordinate; loads that all coordinates share run once."""
     copies = []
     for at, (coordinate, segments) in enumerate(_coordinates(stmt, env)):
         inner = replace(env.bind(stmt.var, Const(coordinate), segments), copy=(stmt.var, at))
@@ -77,7 +77,7 @@ def lower_constant(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment]]]:
-    """The coordinates of the loop, and the positions that they are found at: all that there are registers for, or those of a kind."""
+    """Return the loop's coordinates with their positions: all coordinates that have registers, or those of the current kind."""
     iterators = env.iterated(stmt.var)
     if not iterators:
         held = next(access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if is_held(access.tensor))
@@ -88,7 +88,7 @@ def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment
 
 
 def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:
-    """The statement with the register of a coordinate in place of the workspace that has one for each."""
+    """Replace a workspace that has a register for each coordinate by the register of one coordinate."""
 
     def register(access: ix.Access) -> ix.Access:
         held = is_held(access.tensor) and access.indices == (var,)
@@ -98,6 +98,6 @@ def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:
 
 
 def registers_of(space: ix.TensorVar) -> tuple[ix.TensorVar, ...]:
-    """A scalar for each coordinate of a workspace, as t_0, t_1, ..."""
+    """Return a scalar for each coordinate of a workspace, named t_0_, t_1_, ..."""
     size = getattr(space.format.levels[0], "size", 0)
     return tuple(ix.TensorVar(f"{space.name}_{coordinate}_", ix.SCALAR, space.dtype) for coordinate in range(size))

@@ -1,4 +1,4 @@
-"""Dense copies between layouts: squares of values go through registers, whose rows are read and whose columns are written."""
+"""Dense copies between layouts: square blocks are transposed in registers, so that reads and writes are both contiguous."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .environment import Env, size_of, stride_of
 
 
 def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
-    """Squares of so many lanes; what is left of either extent value by value."""
+    """Copy squares of ``lanes`` by ``lanes`` values, and the remainder of either extent value by value."""
     inner = stmt.body
     if not isinstance(inner, ix.Forall) or not isinstance(inner.body, ix.Assignment) or not isinstance(inner.body.rhs, ix.Access):
-        raise TypeError(f"{stmt} is no copy")
+        raise TypeError(f"{stmt} is not a copy in two loops")
     copy, outer, width = inner.body, stmt.var, tuning.TRANSPOSED_SQUARES * lanes
     rows, columns = _multiple(size_of(outer), width), _multiple(size_of(inner.var), lanes)
     row, column = Var(outer.name), Var(inner.var.name)
     squares = For(column, Const(0), columns, _squares(copy, outer, inner.var, lanes, env), step=Const(lanes))
     one = Var(f"{outer}_u0")
-    rest = For(column, columns, size_of(inner.var), (For(one, row, row + width, _one(copy, env.bind(outer, one).bind(inner.var, column))),))
+    edge = For(column, columns, size_of(inner.var), (For(one, row, row + width, _one(copy, env.bind(outer, one).bind(inner.var, column))),))
     last = For(column, Const(0), size_of(inner.var), _one(copy, env.bind(outer, row).bind(inner.var, column)))
-    return (For(row, Const(0), rows, (squares, rest), step=Const(width)), For(row, rows, size_of(outer), (last,)))
+    return (For(row, Const(0), rows, (squares, edge), step=Const(width)), For(row, rows, size_of(outer), (last,)))
 
 
 def _multiple(size: Expr, of: int) -> Expr:
@@ -28,10 +28,10 @@ def _multiple(size: Expr, of: int) -> Expr:
 
 
 def _squares(copy: ix.Assignment, outer: ix.IndexVar, inner: ix.IndexVar, lanes: int, env: Env) -> Block:
-    """The squares at one place, side by side."""
+    """Copy adjacent squares at one place."""
     source, target = copy.rhs, copy.lhs
     if not isinstance(source, ix.Access):
-        raise TypeError(f"{copy} is no copy")
+        raise TypeError(f"{copy} is not a copy")
     here = env.bind(outer, Var(outer.name)).bind(inner, Var(inner.name))
     apart, between = stride_of(source, source.indices.index(inner)), stride_of(target, target.indices.index(outer))
     squares = []
@@ -44,6 +44,6 @@ def _squares(copy: ix.Assignment, outer: ix.IndexVar, inner: ix.IndexVar, lanes:
 
 def _one(copy: ix.Assignment, env: Env) -> Block:
     if not isinstance(copy.rhs, ix.Access):
-        raise TypeError(f"{copy} is no copy")
+        raise TypeError(f"{copy} is not a copy")
     value = Var(f"{copy.rhs.tensor}_vals")[env.position(copy.rhs)]
     return (Store(Var(f"{copy.lhs.tensor}_vals"), env.position(copy.lhs), value),)

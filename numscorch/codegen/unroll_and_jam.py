@@ -1,4 +1,4 @@
-"""Several coordinates of a loop at once: its body once for each, statement by statement, with what they share done once."""
+"""Unroll and jam: run a loop's body for several coordinates at once, interleaved by statement, with shared statements run once."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ LETTERS = "abcdefghijklmnop"
 
 
 def lower_jam(stmt: ix.Forall, tag: ix.Jam, env: Env, lower: Lower, serial: Callable[[ix.Forall, Env, tuple[Expr, Expr]], Block]) -> Block:
-    """So many coordinates at once; the rest one by one."""
+    """Process ``tag.times`` coordinates at once, and the remaining coordinates one by one."""
     (first, stop), base = env.bounds(stmt.var), Var(stmt.var.name)
     if (first, stop) == (Const(0), Const(tag.times)):
         return interleaved([_copy(stmt, number, Const(number), env, lower) for number in range(tag.times)])
     split = (stop - first) // tag.times * tag.times + first if tag.rest else stop
-    jammed = For(base, first, split, interleaved(_named(stmt, tag.times, env, lower)), step=Const(tag.times))
+    jammed = For(base, first, split, interleaved(_copies(stmt, tag.times, env, lower)), step=Const(tag.times))
     return (jammed, *serial(replace(stmt, tag=ix.Serial()), env, (split, stop))) if tag.rest else (jammed,)
 
 
-def _named(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
-    """The body at each coordinate, which has a name."""
-    names = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index has such a name
+def _copies(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
+    """Lower the body for each coordinate, assigned to a variable."""
+    names = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index variable has such a name
     blocks = [_copy(stmt, number, names[number], env, lower) for number in range(times)]
     return [(Assign(names[number], Var(stmt.var.name) + number), *blocks[number]) for number in range(times)]
 
 
 def _copy(stmt: ix.Forall, number: int, coordinate: Expr, env: Env, lower: Lower) -> Block:
-    """The body at one coordinate, its registers and what else depends on the coordinate having names of their own."""
+    """Lower the body for one coordinate, with distinct names for its registers and other values that depend on the coordinate."""
     result = ix.result_of(stmt).tensor
     registers = {a.lhs.tensor for a in ix.assignments(stmt)} - {result}
-    body = ix.map_expr(stmt.body, lambda access: _renamed(access, number) if access.tensor in registers else access)
+    body = ix.map_expr(stmt.body, lambda access: _rename(access, number) if access.tensor in registers else access)
     return lower(body, replace(env.bind(stmt.var, coordinate), copy=(stmt.var, number)))
 
 
-def _renamed(access: ix.Access, number: int) -> ix.Access:
+def _rename(access: ix.Access, number: int) -> ix.Access:
     return replace(access, tensor=replace(access.tensor, name=f"{access.tensor.name}{LETTERS[number]}"))
 
 
 def interleaved(blocks: list[Block]) -> Block:
-    """Blocks of the same shape as one: what they share is done once, the rest statement by statement.
+    """Interleave blocks of the same shape, statement by statement. Statements that all blocks share run once.
 
     Raises:
-        TypeError: a ``while`` differs, which what is done once before it can't start more than once.
+        TypeError: a ``while`` differs between blocks. Shared statements before it run once, and can't start several loops.
 
     >>> from numscorch.ir.loop import Accumulate, Load
     >>> x = Load(Var("X"), Var("p"))

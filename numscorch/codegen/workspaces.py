@@ -1,7 +1,7 @@
 """Workspaces that hold a row: coordinates are inserted, and then appended to the result when the row is complete.
 
-A result with a new pattern is appended to in the order of its levels. If the loop of a summed variable encloses the innermost loop, a
-row's entries arrive out of order and with duplicates.
+A result with a new pattern is appended to in the order of its levels. If the loop of a summed variable encloses the innermost
+loop, a row's entries arrive out of order and with duplicates.
 """
 
 from __future__ import annotations
