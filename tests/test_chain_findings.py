@@ -128,7 +128,7 @@ def test_masks_that_are_drawn_anew_are_refused() -> None:
         pruner = GradualPruning(model, optimizer, draw, schedules.linear(0.8, begin=0, end=4), sparse_from=None)
         pruner.step()
         if seed is None:
-            with pytest.raises(ns.OperandError, match="a sparsifier that draws has to draw the same ones each time"):
+            with pytest.raises(ns.OperandError, match="a random sparsifier has to draw the same entries each time"):
                 pruner.step()
         else:
             pruner.step()

@@ -41,7 +41,7 @@ class TestHooksOfWeights:
         model = dense_network()
         pruning = gradual(model)
         handle = self.doubled(model[2].weight)
-        with pytest.raises(ns.UnsupportedError, match=r"2\.weight: has hooks of its own.*weight\.values.*or give sparse_from=None"):
+        with pytest.raises(ns.UnsupportedError, match=r"2\.weight: has user-defined hooks.*weight\.values.*or give sparse_from=None"):
             pruning.step()
         assert (type(model[0]), type(model[2]), pruning.count) == (nn.Linear, nn.Linear, 0)
         assert bool((model[0].weight != 0).all())
@@ -61,7 +61,7 @@ class TestHooksOfWeights:
         straight_through(model, magnitude(0.5))
         self.doubled(model[2].parametrizations.weight.original)
         before = repr(model)
-        with pytest.raises(ns.UnsupportedError, match=r"settle: 2\.weight has hooks of its own"):
+        with pytest.raises(ns.UnsupportedError, match=r"settle: 2\.weight has user-defined hooks"):
             settle(model)
         assert repr(model) == before
 

@@ -1,7 +1,7 @@
-"""Sparsifiers: which entries of a tensor to keep, and what is left of it as a SparseTensor; of whole models, by name; and their training.
+"""Sparsifiers, sparse tensors made by them, sparsification of models by parameter name, and sparse training.
 
-A sparsifier is any callable that takes a tensor and returns a mask of its shape, True where an entry is kept. It may say how
-much it has to see (``kind``), and how what it keeps is stored (``format``).
+A sparsifier is a callable that takes a tensor and returns a mask of its shape, True where an entry is kept. Its
+optional attribute ``kind`` says how much of the tensor it needs to see, and ``format`` how the kept entries are stored.
 """
 
 from ..sparsifiers.composing import compose

@@ -1,4 +1,4 @@
-"""Which layers are faster sparse, on this machine and for inputs of the size that a model sees."""
+"""Timings of dense and sparse layers on this machine, for inputs of the sizes that a model's layers get."""
 
 from __future__ import annotations
 
@@ -18,73 +18,73 @@ from ..measuring.turns import DISTURBED
 from ..sparsifiers.names import described
 
 Module = torch.nn.Module
-SECONDS, ROUNDS = 0.1, 5  # what one comparison takes about, and how often each side runs at least
+SECONDS, ROUNDS = 0.1, 5  # minimum duration of a comparison, in seconds, and minimum number of rounds
 
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """What a module was called with; of floating-point tensors only sizes are kept."""
+    """The arguments of a module's call; floating-point tensors are replaced by meta tensors, which have sizes only."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
     def again(self, generator: torch.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Such arguments, with random numbers."""
+        """Return arguments of the same sizes, filled with random numbers."""
 
         def filled(value: Any) -> Any:
-            is_kept = isinstance(value, torch.Tensor) and value.device.type == "meta"
-            return torch.randn(value.shape, generator=generator).to(value.dtype) if is_kept else value
+            is_placeholder = isinstance(value, torch.Tensor) and value.device.type == "meta"
+            return torch.randn(value.shape, generator=generator).to(value.dtype) if is_placeholder else value
 
         args, kwargs = pytree.tree_map(filled, (self.args, self.kwargs))
         return args, kwargs
 
     @property
     def key(self) -> str:
-        """The same for calls that take the same time."""
+        """A key that is equal for calls which take the same time."""
         return repr(pytree.tree_map(_size, (self.args, self.kwargs)))
 
 
 def _size(value: Any) -> Any:
-    """What a time depends on."""
+    """Return the shape and data type of a tensor, on which the time depends."""
     return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
 
 
-def _kept(value: Any) -> Any:
-    """What is remembered of an argument: indices, which have to be ones there are, and otherwise no numbers."""
+def _placeholder(value: Any) -> Any:
+    """Replace a floating-point tensor by a meta tensor; integer tensors are kept, since indices have to be valid."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_like(value, device="meta") if value.is_floating_point() else value.detach()
 
 
 def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> dict[Module, ModuleCall]:
-    """Run a model once, and see what some of its modules are called with first.
+    """Run a model once, and record the first call of each of some modules.
 
-    The model runs in evaluation mode and without gradients; its hooks are called, too.
+    The model runs in evaluation mode without gradients; its hooks are called.
 
     Raises:
         OperandError: the model does not run with these inputs.
     """
     seen: dict[Module, ModuleCall] = {}
 
-    def look(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def record(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if module not in seen:
-            seen[module] = ModuleCall(*pytree.tree_map(_kept, (args, kwargs)))
+            seen[module] = ModuleCall(*pytree.tree_map(_placeholder, (args, kwargs)))
 
-    handles = [module.register_forward_pre_hook(look, with_kwargs=True) for module in _called(model, set(modules))]
+    handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in _modules_to_hook(model, set(modules))]
     try:
-        with evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()), _called_one_by_one():
+        with evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()), _without_fastpath():
             _run(model, example_inputs)
     finally:
         for handle in handles:
             handle.remove()
     for module in list(seen):
-        if isinstance(module, torch.nn.MultiheadAttention):  # which reads its output projection, of such tensors, and doesn't call it
+        if isinstance(module, torch.nn.MultiheadAttention):  # it reads its output projection's weight instead of calling it
             seen[module.out_proj] = ModuleCall(seen[module].args[:1] or (seen[module].kwargs["query"],), {})
     return seen
 
 
-def _called(model: Module, modules: set[Module]) -> list[Module]:
-    """The modules to look at: an attention in the place of its output projection."""
+def _modules_to_hook(model: Module, modules: set[Module]) -> list[Module]:
+    """Return the modules to hook: for the output projection of an attention, the attention."""
     return [
         module
         for module in model.modules()
@@ -93,7 +93,7 @@ def _called(model: Module, modules: set[Module]) -> list[Module]:
 
 
 def _run(model: Module, example_inputs: Any) -> None:
-    """Call a model with a tensor, or a tuple or dict of arguments.
+    """Call a model with a tensor, or with a tuple or dict of arguments.
 
     Raises:
         OperandError: the model raises an error.
@@ -105,17 +105,17 @@ def _run(model: Module, example_inputs: Any) -> None:
             model(*example_inputs)
         else:
             model(example_inputs)
-    except Exception as error:  # whatever the model raises
-        given = ", ".join(map(described, pytree.tree_leaves(example_inputs)))
+    except Exception as error:
+        arguments = ", ".join(map(described, pytree.tree_leaves(example_inputs)))
         raise OperandError(
-            f"the model does not run with example_inputs ({given}): {type(error).__name__}: {error}\n"
-            "  give what the model takes: a tensor, or a tuple or dict of arguments"
+            f"the model does not run with example_inputs ({arguments}): {type(error).__name__}: {error}\n"
+            "  give the model's inputs: a tensor, or a tuple or dict of arguments"
         ) from error
 
 
 @contextmanager
-def _called_one_by_one() -> Iterator[None]:
-    """torch's fused encoder layer doesn't call the modules it is made of."""
+def _without_fastpath() -> Iterator[None]:
+    """Switch off torch's fused encoder layer, which does not call its submodules."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -126,7 +126,7 @@ def _called_one_by_one() -> Iterator[None]:
 
 @contextmanager
 def evaluated(model: Module) -> Iterator[None]:
-    """Evaluation mode, and afterwards the mode in which each module was."""
+    """Switch to evaluation mode, and restore each module's mode afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -138,21 +138,21 @@ def evaluated(model: Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """How many times faster something is, and whether its timings tell: on a busy machine they scatter."""
+    """A speed-up, and whether it is certain: on a busy machine, timings scatter."""
 
     ratio: float
     is_certain: bool = True
 
 
 def speed_up(dense: Module, sparse: Module, call: ModuleCall) -> SpeedUp:
-    """How many times faster the forward pass of the sparse module is; the two run in turns."""
+    """Return how many times faster the forward pass of the sparse module is; the two modules run alternately."""
     args, kwargs = call.again(torch.Generator().manual_seed(0))
     with torch.no_grad(), evaluated(dense), evaluated(sparse), torch.random.fork_rng(devices=()):
-        return ratio(lambda: dense.forward(*args, **kwargs), lambda: sparse.forward(*args, **kwargs))  # no hooks are called
+        return ratio(lambda: dense.forward(*args, **kwargs), lambda: sparse.forward(*args, **kwargs))  # forward() skips hooks
 
 
 def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
-    """The time of a function over that of another one, once both have compiled what they need.
+    """Return the median time of the first function over that of the second, measured after warm-up calls.
 
     >>> ratio(lambda: 1, lambda: 2).ratio > 0
     True
@@ -170,10 +170,9 @@ def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
 
 
 def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
-    """The ratio of the median times of turns.
+    """Return the ratio of the median times of alternating calls.
 
-    It is uncertain where its confidence interval includes 1, or where the median call of a side took more than twice as long as
-    its fastest one.
+    It is uncertain if its confidence interval includes 1, or if one side's median time is more than twice its minimum.
 
     >>> compared([2.0, 2.1, 2.2], [1.0, 1.0, 1.1])
     SpeedUp(ratio=2.1, is_certain=True)

@@ -1,6 +1,6 @@
-"""Budgets: how many zeros each weight of a model gets, when all of them together get a given share.
+"""Budgets: the distribution of a given fraction of zeros over the weights of a model.
 
-A budget is a callable from the weights by name, tensors or shapes, to the share of each that becomes zero.
+A budget is a callable. It takes the weights by name, as tensors or shapes, and returns each weight's fraction of zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Sized = torch.Tensor | Sequence[int]
 @called_as("uniform(0.9)")
 @dataclass(frozen=True)
 class uniform:
-    """The same share of each weight becomes zero.
+    """Zero the same fraction of each weight.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
@@ -39,16 +39,17 @@ class uniform:
         check_fraction(self, self.fraction)
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
-        """The share of each weight that becomes zero."""
+        """Return each weight's fraction of zeros."""
         return dict.fromkeys(weights, self.fraction)
 
 
 @called_as("erk(0.9)")
 @dataclass(frozen=True)
 class erk:
-    """Erdős-Rényi-kernel: the share that is kept goes with the sum of a weight's sizes over their product, so that small ones keep more.
+    """Erdős-Rényi-kernel: keep a fraction proportional to the sum of a weight's sizes over their product.
 
-    Of a matrix it goes with (out + in) / (out * in). What would keep more than it has stays whole, and the others share the rest.
+    Small weights therefore keep more. For a matrix, the kept fraction is proportional to (out + in) / (out * in).
+    Weights that would keep more entries than they have stay dense, and the other weights share the rest.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
@@ -67,7 +68,7 @@ class erk:
         check_fraction(self, self.fraction)
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
-        """The share of each weight that becomes zero."""
+        """Return each weight's fraction of zeros."""
         shapes = {name: _shape(weight) for name, weight in weights.items() if prod(_shape(weight))}
         left, free = (1 - self.fraction) * sum(map(prod, shapes.values())), dict(shapes)
         while free:
@@ -82,13 +83,13 @@ class erk:
 @called_as("global_magnitude(0.9)")
 @dataclass(frozen=True)
 class global_magnitude:
-    """One bound for all: the smallest absolute values of the whole model become zero, wherever they are. Of equal ones, the first.
+    """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first.
 
-    O(n), with little memory beside the weights.
+    O(n), with little extra memory.
 
     Raises:
         SizeError: the fraction is not between 0 and 1.
-        OperandError: it is given shapes, or whole numbers: it looks at the values.
+        OperandError: the weights are shapes or integers, which have no values to compare.
 
     Source: Han, Pool, Tran, Dally, "Learning both weights and connections for efficient neural networks", 2015; Frankle and
     Carbin, "The lottery ticket hypothesis", 2019, section 4, for one bound.
@@ -104,7 +105,7 @@ class global_magnitude:
         check_fraction(self, self.fraction)
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
-        """The share of each weight that becomes zero."""
+        """Return each weight's fraction of zeros."""
         tensors = {name: _values(self, name, tensor) for name, tensor in weights.items()}
         tensor = list(tensors.values())
         bound, ties = bound_of(tensor, round(self.fraction * sum(map(torch.Tensor.numel, tensor))))
@@ -120,7 +121,7 @@ def _shape(weight: Sized) -> tuple[int, ...]:
 
 
 def _values(budget: object, name: str, weight: Sized) -> torch.Tensor:
-    """A weight that can be compared."""
+    """Return the values of a weight, which have to be floating-point."""
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point():
         raise OperandError(f"{budget} looks at values, and {name} has none: give floating-point tensors, or take uniform or erk")
     return weight.detach()

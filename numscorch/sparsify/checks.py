@@ -1,4 +1,4 @@
-"""What is checked of what trainers of sparse weights are given, and that weights are still those of the model."""
+"""Checks of the arguments of trainers of sparse weights, and that weights are still part of the model."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Factory = Callable[[float], Sparsifier]
 
 
 def check_schedule(owner: str, schedule: object) -> None:
-    """That something can be asked for the fraction at a step.
+    """Check that an argument is a schedule.
 
     Raises:
-        OperandError: it can't.
+        OperandError: it is not.
 
     >>> check_schedule("GradualPruning", 0.9)
     Traceback (most recent call last):
@@ -38,42 +38,42 @@ def check_schedule(owner: str, schedule: object) -> None:
 
 
 def share_at(schedule: Schedule, step: int) -> float:
-    """What a schedule says for a step.
+    """Return the fraction of a schedule at a step.
 
     Raises:
-        SizeError: no number between 0 and 1.
+        SizeError: it is not a number between 0 and 1.
 
     >>> share_at(lambda step: None, 3)
     Traceback (most recent call last):
     ...
-    numscorch.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, as 0.9
+    numscorch.SizeError: <lambda> returned None at step 3: a schedule returns a share, a number between 0 and 1, such as 0.9
     """
     share: Any = schedule(step)
     if not isinstance(share, Real) or not 0 <= float(share) <= 1:
         name = named_in_errors(schedule)
-        raise SizeError(f"{name} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, as 0.9")
+        raise SizeError(f"{name} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, such as 0.9")
     return float(share)
 
 
 def check_factory(factory: Any) -> None:
-    """That something may make sparsifiers of fractions: it isn't one itself.
+    """Check that an argument can make sparsifiers from fractions, and is not itself a sparsifier.
 
     Raises:
-        OperandError: it makes none.
+        OperandError: it cannot.
     """
     is_made = callable(factory) and hasattr(factory, "kind") and not isinstance(factory, type)
     if is_made or not callable(factory) or (is_budget(factory) and not isinstance(factory, type)):
         what = "is a sparsifier already" if is_made else "is a budget for plans" if is_budget(factory) else "makes no sparsifiers"
         raise OperandError(
-            f"{factory!r} {what}: pass a function from a fraction to a sparsifier, as magnitude or lambda f: block_magnitude(16, 1, f)"
+            f"{factory!r} {what}: pass a function from a fraction to a sparsifier: magnitude, or lambda f: block_magnitude(16, 1, f)"
         )
 
 
 def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
-    """The sparsifier of a weight for a fraction.
+    """Return the sparsifier of a weight for a fraction.
 
     Raises:
-        OperandError: what is made is none.
+        OperandError: the factory returns no sparsifier.
     """
     sparsifier = named(factory(fraction))
     if not callable(sparsifier):
@@ -85,45 +85,45 @@ def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
 
 
 def check_seed(owner: str, seed: object) -> None:
-    """That a generator takes a seed.
+    """Check a generator's seed.
 
     Raises:
-        OperandError: it is no whole number.
+        OperandError: it is not an integer.
     """
     if not isinstance(seed, int):
-        raise OperandError(f"{owner}(seed={seed!r}): a seed is a whole number, as 0")
+        raise OperandError(f"{owner}(seed={seed!r}): a seed has to be an integer, such as 0")
 
 
 def check_placed(name: str, weight: SparseParameter) -> None:
-    """That a sparse weight has values.
+    """Check that a sparse weight has values.
 
     Raises:
         UnsupportedError: it is on the meta device.
     """
     if weight.values.is_meta:
         raise UnsupportedError(
-            f"{name}: is on the meta device, and has no values: model.to_empty(device='cpu') makes room, then load or initialize them"
+            f"{name}: is on the meta device, and has no values: call model.to_empty(device='cpu'), then load or initialize them"
         )
 
 
 def check_values(name: str, weight: SparseParameter) -> None:
-    """That a sparse weight's values can be compared.
+    """Check that a sparse weight has no NaN.
 
     Raises:
-        OperandError: one is NaN.
+        OperandError: a value is NaN.
     """
     if bool((is_nan := weight.values.detach().isnan()).any()):
         raise OperandError(
-            f"{name}: {int(is_nan.sum())} of {is_nan.numel()} values are NaN, which are neither small nor large: find out where they come "
-            "from, as with torch.autograd.set_detect_anomaly(True), or replace them with weight.values.data.nan_to_num_()"
+            f"{name}: {int(is_nan.sum())} of {is_nan.numel()} values are NaN, which cannot be compared: find their source with "
+            "torch.autograd.set_detect_anomaly(True), or replace them with weight.values.data.nan_to_num_()"
         )
 
 
 def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, owner: str) -> None:
-    """That a model still has the sparse weight, or the module with a dense one, that is trained under a name.
+    """Check that a model still has the sparse weight, or the module of a dense weight, that is trained under a name.
 
     Raises:
-        OperandError: another one is in its place.
+        OperandError: something else is in its place.
 
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     >>> check_current(model, "0.weight", model[0], "GradualPruning")
@@ -138,18 +138,20 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
     if current is not weight or (not of_sparse and key not in module._parameters):
         raise OperandError(
             f"{name}: the model no longer has the weight that {owner} trains, as after load_patterns, sparsify_model, densify_model or a "
-            f"parametrization: make a new {owner} for the model as it is now, and load the state of the old one into it to continue"
+            f"parametrization: make a new {owner} for the changed model, and load the old one's state into it to continue"
         )
 
 
 @dataclass(frozen=True)
 class Outdated:
-    """A hook of a dense weight that a sparse one has replaced: gradients that still arrive, of an earlier forward pass, would be lost."""
+    """A hook of a dense weight that was replaced by a sparse one: it refuses gradients of an earlier forward pass, which
+    would be lost.
+    """
 
     name: str
 
     def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
         raise OperandError(
-            f"{self.name} became sparse between forward and backward, whose gradient would be lost: call step() after backward() and "
+            f"{self.name} became sparse between forward and backward, so its gradient would be lost: call step() after backward() and "
             "optimizer.step(), and run the model again"
         )

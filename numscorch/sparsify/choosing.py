@@ -1,4 +1,4 @@
-"""Which weights of a model are trained sparse: named as in a plan."""
+"""Selection of the weights of a model that are trained sparse, by name patterns as in a plan."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from .matching import MatchedWeight, chosen, computed, sites_of
 from .plan import PlanRule, SparsityPlan
 
 Names = str | Iterable[str]
-DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # exactly these: what derives from them may read its weight in other ways
+DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # without subclasses, which may read the weight in other ways
 
 
 def bare(model: torch.nn.Module) -> torch.nn.Module:
-    """The user's own module, within those that torch.compile and DistributedDataParallel put around it.
+    """Return the user's module inside the wrappers of torch.compile and DistributedDataParallel.
 
     Raises:
-        OperandError: no module.
+        OperandError: the argument is not a module.
     """
-    *_, within = unwrapping(model)
-    if not isinstance(within, torch.nn.Module):
-        raise OperandError(f"{type(model).__name__} is no torch.nn.Module")
-    return within
+    *_, module = unwrapping(model)
+    if not isinstance(module, torch.nn.Module):
+        raise OperandError(f"{type(model).__name__} is not a torch.nn.Module")
+    return module
 
 
 def unwrapping(model: Any) -> Iterator[Any]:
-    """A model, and what torch.compile and DistributedDataParallel were put around, one within the other; the user's own comes last."""
+    """Yield a model and each module that torch.compile or DistributedDataParallel wraps in it; the user's module comes
+    last.
+    """
     yield model
     while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
@@ -43,15 +45,15 @@ def unwrapping(model: Any) -> Iterator[Any]:
 
 
 def sparse_weights(model: torch.nn.Module) -> dict[str, SparseParameter]:
-    """The sparse parameters of a model by name, each once, as ``{"0.weight": ...}``."""
+    """Return the sparse parameters of a model by name, each once, as in ``{"0.weight": ...}``."""
     return {name: module for name, module in bare(model).named_modules() if isinstance(module, SparseParameter)}
 
 
 def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: Names, kind: str) -> dict[str, SparseParameter]:
-    """Those of a model's sparse parameters that patterns stand for, at any of their places.
+    """Return the sparse parameters that match name patterns, at any of their places.
 
     Raises:
-        ExpressionError: a pattern stands for none; near misses are listed.
+        ExpressionError: a pattern matches no name; near misses are listed.
 
     >>> from numscorch.nn import SparseLinear
     >>> model = torch.nn.Sequential(SparseLinear(4, 2, density=0.5))
@@ -68,28 +70,28 @@ def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: N
 
 
 def patterns(names: Names) -> list[str]:
-    """One pattern or several, as a list.
+    """Return one or several patterns as a list.
 
     Raises:
-        OperandError: no text.
-        ExpressionError: none at all, which would silently train nothing.
+        OperandError: a pattern is not a text.
+        ExpressionError: the list is empty, and nothing would be trained.
 
     >>> patterns("*.weight")
     ['*.weight']
     """
-    given: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
-    if wrong := [pattern for pattern in given if not isinstance(pattern, str)]:
-        raise OperandError(f"weights={names!r}: {wrong[0]!r} is no name: give patterns of names, as 'encoder.*.weight'")
-    if not given:
-        raise ExpressionError(f"weights={given} names no weight: leave it out, or give patterns of names, as 'encoder.*.weight'")
-    return given
+    listed: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    if wrong := [pattern for pattern in listed if not isinstance(pattern, str)]:
+        raise OperandError(f"weights={names!r}: {wrong[0]!r} is not a name: give patterns of names, such as 'encoder.*.weight'")
+    if not listed:
+        raise ExpressionError(f"weights={listed} names no weight: leave it out, or give patterns of names, such as 'encoder.*.weight'")
+    return listed
 
 
 def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
-    """The names of the weights that are meant if none is named: of ``Linear`` and ``Conv2d``, and sparse ones, if these are wanted.
+    """Return the names of the default weights: those of ``Linear`` and ``Conv2d``, and, with ``or_sparse``, sparse ones.
 
     Raises:
-        ExpressionError: there are none.
+        ExpressionError: the model has none.
     """
     sites = list(sites_of(bare(model)))
     names = [site.name for site in sites if (site.key == "weight" and type(site.module) in DENSE)]
@@ -103,17 +105,18 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
 def trained(
     model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
 ) -> list[MatchedWeight]:
-    """The weights that are named, as by the rules of a plan, vectors left out: those that can become sparse, and sparse ones.
+    """Return the weights that patterns name, as in a plan, except vectors: weights that can become sparse, and sparse
+    ones.
 
     Args:
-        model: whose weights they are.
-        factories: what goes with each pattern; the last one that names a weight holds for it.
-        format: how they will be stored.
-        masked: whether they stay dense, so that their modules need no sparse version.
+        model: the model.
+        factories: what belongs to each pattern; the last pattern that names a weight applies.
+        format: the format of the sparse weights.
+        masked: whether the weights stay dense, so that their modules need no sparse version.
 
     Raises:
         ExpressionError: a pattern names nothing; near misses are listed.
-        UnsupportedError: what is named can't become sparse.
+        UnsupportedError: a named weight cannot become sparse.
     """
     _check_computed(model, factories)
     stored = None if format is None else as_format(format)
@@ -130,7 +133,7 @@ def trained(
 
 
 def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
-    """That none of the weights that are meant is computed by torch's older utilities, by which it is no parameter."""
+    """Check that patterns name no weight that torch's older utilities compute, which is not a parameter."""
     for site in sites_of(bare(model)):
         name, why = computed(site)
         if name and any(fnmatchcase(name_, pattern) for name_ in (name, site.name) for pattern in names):
@@ -138,10 +141,11 @@ def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
 
 
 def _try(choice: MatchedWeight) -> None:
-    """Make the sparse versions of a weight's modules once, with no entries, for what these refuse, as groups of a convolution.
+    """Make the sparse versions of a weight's modules once, without entries, to find unsupported options such as groups of
+    a convolution.
 
     Raises:
-        UnsupportedError: one is refused.
+        UnsupportedError: a module has an unsupported option.
     """
     for site in choice.modules():
         try:

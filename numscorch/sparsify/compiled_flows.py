@@ -1,7 +1,7 @@
-"""What a plan's rules keep of activations and their gradients as an operator of torch, for programs that it compiles or exports.
+"""Rules for activations and gradients as a torch operator, for programs that torch compiles or exports.
 
-Sparsifiers look at numbers, which a program has only when it runs. So its operator is a mask, made by the rule, of which the
-program holds a number.
+Sparsifiers depend on values, which exist only at run time. So the operator calls the rule at run time and returns its
+mask; the program holds the number of the rule.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ _numbers = itertools.count()
 
 
 def traced(rule: FlowRule, output: Tensor) -> Any:
-    """What a rule leaves of a module's result: dense, with zeros, unless it has a format and the program may be in parts."""
+    """Sparsify a module's output within a trace: dense with zeros, unless the rule has a format and graph breaks are
+    allowed.
+    """
     if rule.format is not None and not is_whole():
         return sparsify(output, rule.sparsifier, rule.format)
     return _masked(_number_of(rule), output)
 
 
 def traced_hook(rule: FlowRule) -> Callable[[Tensor], Tensor]:
-    """A tensor's hook that leaves of its gradient what a rule keeps."""
+    """Return a tensor hook that zeros the gradient entries which a rule drops."""
     return partial(_masked, _number_of(rule))
 
 
@@ -56,7 +58,7 @@ def _masked(number: int, tensor: Tensor) -> Tensor:
 
 @constant
 def _number_of(rule: FlowRule) -> int:
-    """What a program calls a rule, as long as it lives."""
+    """Return the number by which programs refer to a rule, valid while the rule is alive."""
     for number, known_rule in _rules.items():
         if known_rule is rule:
             return number
@@ -69,10 +71,10 @@ def _number_of(rule: FlowRule) -> int:
 def _kept(number: int, output: Tensor) -> Tensor:
     rule = _rules.get(number)
     if rule is None:
-        raise UnsupportedError("the plan's rule that this program was made with is gone: compile or export the model again")
+        raise UnsupportedError("the plan's rule that this program was compiled with is gone: compile or export the model again")
     if rule.format is not None:
         what, way_out = f"{rule.format.name} {tuple(output.shape)}", "leave out format= of the rule, or fullgraph=True"
-        message = f"programs that torch compiles as a whole hand it on dense; {way_out}"
+        message = f"programs that torch compiles as a whole pass it on dense; {way_out}"
         densifying(f'activation("{rule.name}")', what, output.nbytes, message)
     return mask_of(output, rule.sparsifier).contiguous()
 

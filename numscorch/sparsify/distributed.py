@@ -1,4 +1,4 @@
-"""Sparse weights under DistributedDataParallel: values are summed as they are, which needs one pattern in all processes."""
+"""Sparse weights in DistributedDataParallel: values are summed directly, so all processes need the same patterns."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from .saving import patterns_of, saved
 
 
 def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataParallel:
-    """A model with sparse weights in DistributedDataParallel, once its patterns are the same in all processes.
+    """Wrap a model with sparse weights in DistributedDataParallel, after a check that all processes have the same
+    patterns.
 
-    Gradients of values are summed as those of any parameter, and nothing is made dense. Index arrays, which are buffers, are not sent
-    with every step, as those of DistributedDataParallel itself are.
+    Gradients of values are summed as for any parameter, and nothing is made dense. DistributedDataParallel broadcasts
+    buffers at every step; the index arrays of sparse weights are excluded from that.
 
     Args:
         model: the model.
-        options: what DistributedDataParallel takes, as ``process_group``.
+        options: options of DistributedDataParallel, such as ``process_group``.
 
     Raises:
         UnsupportedError: patterns differ between processes.
@@ -41,55 +42,59 @@ def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataPara
 
 
 def check_patterns(model: torch.nn.Module, group: dist.ProcessGroup | None = None) -> None:
-    """That all processes store the same entries of every sparse weight; all of them call it.
+    """Check that all processes store the same entries of every sparse weight; all processes have to call it.
 
     Args:
-        model: the model, in DistributedDataParallel or before.
+        model: the model, wrapped in DistributedDataParallel or not.
         group: the processes; by default those of the DistributedDataParallel, or all.
 
     Raises:
-        UnsupportedError: they don't, or they have other weights; in all processes.
+        UnsupportedError: patterns or weights differ; raised in all processes.
         OperandError: there is no process group yet.
     """
     _check_initialized()
     digests = {name: digest(weight.pattern) for name, weight in sparse_weights(model).items()}
     group = group_of(model) if group is None else group
-    others: list[dict[str, str]] = [{} for _ in range(dist.get_world_size(group))]
-    dist.all_gather_object(others, digests, group=group)
-    for rank, other in enumerate(others):
-        for name in dict.fromkeys([*others[0], *other]):
-            if others[0].get(name) != other.get(name):
+    gathered: list[dict[str, str]] = [{} for _ in range(dist.get_world_size(group))]
+    dist.all_gather_object(gathered, digests, group=group)
+    for rank, other in enumerate(gathered):
+        for name in dict.fromkeys([*gathered[0], *other]):
+            if gathered[0].get(name) != other.get(name):
                 raise UnsupportedError(
                     f"the pattern of {name} differs between ranks 0 and {rank}, so that their values can't be summed: make the model with "
-                    "the same seed everywhere, or call broadcast_patterns(model), which gives all of them the pattern of rank 0"
+                    "the same seed everywhere, or call broadcast_patterns(model), which gives all ranks the pattern of rank 0"
                 )
 
 
 def broadcast_patterns(
     model: torch.nn.Module, optimizer: Optimizers = None, source: int = 0, group: dist.ProcessGroup | None = None
 ) -> None:
-    """Give all processes the patterns of one; all of them call it. Kept entries keep their values, new ones start at 0.
+    """Give all processes the patterns of one process; all processes have to call it.
+
+    Common entries keep their values, and new entries start at 0.
 
     Args:
-        model: the model, not yet in DistributedDataParallel, which makes values equal.
-        optimizer: those that train it, whose state follows the entries.
-        source: the rank whose patterns are taken.
-        group: the processes; all, by default.
+        model: the model, not yet in DistributedDataParallel, which then makes the values equal.
+        optimizer: the optimizers that train it, whose state follows the entries.
+        source: the rank whose patterns are used.
+        group: the processes; all by default.
 
     Raises:
         OperandError: there is no process group yet, or the processes have other weights.
     """
     _check_initialized()
     weights = sparse_weights(model)
-    sent: list[Any] = [{name: saved(weight.pattern) for name, weight in weights.items()}]
-    dist.broadcast_object_list(sent, source, group=group)
-    for name, pattern in patterns_of(sent[0], f"rank {source}", {name: weight.pattern.shape for name, weight in weights.items()}).items():
+    message: list[Any] = [{name: saved(weight.pattern) for name, weight in weights.items()}]
+    dist.broadcast_object_list(message, source, group=group)
+    for name, pattern in patterns_of(
+        message[0], f"rank {source}", {name: weight.pattern.shape for name, weight in weights.items()}
+    ).items():
         if not pattern.stores_as(weights[name].pattern):
             repattern(weights[name], pattern, optimizer)
 
 
 def digest(pattern: Pattern) -> str:
-    """A text that is equal for patterns of the same format, shape and entries, in all processes; O(nnz).
+    """Return a hash that is equal in all processes for patterns of the same format, shape and entries. O(nnz).
 
     >>> import numscorch as ns
     >>> digest(ns.from_torch(torch.eye(3)).pattern) == digest(ns.from_torch(2 * torch.eye(3)).pattern)
@@ -103,14 +108,14 @@ def digest(pattern: Pattern) -> str:
 
 
 def group_of(model: torch.nn.Module) -> dist.ProcessGroup | None:
-    """The processes that train a model together; None where it isn't in DistributedDataParallel."""
+    """Return the processes that train a model together; None if it is not in DistributedDataParallel."""
     return next((module.process_group for module in unwrapping(model) if isinstance(module, DistributedDataParallel)), None)
 
 
 def summed(
     gradients: Mapping[str, torch.Tensor | None], weights: Mapping[str, SparseParameter], group: dist.ProcessGroup | None
 ) -> dict[str, torch.Tensor]:
-    """The gradients that arrived, summed over the processes, if there are several; those that arrived in any of them."""
+    """Sum gradients over the processes, if there are several; gradients that arrived in no process are left out."""
     if group is None:
         return {name: gradient for name, gradient in gradients.items() if gradient is not None}
     arrived = torch.tensor([float(gradient is not None) for gradient in gradients.values()])

@@ -1,4 +1,4 @@
-"""Dynamic sparse training: SET and RigL drop a weight's least entries and grow others, as many, while it is trained."""
+"""Dynamic sparse training: SET and RigL drop the smallest entries of a weight during training, and grow as many others."""
 
 from __future__ import annotations
 
@@ -21,28 +21,30 @@ from .units import Units
 
 
 class SET(Evolution):
-    """Sparse evolutionary training: the least entries are dropped, and as many others grown at random places.
+    """Sparse evolutionary training: drop the smallest entries, and grow as many at random positions.
 
-    Weights keep their number of entries, or of blocks, where their format stores these whole. Grown entries start at 0, and so does
-    what the optimizer remembers of them. Frozen weights are left as they are.
+    A weight keeps its number of entries, or of blocks if its format stores whole blocks. Grown entries start at 0, and
+    so does their optimizer state. Frozen weights are not changed.
 
-    To resume, make model, optimizer and SET as at first, then load the states in this order: SET's, the model's, the optimizer's.
-    Given a ``DistributedDataParallel``, all processes draw alike, and their patterns stay equal; these are compared at first.
+    To resume, make the model, the optimizer and SET as before, then load the states in this order: SET, model,
+    optimizer. With a ``DistributedDataParallel`` model, all processes draw the same numbers, so their patterns stay
+    equal; the initial patterns are compared.
 
     Args:
-        model: its sparse weights are changed.
-        optimizer: those that train it, one or several.
-        every: after how many steps.
-        fraction: the share of each weight's entries that is replaced, or a schedule of it.
-        until: the step from which on nothing is changed; None for never.
-        weights: patterns of names, as ``"encoder.*.weight"``.
-        seed: of what is drawn.
+        model: the model whose sparse weights are changed.
+        optimizer: the optimizers that train it, one or several.
+        every: number of steps between changes.
+        fraction: the fraction of each weight's entries that is replaced, or its schedule.
+        until: the step from which on nothing changes; None for no limit.
+        weights: name patterns, such as ``"encoder.*.weight"``.
+        seed: the seed of the random positions.
 
     Raises:
         ExpressionError: a pattern names no sparse weight.
-        OperandError: a weight requires grad, and the optimizer doesn't hold it.
-        UnsupportedError: a format with set places, as NM; an optimizer whose state can't follow; patterns that differ between processes.
-        SizeError: a fraction that isn't between 0 and 1, or no steps.
+        OperandError: a weight requires grad, and the optimizer does not hold it.
+        UnsupportedError: a format restricts the places of entries, as NM; an optimizer's state cannot follow; or
+            patterns differ between processes.
+        SizeError: a fraction is not between 0 and 1, or a number of steps is not positive.
 
     Source: Mocanu, Mocanu, Stone, Nguyen, Gibescu, Liotta, "Scalable training of artificial neural networks with adaptive sparse
     connectivity inspired by network science", 2018.
@@ -73,25 +75,25 @@ class SET(Evolution):
         super().__init__(model, optimizer, every, schedule, until, named(model, sparse_weights(model), weights, "sparse weight"))
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
-        """Some of those that weren't stored."""
+        """Draw units that are not stored."""
         ranks = drawn(units.count - len(keys), count, self.generator)
         return ranks + torch.searchsorted(keys - torch.arange(len(keys)), ranks, right=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of steps, the patterns, and the state of the generator."""
+        """Return the count of steps, the patterns, and the generator's state."""
         return {**super().state_dict(), "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_keys(state, "SET", self.KEYS)
         if not isinstance(state["generator"], torch.Tensor):
-            given = repr(state["generator"])
-            raise OperandError(f"the state of SET has {given} as the state of its generator: give what its state_dict() made")
-        generator = torch.Generator().set_state(state["generator"])  # which is refused before anything is changed
+            value = repr(state["generator"])
+            raise OperandError(f"the state of SET has {value} as the state of its generator: give the result of its state_dict()")
+        generator = torch.Generator().set_state(state["generator"])  # raises, if at all, before anything is changed
         super().load_state_dict(state)
         self.generator = generator
 
     def __getstate__(self) -> dict[str, Any]:
-        """A generator can't be copied, but its state can."""
+        """Replace the generator, which cannot be copied, by its state."""
         return {**vars(self), "generator": self.generator.get_state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -101,32 +103,33 @@ class SET(Evolution):
 
 
 class RigL(Evolution):
-    """Rigging the lottery: the least entries are dropped, and as many grown where the dense weight would have the largest gradient.
+    """Rigging the lottery: drop the smallest entries, and grow as many where the dense gradient is largest.
 
-    The dense gradient is computed in the steps before a change alone, ``upstream.T @ input`` of each layer, and added up over
-    micro-batches; it is never kept in others. Weights keep their number of entries, or of blocks, where their format stores these
-    whole. Grown entries start at 0, and so does what the optimizer remembers of them; those that were just dropped may be grown again,
-    and keep both, then. Layers that no gradient reached, and frozen ones, are left as they are. Where a gradient overflowed, as
-    ``torch.amp.GradScaler`` expects of some, the change is put off by a step.
+    The dense gradient, ``upstream.T @ input`` of each layer, is computed only in the step before a change, and
+    accumulated over micro-batches. A weight keeps its number of entries, or of blocks if its format stores whole
+    blocks. Grown entries start at 0, and so does their optimizer state. An entry that was just dropped may be grown
+    again, and then keeps both. Frozen layers, and layers that no gradient reached, are not changed. If a gradient
+    overflows, which ``torch.amp.GradScaler`` tolerates, the change is postponed by a step.
 
-    To resume, make model, optimizer and RigL as at first, then load the states in this order: RigL's, the model's, the optimizer's.
-    Given a ``DistributedDataParallel``, dense gradients are summed over all processes, so that patterns stay equal; these are
-    compared at first.
+    To resume, make the model, the optimizer and RigL as before, then load the states in this order: RigL, model,
+    optimizer. With a ``DistributedDataParallel`` model, dense gradients are summed over all processes, so their
+    patterns stay equal; the initial patterns are compared.
 
     Args:
-        model: the weights of its ``SparseLinear`` and ``SparseConv2d`` layers are changed.
-        optimizer: those that train it, one or several.
-        until: the step from which on nothing is changed; three quarters of all, in the paper.
-        every: after how many steps.
-        fraction: the share of each weight's entries that is replaced at first, which falls as :class:`schedules.cosine` does, or a
-            schedule of it.
-        weights: patterns of names, as ``"encoder.*.weight"``.
+        model: the model whose ``SparseLinear`` and ``SparseConv2d`` weights are changed.
+        optimizer: the optimizers that train it, one or several.
+        until: the step from which on nothing changes; the paper uses three quarters of all steps.
+        every: number of steps between changes.
+        fraction: the initial fraction of each weight's entries that is replaced, which decays as
+            :class:`schedules.cosine` does; or a schedule.
+        weights: name patterns, such as ``"encoder.*.weight"``.
 
     Raises:
         ExpressionError: a pattern names no weight of these layers.
-        OperandError: a weight requires grad, and the optimizer doesn't hold it.
-        UnsupportedError: a format with set places, as NM; an optimizer whose state can't follow; patterns that differ between processes.
-        SizeError: a fraction that isn't between 0 and 1, or no steps.
+        OperandError: a weight requires grad, and the optimizer does not hold it.
+        UnsupportedError: a format restricts the places of entries, as NM; an optimizer's state cannot follow; or
+            patterns differ between processes.
+        SizeError: a fraction is not between 0 and 1, or a number of steps is not positive.
 
     Source: Evci, Gale, Menick, Castro, Elsen, "Rigging the lottery: making all tickets winners", 2020.
 
@@ -165,22 +168,22 @@ class RigL(Evolution):
         self._prepare()
 
     def step(self) -> bool:
-        """Count a step, and at every ``every``-th one drop and grow; call it after ``optimizer.step()``.
+        """Count a step, and drop and grow entries at every ``every``-th step; call it after ``optimizer.step()``.
 
         Returns:
             Whether entries were dropped and grown.
 
         Raises:
-            OperandError: it is time to, and no gradient reached any weight since the step before; or a weight holds NaN, or the
-                model has it no more. No weight is changed, and the step isn't counted.
-            SizeError: the schedule returned no share.
+            OperandError: a change is due, but no gradient reached any weight since the last step; or a weight holds
+                NaN, or is no longer part of the model. No weight is changed, and the step is not counted.
+            SizeError: the schedule returned no valid fraction.
         """
         changed = super().step()
         self._prepare()
         return changed
 
     def _prepare(self) -> None:
-        """Watch the layers if weights are changed after the next step."""
+        """Watch the layers if the next step changes weights."""
         due = self._is_due(self.count + 1)
         for name, probe in self.probes.items():
             probe.watch(self.weights[name] if due and self.weights[name].requires_grad else None)
@@ -201,12 +204,12 @@ class RigL(Evolution):
         return bool(trained) and not self.is_put_off
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
-        """Those with the largest gradients, of all that aren't kept."""
+        """Return the units with the largest gradients among those not kept."""
         scores = units.dense_sums(self.gradients[name].abs()).index_fill_(0, kept, -1.0)
         return scores.topk(count).indices
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of steps, the patterns, and whether a change was put off."""
+        """Return the count of steps, the patterns, and whether a change is postponed."""
         return {**super().state_dict(), "is_put_off": self.is_put_off}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -216,7 +219,7 @@ class RigL(Evolution):
 
 
 def drawn(most: int, count: int, generator: torch.Generator) -> torch.Tensor:
-    """Different numbers below a bound, in no order; without room for all of these where few are drawn.
+    """Draw distinct numbers below a bound, in no particular order; O(count) memory if few are drawn.
 
     >>> sorted(drawn(3, 3, torch.Generator()).tolist())
     [0, 1, 2]

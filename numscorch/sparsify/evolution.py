@@ -1,4 +1,4 @@
-"""What SET and RigL share: when weights are changed, what is dropped, and the state."""
+"""The common part of SET and RigL: when weights change, which entries are dropped, and the state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .units import Units
 
 
 class Evolution:
-    """Weights of a model that drop their least entries and grow others, as many, while they are trained."""
+    """Drops the smallest entries of a model's weights during training, and grows as many others."""
 
     KEYS: ClassVar[tuple[str, ...]] = ("step", "patterns")
 
@@ -46,14 +46,15 @@ class Evolution:
             check_patterns(model)
 
     def step(self) -> bool:
-        """Count a step, and at every ``every``-th one drop and grow; call it after ``optimizer.step()``.
+        """Count a step, and drop and grow entries at every ``every``-th step; call it after ``optimizer.step()``.
 
         Returns:
             Whether entries were dropped and grown.
 
         Raises:
-            OperandError: a weight holds NaN, or the model has it no more; no weight is changed, and the step isn't counted.
-            SizeError: the schedule returned no share.
+            OperandError: a weight holds NaN, or is no longer part of the model; no weight is changed, and the step is
+                not counted.
+            SizeError: the schedule returned no valid fraction.
         """
         for name, weight in self.weights.items():
             check_current(self.model, name, weight, type(self).__name__)
@@ -71,19 +72,19 @@ class Evolution:
         return bool(names)
 
     def _trained(self) -> list[str]:
-        """The weights that are trained, whose values can be compared."""
+        """Return the names of the weights that are trained, after a check for NaN."""
         names = [name for name, weight in self.weights.items() if weight.requires_grad]
         for name in names:
             check_values(name, self.weights[name])
         return names
 
     def _change(self, names: Iterable[str], share: float) -> None:
-        """Drop and grow a share of weights; every pattern is made before the first one is changed."""
-        for name, pattern in {name: self._changed(name, self.weights[name], share) for name in names}.items():
+        """Drop and grow a share of the weights' entries; all patterns are computed before the first weight changes."""
+        for name, pattern in {name: self._next_pattern(name, self.weights[name], share) for name in names}.items():
             repattern(self.weights[name], pattern, self.optimizer)
 
-    def _changed(self, name: str, weight: SparseParameter, share: float) -> Pattern:
-        """A weight's next pattern, with as many units."""
+    def _next_pattern(self, name: str, weight: SparseParameter, share: float) -> Pattern:
+        """Return a weight's next pattern, with the same number of units."""
         old = weight.pattern
         units = Units(old.format, old.shape)
         keys, sizes = units.sums(old, weight.values.detach().abs())
@@ -93,18 +94,19 @@ class Evolution:
         return units.pattern(torch.cat([kept, grown]).sort().values, old.index_dtype)
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
-        """The numbers of the units that are grown."""
+        """Return the numbers of the units to grow."""
         raise NotImplementedError
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of steps, and the patterns."""
+        """Return the count of steps and the patterns."""
         return {"step": self.count, "patterns": {name: saved(weight.pattern) for name, weight in self.weights.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, whose patterns the weights get; load the model's and the optimizer's after it.
+        """Continue from a state, and give the weights its patterns; load the states of the model and the optimizer after
+        it.
 
         Raises:
-            OperandError: the state is another one's, or of other weights; nothing is changed.
+            OperandError: the state belongs to another class or to other weights; nothing is changed.
             SizeError: weights have other shapes.
         """
         owner = type(self).__name__
@@ -123,10 +125,10 @@ class Evolution:
 
 
 def scheduled(owner: str, fraction: float | Schedule, until: int | None, make: Callable[[float], Schedule]) -> Schedule:
-    """The schedule of a share that is replaced, if that and the last step are some.
+    """Return the schedule of the replaced fraction, after a check of the arguments.
 
     Raises:
-        SizeError: they aren't.
+        SizeError: ``fraction`` is not between 0 and 1, or ``until`` is not a positive integer.
     """
     if until is not None:
         check_steps(f"{owner}(until={until})", until)

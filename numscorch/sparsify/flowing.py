@@ -1,4 +1,4 @@
-"""Which modules and parameters get a plan's rules of activations and gradients."""
+"""Application of a plan's rules for activations and gradients to modules and parameters."""
 
 from __future__ import annotations
 
@@ -18,39 +18,42 @@ from .plan import PlanRule, SparsityPlan, named_by
 
 @dataclass(frozen=True)
 class Flows:
-    """The rules that hold: of modules' results, of these' gradients, and of parameters' gradients, each with the dimensions it has."""
+    """The effective rules by name: for modules' outputs, for gradients of outputs, and for parameters' gradients.
+
+    Each parameter comes with its number of dimensions, 0 if it is sparse already.
+    """
 
     activations: dict[str, PlanRule] = field(default_factory=dict)
     outputs: dict[str, PlanRule] = field(default_factory=dict)
     weights: dict[str, tuple[PlanRule, int]] = field(default_factory=dict)
 
     def check(self, sparse: Collection[str]) -> None:
-        """That gradients can be had in their formats, when parameters of these names will be sparse.
+        """Check that gradients can have the formats of their rules, given the names of the parameters that become sparse.
 
         Raises:
-            UnsupportedError: one can't.
+            UnsupportedError: a gradient cannot have the format of its rule.
         """
         for rule in self.outputs.values():
             if rule.format is not None:
-                raise UnsupportedError(f"{rule} in {rule.format.name}: torch hands modules dense gradients; leave format= out")
+                raise UnsupportedError(f"{rule} in {rule.format.name}: torch passes dense gradients to modules; leave format= out")
         for name, (rule, ndim) in self.weights.items():
             if rule.format is None:
                 continue
             if name in sparse or not ndim:
                 raise UnsupportedError(f"{rule} in {rule.format.name}: a sparse weight's gradient has its pattern; leave format= out")
             if rule.format != COO(ndim):
-                raise UnsupportedError(f"{rule} in {rule.format.name}: grad of {name} is dense or COO({ndim}), as torch has it")
+                raise UnsupportedError(f"{rule} in {rule.format.name}: grad of {name} can be dense or COO({ndim}), as in torch")
 
 
 def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
-    """What a plan says of a model's activations and gradients; of rules for the same thing the last one holds.
+    """Return a plan's effective rules for activations and gradients of a model; the last rule for a name applies.
 
     Raises:
         ExpressionError: a rule names nothing.
     """
     named = model.named_modules(remove_duplicate=False)
     modules = [(name, module) for name, module in named if name and not isinstance(module, SparseParameter)]
-    first = {id(module): name for name, module in reversed(modules)}  # a shared module goes by its first name
+    first = {id(module): name for name, module in reversed(modules)}  # a shared module has the first of its names
     once = {name: first[id(module)] for name, module in modules}
     sites = {site.name: site for site in sites_of(model)}
     flows = Flows()
@@ -67,7 +70,7 @@ def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
 
 
 def attach(model: torch.nn.Module, flows: Flows) -> None:
-    """Give modules their hooks, in the place of those of a plan before."""
+    """Attach hooks to modules, in place of the hooks of an earlier plan."""
     for name, rule in flows.activations.items():
         _hook(model.get_submodule(name), SparseActivation(name, rule.sparsifier, rule.format))
     for name, rule in flows.outputs.items():

@@ -1,6 +1,6 @@
-"""Sparse activations and gradients: hooks that let only what a sparsifier keeps pass.
+"""Sparse activations and gradients: hooks that pass on only the entries that a sparsifier keeps.
 
-Hooks are modules' own, and values: they are copied and pickled with the module.
+The hooks are immutable values attached to modules, and are copied and pickled with them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ..tensors.parameter import SparseParameter
 
 @dataclass(frozen=True)
 class SparseActivation:
-    """A forward hook: what a module returns, without what isn't kept; of a tuple, its first tensor.
+    """A forward hook that sparsifies a module's output; of a tuple, the first tensor.
 
-    A program that torch compiles as a whole has no sparse results: there it is dense whatever the format, with the same numbers.
+    A program that torch compiles as a whole has no sparse outputs: it passes a dense tensor with the same values,
+    whatever the format.
     """
 
     name: str
@@ -29,13 +30,13 @@ class SparseActivation:
     format: Format | None = None
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> Any:
-        first, rest = _first(self.name, output)
+        first, remaining = _split_output(self.name, output)
         activation = self._sparse(first)
-        return activation if rest is None else (activation, *rest)
+        return activation if remaining is None else (activation, *remaining)
 
     def _sparse(self, output: torch.Tensor) -> Any:
         if torch.compiler.is_compiling():
-            from .compiled_flows import traced  # late: it imports torch's compiler
+            from .compiled_flows import traced  # imported here: it imports torch's compiler
 
             return traced(self, output)
         if self.format is not None:
@@ -45,18 +46,18 @@ class SparseActivation:
 
 @dataclass(frozen=True)
 class SparseOutputGradient:
-    """A forward hook that has the gradient of what a module returns go through a sparsifier."""
+    """A forward hook that sparsifies the gradient of a module's output."""
 
     name: str
     sparsifier: Sparsifier
-    format: None = None  # what is kept stays in a dense tensor
+    format: None = None  # the kept entries stay in a dense tensor
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
-        first, _ = _first(self.name, output)
+        first, _ = _split_output(self.name, output)
         if not first.requires_grad:
             return
         if torch.compiler.is_compiling():
-            from .compiled_flows import traced_hook  # late, too
+            from .compiled_flows import traced_hook  # as above
 
             first.register_hook(traced_hook(self))
         else:
@@ -65,9 +66,9 @@ class SparseOutputGradient:
 
 @dataclass(frozen=True)
 class SparseWeightGradient:
-    """A forward hook, called first, that has a parameter's gradient go through a sparsifier.
+    """A forward pre-hook that sparsifies the gradient of a parameter.
 
-    Copies of a parameter lose its hooks, so that they are looked for in each pass.
+    Copies of a parameter lose its hooks, so each forward pass attaches them if they are missing.
     """
 
     name: str
@@ -81,7 +82,7 @@ class SparseWeightGradient:
             self.attach(values)
 
     def attach(self, values: torch.nn.Parameter) -> None:
-        """Hook a parameter that requires a gradient."""
+        """Hook a parameter that requires grad."""
         if values.requires_grad:
             values.register_hook(Masking(self.sparsifier, self))
             if self.format is not None:
@@ -90,7 +91,7 @@ class SparseWeightGradient:
 
 @dataclass(frozen=True)
 class Masking:
-    """A tensor's hook: its gradient, without what isn't kept."""
+    """A tensor hook that zeros the dropped entries of a gradient."""
 
     sparsifier: Sparsifier
     owner: SparseWeightGradient | None = None
@@ -102,7 +103,7 @@ class Masking:
 
 @dataclass(frozen=True)
 class Coordinates:
-    """A parameter's hook: its gradient in torch's COO layout, once it is added up."""
+    """A parameter hook that converts an accumulated gradient to torch's COO layout."""
 
     owner: SparseWeightGradient
     __torch_unserializable__ = True
@@ -116,12 +117,12 @@ FLOWS = (SparseActivation, SparseOutputGradient, SparseWeightGradient)
 
 
 def is_masking(hook: object) -> bool:
-    """Whether a parameter's hook is one of a plan's, or masks it, or records how it moves: all can do without."""
+    """Return whether a parameter's hook masks its gradient or records its movement: a sparse weight needs no such hook."""
     return isinstance(hook, Masking | Coordinates) or isinstance(getattr(hook, "__self__", None), MovementScores)
 
 
 def remove_flows(module: torch.nn.Module, like: object = None) -> None:
-    """Take a plan's hooks off a module; or only those that do what another one does."""
+    """Remove a plan's hooks from a module; with ``like``, only the hooks that ``like`` would replace."""
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         for number in [number for number, hook in hooks.items() if isinstance(hook, FLOWS) and (like is None or _is_like(hook, like))]:
             hook = hooks.pop(number)
@@ -134,17 +135,17 @@ def _is_like(hook: Any, other: Any) -> bool:
 
 
 def _detach(tensor: Any) -> None:
-    """Take a plan's hooks off a parameter."""
+    """Remove a plan's hooks from a parameter."""
     values = tensor.values if isinstance(tensor, SparseParameter) else tensor
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
             del hooks[number]
 
 
-def _first(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...] | None]:
-    """The tensor that a module returns, and what it returns beside it."""
-    rest = output[1:] if isinstance(output, tuple) else None
+def _split_output(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...] | None]:
+    """Split a module's output into its first tensor and the remaining outputs; None for the latter if it is no tuple."""
+    remaining = output[1:] if isinstance(output, tuple) else None
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, torch.Tensor):
         raise OperandError(f"{name} returns {type(first).__name__}, not a tensor: name a module within it whose result is one")
-    return first, rest
+    return first, remaining

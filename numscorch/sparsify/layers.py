@@ -1,4 +1,4 @@
-"""Which modules have a sparse version, and what is told of those that haven't."""
+"""The registry of sparse versions of modules, and the warning about modules without one."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ _adapted: set[type[torch.nn.Module]] = set()
 
 
 def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight: str = "weight") -> None:
-    """Say what :func:`sparsify_model` puts in the place of modules of a type. Subclasses are types of their own.
+    """Register the function that makes a sparse version of a type of modules. Subclasses need their own registration.
 
     Args:
         kind: a class of modules.
-        convert: from a module, a sparsifier and a format, or None, to a new module, which holds the weight as a
-            :class:`~numscorch.nn.Parameter` of a SparseTensor under the same name. The sparsifier takes the weight as a matrix, a
-            row for each output, and the module stays as it is. :func:`densify_model` calls the new one's ``to_dense()``.
+        convert: a function from a module, a sparsifier and a format (or None) to a new module. The new module holds the
+            weight as a :class:`~numscorch.nn.Parameter` of a SparseTensor under the same name. The sparsifier takes the
+            weight as a matrix, with a row for each output. The function must not change the old module.
+            :func:`densify_model` calls the new module's ``to_dense()``.
         weight: the name of the parameter that becomes sparse.
 
     Raises:
-        OperandError: no class of modules, or nothing to call.
+        OperandError: ``kind`` is not a class of modules, or ``convert`` is not callable.
 
     >>> class Mine(torch.nn.Linear):
     ...     "A layer that computes as torch's does."
@@ -42,44 +43,47 @@ def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight
     >>> register_sparse_module(Mine, SparseLinear.from_dense)
     """
     if not isinstance(kind, type) or not issubclass(kind, torch.nn.Module):
-        raise OperandError(f"register_sparse_module({kind!r}, ...): give a class of modules, as torch.nn.Linear")
+        raise OperandError(f"register_sparse_module({kind!r}, ...): give a class of modules, such as torch.nn.Linear")
     if not callable(convert):
         raise OperandError(f"register_sparse_module({kind.__name__}, {convert!r}): give a function (module, sparsifier, format) -> module")
     _versions[kind, weight] = convert
 
 
 def register_reader(kind: type[torch.nn.Module], adapt: Adapt, sparse_kind: type[torch.nn.Module] | None = None) -> None:
-    """Say what stands for a module that reads parameters of its children, if sparse: itself, or a ``made``, with ``to_dense()``."""
+    """Register a function that adapts modules which read parameters of their children, in case these are sparse.
+
+    ``adapt`` returns the module itself, or a module of type ``sparse_kind`` in its place, which has ``to_dense()``.
+    """
     _readers[kind] = adapt
     if sparse_kind is not None:
         _adapted.add(sparse_kind)
 
 
 def is_adapted(module: torch.nn.Module) -> bool:
-    """Whether a module stands for one that reads parameters of its children."""
+    """Return whether a module takes the place of one that reads parameters of its children."""
     return type(module) in _adapted
 
 
 def version_of(module: torch.nn.Module, weight: str) -> Convert | None:
-    """What makes a sparse version of a module with this weight, if anything does."""
+    """Return the function that makes a sparse version of a module with this weight; None if there is none."""
     return _versions.get((type(module), weight))
 
 
 def adapted(module: torch.nn.Module) -> torch.nn.Module:
-    """What stands for a module whose children may be sparse: mostly itself.
+    """Return the module to use in place of one whose children may be sparse, usually the module itself.
 
     Raises:
-        UnsupportedError: its children can't be.
+        UnsupportedError: the children of this module cannot be sparse.
     """
     adapt = _readers.get(type(module))
     return module if adapt is None else adapt(module)
 
 
 def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, format: Format | None) -> torch.nn.Module:
-    """The sparse version of a module.
+    """Return the sparse version of a module.
 
     Raises:
-        OperandError: what was registered for its type makes none.
+        OperandError: the registered function returns no module with a sparse weight.
     """
     layer = _versions[type(module), weight](module, sparsifier, format)
     if not isinstance(layer, torch.nn.Module) or not isinstance(getattr(layer, weight, None), SparseParameter):
@@ -101,36 +105,38 @@ class Missing:
 
     @property
     def why(self) -> str:
-        """Why it stays dense."""
-        return f"{self.kind.__name__} has no sparse version; register_sparse_module takes one"
+        """The reason why the parameter stays dense."""
+        return f"{self.kind.__name__} has no sparse version; register_sparse_module adds one"
 
 
 def tell_missing(missing: list[Missing]) -> None:
-    """Warn once of all that stays dense as there is no sparse version, with what a user could paste; list it in the ledger.
+    """Warn once of all weights that stay dense because their modules have no sparse version.
+
+    The warning includes code for the registrations. The ledger lists the weights.
 
     Raises:
-        UnsupportedError: in strict mode, before anything is changed.
+        UnsupportedError: within ``ns.strict()``, before any change.
     """
     if not missing:
         return
     kinds = {(site.kind, site.weight): [other.name for other in missing if other.kind is site.kind] for site in missing}
-    message = "\n".join([f"{len(missing)} weights stay dense, as there is no sparse version of their modules", *_templates(kinds)])
+    message = "\n".join([f"{len(missing)} weights stay dense, because their modules have no sparse version", *_templates(kinds)])
     if is_strict():
-        raise UnsupportedError(f"{message}\n  within ns.strict(), layers that stay dense are refused")
+        raise UnsupportedError(f"{message}\n  within ns.strict(), layers that stay dense are an error")
     warnings.warn(message, DenseFallbackWarning, stacklevel=3)
     for site in missing:
         note("densification", f"{site.name}: {site.kind.__name__} has no sparse version", site.bytes, asked=False)
 
 
 def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> list[str]:
-    """A registration for each type, to be completed.
+    """Return a registration for each type, for the user to complete.
 
     >>> print(_templates({(torch.nn.Bilinear, "weight"): ["head.weight"]})[0])
     # head.weight
     def sparse_bilinear(layer, sparsifier, format):
-        made = ...  # a module with forward() and to_dense()
-        made.weight = ns.nn.Parameter(ns.sparsify.sparsify(layer.weight.detach(), sparsifier, format))
-        return made
+        sparse_layer = ...  # a module with forward() and to_dense()
+        sparse_layer.weight = ns.nn.Parameter(ns.sparsify.sparsify(layer.weight.detach(), sparsifier, format))
+        return sparse_layer
     ns.sparsify.register_sparse_module(torch.nn.Bilinear, sparse_bilinear)
     """
     lines = []
@@ -141,9 +147,9 @@ def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> 
         lines.append(
             f"# {', '.join(names[:4])}{', ...' if len(names) > 4 else ''}\n"
             f"def {function}(layer, sparsifier, format):\n"
-            "    made = ...  # a module with forward() and to_dense()\n"
-            f"    made.{weight} = ns.nn.Parameter(ns.sparsify.sparsify(layer.{weight}.detach(), sparsifier, format))\n"
-            "    return made\n"
+            "    sparse_layer = ...  # a module with forward() and to_dense()\n"
+            f"    sparse_layer.{weight} = ns.nn.Parameter(ns.sparsify.sparsify(layer.{weight}.detach(), sparsifier, format))\n"
+            "    return sparse_layer\n"
             f"ns.sparsify.register_sparse_module({home}{kind.__name__}, {function}{last})"
         )
     return lines

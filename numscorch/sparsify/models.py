@@ -1,4 +1,4 @@
-"""sparsify_model and densify_model: a model's layers by name, in place, with its optimizer, state and hooks."""
+"""sparsify_model and densify_model: convert a model's layers in place, with its optimizers, their state, and hooks."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .table import ModelReport, ModelRow
 
 Module = torch.nn.Module
 NO_OPTIMIZER = (
-    "no optimizer was given: one made before holds the dense weights, and its state does not fit the sparse ones; "
-    "pass optimizer=, or make a new one"
+    "no optimizer was given: an optimizer made before holds the dense weights, and its state does not fit the sparse ones; "
+    "pass optimizer=, or make a new optimizer"
 )
 
 
@@ -42,40 +42,42 @@ def sparsify_model(
     report: Callable[[ModelReport], object] | None = print,
     progress: bool | None = None,
 ) -> Module:
-    """Store weights of a model with only the entries that a plan keeps, and have activations and gradients go through its sparsifiers.
+    """Store weights of a model with only the entries that a plan keeps, and sparsify its activations and gradients.
 
-    Layers are replaced by sparse ones of the same name: ``Linear``, ``Conv2d``, ``Embedding`` and ``MultiheadAttention``, and
-    those of :func:`register_sparse_module`. Their biases, hooks, mode and what is frozen stay. A weight that several modules
-    share becomes one sparse weight, if a plan names all of them. Every mask is drawn, and every layer tried, before the first one
-    is replaced: if anything is wrong, the model is as before.
+    Layers are replaced by sparse layers of the same name. ``Linear``, ``Conv2d``, ``Embedding`` and
+    ``MultiheadAttention`` have sparse versions, and so have the types registered with :func:`register_sparse_module`.
+    Biases, hooks, training mode and frozen parameters are preserved. A weight shared by several modules becomes one
+    sparse weight if a plan names all of them. All masks are drawn and all layers tried before the first layer is
+    replaced: on an error, the model is unchanged.
 
     Args:
-        model: what is changed; where the model itself is such a layer, use the result.
+        model: the model to change. If the model itself is such a layer, use the result.
         plan: rules by name.
-        example_inputs: a tensor, or a tuple or dict of arguments, to run the model with once, in evaluation mode; layers are then
-            timed with inputs of the sizes that they get, forward.
-        optimizer: whose groups then hold the sparse weights' values, where the dense weights were, with what it remembers of these
-            entries. It may be a list of several.
-        advise: whether layers that are faster dense, by the medians, stay so, unless their rule says ``always=True``. The report calls
-            a speed-up "uncertain" if the timings scatter, as on a busy machine. Without example_inputs, nothing is timed, and all
-            layers become sparse. A table of ``Embedding``, in which lookups are never faster, becomes sparse if that takes fewer bytes.
+        example_inputs: a tensor, or a tuple or dict of arguments. The model runs with it once, in evaluation mode, and
+            the forward pass of each layer is then timed with inputs of the same sizes.
+        optimizer: an optimizer, or a list of them. Its groups then hold the values of the sparse weights in place of
+            the dense weights, with the state of these entries.
+        advise: whether layers whose median time is lower dense stay dense, unless their rule says ``always=True``. The
+            report marks a speed-up as "uncertain" if the timings scatter, as on a busy machine. Without example_inputs,
+            nothing is timed, and all layers become sparse. An ``Embedding``, whose lookups are never faster sparse,
+            becomes sparse if that takes fewer bytes.
         inplace: False for a copy.
-        report: what is called with a :class:`ModelReport`, one row for each weight; None for no report.
-        progress: whether to show a bar on stderr; by default for large models, where it is a terminal.
+        report: a function called with a :class:`ModelReport`, which has one row for each weight; None for no report.
+        progress: whether to show a progress bar on stderr; by default for large models if stderr is a terminal.
 
     Returns:
         The model.
 
     Raises:
         ExpressionError: a rule names nothing; the nearest names are listed.
-        OperandError: a weight has NaN, a sparsifier makes no mask, the plan is none, the model does not run with example_inputs, or an
-            optimizer holds no parameter of the model.
-        FormatError: a format can't store what is kept.
-        UnsupportedError: the optimizer or DistributedDataParallel can't follow; a rule names only weights that are sparse already; or
-            within ``ns.strict()``, a module has no sparse version.
+        OperandError: a weight has NaN, a sparsifier makes no mask, ``plan`` is not a plan, the model does not run with
+            example_inputs, or an optimizer holds no parameter of the model.
+        FormatError: a format cannot store the kept entries.
+        UnsupportedError: the optimizer or DistributedDataParallel does not support the change; a rule names only
+            weights that are sparse already; or, within ``ns.strict()``, a module has no sparse version.
 
     Complexity:
-        Beside the model, memory for one layer's conversion, and a bit for each weight.
+        In addition to the model, memory for one layer's conversion, and one bit for each entry of the weights.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 8))
@@ -100,11 +102,11 @@ def sparsify_model(
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
     size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
-        rows = _settled(choices, Settling(optimizers, _calls(model, choices, example_inputs), advise), bar)
+        rows = _rows(choices, Settling(optimizers, _calls(model, choices, example_inputs), advise), bar)
         choices = [choice for choice in choices if not choice.why]
         flows.check({site.name for choice in choices for site in choice.sites})
         notes = (NO_OPTIMIZER,) if not optimizers and any(choice.parameter.requires_grad for choice in choices) else ()
-        while choices:  # none is held longer than it takes, and its dense weight with it
+        while choices:  # each dense weight is freed once it is replaced
             bar.reach(bar.done + choices[0].parameter.nbytes)
             choice = choices.pop(0)
             model, _ = put_sparse(model, choice, choice.sparsifier, choice.rule.format, optimizers)
@@ -117,17 +119,19 @@ def sparsify_model(
 
 
 def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
-    """Undo :func:`sparsify_model`: layers have dense weights, 0 where nothing was stored, and a plan's hooks are gone.
+    """Undo :func:`sparsify_model`: make weights dense, with 0 where nothing was stored, and remove a plan's hooks.
 
     Args:
-        model: what is changed; where the model itself is a sparse layer, use the result.
-        optimizer: whose groups then hold the dense weights, with what it remembers of the entries, and 0 of others; or several.
+        model: the model to change. If the model itself is a sparse layer, use the result.
+        optimizer: an optimizer, or several. Its groups then hold the dense weights, with the state of the stored
+            entries, and 0 for other entries.
 
     Returns:
         The model.
 
     Raises:
-        UnsupportedError: a module with a sparse weight has no ``to_dense()``, or the optimizer or DistributedDataParallel can't follow.
+        UnsupportedError: a module with a sparse weight has no ``to_dense()``; or the optimizer or
+            DistributedDataParallel does not support the change.
 
     >>> from numscorch.sparsify import magnitude
     >>> model = torch.nn.Sequential(torch.nn.Linear(4, 2))
@@ -152,15 +156,15 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     known: dict[int, torch.nn.Parameter] = {}
     del module
     while modules:  # inner ones first
-        model = _made_dense(model, modules.pop()[1], optimizers, known)
+        model = _replace_by_dense(model, modules.pop()[1], optimizers, known)
     return model
 
 
 def _check(model: object, plan: object, optimizer_fits: bool) -> None:
-    """That these are what they should be.
+    """Check the arguments of :func:`sparsify_model`.
 
     Raises:
-        OperandError: they aren't.
+        OperandError: an argument is not what it should be.
     """
     if not isinstance(model, torch.nn.Module):
         raise OperandError(f"sparsify_model takes a torch.nn.Module, not {type(model).__name__}")
@@ -170,31 +174,31 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
     if not plan.rules:
         raise OperandError("the plan has no rules: its methods return a new plan, as in plan = plan.weight('*.weight', magnitude(0.9))")
     if not optimizer_fits:
-        raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one of the copy's")
+        raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one for the copy")
 
 
 def _check_some_dense(choices: list[MatchedWeight]) -> None:
-    """That each rule for weights has something to do.
+    """Check that each rule for weights names a dense weight.
 
     Raises:
-        UnsupportedError: all of its weights are sparse already.
+        UnsupportedError: all weights of a rule are sparse already.
     """
     for rule in {id(choice.rule): choice.rule for choice in choices}.values():
         ruled = [choice for choice in choices if choice.rule is rule]
         if all(choice.is_sparse for choice in ruled):
             raise UnsupportedError(
-                f"{rule} names only weights that are sparse already, as {ruled[0].name}: call densify_model(model, optimizer) first to "
-                "choose entries anew, or prune further with GradualPruning"
+                f"{rule} names only weights that are sparse already, such as {ruled[0].name}: call densify_model(model, optimizer) first "
+                "to choose entries anew, or prune further with GradualPruning"
             )
 
 
-def _check_example(given: Any) -> None:
-    """That examples are no optimizers, which have the same place in other functions.
+def _check_example(example_inputs: Any) -> None:
+    """Check that example_inputs is not an optimizer, which is the third argument of other functions.
 
     Raises:
-        OperandError: they are.
+        OperandError: it is an optimizer.
     """
-    several = given if isinstance(given, list | tuple) and given else [given]
+    several = example_inputs if isinstance(example_inputs, list | tuple) and example_inputs else [example_inputs]
     if all(isinstance(value, Optimizer) for value in several):
         raise OperandError(
             f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
@@ -202,26 +206,26 @@ def _check_example(given: Any) -> None:
 
 
 def check_alone(model: Module) -> None:
-    """That nothing shares gradients of the weights that are there.
+    """Check that no DistributedDataParallel holds the model's weights.
 
     Raises:
-        UnsupportedError: DistributedDataParallel does.
+        UnsupportedError: one does.
     """
     if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
         raise UnsupportedError(
-            "DistributedDataParallel keeps the weights that it wraps: pass the model within, its .module, and wrap the result anew with"
+            "DistributedDataParallel keeps the weights that it wraps: pass the wrapped model, its .module, and wrap the result with"
             " sparsify.data_parallel"
         )
 
 
 def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:
-    """What the modules are called with, where there is an example."""
+    """Record the calls of the modules in one run of the model; None without example inputs."""
     modules = [site.module for choice in choices for site in choice.modules()]
     return None if example_inputs is None else calls_of(model, modules, example_inputs)
 
 
-def _settled(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
-    """A row for each choice."""
+def _rows(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
+    """Return a row for each choice."""
     rows = []
     for choice in choices:
         rows.append(settling.row(choice))
@@ -229,8 +233,8 @@ def _settled(choices: list[MatchedWeight], settling: Settling, bar: Progress) ->
     return rows
 
 
-def _made_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
-    """The model with a dense module in the place of a sparse one; weights that are shared stay so."""
+def _replace_by_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
+    """Replace a sparse module of a model by a dense one; shared weights stay shared."""
     with torch.random.fork_rng(devices=()):
         layer, sparse = module.to_dense(), _sparse_weights(module)
     for key, weight in sparse.items():

@@ -1,4 +1,4 @@
-"""Which of torch's modules have sparse versions here."""
+"""Sparse versions of torch's modules."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .layers import register_reader, register_sparse_module
 
 
 def without_nesting(encoder: torch.nn.TransformerEncoder) -> torch.nn.TransformerEncoder:
-    """torch hands layers nested tensors where the first one is as it expects; sparse ones don't take them."""
+    """Switch off nested tensors, which torch passes to an encoder's layers and sparse layers do not support."""
     encoder.use_nested_tensor = False
     return encoder
 
 
 def register() -> None:
-    """Tell sparsify_model."""
+    """Register the sparse versions with ``sparsify_model``."""
     register_sparse_module(torch.nn.Linear, SparseLinear.from_dense)
     register_sparse_module(NonDynamicallyQuantizableLinear, SparseLinear.from_dense)
     register_sparse_module(torch.nn.Conv2d, SparseConv2d.from_dense)
     register_sparse_module(torch.nn.Embedding, SparseEmbedding.from_dense)
     register_sparse_module(torch.nn.MultiheadAttention, SparseMultiheadAttention.from_dense, "in_proj_weight")
-    # torch's attention reads its output projection's weight, where ours calls the projection
+    # torch's attention reads the weight of its output projection; SparseMultiheadAttention calls the projection
     register_reader(torch.nn.MultiheadAttention, SparseMultiheadAttention.around, SparseMultiheadAttention)
     register_reader(torch.nn.TransformerEncoder, without_nesting)

@@ -1,4 +1,4 @@
-"""What optimizers remember of a parameter, and how they go on when that takes another form."""
+"""Optimizer state of a parameter, and its transfer when the parameter changes between dense and sparse."""
 
 from __future__ import annotations
 
@@ -11,44 +11,42 @@ from ..errors import OperandError, UnsupportedError
 
 Optimizer: TypeAlias = torch.optim.Optimizer
 Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
-Moved = Callable[[torch.Tensor], torch.Tensor]
-ENTRYWISE = {  # optimizers that remember tensors of the parameter's shape alone, by what they remember
+Transfer = Callable[[torch.Tensor], torch.Tensor]
+ENTRYWISE = {  # state keys of optimizers whose state tensors all have the parameter's shape
     *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "acc_delta"),
     *("sum", "prev", "step_size", "ax"),
 }
 
 
 def listed(optimizer: Optimizers) -> list[Optimizer]:
-    """Optimizers as a list, however many.
+    """Return one or several optimizers as a list.
 
     Raises:
-        OperandError: something else is given.
+        OperandError: an element is not an optimizer.
 
     >>> listed(None)
     []
     """
     many = isinstance(optimizer, Iterable)
-    given: list[Any] = [] if optimizer is None else list(optimizer) if many else [optimizer]  # type: ignore[arg-type]
-    for item in given:
+    optimizers: list[Any] = [] if optimizer is None else list(optimizer) if many else [optimizer]  # type: ignore[arg-type]
+    for item in optimizers:
         if not isinstance(item, Optimizer):
-            raise OperandError(
-                f"{type(item).__name__} is no torch.optim.Optimizer: give an optimizer of torch.optim, which trains the model, or several"
-            )
-    return given
+            raise OperandError(f"{type(item).__name__} is not a torch.optim.Optimizer: give an optimizer that trains the model, or several")
+    return optimizers
 
 
 def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
-    """The optimizers that hold a parameter, each of which can follow it.
+    """Return the optimizers that hold a parameter, after a check that their state can follow it.
 
     Raises:
-        OperandError: no optimizer, or none that holds the parameter.
-        UnsupportedError: what one remembers can't follow.
+        OperandError: an argument is not an optimizer, or no optimizer holds the parameter.
+        UnsupportedError: an optimizer's state cannot follow.
     """
-    given = listed(optimizer)
-    holding = [candidate for candidate in given if holds(candidate, values)]
-    if given and not holding:
+    optimizers = listed(optimizer)
+    holding = [candidate for candidate in optimizers if holds(candidate, values)]
+    if optimizers and not holding:
         raise OperandError(
-            f"{' or '.join(type(item).__name__ for item in given)} doesn't hold the values of this weight, which would not be trained: "
+            f"{' or '.join(type(item).__name__ for item in optimizers)} doesn't hold the values of this weight, and would not train them: "
             "pass an optimizer of model.parameters()"
         )
     for candidate in holding:
@@ -57,15 +55,15 @@ def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
 
 
 def holds(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
-    """Whether an optimizer trains a parameter."""
+    """Return whether an optimizer trains a parameter."""
     return any(parameter is held_ for group in optimizer.param_groups for held_ in group["params"])
 
 
 def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
-    """That each optimizer trains some of a model's parameters.
+    """Check that each optimizer trains some of a model's parameters.
 
     Raises:
-        OperandError: one trains those of another model, or of a copy.
+        OperandError: an optimizer trains another model, or a copy.
     """
     parameters = {id(parameter) for parameter in model.parameters()}
     for optimizer in optimizers:
@@ -77,11 +75,11 @@ def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> No
 
 
 def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
-    """That optimizers hold a weight that is trained, and can follow.
+    """Check that optimizers hold a weight, if it is trained, and that their state can follow.
 
     Raises:
-        OperandError: they don't hold it.
-        UnsupportedError: what one remembers can't follow.
+        OperandError: no optimizer holds it.
+        UnsupportedError: an optimizer's state cannot follow.
     """
     if not weight.requires_grad:
         return
@@ -92,10 +90,10 @@ def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
 
 
 def check_states(name: str, parameter: torch.Tensor, optimizers: Iterable[Optimizer]) -> None:
-    """That what optimizers remember of a parameter can follow it to another form.
+    """Check that the optimizers' state of a parameter can follow it to another layout.
 
     Raises:
-        UnsupportedError: it can't.
+        UnsupportedError: it cannot.
     """
     for optimizer in optimizers:
         if holds(optimizer, parameter):
@@ -106,34 +104,35 @@ def check_states(name: str, parameter: torch.Tensor, optimizers: Iterable[Optimi
 
 
 def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
-    """What an optimizer remembers of each of a parameter's entries, by name; single numbers, as a count of steps, belong to all.
+    """Return the keys of an optimizer's state tensors with one number per entry; scalars, such as a count of steps, are
+    not listed.
 
     Raises:
-        UnsupportedError: it remembers a tensor of another shape, which says nothing of single entries, or belongs to another layout
-            of the weight; or it is LBFGS.
+        UnsupportedError: the state has a tensor of another shape, which has no relation to entries, or belongs to
+            another layout of the weight; or the optimizer is LBFGS.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise UnsupportedError("LBFGS joins all parameters in one vector, which can't follow a pattern: use SGD or Adam, or make a new one")
+        raise UnsupportedError("LBFGS stores all parameters in one vector, which can't follow a pattern: use SGD or Adam, or a new LBFGS")
     state: dict[str, Any] = optimizer.state.get(parameter, {})
     names = [key for key, value in state.items() if isinstance(value, torch.Tensor) and value.ndim and value.shape == parameter.shape]
     for key, value in state.items():
         if key not in names and (isinstance(value, list | tuple) or (isinstance(value, torch.Tensor) and value.numel() > 1)):
             what = f"a tensor {tuple(value.shape)}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
-            what = f"{type(optimizer).__name__} remembers {key!r}, {what}, of a parameter {tuple(parameter.shape)}"
+            what = f"{type(optimizer).__name__} stores {key!r}, {what}, for a parameter {tuple(parameter.shape)}"
             if key in ENTRYWISE:
                 raise UnsupportedError(
-                    f"{what}: a state was loaded that belongs to another layout of the weight, dense or sparse: load the optimizer's state "
-                    "last, when the weights are stored as they were when it was saved"
+                    f"{what}: the loaded state belongs to another layout of the weight, dense or sparse: load the optimizer's state "
+                    "last, when the weights have the layout of the saved model"
                 )
             raise UnsupportedError(
-                f"{what}, which can't follow its entries: use an optimizer that works entry by entry, as SGD or Adam, or leave it out, and "
-                "make a new one"
+                f"{what}, which can't follow its entries: use an optimizer that works entry by entry, such as SGD or Adam, or leave "
+                "optimizer= out, and make a new one"
             )
     return names
 
 
-def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Moved) -> None:
-    """Let optimizers train a parameter in the place of another one: in its group, with its gradient, and what is remembered of it."""
+def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Transfer) -> None:
+    """Let optimizers train a new parameter in place of an old one, in the same group, with its gradient and state."""
     if old.grad is not None:
         new.grad = moved(old.grad if old.grad.layout == torch.strided else old.grad.to_dense())
     for optimizer in optimizers:

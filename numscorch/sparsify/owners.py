@@ -1,4 +1,4 @@
-"""A module in the place of another one: parents, hooks, other parameters and optimizers go on with it."""
+"""Replacement of a module: parents, hooks, other parameters and optimizers carry over to the new module."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ HELD = ("_parameters", "_buffers", "_modules")
 
 
 def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
-    """The new module with all that the old one holds, but what it has of its own and parameters of some names.
+    """Copy to a new module what the old one holds, except the parameters in ``names`` and what the new module already has.
 
-    Dictionaries of hooks are handed over as they are, so that a handle's ``remove()`` finds its hook; and so are parameters such
-    as a bias, which an optimizer may hold.
+    Dictionaries of hooks are shared, so that ``remove()`` of an existing handle still works. Parameters such as a bias
+    are shared too, since an optimizer may hold them.
     """
     _carry_hooks(old, new)
     for kind in HELD:
-        kept = vars(new)[kind]
-        kept |= {name: value for name, value in vars(old)[kind].items() if name not in names and (name in kept or not hasattr(new, name))}
+        held = vars(new)[kind]
+        held |= {name: value for name, value in vars(old)[kind].items() if name not in names and (name in held or not hasattr(new, name))}
     new._non_persistent_buffers_set |= old._non_persistent_buffers_set
     for name, value in vars(old).items():
         vars(new).setdefault(name, value)
@@ -40,14 +40,14 @@ def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
 
 def _carry_hooks(old: Module, new: Module) -> None:
     for name in HOOKS:
-        theirs, hooks = getattr(old, name), getattr(new, name)
-        if isinstance(theirs, dict) and theirs is not hooks:
-            theirs.update(hooks)
-        setattr(new, name, theirs)
+        old_hooks, hooks = getattr(old, name), getattr(new, name)
+        if isinstance(old_hooks, dict) and old_hooks is not hooks:
+            old_hooks.update(hooks)
+        setattr(new, name, old_hooks)
 
 
 def replace_module(model: Module, old: Module, new: Module) -> Module:
-    """The model with a module in another's place, wherever it has it; the new module itself where the old one is the model."""
+    """Replace a module wherever a model has it; return the model, or the new module if the old one is the model itself."""
     for parent in list(model.modules()):
         for name, child in parent._modules.items():
             if child is old:
@@ -56,24 +56,27 @@ def replace_module(model: Module, old: Module, new: Module) -> Module:
 
 
 def gathered(pattern: Pattern, dense: torch.Tensor) -> torch.Tensor:
-    """What a dense tensor, of the pattern's shape or with dimensions behind the first taken as columns, has at its entries."""
+    """Return the values of a dense tensor at a pattern's entries.
+
+    The tensor has the pattern's shape, or dimensions after the first that are flattened to columns.
+    """
     stored = SparseTensor(pattern, torch.empty(pattern.nnz, dtype=dense.dtype))
     return with_entries(stored, others_at(stored, dense.reshape(pattern.shape))).values
 
 
 def scattered(pattern: Pattern, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-    """A dense tensor with values at a pattern's entries, 0 elsewhere."""
+    """Return a dense tensor with values at a pattern's entries, and 0 elsewhere."""
     return SparseTensor(pattern, values).to_dense().reshape(shape)
 
 
 def put_sparse(
     model: Module, choice: MatchedWeight, sparsifier: Sparsifier, format: Format | None, optimizers: Iterable[Optimizer]
 ) -> tuple[Module, SparseParameter]:
-    """The model with a sparse weight in all its places, and the weight, which optimizers train from then on."""
+    """Put a sparse weight in all places of a dense one; return the model and the weight, which the optimizers then train."""
     dense, weights = choice.parameter, []
     for site in choice.modules():
         module = model.get_submodule(site.home)
-        with torch.random.fork_rng(devices=()):  # modules draw values before they take them
+        with torch.random.fork_rng(devices=()):  # modules draw initial values, which are then replaced
             layer = converted(module, site.key, sparsifier, format)
         weights.append(getattr(layer, site.key))
         layer._modules[site.key] = weights[0]
@@ -83,7 +86,7 @@ def put_sparse(
 
 
 def adapt_readers(model: Module) -> Module:
-    """The model in which modules that read their children's weights know that these are sparse."""
+    """Adapt the modules of a model that read weights of their children, where these are sparse."""
     for module in list(model.modules()):
         if any(isinstance(child, SparseParameter) for child in module.modules()):
             adapted_ = adapted(module)

@@ -1,4 +1,4 @@
-"""SparsityPlan: which weights, activations and gradients of a model become sparse, by name."""
+"""SparsityPlan: rules by name for the weights, activations and gradients of a model that become sparse."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class PlanRule:
-    """What one line of a plan asks for.
+    """One rule of a plan.
 
-    ``names`` is a pattern as the shell has them: ``*`` stands for any text, dots too, ``?`` for one character. With a budget,
-    ``sparsifier`` makes a sparsifier of the share that the budget gives a weight.
+    ``names`` is a shell pattern: ``*`` matches any text, dots included, and ``?`` one character. In a rule with a
+    budget, ``sparsifier`` maps a weight's fraction of zeros to a sparsifier.
     """
 
     kind: Kind
@@ -38,7 +38,8 @@ class PlanRule:
 
 @dataclass(frozen=True)
 class SparsityPlan:
-    """Rules by name; each method returns a new plan with one rule more. Where several rules name the same thing, the last one holds.
+    """Sparsity rules by name; each method returns a new plan with one more rule. The last rule that matches a name
+    applies.
 
     >>> plan = SparsityPlan().weight("*.weight", magnitude(0.8)).weight("head.weight", magnitude(0.5))
     >>> [str(rule) for rule in plan.rules]
@@ -51,15 +52,17 @@ class SparsityPlan:
         """Store parameters with only the entries that a sparsifier keeps.
 
         Args:
-            names: a pattern of the parameters' names, as ``"encoder.*.linear?.weight"``.
-            sparsifier: a callable that makes a mask, or the name of a registered one; it is given the weight as a matrix, a row for
-                each output.
-            format: how the weight is stored; by default as ``sparsify`` does.
-            always: whether a layer that is faster dense becomes sparse, too, and a table that is no smaller then.
+            names: a pattern of parameter names, such as ``"encoder.*.linear?.weight"``.
+            sparsifier: a callable that makes a mask, or the name of a registered one. It gets the weight as a matrix,
+                with a row for each output.
+            format: the format of the weight; by default as in ``sparsify``.
+            always: whether a layer becomes sparse even if it is faster dense, and an embedding table even if it is no
+                smaller.
 
         Raises:
-            OperandError: no name, or no sparsifier.
-            UnsupportedError: ``low_rank_plus_sparse``, of which a sparse layer would keep only a part.
+            OperandError: ``names`` is not a name, or ``sparsifier`` not a sparsifier.
+            UnsupportedError: the sparsifier is ``low_rank_plus_sparse``; a sparse layer would store only its sparse
+                part.
         """
         return self._with("weight", names, sparsifier, format, always)
 
@@ -75,49 +78,51 @@ class SparsityPlan:
         """Share one budget among the parameters that a pattern names.
 
         Args:
-            names: a pattern of the parameters' names.
-            budget: from the weights by name to the share of each that becomes zero: ``uniform(0.9)``, ``erk(0.9)``,
+            names: a pattern of parameter names.
+            budget: maps the weights by name to each weight's fraction of zeros: ``uniform(0.9)``, ``erk(0.9)``,
                 ``global_magnitude(0.9)``, or a function.
-            sparsifier: from a share to a sparsifier: ``magnitude``, or ``functools.partial(block_magnitude, 16, 1)``.
+            sparsifier: maps a fraction to a sparsifier: ``magnitude``, or ``functools.partial(block_magnitude, 16,
+                1)``.
             format, always: as in :meth:`weight`.
 
         Raises:
-            OperandError: no name, no sparsifier, or no budget.
+            OperandError: ``names`` is not a name, ``sparsifier`` makes no sparsifiers, or ``budget`` is not a budget.
         """
         if not callable(budget) or isinstance(budget, type) or hasattr(budget, "kind"):
             share = budget if is_number(budget) else 0.9
-            raise OperandError(f"{budget!r} is no budget: give uniform({share}), erk({share}) or global_magnitude({share})")
+            raise OperandError(f"{budget!r} is not a budget: give uniform({share}), erk({share}) or global_magnitude({share})")
         if not isinstance(sparsifier, type) and (not callable(sparsifier) or hasattr(sparsifier, "kind")):
-            raise OperandError(f"{sparsifier!r} is no function from a share to a sparsifier: give magnitude, without a share")
+            raise OperandError(f"{sparsifier!r} is not a function from a share to a sparsifier: give magnitude, without a share")
         return self._with("weight", names, sparsifier, format, always, budget)
 
     def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
-        """Make what modules return sparse: entries that aren't kept become zero, and no gradient flows to them.
+        """Sparsify the outputs of modules: dropped entries become zero, and get no gradient.
 
         Args:
-            names: a pattern of the modules' names, as ``"encoder.*.linear1"``.
-            sparsifier: a callable that makes a mask of the module's result.
-            format: None, for a dense tensor with zeros, which every module takes; with a format the next one gets a
-                SparseTensor, which :class:`~numscorch.nn.SparseLinear` and torch's functions take. With ``fullgraph=True``,
-                torch's compiler hands on a dense one all the same.
+            names: a pattern of module names, such as ``"encoder.*.linear1"``.
+            sparsifier: a callable that makes a mask of the module's output.
+            format: None for a dense tensor with zeros, which every module accepts. With a format, the next module gets
+                a SparseTensor, which :class:`~numscorch.nn.SparseLinear` and torch's functions accept. torch.compile
+                with ``fullgraph=True`` passes a dense tensor in any case.
 
         Raises:
-            OperandError: no name, or no sparsifier.
+            OperandError: ``names`` is not a name, or ``sparsifier`` not a sparsifier.
         """
         return self._with("activation", names, sparsifier, format, False)
 
     def gradient(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:
-        """Make gradients sparse: of a parameter, or of what a module returns, whichever has the name.
+        """Sparsify the gradients of a parameter or of a module's output, whichever has the name.
 
         Args:
-            names: a pattern of names of parameters or modules.
-            sparsifier: a callable that makes a mask of the gradient. A sparse weight's gradient has its pattern: the sparsifier
-                is given its values, one after the other.
-            format: None, for a dense gradient with zeros; of a dense parameter, COO(n) gives ``grad`` torch's layout of that
-                name, as ``torch.nn.Embedding(sparse=True)`` has it, which ``clip_grad_norm_`` and most optimizers don't take.
+            names: a pattern of parameter or module names.
+            sparsifier: a callable that makes a mask of the gradient. The gradient of a sparse weight has the weight's
+                pattern; the sparsifier gets its values as a vector.
+            format: None for a dense gradient with zeros. For a dense parameter, COO(n) stores ``grad`` in torch's COO
+                layout, as ``torch.nn.Embedding(sparse=True)`` does; ``clip_grad_norm_`` and most optimizers do not
+                accept this layout.
 
         Raises:
-            OperandError: no name, or no sparsifier.
+            OperandError: ``names`` is not a name, or ``sparsifier`` not a sparsifier.
         """
         return self._with("gradient", names, sparsifier, format, False)
 
@@ -125,7 +130,7 @@ class SparsityPlan:
         self, kind: Kind, names: str, sparsifier: Any, format: Format | str | None, always: bool, budget: Budget | None = None
     ) -> SparsityPlan:
         if not isinstance(names, str) or not names:
-            raise OperandError(f"{kind}({names!r}, ...): give a pattern of names, as 'encoder.*.weight'")
+            raise OperandError(f"{kind}({names!r}, ...): give a pattern of names, such as 'encoder.*.weight'")
         sparsifier = named(sparsifier) if budget is None else sparsifier
         if isinstance(sparsifier, low_rank_plus_sparse):
             raise UnsupportedError(
@@ -133,19 +138,19 @@ class SparsityPlan:
                 " for both parts, register a layer made of sparsifier.split(weight) with register_sparse_module"
             )
         if not callable(sparsifier):
-            raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, as magnitude(0.9)')
+            raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, such as magnitude(0.9)')
         return SparsityPlan((*self.rules, PlanRule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
 
     def of(self, *kinds: Kind) -> list[PlanRule]:
-        """The rules of some kinds, in order."""
+        """Return the rules of some kinds, in order."""
         return [rule for rule in self.rules if rule.kind in kinds]
 
 
 def named_by(rule: PlanRule, names: Iterable[str]) -> list[str]:
-    """Those names that a rule's pattern stands for.
+    """Return the names that match a rule's pattern.
 
     Raises:
-        ExpressionError: there are none.
+        ExpressionError: no name matches.
 
     >>> named_by(PlanRule("weight", "layer.*.weight", magnitude(0.9)), ["layers.0.weight", "layers.0.bias"])
     Traceback (most recent call last):

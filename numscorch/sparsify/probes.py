@@ -1,4 +1,4 @@
-"""Probes: the gradient that a sparse layer's weight would have if it were dense, in the steps where someone asks for it."""
+"""Probes: hooks that compute the gradient which a sparse layer's weight would have if it were dense."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from .choosing import bare
 
 
 class Probe:
-    """A forward hook, which sees to it that the dense gradient is added up in ``gradient`` while it watches a weight.
+    """A forward hook that accumulates the dense gradient of a weight in ``gradient`` while it watches the weight.
 
-    It stays with its layer, and costs a look at one attribute where it doesn't watch, so that compiled programs know it.
+    The hook stays on its layer, so that compiled programs include it. While it does not watch, it costs one attribute
+    check.
 
     >>> from numscorch.nn import SparseLinear
     >>> layer, probe = SparseLinear(3, 2, density=0.0), Probe()
@@ -34,26 +35,26 @@ class Probe:
         self.dense: torch.Tensor | None = None
 
     def watch(self, weight: SparseParameter | None) -> None:
-        """Begin anew to add up the gradients of this weight; None for no more."""
-        # One number stands for all: autograd asks for nothing but a leaf with the right shape.
+        """Start to accumulate the gradients of a weight, from 0; None stops."""
+        # An expanded scalar: autograd only needs a leaf of the right shape.
         self.dense = None if weight is None else torch.zeros((), dtype=weight.dtype).expand(weight.shape).requires_grad_()
 
     @property
     def gradient(self) -> torch.Tensor | None:
-        """What was added up; None where no gradient arrived."""
+        """The accumulated gradient; None if no gradient arrived."""
         return None if self.dense is None else self.dense.grad
 
-    def __call__(self, layer: Any, args: tuple[Any, ...], named: dict[str, Any], output: torch.Tensor) -> torch.Tensor | None:
+    def __call__(self, layer: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: torch.Tensor) -> torch.Tensor | None:
         if self.dense is None or not output.requires_grad:
             return None
-        (input,) = args or named.values()
+        (input,) = args or kwargs.values()
         input = to_dense(input.detach()) if isinstance(input, SparseTensor) else input
         result: torch.Tensor = _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
         return result
 
 
 class _Watched(torch.autograd.Function):
-    """A layer's output as it is; behind it, the gradient of a dense weight."""
+    """The identity on a layer's output, whose backward pass also computes the gradient of a dense weight."""
 
     @staticmethod
     def forward(ctx: Any, output: torch.Tensor, input: torch.Tensor, dense: torch.Tensor, layer: Any) -> torch.Tensor:
@@ -68,7 +69,7 @@ class _Watched(torch.autograd.Function):
 
 
 def dense_gradient(layer: Any, input: torch.Tensor, upstream: torch.Tensor) -> torch.Tensor:
-    """The gradient of a layer's weight, if it stored every entry, as a matrix."""
+    """Return the gradient that a layer's weight would have if it stored every entry, as a matrix."""
     if not hasattr(layer, "kernel_size"):
         return upstream.flatten(0, -2).t() @ input.flatten(0, -2) if input.ndim > 1 else torch.outer(upstream, input)
     batch, above = (tensor if tensor.ndim == 4 else tensor[None] for tensor in (input, upstream))
@@ -79,7 +80,7 @@ def dense_gradient(layer: Any, input: torch.Tensor, upstream: torch.Tensor) -> t
 
 
 def watched_layers(model: torch.nn.Module) -> dict[str, list[Any]]:
-    """The layers whose dense gradients can be computed, by the name of their weight; several where they share it."""
+    """Return the layers whose dense gradients can be computed, by the name of their weight; several if they share it."""
     layers: dict[int, tuple[str, list[Any]]] = {}
     for name, layer in bare(model).named_modules():
         if isinstance(layer, SparseLinear | SparseConv2d):

@@ -1,4 +1,4 @@
-"""GradualPruning: a model loses more and more of its weights while it is trained."""
+"""GradualPruning: prune a model step by step during training."""
 
 from __future__ import annotations
 
@@ -39,48 +39,52 @@ KEYS = ("step", "fraction", "dropped", "patterns")
 
 
 class GradualPruning:
-    """Prune a model bit by bit during training, as a schedule says; call :meth:`step` after each ``optimizer.step()``.
+    """Prune a model step by step during training, by a schedule; call :meth:`step` after each ``optimizer.step()``.
 
-    While a layer is denser than where sparse kernels pay, it stays dense and is masked: what is pruned is 0 in the weight, its
-    gradient, and what the optimizer remembers. From ``sparse_from`` on, a sparse layer is in its place, as :func:`sparsify_model` has
-    it, with the same bias, hooks and names; the optimizer goes on with its values, and what it remembers is gathered. Later steps
-    change its pattern. What was pruned stays so. Frozen weights are pruned as others are, and stay frozen. Weights with hooks of their
-    own, from ``weight.register_hook``, can be masked, but don't become sparse, since such hooks expect a dense gradient.
+    While a layer is too dense for sparse kernels to pay off, it stays dense and is masked: pruned entries are 0 in the
+    weight, its gradient, and the optimizer's state. From ``sparse_from`` on, a sparse layer replaces it, as by
+    :func:`sparsify_model`, with the same bias, hooks and names. The optimizer then trains the sparse values, and its
+    state is gathered. Later steps change the pattern. Pruned entries never return. Frozen weights are pruned too, and
+    stay frozen. Weights with user-defined hooks, from ``weight.register_hook``, can be masked, but cannot become
+    sparse, since such hooks expect a dense gradient.
 
-    A layer that becomes sparse has a new parameter ``weight.values`` for its ``weight``: whoever kept a list of
-    ``model.parameters()`` makes it again when :meth:`step` returns True.
+    A layer that becomes sparse has a new parameter ``weight.values`` in place of ``weight``: update lists of
+    ``model.parameters()`` when :meth:`step` returns True.
 
-    To resume, make model, optimizer and pruning as at first, then load the states in this order: the pruning's, the model's, the
-    optimizer's; another order is told. To use a model without going on, :func:`load_patterns` takes its state alone. A copy is made of
-    all at once, ``copy.deepcopy((model, optimizer, pruning))``, since the masks are kept here.
+    To resume, make the model, the optimizer and the pruning as before, then load the states in this order: pruning,
+    model, optimizer; a different order raises an error that explains it. To use a model without further pruning,
+    :func:`load_patterns` needs only the model's state. Copy all three objects at once, ``copy.deepcopy((model,
+    optimizer, pruning))``, since the pruning holds the masks.
 
-    In processes that train together (``DistributedDataParallel``), the number of parameters must not change. Either give it the
-    DistributedDataParallel with ``sparse_from=None``; or give it the model within, and wrap that anew, as ``data_parallel(model)``
-    does, whenever :meth:`step` returns True. All processes prune alike, since their weights are equal.
+    In ``DistributedDataParallel``, the number of parameters must not change. Either pass the DistributedDataParallel
+    with ``sparse_from=None``; or pass the wrapped model, and wrap it again with ``data_parallel(model)`` whenever
+    :meth:`step` returns True. All processes prune alike, since their weights are equal.
 
     Args:
-        model: some of whose weights are pruned.
-        optimizer: those that train it, one or several.
-        sparsifier: from a fraction to a sparsifier, as ``magnitude``, or ``lambda f: block_magnitude(16, 1, f)``; or a dict of these by
-            patterns of names, the last of which holds, where layers differ, as by the scores of ``movement``:
-            ``{name: partial(movement, scores=scores[name]) for name in scores}``. Scores that a ``MovementScores`` records are those of
-            the dense weight: let layers become sparse with the last fraction, as ``sparse_from=0.9``, or not at all.
-        schedule: from the number of a step to the fraction that is zero then; it never falls.
-        weights: patterns of names, as a plan takes them: ``"encoder.*.weight"``; vectors among these are left out. By default the names
-            of a dict, or else the weights of all ``torch.nn.Linear`` and ``Conv2d`` that aren't of a class derived from these, and the
-            sparse weights of the model.
-        sparse_from: the fraction from which on layers are sparse; None for never. A schedule of ``schedules`` that ends below it
-            warns.
-        format: how sparse layers store their weight; by default as the sparsifier says. One that stores more entries than the
-            sparsifier keeps, which training fills, warns once.
+        model: the model to prune.
+        optimizer: the optimizers that train it, one or several.
+        sparsifier: a function from a fraction to a sparsifier, such as ``magnitude``, or ``lambda f:
+            block_magnitude(16, 1, f)``; or a dict of these by name pattern, of which the last match applies. A dict is
+            needed if layers differ, as with the scores of ``movement``: ``{name: partial(movement, scores=scores[name])
+            for name in scores}``. Scores of a ``MovementScores`` belong to the dense weight: let layers become sparse
+            only at the last fraction, for example ``sparse_from=0.9``, or not at all.
+        schedule: a function from the number of a step to the fraction of zeros, which must not fall.
+        weights: name patterns, as in a plan, such as ``"encoder.*.weight"``; vectors are left out. By default the names
+            of a dict, or else the weights of all ``torch.nn.Linear`` and ``Conv2d``, without subclasses, and the sparse
+            weights of the model.
+        sparse_from: the fraction from which on layers are sparse; None for never. If a schedule of ``schedules`` ends
+            below it, a warning is shown.
+        format: the format of sparse weights; by default that of the sparsifier. A warning is shown once if the format
+            stores more entries than the sparsifier keeps, since training fills these.
 
     Raises:
         ExpressionError: a pattern names no parameter; near misses are listed.
-        OperandError: a weight requires grad, and no optimizer holds it; a dict and ``weights=`` are given; or no schedule, or a
-            sparsifier where one is made of fractions.
-        UnsupportedError: a weight that can't become sparse, as one that is tied to another, which isn't named, is on the meta device, is
-            computed by torch's older ``weight_norm`` or ``prune``, or is of a convolution with groups; an optimizer whose state can't
-            follow; or DistributedDataParallel with layers that would become sparse. Nothing is changed.
+        OperandError: a weight requires grad, and no optimizer holds it; both a dict and ``weights=`` are given; or
+            ``schedule`` is not a schedule, or ``sparsifier`` a sparsifier instead of a function that makes one.
+        UnsupportedError: a weight cannot become sparse: it is tied to a weight that is not named, is on the meta
+            device, is computed by torch's older ``weight_norm`` or ``prune``, or belongs to a convolution with groups;
+            an optimizer's state cannot follow; or layers would become sparse in DistributedDataParallel. Nothing is
+            changed.
 
     Source: Zhu, Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017.
 
@@ -125,31 +129,32 @@ class GradualPruning:
             check_held(choice.name, self.sparse[choice.name].values if choice.is_sparse else choice.parameter, self.optimizer)
         if isinstance(model, DistributedDataParallel) and (self.sparse or sparse_from is not None):
             raise UnsupportedError(
-                "DistributedDataParallel takes no parameters that change their number of values: give sparse_from=None, by which weights "
-                "are masked, or give the model within, and wrap it anew whenever step() returns True"
+                "DistributedDataParallel does not support parameters that change their number of values: give sparse_from=None, so that "
+                "weights are masked, or give the wrapped model, and wrap it again whenever step() returns True"
             )
         self._warn_if_never_sparse()
 
     def _warn_if_never_sparse(self) -> None:
-        """Warn of a schedule that ends before layers become sparse; where a function ends is not known."""
+        """Warn if the schedule ends before layers become sparse; only schedules with a ``final`` fraction are checked."""
         final = getattr(self.schedule, "final", None)
         if self.sparse_from is not None and self.dense and final is not None and final < self.sparse_from:
             warnings.warn(
                 f"{self.schedule} ends below sparse_from={self.sparse_from}: weights ({len(self.dense)}) are masked and stay dense, as "
-                f"large and slow as before; give sparse_from={final} to store them sparse then, or sparse_from=None to mask them only",
+                f"large and slow as before; give sparse_from={final} to store them sparse, or sparse_from=None to only mask them",
                 stacklevel=3,
             )
 
     def step(self) -> bool:
-        """Count a step, and prune where the schedule says so.
+        """Count a step, and prune if the schedule's fraction rises.
 
         Returns:
             Whether the model has other parameters now, or other numbers of values.
 
         Raises:
-            SizeError: the schedule's fraction fell, or is none.
-            OperandError: a weight holds NaN, the model has it no more, or a factory made no sparsifier; the model is as it was.
-            UnsupportedError: a weight that becomes sparse got hooks of its own; the model is as it was.
+            SizeError: the schedule's fraction fell, or is not valid.
+            OperandError: a weight holds NaN, or is no longer part of the model, or a factory made no sparsifier;
+                nothing is changed.
+            UnsupportedError: a weight that becomes sparse has user-defined hooks; nothing is changed.
         """
         self._check_current()
         fraction = share_at(self.schedule, self.count + 1)
@@ -163,13 +168,13 @@ class GradualPruning:
         return changed
 
     def _prune(self, fraction: float) -> bool:
-        """Give every weight its new mask; all are made before the first one is changed."""
+        """Give every weight its new mask; all masks are computed before the first weight changes."""
         sparsifiers = {name: sparsifier_of(name, factory, fraction) for name, factory in self.factories.items()}
         for name, weight in self.sparse.items():
             check_values(name, weight)
             check_held(name, weight.values, self.optimizer)
-        patterns = {name: self._pruned(name, weight, sparsifiers[name]) for name, weight in self.sparse.items()}
-        kept = {name: self._kept(name, weight.parameter.detach().flatten(1), sparsifiers[name]) for name, weight in self.dense.items()}
+        patterns = {name: self._pruned_pattern(name, weight, sparsifiers[name]) for name, weight in self.sparse.items()}
+        kept = {name: self._kept_mask(name, weight.parameter.detach().flatten(1), sparsifiers[name]) for name, weight in self.dense.items()}
         before = {name: weight.values.numel() for name, weight in self.sparse.items()}
         patterns_ = {}
         if self.sparse_from is not None and fraction >= self.sparse_from:
@@ -185,8 +190,8 @@ class GradualPruning:
             self._drop(name, ~kept[name].reshape(weight.parameter.shape))
         return before != {name: weight.values.numel() for name, weight in self.sparse.items()}
 
-    def _pruned(self, name: str, weight: SparseParameter, sparsifier: Sparsifier) -> Pattern:
-        """The pattern of what is kept of a sparse weight; it is made dense for sparsifiers that need that, which users can't change."""
+    def _pruned_pattern(self, name: str, weight: SparseParameter, sparsifier: Sparsifier) -> Pattern:
+        """Return the pattern of a sparse weight's kept entries; sparsifiers that need all values get a dense copy."""
         A: SparseTensor = weight.tensor.detach()
         kept = kept_of(A, sparsifier, to_dense)
         stored = from_coo(coordinates(A.pattern)[:, kept], values_of(A)[kept], A.shape, A.format)
@@ -198,14 +203,14 @@ class GradualPruning:
         if not weight.requires_grad or self._is_told or not (more := padding_note(entry_count(pattern), kept)):
             return
         warnings.warn(
-            f"{name} {more} in {pattern.format.name}, and training fills them, so that pruned weights come back: use a sparsifier that "
-            "matches the format, as lambda f: block_magnitude(4, 4, f) for BCSR(4, 4), or format='CSR'; told once",
+            f"{name} {more} in {pattern.format.name}, and training fills them, so that pruned weights return: use a sparsifier that "
+            "matches the format, such as lambda f: block_magnitude(4, 4, f) for BCSR(4, 4), or format='CSR'; this warning is shown once",
             stacklevel=stack_level(),
         )
         self._is_told = True
 
-    def _kept(self, name: str, weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
-        """The mask of what is kept of a dense weight, as a matrix."""
+    def _kept_mask(self, name: str, weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
+        """Return the mask of a dense weight's kept entries, as a matrix."""
         kept = mask_of(weight, sparsifier)
         if name not in self.dropped:
             return kept
@@ -213,30 +218,30 @@ class GradualPruning:
         if isinstance(sparsifier, random) and not torch.equal(still, kept):
             raise OperandError(
                 f"{name}: {sparsifier!r} keeps {int(kept.sum())} entries, of which {int(kept.sum()) - int(still.sum())} are pruned already:"
-                " a sparsifier that draws has to draw the same ones each time, as random(fraction, seed=0) does"
+                " a random sparsifier has to draw the same entries each time, as random(fraction, seed=0) does"
             )
         return still
 
     def _holding(self, weight: torch.Tensor) -> list[Optimizer]:
-        """The optimizers that hold a weight."""
+        """Return the optimizers that hold a weight."""
         return [optimizer for optimizer in self.optimizer if holds(optimizer, weight)]
 
     def _check_current(self) -> None:
-        """That the model still has the weights that are pruned."""
+        """Check that the pruned weights are still part of the model."""
         held = {**self.sparse, **{name: weight.sites[0].module for name, weight in self.dense.items()}}
         for name, weight in held.items():
             check_current(self.model, name, weight, "GradualPruning")
 
     def _check_can_follow(self, names: Iterable[str]) -> None:
-        """That optimizers and hooks can go on with sparse weights in the place of dense ones."""
+        """Check that optimizers and hooks allow these dense weights to become sparse."""
         for name in names:
             weight = self.dense[name].parameter
             check_states(name, weight, self.optimizer)
             if why := why_hooked(weight):
-                raise UnsupportedError(f"{name}: {why}; or give sparse_from=None, by which weights are masked")
+                raise UnsupportedError(f"{name}: {why}; or give sparse_from=None, so that weights are masked")
 
     def _make_sparse(self, patterns: Mapping[str, Pattern]) -> None:
-        """Put sparse layers in the place of dense ones."""
+        """Replace dense layers by sparse ones."""
         for name, pattern in patterns.items():
             choice = self.dense.pop(name)
             self._unhook(name)
@@ -250,19 +255,19 @@ class GradualPruning:
             adapt_readers(self.model)
 
     def _drop(self, name: str, dropped: torch.Tensor) -> None:
-        """Mask a dense weight, its gradient, and what optimizers remember."""
+        """Mask a dense weight, its gradient, and its optimizer state."""
         weight = self.dense[name].parameter
         self.dropped[name] = dropped
         if weight.grad is not None:
             weight.grad.masked_fill_(dropped, 0)
         for optimizer in self._holding(weight):
-            for of in followers(weight, optimizer):
-                optimizer.state[weight][of].masked_fill_(dropped, 0)
+            for key in followers(weight, optimizer):
+                optimizer.state[weight][key].masked_fill_(dropped, 0)
         self._unhook(name)
         self._mask(name, weight)
 
     def _mask(self, name: str, weight: torch.nn.Parameter) -> None:
-        """Zeros where a weight was dropped, in gradients to come, too; one that was frozen has none until it is trained."""
+        """Zero the dropped entries of a weight, and hook its gradient if it requires grad and has no hook yet."""
         with torch.no_grad():
             weight.masked_fill_(self.dropped[name], 0)
         if weight.requires_grad and name not in self._hooks:
@@ -273,24 +278,26 @@ class GradualPruning:
             self._hooks.pop(name).remove()
 
     def state_dict(self) -> dict[str, Any]:
-        """The count of steps, the fraction, the masks of dense weights, and the patterns of sparse ones."""
+        """Return the count of steps, the fraction, the masks of dense weights, and the patterns of sparse weights."""
         patterns = {name: saved(weight.pattern) for name, weight in self.sparse.items()}
         return {"step": self.count, "fraction": self.fraction, "dropped": dict(self.dropped), "patterns": patterns}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state: layers become sparse, and get the patterns that they had. Load the model's and the optimizer's after it.
+        """Continue from a state: layers become sparse, with the saved patterns. Load the model's and the optimizer's
+        states after it.
 
         Raises:
-            OperandError: the state is another one's, or of other weights; nothing is changed.
+            OperandError: the state belongs to another class or to other weights; nothing is changed.
             SizeError: weights have other shapes.
-            UnsupportedError: a layer is sparse already that was dense, or one that becomes sparse has hooks of its own.
+            UnsupportedError: a layer is sparse but dense in the state, or a weight that becomes sparse has user-defined
+                hooks.
         """
         self._check_current()
-        patterns, dropped = self._checked(state)
+        patterns, dropped = self._validated(state)
         try:
             self._check_can_follow(name for name in patterns if name in self.dense)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{error}; a state of the optimizer is loaded last, after the pruning's and the model's") from error
+            raise UnsupportedError(f"{error}; load the optimizer's state last, after the pruning's and the model's") from error
         for name in list(self.dropped):
             self._unhook(name)
         self.dropped = {}
@@ -301,8 +308,8 @@ class GradualPruning:
             self._drop(name, mask)
         self.count, self.fraction = state["step"], state["fraction"]
 
-    def _checked(self, state: Mapping[str, Any]) -> tuple[dict[str, Pattern], dict[str, torch.Tensor]]:
-        """The patterns and masks of a state, if they are of these weights."""
+    def _validated(self, state: Mapping[str, Any]) -> tuple[dict[str, Pattern], dict[str, torch.Tensor]]:
+        """Return the patterns and masks of a state, after a check that they belong to these weights."""
         check_keys(state, "GradualPruning", KEYS)
         check_count("the state of GradualPruning", state["step"])
         check_fraction(f"the state of GradualPruning, whose fraction is {state['fraction']!r}", state["fraction"])
@@ -319,7 +326,7 @@ class GradualPruning:
         return patterns, dropped
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without handles of hooks, which copies of weights don't have."""
+        """Leave out hook handles, which copies of weights do not have."""
         return {**vars(self), "_hooks": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -332,11 +339,11 @@ class GradualPruning:
 
 
 def _factories(model: torch.nn.Module, sparsifier: Factory | Mapping[str, Factory], weights: Names | None) -> Mapping[str, Factory]:
-    """What makes sparsifiers, by patterns of names.
+    """Return the functions that make sparsifiers, by name pattern.
 
     Raises:
-        OperandError: names are given twice, or nothing makes sparsifiers.
-        ExpressionError: none are given, and the model has no usual ones.
+        OperandError: names are given twice, or a value makes no sparsifiers.
+        ExpressionError: no names are given, and the model has no default weights.
     """
     if isinstance(sparsifier, Mapping) and weights is not None:
         raise OperandError(f"weights={weights!r}: the sparsifiers are given by name already; leave weights= out")

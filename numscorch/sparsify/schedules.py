@@ -1,7 +1,8 @@
-"""Schedules: from the number of a training step to the fraction that is zero by then, or that is replaced then.
+"""Schedules: functions from the number of a training step to the fraction of zeros, or to the fraction to replace.
 
-A schedule is any callable that takes the number of a step, 1 for the first, and returns a fraction. Those here are values, which are
-compared, printed and pickled; they move at every ``every``-th step between ``begin`` and ``end``, and hold in between.
+A schedule is a callable that takes the number of a step, 1 for the first, and returns a fraction. The schedules here
+are immutable values, which can be compared, printed and pickled. A gradual schedule changes at every ``every``-th step
+from ``begin`` to ``end``, and is constant in between.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ class _Gradual:
         check_fraction(self, self.final)
         check_steps(self, self.every)
         if not 0 <= self.begin < self.end:
-            raise SizeError(f"{self}: it begins at step {self.begin}, and ends at step {self.end}: give begin= before end=")
+            raise SizeError(f"{self}: begin={self.begin} is not between 0 and end={self.end}: give a smaller begin=, or a larger end=")
 
     def __call__(self, step: int) -> float:
-        """The fraction after so many steps."""
+        """Return the fraction at a step."""
         if step >= self.end:
             return self.final
         if step < self.begin:
@@ -43,22 +44,22 @@ class _Gradual:
         return self.start + (self.final - self.start) * self.moved((last - self.begin) / (self.end - self.begin))
 
     def moved(self, time: float) -> float:
-        """The share of the way from start to final, after this share of the time."""
+        """Return the share of the way from start to final at a share of the time."""
         raise NotImplementedError
 
 
 class cubic(_Gradual):
-    """Much is pruned at first, where there is much to choose from, and less and less later.
+    """Prune fast at first, while many entries are redundant, and then more and more slowly.
 
     Args:
         final: the fraction at the end.
-        begin: the step at which it begins to move from ``start``.
-        end: the step from which on it is ``final``.
-        every: how many steps it holds before it moves again.
-        start: the fraction before.
+        begin: the step at which the fraction starts to move.
+        end: the step from which on the fraction is ``final``.
+        every: number of steps between changes.
+        start: the fraction before ``begin``.
 
     Raises:
-        SizeError: fractions that aren't between 0 and 1, or steps out of order.
+        SizeError: a fraction is not between 0 and 1, or the steps are out of order.
 
     Source: Zhu, Gupta, "To prune, or not to prune: exploring the efficacy of pruning for model compression", 2017.
 
@@ -72,7 +73,7 @@ class cubic(_Gradual):
 
 
 class linear(_Gradual):
-    """As much is pruned each time; arguments are those of :class:`cubic`.
+    """Prune the same amount at each change; the arguments are those of :class:`cubic`.
 
     >>> fraction = linear(0.8, begin=0, end=100, every=50)
     >>> [fraction(step) for step in (0, 50, 100)]
@@ -85,7 +86,7 @@ class linear(_Gradual):
 
 @dataclass(frozen=True)
 class one_shot:
-    """All at one step.
+    """Prune everything at one step.
 
     Args:
         final: the fraction from that step on.
@@ -93,7 +94,7 @@ class one_shot:
         start: the fraction before.
 
     Raises:
-        SizeError: fractions that aren't between 0 and 1, or a step before the first.
+        SizeError: a fraction is not between 0 and 1, or the step is negative.
 
     >>> [one_shot(0.9, at=10)(step) for step in (9, 10, 11)]
     [0.0, 0.9, 0.9]
@@ -107,23 +108,23 @@ class one_shot:
         check_fraction(self, self.start)
         check_fraction(self, self.final)
         if self.at < 0:
-            raise SizeError(f"{self}: at= is the number of a step, at least 0")
+            raise SizeError(f"{self}: at= has to be the number of a step, at least 0")
 
     def __call__(self, step: int) -> float:
-        """The fraction after so many steps."""
+        """Return the fraction at a step."""
         return self.final if step >= self.at else self.start
 
 
 @dataclass(frozen=True)
 class cosine:
-    """A fraction that falls to 0 along half a wave of the cosine; it is how much dynamic sparse training replaces.
+    """Decay to 0 along half a cosine wave: the fraction that dynamic sparse training replaces.
 
     Args:
         first: the fraction at step 0.
-        until: the step at which it is 0, and stays so.
+        until: the step from which on the fraction is 0.
 
     Raises:
-        SizeError: a fraction that isn't between 0 and 1, or no steps.
+        SizeError: the fraction is not between 0 and 1, or ``until`` is not positive.
 
     Source: Evci, Gale, Menick, Castro, Elsen, "Rigging the lottery: making all tickets winners", 2020, section 3.
 
@@ -139,35 +140,35 @@ class cosine:
         check_steps(self, self.until)
 
     def __call__(self, step: int) -> float:
-        """The fraction at this step."""
+        """Return the fraction at a step."""
         return 0.0 if step >= self.until else self.first / 2 * (1 + math.cos(math.pi * step / self.until))
 
 
 def check_count(owner: object, count: object) -> None:
-    """That something counts steps.
+    """Check a count of steps.
 
     Raises:
-        OperandError: it is no whole number of at least 0.
+        OperandError: it is not an integer of at least 0.
 
     >>> check_count("the state of SET", "many")
     Traceback (most recent call last):
     ...
-    numscorch.OperandError: the state of SET has 'many' as its count of steps: it is a whole number of at least 0
+    numscorch.OperandError: the state of SET has 'many' as its count of steps: it has to be an integer of at least 0
     """
     if not isinstance(count, int) or count < 0:
-        raise OperandError(f"{owner} has {count!r} as its count of steps: it is a whole number of at least 0")
+        raise OperandError(f"{owner} has {count!r} as its count of steps: it has to be an integer of at least 0")
 
 
 def check_steps(owner: object, steps: object) -> None:
-    """That a number of steps is one.
+    """Check a number of steps.
 
     Raises:
-        SizeError: it isn't a whole number of at least 1.
+        SizeError: it is not an integer of at least 1.
 
     >>> check_steps("RigL(every=0)", 0)
     Traceback (most recent call last):
     ...
-    numscorch.SizeError: RigL(every=0): 0 is no number of steps: give a whole number of at least 1
+    numscorch.SizeError: RigL(every=0): 0 is not a number of steps: give an integer of at least 1
     """
     if not isinstance(steps, int) or steps < 1:
-        raise SizeError(f"{owner}: {steps} is no number of steps: give a whole number of at least 1")
+        raise SizeError(f"{owner}: {steps} is not a number of steps: give an integer of at least 1")

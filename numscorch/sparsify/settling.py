@@ -1,4 +1,4 @@
-"""What becomes of each weight: masks are drawn, sparse versions tried and timed, and nothing is changed yet."""
+"""The decision for each weight of a plan: draw its mask, try and time its sparse version, and change nothing yet."""
 
 from __future__ import annotations
 
@@ -20,20 +20,22 @@ from .matching import MatchedWeight, Site
 from .optimizers import Optimizer, check_states
 from .table import ModelRow
 
-LARGER = 1.05  # times as many entries as were asked for: told in the table
+LARGER = 1.05  # ratio of kept to requested entries from which the table has a note
 
 
-class Drawn:
-    """A sparsifier whose mask is drawn already: it is kept as bits, 1/32 of a weight's memory. All else is the sparsifier's."""
+class DrawnMask:
+    """A sparsifier with a fixed mask, stored as bits: 1/32 of a float32 weight's memory. Other attributes are the
+    sparsifier's.
+    """
 
     def __init__(self, sparsifier: Sparsifier, mask: torch.Tensor):
         self._sparsifier, self._bits, self._count = sparsifier, np.packbits(mask.numpy()), mask.numel()
         self.kept = int(mask.count_nonzero())
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mask, of the tensor's shape."""
+        """Return the mask, of the tensor's shape."""
         if tensor.numel() != self._count:
-            return mask_of(tensor, self._sparsifier)  # of other than the weight: its error tells
+            return mask_of(tensor, self._sparsifier)  # not the weight: the sparsifier raises its own error
         return torch.from_numpy(np.unpackbits(self._bits, count=self._count)).view(torch.bool).reshape(tensor.shape)
 
     def __getattr__(self, name: str) -> Any:
@@ -43,12 +45,12 @@ class Drawn:
 
 
 class Settling:
-    """Goes through the choices of a plan, and writes down for each why it stays dense, or draws its mask.
+    """Draws a mask for each choice of a plan, or records why the weight stays dense.
 
     Args:
-        optimizers: which have to be able to follow.
-        calls: what modules are called with, for timings.
-        advise: whether layers that are slower sparse stay dense, and tables that are no smaller.
+        optimizers: optimizers whose state has to be convertible.
+        calls: the recorded calls of the modules, for timings.
+        advise: whether layers that are slower sparse, and tables that are no smaller, stay dense.
     """
 
     def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, ModuleCall] | None, advise: bool):
@@ -57,23 +59,23 @@ class Settling:
         self.known: dict[Any, SpeedUp] = {}
 
     def row(self, choice: MatchedWeight) -> ModelRow:
-        """What is told of a choice, once it is settled.
+        """Decide on a choice, and return its row of the report.
 
         Raises:
-            NumscorchError: what its sparsifier or its format raises, with the weight's name.
+            NumscorchError: the sparsifier or the format raises it; the error starts with the weight's name.
         """
         if choice.why:
             return dense_row(choice)
         with naming(choice.name), torch.no_grad():
             check_states(choice.name, choice.parameter, self.optimizers)
-            choice.sparsifier = Drawn(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
-            return self._tried(choice)
+            choice.sparsifier = DrawnMask(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
+            return self._try_sparse(choice)
 
-    def _tried(self, choice: MatchedWeight) -> ModelRow:
-        timed, layer = _timed(choice), None
-        for site in sorted(choice.modules(), key=lambda site: site is timed):  # that one last
+    def _try_sparse(self, choice: MatchedWeight) -> ModelRow:
+        timed, layer = _site_to_time(choice), None
+        for site in sorted(choice.modules(), key=lambda site: site is timed):  # the timed layer is made last
             try:
-                with torch.random.fork_rng(devices=()):  # modules draw values before they take them
+                with torch.random.fork_rng(devices=()):  # modules draw initial values, which are then replaced
                     layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
             except OperandError:
                 raise
@@ -94,7 +96,7 @@ class Settling:
         return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, *_cells(speed), "; ".join(choice.notes))
 
     def _speed(self, choice: MatchedWeight, dense: torch.nn.Module, layer: Any, weight: SparseParameter) -> SpeedUp | None:
-        """How many times faster the layer is; the same layers are timed once."""
+        """Return the speed-up of the sparse layer; equal layers are timed once."""
         call = None if self.calls is None else self.calls.get(dense)
         if call is None:
             if self.calls is not None:
@@ -107,31 +109,33 @@ class Settling:
 
 
 def _is_table(module: torch.nn.Module) -> bool:
-    """Whether a module looks rows up: of a dense one they are copied, so that a sparse one saves memory, and never time."""
+    """Return whether a module is a lookup table, which can save memory if sparse, but never time."""
     return isinstance(module, torch.nn.Embedding)
 
 
-def _timed(choice: MatchedWeight) -> Site:
-    """The first module that a weight is in; of one that is tied to a table, not the table."""
+def _site_to_time(choice: MatchedWeight) -> Site:
+    """Return the site to time: the weight's first module that is not a table, or else its first module."""
     return next((site for site in choice.modules() if not _is_table(site.module)), choice.modules()[0])
 
 
 def _why_not(choice: MatchedWeight, speed: SpeedUp | None, size: int) -> str:
-    """Why a weight should stay dense: its layer is slower sparse, by the median; or it is a table, and takes no fewer bytes sparse."""
+    """Return why a weight should stay dense: its layer has a higher median time sparse, or it is a table that takes no
+    fewer bytes.
+    """
     if all(_is_table(site.module) for site in choice.modules()):
         dense = choice.parameter.nbytes
-        return f"takes {shown_bytes(size)} sparse, and {shown_bytes(dense)} dense" if size >= dense else ""
+        return f"takes {shown_bytes(size)} sparse and {shown_bytes(dense)} dense" if size >= dense else ""
     return "" if speed is None or speed.ratio >= 1 else f"dense is {1 / speed.ratio:.2g}x faster here"
 
 
 def _notes(choice: MatchedWeight, weight: SparseParameter, size: int) -> Iterator[str]:
-    """How the stored entries of a sparse weight differ from what was asked for, and whether it grew."""
+    """Yield notes if the stored entries differ from the requested ones, or if the weight takes more bytes than dense."""
     sparsifier: Any = choice.sparsifier
     blocks = getattr(sparsifier, "b0", 1), getattr(sparsifier, "b1", 1)
     kept, wanted = sparsifier.kept / max(weight.numel(), 1), 1 - getattr(sparsifier, "fraction", 0.0)
     if any(extent % block for extent, block in zip(weight.shape, blocks, strict=True)) and kept > LARGER * wanted:
-        asked = f"{100 * kept:.0f} % of the entries instead of {100 * wanted:.0f} %"
-        yield f"keeps {asked}: blocks of {blocks} do not divide {tuple(weight.shape)}"
+        shares = f"{100 * kept:.0f} % of the entries instead of {100 * wanted:.0f} %"
+        yield f"keeps {shares}: blocks of {blocks} do not divide {tuple(weight.shape)}"
     if more := padding_note(weight.nnz, sparsifier.kept):
         yield f"{more}; training fills them" if choice.parameter.requires_grad else more
     if size > choice.parameter.nbytes:
@@ -139,7 +143,7 @@ def _notes(choice: MatchedWeight, weight: SparseParameter, size: int) -> Iterato
 
 
 def padding_note(stored: int, kept: int) -> str:
-    """How many entries a format adds to those that a sparsifier keeps; empty for less than a hundredth.
+    """Say how many entries a format adds to those that a sparsifier keeps; empty below 1 %.
 
     >>> padding_note(158, 100), padding_note(8, 0), padding_note(100, 100)
     ('stores 58 % more entries than the sparsifier keeps', 'stores 8 more entries than the sparsifier keeps', '')
@@ -151,17 +155,17 @@ def padding_note(stored: int, kept: int) -> str:
 
 
 def _cells(speed: SpeedUp | None) -> tuple[float | None, bool]:
-    """The speed-up and its certainty, as two cells of the table."""
+    """Return the speed-up and its certainty as two fields of a row."""
     return (None, True) if speed is None else (speed.ratio, speed.is_certain)
 
 
 def _size(weight: SparseParameter) -> int:
-    """The bytes of a sparse weight: those of its values and its index arrays."""
+    """Return the bytes of a sparse weight: its values and its index arrays."""
     return sum(array.nbytes for array in (weight.values, *weight.buffers()))
 
 
 def dense_row(choice: MatchedWeight, speed: SpeedUp | None = None) -> ModelRow:
-    """What is told of a weight that stays as it is."""
+    """Return the row of a weight that stays unchanged."""
     weight, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
     if isinstance(weight, SparseParameter):
         size = _size(weight)
@@ -171,7 +175,7 @@ def dense_row(choice: MatchedWeight, speed: SpeedUp | None = None) -> ModelRow:
 
 
 def kind_of(module: torch.nn.Module) -> str:
-    """The name of a module's class; of torch's own, one that is known.
+    """Return the name of a module's class; for a private class of torch, that of its public base class.
 
     >>> kind_of(torch.nn.MultiheadAttention(4, 2).out_proj)
     'Linear'
@@ -182,7 +186,7 @@ def kind_of(module: torch.nn.Module) -> str:
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Errors within it start with a weight's name."""
+    """Prefix errors raised in this context with a weight's name."""
     try:
         yield
     except NumscorchError as error:
@@ -192,13 +196,13 @@ def naming(name: str) -> Iterator[None]:
 
 
 def _mask(weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
-    """What is kept of a weight, as a matrix.
+    """Return the mask of a weight as a matrix.
 
     Raises:
-        OperandError: the weight has NaN, whatever the sparsifier would make of it.
+        OperandError: the weight has NaN, even if the sparsifier would accept it.
     """
     matrix = weight.detach().flatten(1)
     if matrix.is_floating_point() and has_nan(matrix):
         at = tuple(weight.isnan().nonzero()[0].tolist())
-        raise OperandError(f"the weight has NaN at {at}, which is neither small nor large: replace it, as with nan_to_num()")
+        raise OperandError(f"the weight has NaN at {at}, which cannot be compared: replace it, as with nan_to_num()")
     return mask_of(matrix, sparsifier)

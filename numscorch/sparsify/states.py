@@ -1,4 +1,4 @@
-"""What a model's state holds of sparse weights: their patterns by name, checked against the model that is to have them."""
+"""Patterns of sparse weights in a model's state dict, checked against the model that loads them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ STRIP = "torch.nn.modules.utils.consume_prefix_in_state_dict_if_present"
 
 
 def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
-    """The patterns that a model's state holds, by the names of their weights.
+    """Return the patterns in a model's state, by the names of their weights.
 
     Raises:
-        OperandError: they are of other weights than the model's, lack arrays or hold other things than tensors, or tell no format.
-        SizeError: a weight has another shape, or there are other numbers of values than entries.
-        FormatError: index arrays break a promise of their format.
-        UnsupportedError: the state has a dense weight where the model has a sparse one, or several where it has one; or that has no
-            size yet.
+        OperandError: the patterns belong to other weights than the model's, lack arrays, hold other things than
+            tensors, or have no format.
+        SizeError: a weight has another shape, or the number of values differs from the number of entries.
+        FormatError: index arrays violate an invariant of their format.
+        UnsupportedError: the state has a dense weight where the model has a sparse one; weights that are tied in the
+            model differ in the state; or a weight of the model has no size yet.
     """
     metadata = _metadata(state)
     named = [match[1] for key in state if (match := ARRAY.fullmatch(key))] + [name for name, entry in metadata.items() if "format" in entry]
@@ -50,90 +51,94 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
 
 
 def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
-    """What a state tells of its modules and weights, by name; nothing, if it is a plain dict of tensors."""
+    """Return a state's metadata of its modules and weights, by name; empty for a plain dict of tensors."""
     metadata = getattr(state, "_metadata", None) or {}
     if not isinstance(metadata, Mapping):
-        raise OperandError(f"the state's metadata is no dict of modules, but {metadata!r:.60}: give what state_dict() made")
+        raise OperandError(f"the state's metadata is not a dict of modules, but {metadata!r:.60}: give the result of state_dict()")
     if wrong := [name for name, entry in metadata.items() if not isinstance(entry, Mapping)]:
-        raise OperandError(f"the state's metadata of {wrong[0]!r} is no dict, but {metadata[wrong[0]]!r:.60}: give what state_dict() made")
+        raise OperandError(
+            f"the state's metadata of {wrong[0]!r} is not a dict, but {metadata[wrong[0]]!r:.60}: give the result of state_dict()"
+        )
     return dict(metadata)
 
 
-def _unknown(name: str, given: list[str], known: list[str]) -> str:
-    """What is told of a weight that the model hasn't: often one of both is wrapped, by which all of its names have one beginning."""
-    message = f"the state has a sparse weight {name}, which the model hasn't"
+def _unknown(name: str, keys: list[str], known: list[str]) -> str:
+    """Return the error text for a weight that the model lacks. Often, the model or the state is wrapped, and its names
+    have a prefix.
+    """
+    message = f"the state has a sparse weight {name}, which the model lacks"
     for known_name in known:
         prefix = name.removesuffix(known_name)
-        if name.endswith(f".{known_name}") and all(key.startswith(prefix) for key in given):
+        if name.endswith(f".{known_name}") and all(key.startswith(prefix) for key in keys):
             return f"{message}: the state's names begin with {prefix!r} (a wrapped model's): call {STRIP}(state, {prefix!r}) first"
         prefix = known_name.removesuffix(name)
         if known_name.endswith(f".{name}") and all(key.startswith(prefix) for key in known):
-            return f"{message}: the model's names begin with {prefix!r}, as those of wrapped models do: give model.{prefix[:-1]}"
+            return f"{message}: the model's names begin with {prefix!r}, because it is wrapped: give model.{prefix[:-1]}"
     return f"{message}: {near(name, known)}"
 
 
 def _check_held(name: str, weight: Weight, state: State) -> None:
-    """That a state has the values of a weight that is sparse in the model."""
+    """Check that a state has the values of a weight that is sparse in the model."""
     if not isinstance(weight, SparseParameter) or f"{name}.values" in state:
         return
     if name in state:
         raise UnsupportedError(
-            f"{name} is dense in the state, and sparse in the model: build the model anew, or make it dense first, with densify_model"
+            f"{name} is dense in the state, but sparse in the model: build a new model, or make it dense first, with densify_model"
         )
     message = f"the state has no {name}.values, but the model has {weight.tensor}"
     raise OperandError(f"{message}: give the state of the whole model, whose layers have the same names")
 
 
 def _check_sized(weight: Weight) -> None:
-    """That a weight has a size."""
+    """Check that a weight has a size."""
     if isinstance(weight, torch.nn.parameter.UninitializedParameter):
         raise UnsupportedError("has no size yet; run the model once, and load then")
 
 
 def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
-    """A weight's pattern, in memory of its own, since kernels trust index arrays."""
+    """Return a weight's pattern, checked, and with copied index arrays, since kernels do not check them."""
     arrays = {key.removeprefix(f"{name}."): _tensor(key, extents) for key, extents in state.items() if key.startswith(f"{name}.level")}
     values = _tensor(f"{name}.values", state[f"{name}.values"])
     extents = tuple(weight.shape if isinstance(weight, SparseParameter) or weight.ndim < 2 else weight.flatten(1).shape)
     shape = metadata.get("shape", extents)
     if not isinstance(shape, Sequence) or tuple(shape) != extents:
-        raise SizeError(f"has shape {shape} in the state, and {extents} in the model: build the model with the sizes that it had")
+        raise SizeError(f"has shape {shape} in the state, but {extents} in the model: build the model with its original sizes")
     format = _format(metadata, weight)
     if (names := array_names(format)) != sorted(arrays):
         message = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
-        way_out = "was it cut short?" if metadata else "give what state_dict() made, which tells the format, rather than a plain dict of it"
+        way_out = "was it truncated?" if metadata else "give the result of state_dict(), which has the format, not a plain dict of it"
         raise OperandError(f"{message}: {way_out}")
     levels = tuple(tuple(arrays[f"level{at}_{array}"].detach().clone() for array in level.arrays) for at, level in enumerate(format.levels))
     pattern = checked_pattern(format, extents, levels)
     if values.numel() != pattern.nnz:
-        raise SizeError(f"has {values.numel()} values in the state, but index arrays for {pattern.nnz}: was it cut short?")
+        raise SizeError(f"has {values.numel()} values in the state, but index arrays for {pattern.nnz}: was it truncated?")
     return pattern
 
 
 def _tensor(key: str, stored: object) -> torch.Tensor:
-    """What a state holds of a sparse weight, which must be strided and on the CPU."""
+    """Return an array of a sparse weight, which has to be a strided tensor on the CPU."""
     if not isinstance(stored, torch.Tensor) or stored.layout is not torch.strided or stored.device.type != "cpu":
         description = f"{stored.layout} on {stored.device}" if isinstance(stored, torch.Tensor) else type(stored).__name__
-        raise OperandError(f"{key} is no strided tensor on the CPU in the state, but {description}: give a state_dict() on the CPU")
+        raise OperandError(f"{key} is not a strided tensor on the CPU in the state, but {description}: give a state_dict() on the CPU")
     return stored
 
 
 def _format(metadata: Mapping[str, Any], weight: Weight) -> Format:
-    """The format that a state tells, or else that of the model; the model's own object where they are the same."""
+    """Return the format in a state's metadata, or else the model's; if both are equal, the model's own object."""
     stored_format: Format | None = weight.format if isinstance(weight, SparseParameter) else None
     if (text := metadata.get("levels", metadata.get("format"))) is not None:
-        given: Format = as_format(text)
-        return stored_format if stored_format is not None and stored_format == given else given
+        saved_format: Format = as_format(text)
+        return stored_format if stored_format is not None and stored_format == saved_format else saved_format
     if stored_format is None:
         raise OperandError(
-            "is dense in the model, and a plain dict of tensors doesn't tell in which format it is sparse: give what state_dict() made,"
-            " as torch.save keeps it; or make the layer sparse in that format first, as with sparsify_model"
+            "is dense in the model, and a plain dict of tensors does not have its sparse format: give the result of state_dict(), which"
+            " torch.save preserves; or make the layer sparse in that format first, as with sparsify_model"
         )
     return stored_format
 
 
 def array_names(format: Format) -> list[str]:
-    """How the index arrays of a format are called, in alphabetical order.
+    """Return the names of a format's index arrays, in alphabetical order.
 
     >>> from numscorch import CSR
     >>> array_names(CSR)
@@ -142,12 +147,12 @@ def array_names(format: Format) -> list[str]:
     return sorted(f"level{at}_{name}" for at, level in enumerate(format.levels) for name in level.arrays)
 
 
-def _check_tied(sites: Mapping[str, Site], given: Mapping[str, Pattern]) -> None:
-    """That what is one weight in the model is one in the state."""
+def _check_tied(sites: Mapping[str, Site], patterns: Mapping[str, Pattern]) -> None:
+    """Check that weights tied in the model are equal in the state."""
     first: dict[int, str] = {}
     for name, site in sites.items():
         other = first.setdefault(id(site.parameter), name)
-        if (name in given) != (other in given) or (name in given and not given[name].stores_as(given[other])):
+        if (name in patterns) != (other in patterns) or (name in patterns and not patterns[name].stores_as(patterns[other])):
             raise UnsupportedError(
-                f"{other} and {name} are one weight in the model, but differ in the state: tie or untie them as they were when it was made"
+                f"{other} and {name} are one weight in the model, but differ in the state: tie or untie them as in the saved model"
             )

@@ -1,4 +1,4 @@
-"""What sparsify_model did, as a table."""
+"""The report of ``sparsify_model``, as a table."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", 
 
 @dataclass(frozen=True)
 class ModelRow:
-    """What became of one weight.
+    """The outcome for one weight.
 
-    ``density`` is the share of its entries that is stored. ``speedup`` is how many times faster its layer is than the dense one,
-    by the medians, None where that wasn't measured; ``is_certain`` is False where the timings scatter. ``note`` says why it stayed
-    dense, or what else is to be known.
+    ``density`` is the fraction of its entries that is stored. ``speedup`` is the ratio of the dense layer's median time
+    to that of the sparse layer; None if it was not measured. ``is_certain`` is False if the timings scatter. ``note``
+    says why the weight stayed dense, and gives other remarks.
     """
 
     name: str
@@ -30,11 +30,11 @@ class ModelRow:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether it became sparse."""
+        """Whether the weight became sparse."""
         return self.format != "dense"
 
     def cells(self) -> tuple[str, ...]:
-        """The row as text."""
+        """Return the row as text."""
         speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x{' uncertain' * (not self.is_certain)}"
         sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
         kept = f"{self.density:.3g}"
@@ -43,7 +43,7 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class ModelReport:
-    """What became of each weight that a plan names; printed, a table.
+    """The outcome for each weight that a plan names; prints as a table.
 
     >>> sparse = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2)
     >>> print(ModelReport((sparse, ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, note="slower"))))
@@ -58,12 +58,12 @@ class ModelReport:
 
     @property
     def bytes_before(self) -> int:
-        """What all of these weights took."""
+        """The bytes of all listed weights before."""
         return sum(row.bytes_before for row in self.rows)
 
     @property
     def bytes_after(self) -> int:
-        """What they take."""
+        """The bytes of all listed weights after."""
         return sum(row.bytes_after for row in self.rows)
 
     def __getitem__(self, name: str) -> ModelRow:

@@ -1,4 +1,4 @@
-"""What dynamic sparse training drops and grows: entries, or the blocks that a format stores whole."""
+"""Units that dynamic sparse training drops and grows: entries, or the blocks that a format stores whole."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from ..tensors.pattern import Pattern
 
 @dataclass(frozen=True)
 class Units:
-    """The entries or blocks of a matrix in a format, numbered row by row.
+    """The entries or blocks of a matrix in a format, numbered in row-major order.
 
     Raises:
-        UnsupportedError: the format stores equally many in each row or group, or diagonals.
+        UnsupportedError: the tensor is not a matrix; or the format stores a fixed number of entries per row or group,
+            or diagonals.
 
     >>> import numscorch as ns
     >>> units = Units(ns.BCSR(2, 2), (4, 6))
@@ -33,11 +34,11 @@ class Units:
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2:
-            raise UnsupportedError(f"a weight of shape {self.shape}: entries are dropped and grown in matrices")
+            raise UnsupportedError(f"a weight of shape {self.shape}: entries are dropped and grown only in matrices")
         if any(level.spaced for level in self.format.levels) or any(part.minus is not None for part in self.format.parts):
             raise UnsupportedError(
-                f"a weight in {self.format.name}, which has its entries at set places: drop and grow in CSR or BCSR; "
-                "patterns of n:m are trained with straight_through"
+                f"a weight in {self.format.name}, which restricts the places of entries: drop and grow in CSR or BCSR; "
+                "for n:m patterns, use straight_through"
             )
 
     @property
@@ -51,33 +52,35 @@ class Units:
 
     @property
     def grid(self) -> tuple[int, int]:
-        """How many units there are below and beside each other."""
+        """Numbers of units along the rows and the columns of the matrix."""
         return -(-self.shape[0] // self.block[0]), -(-self.shape[1] // self.block[1])
 
     @property
     def count(self) -> int:
-        """How many units there are."""
+        """The number of units of the matrix."""
         return self.grid[0] * self.grid[1]
 
     def keys(self, pattern: Pattern) -> torch.Tensor:
-        """The numbers of the units that are stored, in order, (n,). O(nnz log nnz)."""
-        keys: torch.Tensor = torch.unique(self._of_entries(pattern))
+        """Return the sorted numbers (n,) of the stored units. O(nnz log nnz)."""
+        keys: torch.Tensor = torch.unique(self._unit_numbers(pattern))
         return keys
 
     def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The numbers of the units that are stored, in order, and the sum of the scores in each, which are given for each value."""
-        keys, which = torch.unique(self._of_entries(pattern), return_inverse=True)
+        """Return the sorted numbers of the stored units, and the sum of each unit's scores; ``scores`` has one score per
+        value.
+        """
+        keys, which = torch.unique(self._unit_numbers(pattern), return_inverse=True)
         return keys, scores.new_zeros(len(keys)).index_add_(0, which, of_entries(pattern, scores))
 
     def dense_sums(self, scores: torch.Tensor) -> torch.Tensor:
-        """Of scores for a whole matrix those of every unit, (count,)."""
+        """Return the sums (count,) of all units, for scores of the whole matrix."""
         (height, width), (rows, columns) = self.block, self.grid
         padded = torch.nn.functional.pad(scores, (0, columns * width - self.shape[1], 0, rows * height - self.shape[0]))
         sums: torch.Tensor = padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
         return sums
 
     def pattern(self, keys: torch.Tensor, index_dtype: str) -> Pattern:
-        """The pattern that stores the units with these numbers."""
+        """Return the pattern that stores the units with these numbers."""
         (height, width), columns = self.block, self.grid[1]
         corners = torch.stack([keys // max(columns, 1) * height, keys % max(columns, 1) * width])
         inside = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(-1, 2).t()
@@ -85,8 +88,8 @@ class Units:
         within = (indices < torch.tensor(self.shape)[:, None]).all(0)
         return pack(indices[:, within].numpy(), self.shape, self.format, np.dtype(index_dtype))[0]
 
-    def _of_entries(self, pattern: Pattern) -> torch.Tensor:
-        """The number of each entry's unit."""
+    def _unit_numbers(self, pattern: Pattern) -> torch.Tensor:
+        """Return the number of each entry's unit."""
         rows, columns = coordinates(pattern)
         keys: torch.Tensor = rows // self.block[0] * self.grid[1] + columns // self.block[1]
         return keys

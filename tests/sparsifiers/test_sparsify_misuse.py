@@ -66,9 +66,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "text of a format": (lambda: SparsityPlan().weight("*", "CSC", half), "'CSC' is a format, not a sparsifier"),  # type: ignore[arg-type]
     "compose as one": (lambda: any_function(D, lambda t: compose()), "returned compose(), which is not a mask"),
     "no rules": (lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan()), "no rules: its methods return a new plan"),
-    "budget": (lambda: SparsityPlan().weights("*", half), "magnitude(0.5) is no budget: give uniform(0.9)"),
-    "budget's class": (lambda: SparsityPlan().weights("*", uniform), "is no budget: give uniform(0.9)"),  # type: ignore[arg-type]
-    "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) is no function from a share"),
+    "budget": (lambda: SparsityPlan().weights("*", half), "magnitude(0.5) is not a budget: give uniform(0.9)"),
+    "budget's class": (lambda: SparsityPlan().weights("*", uniform), "is not a budget: give uniform(0.9)"),  # type: ignore[arg-type]
+    "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) is not a function from a share"),
     "not of a share": (
         lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan().weights("weight", uniform(0.5), lambda share: share)),  # type: ignore[arg-type, return-value]
         'weight("weight"): sparsifier= returned 0.5 for the share 0.5, not a sparsifier',

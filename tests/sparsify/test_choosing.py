@@ -80,7 +80,7 @@ class TestNames:
 
     def test_weights_without_a_sparse_version_can_be_masked(self) -> None:
         lstm = torch.nn.LSTM(4, 8)
-        with pytest.raises(ns.UnsupportedError, match="weight_ih_l0: LSTM has no sparse version; register_sparse_module takes one"):
+        with pytest.raises(ns.UnsupportedError, match="weight_ih_l0: LSTM has no sparse version; register_sparse_module adds one"):
             GradualPruning(lstm, None, magnitude, AT_ONCE, weights="weight_*")
         GradualPruning(lstm, None, magnitude, AT_ONCE, weights="weight_*", sparse_from=None).step()
         assert [int((own == 0).sum()) for own in (lstm.weight_ih_l0, lstm.weight_hh_l0)] == [64, 128]
@@ -182,7 +182,7 @@ class TestOneWayToReplace:
         ):
             model = network()
             before = copy.deepcopy(model)
-            with pytest.raises(ns.UnsupportedError, match="LBFGS joins all parameters"):
+            with pytest.raises(ns.UnsupportedError, match="LBFGS stores all parameters"):
                 call(model, torch.optim.LBFGS(model.parameters()))
             assert repr(model) == repr(before)
 

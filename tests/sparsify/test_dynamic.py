@@ -356,7 +356,7 @@ class TestBoth:
         model, start = network(), STARTS[kind]
         with pytest.raises(ns.OperandError, match=r"0\.weight: Adam doesn't hold the values"):
             start(model, adam(network()))
-        with pytest.raises(ns.UnsupportedError, match="LBFGS joins all parameters"):
+        with pytest.raises(ns.UnsupportedError, match="LBFGS stores all parameters"):
             start(model, torch.optim.LBFGS(model.parameters()))
         with pytest.raises(ns.SizeError, match=r"every=0.*no number of steps"):
             start(model, None, every=0)
@@ -366,7 +366,7 @@ class TestBoth:
         with pytest.raises(ns.UnsupportedError, match=r"a weight in NM\(2, 3\).*straight_through"):
             start(padded, None)
         dynamic = start(model, None)
-        with pytest.raises(ns.OperandError, match=r"of other weights: it lacks 2\.weight"):
+        with pytest.raises(ns.OperandError, match=r"for other weights: it lacks 2\.weight"):
             dynamic.load_state_dict(start(model, None, weights="0.weight").state_dict())
         other = torch.nn.Sequential(SparseLinear(6, 8, density=0.5), torch.nn.ReLU(), SparseLinear(8, 5, density=0.5))
         with pytest.raises(ns.SizeError, match=r"a pattern of shape \(5, 8\) for 2\.weight, which has \(4, 8\)"):

@@ -76,7 +76,9 @@ class TestFormats:
         state = dict(sparse(built(), format="CSC").state_dict())
         own = load_patterns(sparse(built(1), magnitude(0.9), "CSC"), state)
         assert own.load_state_dict(state) == ([], [])
-        with pytest.raises(ns.OperandError, match=r"0\.weight: is dense in the model, .*a plain dict.*as torch\.save keeps it; or make"):
+        with pytest.raises(
+            ns.OperandError, match=r"0\.weight: is dense in the model, .*a plain dict.*which torch\.save preserves; or make"
+        ):
             load_patterns(built(1), state)
         with pytest.raises(
             ns.OperandError, match=r"0\.weight: the state has index arrays level1_crd, level1_pos, but COO\(2\) has .*plain dict"
@@ -205,7 +207,7 @@ class TestOptimizers:
         own = built(7)
         other = torch.optim.AdamW(own.parameters(), lr=0.01)
         other.load_state_dict(optimizer.state_dict())
-        with pytest.raises(ns.UnsupportedError, match=r"0\.weight: AdamW remembers 'exp_avg', .* another layout .* state last"):
+        with pytest.raises(ns.UnsupportedError, match=r"0\.weight: AdamW stores 'exp_avg', .* another layout .* state last"):
             load_patterns(own, model.state_dict(), other)
 
     @pytest.mark.parametrize("kind", [partial(SET, every=1), partial(RigL, every=1, until=100)])
@@ -254,7 +256,7 @@ class TestOptimizers:
         load_patterns(own, saved[0], other).load_state_dict(saved[0])
         other.load_state_dict(saved[1])
         if at == 4:
-            with pytest.raises(ns.OperandError, match=r"as after load_patterns, .*: make a new GradualPruning .* load the state"):
+            with pytest.raises(ns.OperandError, match=r"as after load_patterns, .*: make a new GradualPruning .* load the old one's state"):
                 stale.step()
         again = GradualPruning(own, other, magnitude, schedule, weights="0.weight", sparse_from=0.5)
         again.load_state_dict(saved[2])

@@ -48,7 +48,7 @@ class TestErrors:
             (
                 partial(cut, name="2.weight.values"),
                 ns.SizeError,
-                r"2\.weight: has 47 values in the state, but index arrays for 48: was it cut",
+                r"2\.weight: has 47 values in the state, but index arrays for 48: was it truncated",
             ),
             (partial(cut, name="2.weight.level1_crd"), ns.FormatError, r"2\.weight: "),
             (broken, ns.FormatError, r"2\.weight: "),
@@ -57,16 +57,20 @@ class TestErrors:
                 ns.OperandError,
                 r"2\.weight: the state has index arrays level1_crd, but CSR has",
             ),
-            (partial(put, name="2.weight.values", what=None), ns.OperandError, r"2\.weight\.values is no strided tensor .*, but NoneType"),
+            (
+                partial(put, name="2.weight.values", what=None),
+                ns.OperandError,
+                r"2\.weight\.values is not a strided tensor .*, but NoneType",
+            ),
             (
                 partial(put, name="2.weight.level1_pos", what=[0]),
                 ns.OperandError,
-                r"2\.weight\.level1_pos is no strided tensor .*, but list",
+                r"2\.weight\.level1_pos is not a strided tensor .*, but list",
             ),
             (
                 partial(put, name="2.weight.level1_crd", what=torch.empty(48, dtype=torch.int32, device="meta")),
                 ns.OperandError,
-                r"2\.weight\.level1_crd is no strided tensor on the CPU in the state, but torch.strided on meta",
+                r"2\.weight\.level1_crd is not a strided tensor on the CPU in the state, but torch.strided on meta",
             ),
             (
                 partial(put, name="2.weight.level1_pos", what=torch.zeros(5)),
@@ -74,8 +78,8 @@ class TestErrors:
                 r"index arrays of CSR are .*, not torch.float32",
             ),
             (partial(claimed, shape=5), ns.SizeError, r"2\.weight: has shape 5 in the state"),
-            (lambda state: state._metadata.update({"2.weight": None}), ns.OperandError, r"metadata of '2\.weight' is no dict, but None"),
-            (lambda state: setattr(state, "_metadata", [1]), ns.OperandError, r"metadata is no dict of modules, but \[1\]"),
+            (lambda state: state._metadata.update({"2.weight": None}), ns.OperandError, r"metadata of '2\.weight' is not a dict, but None"),
+            (lambda state: setattr(state, "_metadata", [1]), ns.OperandError, r"metadata is not a dict of modules, but \[1\]"),
         ],
     )
     @pytest.mark.parametrize("make", [built, lambda: sparse(built(), magnitude(0.9))], ids=["dense", "sparse"])
@@ -92,14 +96,14 @@ class TestErrors:
         own = make()
         before = snapshot(own)
         wide = sparse(nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 5)))
-        with pytest.raises(ns.SizeError, match=r"2\.weight: has shape \(5, 24\) in the state, and \(4, 24\) in the model: build"):
+        with pytest.raises(ns.SizeError, match=r"2\.weight: has shape \(5, 24\) in the state, but \(4, 24\) in the model: build"):
             load_patterns(own, wide.state_dict())
         named = sparse(nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.ReLU(), nn.Linear(24, 4)))
         with pytest.raises(
-            ns.OperandError, match=r"the state has a sparse weight 3\.weight, which the model hasn't: did you mean '2\.weight'"
+            ns.OperandError, match=r"the state has a sparse weight 3\.weight, which the model lacks: did you mean '2\.weight'"
         ):
             load_patterns(own, named.state_dict())
-        with pytest.raises(ns.OperandError, match=r"a sparse weight more\.0\.weight, which the model hasn't: did you mean '0\.weight'"):
+        with pytest.raises(ns.OperandError, match=r"a sparse weight more\.0\.weight, which the model lacks: did you mean '0\.weight'"):
             load_patterns(own, {**sparse(built(1)).state_dict(), "more.0.weight.values": X, "more.0.weight.level1_crd": X})
         assert equal(snapshot(own), before)
 
@@ -121,7 +125,7 @@ class TestErrors:
     def test_weights_that_are_dense_in_the_state_or_missing(self) -> None:
         own = sparse(built(), magnitude(0.9))
         before = snapshot(own)
-        with pytest.raises(ns.UnsupportedError, match=r"2\.weight is dense in the state, and sparse in the model: .*densify_model"):
+        with pytest.raises(ns.UnsupportedError, match=r"2\.weight is dense in the state, but sparse in the model: .*densify_model"):
             load_patterns(own, sparse(built(1), names="0.weight").state_dict())
         state = sparse(nn.Sequential(nn.Linear(8, 24))).state_dict()
         with pytest.raises(ns.OperandError, match=r"the state has no 2\.weight\.values, but the model has SparseTensor"):
@@ -132,7 +136,7 @@ class TestErrors:
         own, state = built(), sparse(built(1)).state_dict()
         own[2].weight.register_hook(lambda gradient: gradient)
         before = snapshot(own)
-        with pytest.raises(ns.UnsupportedError, match=r"2\.weight: is sparse in the state, .*has hooks of its own"):
+        with pytest.raises(ns.UnsupportedError, match=r"2\.weight: is sparse in the state, .*has user-defined hooks"):
             load_patterns(own, state)
         groups = nn.Sequential(nn.Linear(8, 24), nn.Conv2d(4, 4, 3, groups=2))
         theirs = nn.Sequential(SparseLinear(8, 24, density=0.5), SparseConv2d(2, 4, 3, density=0.5))
@@ -146,7 +150,7 @@ class TestErrors:
         wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
         nn.Module.__init__(wrapped)
         wrapped.module = within
-        with pytest.raises(ns.UnsupportedError, match=r"load into the model within, its \.module, and wrap that anew"):
+        with pytest.raises(ns.UnsupportedError, match=r"load into the wrapped model, its \.module, and wrap that again"):
             load_patterns(wrapped, state)
         assert type(within[0]) is nn.Linear
 
@@ -165,7 +169,7 @@ class TestErrors:
             load_patterns(X, state)  # type: ignore[arg-type]
         with pytest.raises(ns.OperandError, match="takes a model, not SparseParameter: give the module that has"):
             load_patterns(sparse(built())[0].weight, state)
-        with pytest.raises(ns.OperandError, match=r"takes a model's state, not Sequential: give what its state_dict\(\) made"):
+        with pytest.raises(ns.OperandError, match=r"takes a model's state, not Sequential: give the result of its state_dict\(\)"):
             load_patterns(own, own)  # type: ignore[arg-type]
         with pytest.raises(ns.OperandError, match=r"a dict of states \('model', 'optimizer'\), not one of .*: give state\['model'\]"):
             load_patterns(own, {"model": state, "optimizer": sgd(own).state_dict()})
@@ -196,7 +200,7 @@ class TestOrderOfLoading:
 
     def test_the_models_before_the_prunings(self) -> None:
         theirs, (model, optimizer, pruning) = self.pruned(), self.fresh()
-        told = r"0\.weight \(sparse in the state: load that of GradualPruning before it, or call ns\.sparsify\.load_patterns"
+        told = r"0\.weight \(sparse in the state: load GradualPruning's state first, or call ns\.sparsify\.load_patterns"
         with pytest.raises(RuntimeError, match=told):
             model.load_state_dict(theirs[0].state_dict())
         for own, other in zip((pruning, model, optimizer), (theirs[2], theirs[0], theirs[1]), strict=True):
@@ -206,7 +210,7 @@ class TestOrderOfLoading:
     def test_the_optimizers_before_the_prunings(self) -> None:
         theirs, (_, optimizer, pruning) = self.pruned(), self.fresh()
         optimizer.load_state_dict(theirs[1].state_dict())
-        with pytest.raises(ns.UnsupportedError, match=r"a state of the optimizer is loaded last, after the pruning's and the model's"):
+        with pytest.raises(ns.UnsupportedError, match=r"load the optimizer's state last, after the pruning's and the model's"):
             pruning.load_state_dict(theirs[2].state_dict())
 
     def test_without_strict_such_weights_are_left_out(self) -> None:

@@ -254,16 +254,16 @@ class TestRepattern:
         wrong: list[tuple[type[Exception], str, Any, Any]] = [
             (ns.SizeError, r"has shape \(6, 5\), but the weight has \(5, 6\)", self.NEW.t(), adam),
             (ns.FormatError, "holds 2 coordinates", torch.ones(5, 6, dtype=torch.bool), adam),
-            (ns.OperandError, r"a bool mask as made by mask != 0, not a tensor of torch\.float32", self.NEW.float(), adam),
+            (ns.OperandError, r"a bool mask, as in mask != 0, not a tensor of torch\.float32", self.NEW.float(), adam),
             (ns.OperandError, "Adam doesn't hold the values of this weight", self.NEW, [other]),
-            (ns.OperandError, r"str is no torch\.optim\.Optimizer", self.NEW, "adam"),
-            (ns.UnsupportedError, "LBFGS joins all parameters", self.NEW, lbfgs),
+            (ns.OperandError, r"str is not a torch\.optim\.Optimizer", self.NEW, "adam"),
+            (ns.UnsupportedError, "LBFGS stores all parameters", self.NEW, lbfgs),
         ]
         for error, told, pattern, optimizer in wrong:
             with pytest.raises(error, match=told):
                 repattern(layer.weight, pattern, optimizer)
         adam.state[layer.weight.values]["rows"] = torch.ones(5)
-        with pytest.raises(ns.UnsupportedError, match=r"Adam remembers 'rows', a tensor \(5,\), of a parameter \(20,\)"):
+        with pytest.raises(ns.UnsupportedError, match=r"Adam stores 'rows', a tensor \(5,\), for a parameter \(20,\)"):
             repattern(layer.weight, self.NEW, adam)
         del adam.state[layer.weight.values]["rows"]
         assert equal([layer.state_dict(), adam.state_dict()], before)
@@ -307,10 +307,10 @@ class TestSchedules:
         ("made", "told"),
         [
             (lambda: schedules.cubic(90, begin=0, end=1), r"cubic\(final=90.*lies between 0 and 1"),
-            (lambda: schedules.linear(0.9, begin=5, end=5), "give begin= before end="),
-            (lambda: schedules.linear(0.9, begin=0, end=5, every=0), "0 is no number of steps"),
-            (lambda: schedules.one_shot(0.9, at=-1), "at= is the number of a step, at least 0"),
-            (lambda: schedules.cosine(0.9, until=0), "0 is no number of steps"),
+            (lambda: schedules.linear(0.9, begin=5, end=5), "give a smaller begin=, or a larger end="),
+            (lambda: schedules.linear(0.9, begin=0, end=5, every=0), "0 is not a number of steps"),
+            (lambda: schedules.one_shot(0.9, at=-1), "at= has to be the number of a step, at least 0"),
+            (lambda: schedules.cosine(0.9, until=0), "0 is not a number of steps"),
         ],
     )
     def test_what_is_none_is_refused(self, made: Callable[[], Any], told: str) -> None:
@@ -529,7 +529,7 @@ class TestGradualPruning:
         pruning, other = pruning_of(model, None, 0.9, 1), pruning_of(network(), None, 0.9, 1, weights="0.weight")
         early = pruning.state_dict()
         pruning.step()
-        with pytest.raises(ns.OperandError, match=r"of other weights: it has 2\.weight"):
+        with pytest.raises(ns.OperandError, match=r"for other weights: it has 2\.weight"):
             other.load_state_dict(pruning.state_dict())
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight is dense in the state, but sparse in the model"):
             pruning.load_state_dict(early)

@@ -109,7 +109,7 @@ class TestActivations:
         model[1]._forward_hooks.clear()
         torch.compiler.reset()
         gc.collect()
-        with pytest.raises(ns.UnsupportedError, match="the plan's rule that this program was made with is gone"):
+        with pytest.raises(ns.UnsupportedError, match="the plan's rule that this program was compiled with is gone"):
             program(X)
 
     @pytest.mark.parametrize("names", ["1", "0.weight"])

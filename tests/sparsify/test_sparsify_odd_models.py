@@ -102,8 +102,8 @@ def compiled_attention() -> nn.Module:
 DENSE: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "groups": (lambda: nn.Conv2d(4, 4, 3, groups=2), "groups=2 is not taken by SparseConv2d"),
     "reflected": (lambda: nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect"), "padding_mode='reflect' is not taken by SparseConv2d"),
-    "weight_norm": (lambda: weight_norm(nn.Linear(8, 8)), "is normed by torch; torch.nn.utils.remove_weight_norm"),
-    "spectral_norm": (lambda: spectral_norm(nn.Linear(8, 8)), "is normed by torch; torch.nn.utils.remove_spectral_norm"),
+    "weight_norm": (lambda: weight_norm(nn.Linear(8, 8)), "is normalized by torch; torch.nn.utils.remove_weight_norm"),
+    "spectral_norm": (lambda: spectral_norm(nn.Linear(8, 8)), "is normalized by torch; torch.nn.utils.remove_spectral_norm"),
     "parametrized": (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), "is parametrized"),
     "bias": (parametrized_bias, "ParametrizedLinear has no sparse version"),
     "subclass": (lambda: Doubled(8, 8), "Doubled has no sparse version"),
@@ -111,11 +111,11 @@ DENSE: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "sparse gradients": (lambda: nn.Embedding(10, 8, sparse=True), "sparse=True is not taken by SparseEmbedding"),
     "recurrent": (lambda: nn.LSTM(8, 8), "LSTM has no sparse version"),
     "lazy": (lambda: nn.LazyLinear(8), "has no size yet"),
-    "eight bits": (lambda: nn.Linear(8, 8).to(torch.float8_e4m3fn), "is torch.float8_e4m3fn, which isn't compiled"),
-    "compile()": (compiled_in_place, "its module is compiled alone, and would go on with this weight"),
-    "torch.compile": (lambda: torch.compile(nn.Linear(8, 8), backend="eager"), "its module is compiled alone"),  # type: ignore[return-value]
-    "attention": (compiled_attention, "its module is compiled alone"),
-    "own forward": (with_own_forward, "its module has a forward that was set on it alone"),
+    "eight bits": (lambda: nn.Linear(8, 8).to(torch.float8_e4m3fn), "is torch.float8_e4m3fn, which is not supported"),
+    "compile()": (compiled_in_place, "its module is compiled on its own, and would keep using this weight"),
+    "torch.compile": (lambda: torch.compile(nn.Linear(8, 8), backend="eager"), "its module is compiled on its own"),  # type: ignore[return-value]
+    "attention": (compiled_attention, "its module is compiled on its own"),
+    "own forward": (with_own_forward, "its module has an instance attribute forward"),
 }
 
 
@@ -157,7 +157,7 @@ def test_what_is_compiled_around_sparse_layers_uses_them() -> None:
 def test_a_sparse_layer_that_is_compiled_alone_stays_sparse() -> None:
     model, _ = made_sparse(mlp())
     model[0].compile(backend="eager")
-    with pytest.raises(ns.UnsupportedError, match="0: its module is compiled alone"):
+    with pytest.raises(ns.UnsupportedError, match="0: its module is compiled on its own"):
         densify_model(model)
     assert isinstance(model[2], SparseLinear)
     torch.compiler.reset()
@@ -168,7 +168,7 @@ def test_parallel_models_are_taken_out_first(tmp_path: Path) -> None:
     try:
         model = nn.parallel.DistributedDataParallel(mlp())
         for call in (lambda: sparsify_model(model, ALL), lambda: densify_model(model)):
-            with pytest.raises(ns.UnsupportedError, match=r"pass the model within, its \.module"):
+            with pytest.raises(ns.UnsupportedError, match=r"pass the wrapped model, its \.module"):
                 call()
         assert type(model.module[0]) is nn.Linear
     finally:

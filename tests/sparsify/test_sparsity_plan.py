@@ -100,7 +100,7 @@ def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> Non
     report = reported(net(), SparsityPlan().weight("*.weight", magnitude(0.75)).weight("0.*t", half, "CSC"))
     assert (report["0.weight"].density, report["0.weight"].format) == (0.5, "CSC")
     assert (report["2.weight"].density, report["2.weight"].format) == (0.25, "CSR")
-    assert report["0.weight"].note.startswith('weight("0.*t") holds over weight("*.weight")')
+    assert report["0.weight"].note.startswith('weight("0.*t") overrides weight("*.weight")')
     assert report["2.weight"].note == ""
     earlier = reported(net(), SparsityPlan().weight("0.*t", half, "CSC").weight("*.weight", magnitude(0.75)))
     assert earlier["0.weight"].density == 0.25
@@ -110,8 +110,8 @@ def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> Non
     ("make", "told"),
     [
         (lambda plan: plan.weight("", half), r"weight\(''.*give a pattern of names"),
-        (lambda plan: plan.weight("*", 0.9), r'weight\("\*", 0\.9\): give a sparsifier, as magnitude\(0\.9\)'),
-        (lambda plan: plan.weights("*", 0.9), r"0\.9 is no budget: give uniform\(0\.9\)"),
+        (lambda plan: plan.weight("*", 0.9), r'weight\("\*", 0\.9\): give a sparsifier, such as magnitude\(0\.9\)'),
+        (lambda plan: plan.weights("*", 0.9), r"0\.9 is not a budget: give uniform\(0\.9\)"),
         (lambda plan: plan.activation("*", None), "give a sparsifier"),
     ],
 )

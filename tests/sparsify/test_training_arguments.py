@@ -47,8 +47,8 @@ class TestLayersThatCanNot:
     @pytest.mark.parametrize(
         ("change", "told"),
         [
-            (nn.utils.weight_norm, r"0\.weight is normed by torch; torch\.nn\.utils\.remove_weight_norm\(module, 'weight'\)"),
-            (nn.utils.spectral_norm, r"0\.weight is normed by torch; torch\.nn\.utils\.remove_spectral_norm"),
+            (nn.utils.weight_norm, r"0\.weight is normalized by torch; torch\.nn\.utils\.remove_weight_norm\(module, 'weight'\)"),
+            (nn.utils.spectral_norm, r"0\.weight is normalized by torch; torch\.nn\.utils\.remove_spectral_norm"),
             (partial(prune.l1_unstructured, name="weight", amount=0.5), r"0\.weight is pruned by torch; .*prune\.remove"),
         ],
         ids=["weight_norm", "spectral_norm", "prune"],
@@ -109,12 +109,12 @@ class TestArguments:
             ),
             (lambda: gradual(dense_network(), schedule=0.9), ns.OperandError, r"schedule=0\.9.*give schedules\.one_shot"),
             (lambda: gradual(dense_network(), weights=[]), ns.ExpressionError, r"weights=\[\] names no weight: leave it out"),
-            (lambda: gradual(dense_network(), weights=5), ns.OperandError, r"weights=5: 5 is no name"),
+            (lambda: gradual(dense_network(), weights=5), ns.OperandError, r"weights=5: 5 is not a name"),
             (lambda: straight_through(dense_network(), magnitude(0.5), weights=[]), ns.ExpressionError, r"weights=\[\] names no weight"),
             (lambda: straight_through(dense_network(), magnitude(0.5), decay="x"), ns.SizeError, "decay=x"),  # type: ignore[arg-type]
             (lambda: SET(network(), None, weights=[]), ns.ExpressionError, r"weights=\[\] names no weight"),
-            (lambda: SET(network(), None, weights=[0]), ns.OperandError, r"0 is no name"),  # type: ignore[list-item]
-            (lambda: SET(network(), None, seed=1.5), ns.OperandError, r"SET\(seed=1\.5\): a seed is a whole number"),  # type: ignore[arg-type]
+            (lambda: SET(network(), None, weights=[0]), ns.OperandError, r"0 is not a name"),  # type: ignore[list-item]
+            (lambda: SET(network(), None, seed=1.5), ns.OperandError, r"SET\(seed=1\.5\): a seed has to be an integer"),  # type: ignore[arg-type]
             (lambda: SET(network(), None, fraction=1.5), ns.SizeError, r"SET\(fraction=1\.5\).*between 0 and 1"),
             (lambda: SET(network(), None, until=-1), ns.SizeError, r"SET\(until=-1\).*no number of steps"),
             (lambda: RigL(network(), None, until=0), ns.SizeError, r"RigL\(until=0\).*no number of steps"),
@@ -160,9 +160,11 @@ class TestStates:
         before = copy.deepcopy(control.state_dict())
         others = [start(network(), None).state_dict() for name, start in STARTS.items() if name != kind]
         for state in (*others, {}, {"step": 1}, model.state_dict()):
-            with pytest.raises(ns.OperandError, match=rf"this is no state of {kind}: it (lacks|has) .*give what its state_dict\(\) made"):
+            with pytest.raises(
+                ns.OperandError, match=rf"this is not a state of {kind}: it (lacks|has) .*give the result of its state_dict\(\)"
+            ):
                 control.load_state_dict(state)
-        with pytest.raises(ns.OperandError, match=rf"this is no state of {kind}, but a NoneType"):
+        with pytest.raises(ns.OperandError, match=rf"this is not a state of {kind}, but a NoneType"):
             control.load_state_dict(None)
         assert equal(control.state_dict(), before)
 
@@ -181,7 +183,7 @@ class TestStates:
             ({**good, "step": "many"}, "has 'many' as its count of steps"),
             (
                 {**good, "patterns": {**good["patterns"], "2.weight": empty}},
-                "no state of a weight's pattern: it lacks arrays, format",
+                "not a state of a weight's pattern: it lacks arrays, format",
             ),
             ({**good, "patterns": {**good["patterns"], "2.weight": short}}, "1 index arrays"),
             *([({**good, "generator": 1}, "as the state of its generator")] if kind == "SET" else []),
