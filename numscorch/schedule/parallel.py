@@ -49,9 +49,7 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
         return stmt, "asked for: serial"
     parallel, why = _parallelized(stmt)
     if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(parallel)):
-        raise ScheduleError(
-            f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results"
-        )
+        raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
     steps = steps_of(parallel, facts)
     few = (
         ", by one worker, since there is too little to do for threads"

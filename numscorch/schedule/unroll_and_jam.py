@@ -1,7 +1,7 @@
-"""jam: a loop around a tile of registers takes several coordinates at once, so that what is loaded for one serves all.
+"""unroll_and_jam: a loop around a register tile takes several coordinates at once, which share loads.
 
-A tile of R registers takes R + 1 loads for R multiplications: those of the vector operand, and the scalar that multiplies
-them. U coordinates at once take R + U loads for U R multiplications (unroll and jam: Callahan, Carr, Kennedy, "Improving
+A tile of R registers takes R + 1 loads for R multiplications: R registers of the vector operand, and the scalar that
+multiplies them. U coordinates at once take R + U loads for U R multiplications (Callahan, Carr, Kennedy, "Improving
 Register Allocation for Subscripted Variables", PLDI 1990).
 """
 
@@ -38,11 +38,11 @@ from .tiles import tiled
 from .vector import narrowed
 from .workspace import moved_by, unwrap, wrap
 
-TIMES = (8, 4, 2)
+TIMES = (8, 4, 2)  # candidate numbers of coordinates at once
 
 
 def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
-    """Take several coordinates of a dense loop at once where that saves loads; None where none does.
+    """Take several coordinates of a dense loop at once if that saves loads; None if it saves none.
 
     >>> from numscorch.ir.notation import parse_stmt
     >>> nest = "forall(i, forall(u, vector_forall<8 x 8, once>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,j,k])))))"
@@ -57,7 +57,7 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     if len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
         return None
     if any(_is_merge(loop) for loop in loops_of(body)):
-        return None  # each coordinate would have to merge anew
+        return None  # each coordinate would repeat the merge
     *outer, vector = loops
     best = min(_choices(outer, vector, stmt, facts, target), default=None)
     if best is None:
@@ -73,9 +73,10 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
 
 
 def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> tuple[int, str]:
-    """How many coordinates at once leave what they multiply in a cache, which all of them would not, and in which; 0 for all.
+    """Tile size for which the operands of a tile stay in a cache, and the name of the cache; 0 for no tiles.
 
-    In the nearest one if that saves more than it takes to read what they share for each tile, else in half of a core's own.
+    The nearest cache is chosen if that saves more than rereading the shared operands for each tile costs, else half of a
+    core's own cache. There are no tiles if the operands of all coordinates fit, or if tiles would be too small.
     """
     each = 0.0
     for access in operands_of(stmt):
@@ -91,10 +92,11 @@ def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Fa
 
 
 def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
-    """Whether less is loaded from afar: of what the coordinates at once share, rather than of rows of ``each`` bytes for each of them.
+    """Whether tiles in the nearest cache save more loads from farther caches than they add.
 
-    What they share is read in order and so in time from the core's own cache, or from the last one at a half of the speed. Of a row, a
-    line is read for each of these values, at the most.
+    Tiles save loading ``each`` bytes for every one of ``times`` coordinates, of which a shared value touches at most one cache
+    line. They add another read of the shared operands for each tile. That read is sequential: at full speed from a core's own
+    cache, and at half the speed from the last cache.
     """
     whole = sum(_stored(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
     shared = whole / max(prod(facts.extent(v) for v in outer - {var}), 1.0)
@@ -102,14 +104,14 @@ def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times
 
 
 def _stored(access: Access, facts: Facts) -> float:
-    """How many bytes the values of an operand take."""
+    """Number of bytes of an operand's values."""
     if access.tensor.is_dense:
         return prod(facts.extent(v) for v in access.indices) * itemsize(access.tensor.dtype)
     return facts.count(access.tensor.name)[1][-1] * itemsize(access.tensor.dtype)
 
 
 def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> Iterator[tuple[float, int, int, int, int]]:
-    """(loads for one multiplication, -coordinates, coordinates, registers, which loop) of each way that is worthwhile."""
+    """Yield (loads per multiplication, -coordinates, coordinates, registers, loop number) of each choice that pays."""
     tag = vector.tag
     if not isinstance(tag, Vector):
         return
@@ -125,7 +127,7 @@ def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, targ
 
 
 def _can_be_jammed(loop: Forall, lanes: IndexVar, stmt: Stmt) -> bool:
-    """Whether a loop may be moved inside the others, which then run once for several of its coordinates, and shares loads."""
+    """Whether a loop may move inside the other loops and take several coordinates at once, with shared loads."""
     result, var = result_of(stmt), loop.var
     if not isinstance(loop.tag, Serial) or var not in result.indices or _is_tiled(stmt, var):
         return False
@@ -139,7 +141,7 @@ def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
 
 
 def _is_merge(loop: Forall) -> bool:
-    """Whether a loop walks several sparse operands together, or one whose coordinates are repeated."""
+    """Whether a loop walks several sparse operands together, or an operand with repeated coordinates."""
     iterated = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
     levels = [level for level in iterated if not level.ends]
     return len(levels) > 1 or not all(level.is_unique for level in levels)
@@ -150,7 +152,7 @@ def _loaded(value: Expr) -> list[Access]:
 
 
 def _leads_on(access: Access, var: IndexVar) -> bool:
-    """Whether a sparse operand leaves out coordinates of a variable, or of one below it."""
+    """Whether an operand is sparse at the level of a variable or below it."""
     if access.tensor.is_dense:
         return False
     levels = access.tensor.format.levels
@@ -159,7 +161,7 @@ def _leads_on(access: Access, var: IndexVar) -> bool:
 
 
 def _plain(stmt: Stmt) -> Stmt:
-    """The statement without sums of several positions at once: there are sums enough."""
+    """Remove unrolled loops over positions; the coordinates at once already give enough independent sums."""
     match stmt:
         case Forall(_, body, Unroll()):
             return replace(stmt, tag=Serial(), body=_plain(body))

@@ -1,4 +1,4 @@
-"""vectorize: a contiguous dense loop runs in SIMD registers, a sparse sum in several scalars."""
+"""vectorize: contiguous dense loops run in SIMD registers, and sparse sums take several positions at once."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
 
-LANES = ("float32", "float64")  # data types that the intrinsics have registers of
+LANES = ("float32", "float64")  # data types with vector intrinsics
 
 
 def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Vectorise the innermost loop where that pays, or the loop of the options.
+    """Vectorise the innermost loop if that pays, or the loop of the options.
 
     Raises:
-        ScheduleError: the loop of the options can't be vectorised.
+        ScheduleError: the loop of the options cannot be vectorised.
     """
     if any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt)):
         return stmt, "the sum over all entries runs in registers"
@@ -62,10 +62,10 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
 def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     """Vectorise the innermost loop, by one of three rules.
 
-    * It is dense, contiguous and of the result: it moves outside the summed loops around it, in
-      tiles of registers that stay there while those loops run.
-    * It is dense, contiguous and summed: partial sums in registers, added up at the end.
-    * It is sparse and summed: a register of nonzeros at once where rows are long, else four sums.
+    * A dense, contiguous loop over a dimension of the result moves outside the summed loops around it. Its tiles stay in
+      registers while these loops run.
+    * A dense, contiguous, summed loop keeps partial sums in registers and adds them at the end.
+    * A sparse, summed loop takes a register of nonzeros at once if rows are long, else up to four.
     """
     match stmt:
         case Forall(var, body, Tile(size)):
@@ -96,7 +96,7 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
 
 
 def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
-    """Run functions of one contiguous loop's values in registers; None where tensors are merged, or some operator has no instruction."""
+    """Evaluate functions along a contiguous loop in registers; None if tensors are merged or an operator has no instruction."""
     if not loops or not isinstance(body, Assignment) or body.op != "=" or body.lhs.tensor.is_assembled or is_product(body.rhs):
         return None
     var, read = loops[-1].var, accesses_in(body.rhs)
@@ -110,7 +110,7 @@ def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target
 
 
 def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
-    """Keep tiles of a largest or smallest term in registers; None where something else is joined, or the loop isn't contiguous."""
+    """Keep tiles of a maximum or minimum in registers; None for other reductions, or if the loop is not contiguous."""
     if not loops or not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or result_of(body).tensor.is_assembled:
         return None
     var, (inner, term) = loops[-1].var, unwrap(body.producer)
@@ -129,7 +129,7 @@ def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Targe
 
 
 def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
-    """Look for the largest or smallest term of a long row in a register of positions at once; None where something else is joined."""
+    """Compute the maximum or minimum of long rows with several positions at once; None for other statements."""
     if not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or body.consumer.lhs.tensor.is_assembled:
         return None
     inner, term = unwrap(body.producer)
@@ -146,7 +146,7 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
 
 
 def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
-    """The loops of a dense copy, with the two innermost exchanging the index that is contiguous; None for anything else."""
+    """The loops of a dense transposing copy, with the two contiguous indices innermost; None for other statements."""
     if not (lhs.tensor.is_dense and read.tensor.is_dense) or len(loops) != len(lhs.indices) or set(lhs.indices) != set(read.indices):
         return None
     source, result = ([v for v, stride in zip(a.indices, a.tensor.strides, strict=True) if stride == "1"] for a in (read, lhs))
@@ -159,7 +159,7 @@ def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Tar
 
 
 def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
-    """The loops; the innermost takes several results at once where each is a short vector sum kept in a pattern."""
+    """Let the innermost loop take several results at once if each is a dot product at an entry of a pattern."""
     match producer:
         case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS:
             jammed = replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS), body=Where(consumer, producer))
@@ -174,7 +174,7 @@ def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
 
 
 def _moves(var: IndexVar, body: Assignment) -> bool:
-    """Whether some factor differs between coordinates: a sum of broadcast factors, or of patterns, has no lanes to add up."""
+    """Whether a factor varies along a variable; a sum of broadcast factors or patterns has no lanes to add up."""
     moved = [a for a in accesses_in(body.rhs) if var in a.indices and a.tensor.has_values]
     return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in moved)
 
@@ -184,9 +184,9 @@ def _tag(tiles: Tiling) -> Vector:
 
 
 def result_tag(tiles: Tiling) -> Vector:
-    """The tag of a loop that writes each place of a result, where writing one twice changes nothing.
+    """The tag of a loop that writes each place of a result, and may write a place twice.
 
-    Tiles that overlap serve any extent of more than one tile, so that few kernels serve all sizes.
+    Overlapping tiles serve any extent of more than one tile, so that few kernels serve all sizes.
     """
     return Vector(tiles.lanes, tiles.registers, overlapped=True) if tiles.fits else _tag(tiles)
 
@@ -209,7 +209,7 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
 
 
 def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = False) -> Vector:
-    """The tag of a vector loop in tiles of fewer registers, which may overlap if writing a place twice changes nothing."""
+    """The tag of a vector loop with tiles of fewer registers; set ``overlapped`` if a place may be written twice."""
     if not isinstance(tag := vector.tag, Vector):
         raise TypeError(f"the loop over {vector.var} is {vector.tag}, not a vector loop")
     if registers == (tag.registers or tag.tail):
@@ -220,7 +220,7 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
 
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
-    """How many nonzeros to add at once, so that the sums of a narrow tile don't wait for each other."""
+    """Number of nonzeros to add at once, so that the sums of a narrow tile are independent."""
     fan = _fan(var, body, facts)
     if fan is None or fan < tuning.SEVERAL_SUMS_ROW or not can_unroll(Forall(var, body)):
         return 1
@@ -250,10 +250,10 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
 
 
 def in_masks(fan: float, spread: float, lanes: int) -> int:
-    """How many positions of a row to sum at once, where the rest of a row is masked: a register, or a part of one if rows are short.
+    """Number of positions of a row to sum at once, with the end of the row masked; 0 if that does not pay.
 
-    Where rows have about one length, another loop of four takes less than the lanes that a register leaves out. Elsewhere each
-    branch between rows is mispredicted.
+    Long rows take a whole register, short rows four positions. In even rows, steps of four positions cost less than the unused
+    lanes of a register. In uneven rows, each branch at the end of a row is mispredicted, so a whole register pays for shorter rows.
 
     >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
     (0, 4, 4, 16, 8)
@@ -268,13 +268,13 @@ def in_masks(fan: float, spread: float, lanes: int) -> int:
 
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
-    """Average number of coordinates in the one sparse level that a loop iterates; None if it isn't just one."""
+    """Average coordinates per parent in the sparse level that a loop iterates; None unless it iterates exactly one."""
     iterated = _walked(var, body)
     return cost.fan_of(*iterated[0], facts) if len(iterated) == 1 else None
 
 
 def _spread(var: IndexVar, body: Assignment, facts: Facts) -> float:
-    """How uneven the rows are that a loop iterates: where each has its own length, each of its ends is mispredicted."""
+    """Unevenness of the rows that a loop iterates; the end of an uneven row is mispredicted."""
     return max((facts.spread(access.tensor.name, at) for access, at in _walked(var, body)), default=1.0)
 
 

@@ -1,9 +1,8 @@
-"""insert_workspaces: sums are kept in registers while their loops run, and rows where they are not appended in order.
+"""insert_workspaces: keeps sums in registers while their loops run, and collects rows with unordered entries.
 
-A row is collected in a list, with dense arrays that say which coordinates are in it and hold their sums, or,
-where it is short and the dimension long, in a hash table (Gustavson, "Two Fast Algorithms for Sparse Matrices",
-1978; Nagasaka, Matsuoka, Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and
-Multicore Architectures", 2018).
+A row is collected in a list, with dense arrays that mark its coordinates and hold their sums. A short row of a long
+dimension is collected in a hash table (Gustavson, "Two Fast Algorithms for Sparse Matrices", 1978; Nagasaka, Matsuoka,
+Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and Multicore Architectures", 2018).
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
-WIDE = {"float32": "float64", "complex64": "complex128"}  # in which a place of a row adds its terms one after the other
+WIDE = {"float32": "float64", "complex64": "complex128"}  # data types of workspaces that add many terms sequentially
 
 
 def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Where the innermost loops only sum, sum in a register and write the result once; collect rows that come in no order.
+    """Sum in a register where the innermost loops only sum, and collect rows with unordered entries in a workspace.
 
     >>> from numscorch.ir.notation import parse_stmt
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))"), Facts(()))[0])
     forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))
 
-    A factor that the summed loops don't change multiplies the sum, not each term, unless there may be no term:
+    A factor that the summed loops do not change multiplies the sum instead of each term, unless a sum may have no term:
 
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, forall(k, D[i,j] += A[i,j] * X[i,k] * Y[j,k])))"), Facts(()))[0])
     forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))
@@ -42,7 +41,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     The options may name the kind of workspace.
 
     Raises:
-        ScheduleError: no row is collected, but a kind is wanted.
+        ScheduleError: the options name a kind of workspace, but no row is collected.
     """
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
@@ -60,7 +59,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
 
 
 def _needless(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
-    """Why no row is collected."""
+    """The error for a workspace that collects no row."""
     appended = f"these loops append to {result} in order"
     why = appended if result.tensor.is_assembled else f"the entries of {result} have their places before they are computed"
     return ScheduleError(
@@ -69,10 +68,10 @@ def _needless(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
 
 
 def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
-    """In what a row is collected: hashed where dense arrays don't fit in the cache, and each of their places is seldom used.
+    """Choose the level that collects a row: hashed if dense arrays exceed the cache and their places are seldom reused.
 
-    With a banded matrix, neighbouring rows use the same places again, and hashing takes twice as long; with a random
-    one it takes about as long; and where there is little to sum up, the dense arrays take much longer to come by.
+    In a banded matrix, neighbouring rows use the same places, and hashing takes twice as long as dense arrays. In a random
+    matrix it takes about as long. With few sums, the allocation of dense arrays takes much longer than hashing.
     """
     counts = _counts(loops[split:], assignment)
     if wanted is not None:
@@ -90,35 +89,35 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
 
 
 def _counts(loops: list[Forall], assignment: Assignment) -> bool:
-    """Whether a row must know the number of terms of each value: several loops add terms to it, and absent terms change the value."""
+    """Whether a row must count the terms of each value: several loops add terms to it, and absent terms change the value."""
     return _adds(loops, assignment) and counts_absent(assignment.op, assignment.rhs)
 
 
 def _adds(loops: list[Forall], assignment: Assignment) -> bool:
-    """Whether terms are joined to a value in several turns: a summed loop stands around one of the result's."""
+    """Whether terms are added to a value in several passes: a summed loop is outside a loop of the result."""
     around = loops[: len(loops) - len(summed_tail(loops, assignment.lhs))]
     return any(loop.var not in assignment.lhs.indices for loop in around)
 
 
 def _counted_late(loops: list[Forall], assignment: Assignment) -> int | None:
-    """How many loops stand around the workspace that counts the terms of a dense row's values; None if none is needed."""
+    """Number of loops around the workspace that counts the terms of a dense row's values; None if none is needed."""
     return len(assignment.lhs.indices) - 1 if _counts(loops, assignment) else None
 
 
 def _collected(loops: list[Forall], lhs: Access) -> IndexVar:
-    """The variable of the result that a workspace collects: the one among the loops that fill it."""
+    """The variable of the result that a workspace collects: the innermost one of the loops that fill it."""
     return next(loop.var for loop in reversed(loops) if loop.var in lhs.indices)
 
 
 def _is_one_row(assignment: Assignment) -> bool:
-    """Whether all sums go to one row, of which every place may be looked at in the end."""
+    """Whether all sums go to one row, so that scanning all of its places once is cheap."""
     levels = assignment.lhs.tensor.format.levels
     plain = levels[0].arrays == ("pos", "crd") and levels[0].is_unique and levels[0].appended
     return len(levels) == 1 and plain
 
 
 def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
-    """About how often something is added to a row."""
+    """Estimate the number of additions to rows."""
     sparse = [(a, cost.counts_of(a, facts)) for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     sums, united = 1.0, not is_intersection(assignment.rhs)
     for loop in loops:
@@ -127,7 +126,7 @@ def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> fl
 
 
 def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
-    """How many loops stand around the workspace that collects the result's last level; None if none is needed."""
+    """Number of loops around the workspace that collects the result's last level; None if none is needed."""
     lhs = assignment.lhs
     count = len(lhs.indices)
     levels = lhs.tensor.format.levels
@@ -146,7 +145,7 @@ def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
 
 
 def _through_list(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
-    """where(forall(j, C[i,j] = w[j]), ...): the sums of one row are collected before they are appended."""
+    """where(forall(j, C[i,j] = w[j]), ...): collect the sums of one row before they are appended."""
     names = free_names(loops)
     var = _collected(loops[split:], assignment.lhs)
     name = "w" if "w" in names else names[-1]
@@ -161,7 +160,7 @@ def _through_list(loops: list[Forall], split: int, assignment: Assignment, level
 
 
 def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, ...]) -> Stmt:
-    """The loops, with a register for what the innermost of them only sum."""
+    """Wrap an assignment in loops, with a register for the sums of the innermost loops."""
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
     factors = factors_of(assignment.rhs) if assignment.op == "+=" else [assignment.rhs]
@@ -170,7 +169,7 @@ def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, .
 
 
 def free_names(loops: list[Forall]) -> tuple[str, ...]:
-    """Names for registers that no index variable has."""
+    """Register names that differ from all index variables."""
     used = {loop.var.name for loop in loops}
     return tuple(name for name in NAMES if name not in used)
 
@@ -202,7 +201,7 @@ def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
 
 
 def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Expr], names: tuple[str, ...], reduction: str = "+=") -> Stmt:
-    """where(lhs = outer factors * t, forall(..., t += the others)), one register for each loop that needs it."""
+    """where(lhs = outer factors * t, forall(..., t += inner factors)), with one register for each loop that needs it."""
     register = Access(TensorVar(names[0], SCALAR, lhs.tensor.dtype), ())
     if reduction != "+=":
         return Where(Assignment(lhs, register, op), wrap(loops, Assignment(register, product(factors), reduction)))
@@ -216,28 +215,28 @@ def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Exp
 
 
 def _has_value(factor: Expr) -> bool:
-    """Whether a factor is more than a pattern."""
+    """Whether a factor has values; a pattern has none."""
     return not isinstance(factor, Access) or factor.tensor.has_values
 
 
 def _may_be_empty(factors: list[Expr], summed: set[IndexVar]) -> bool:
-    """Whether a sum may have no term, so that it says nothing of a factor outside: infinity times 0 is no number.
+    """Whether a sum may have no term; a factor must then stay inside the sum, since infinity times an empty sum is NaN.
 
-    Below a stored coordinate there is at least one, unless there must be one in another tensor too.
+    A stored coordinate has at least one entry below it, so the sum has a term unless another sparse tensor takes part.
     """
     sparse = [access for f in factors for access in accesses_in(f) if not access.tensor.is_dense and summed & set(access.indices)]
     return len(sparse) > 1 or any(not _is_below_stored(access, summed) for access in sparse)
 
 
 def _is_below_stored(access: Access, variables: set[IndexVar]) -> bool:
-    """Whether the first of an access's levels with one of the variables lies below coordinates that are stored."""
+    """Whether the first level of an access with one of the variables lies directly below a sparse level."""
     levels = access.tensor.format.levels
     first = next(at for at in range(len(levels)) if access.level_var(at) in variables)
     return first > 0 and not levels[first - 1].full
 
 
 def moved_by(factor: Expr) -> set[IndexVar]:
-    """The variables that a factor's value depends on: not those along which a dense tensor is broadcast."""
+    """The variables that the value of a factor depends on; a dense tensor does not depend on broadcast dimensions."""
     return {
         var
         for access in accesses_in(factor)
@@ -247,7 +246,7 @@ def moved_by(factor: Expr) -> set[IndexVar]:
 
 
 def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: tuple[str, ...]) -> Stmt:
-    """forall(loops, register += factors), with a further register below a loop that fixes a factor."""
+    """forall(loops, register += factors), with another register below a loop that fixes a factor."""
     split = _split(loops, factors) if names else None
     if split is None:
         return wrap(loops, Assignment(register, product(factors), "+="))
@@ -255,7 +254,7 @@ def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: 
 
 
 def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
-    """How many loops stand above the next register: the fewest below which some factor is fixed, and not all."""
+    """Number of loops above the next register: the fewest below which some factors are fixed, but not all."""
     for depth in range(1, len(loops)):
         below = {loop.var for loop in loops[depth:]}
         if 0 < sum(bool(below & moved_by(f)) for f in factors) < len(factors):
