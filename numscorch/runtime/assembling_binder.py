@@ -1,4 +1,4 @@
-"""AssemblingBinder: the function of a plan whose result's pattern is new, which takes several kernels."""
+"""AssemblingBinder: writes the function of a plan whose result has a new pattern, computed by several kernels."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from .binder import Binder
 from .product_bounds import pair_product_in
 from .result_arrays import ResultLayout, bounded_starts, hashed_room, workers_for
 
-ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # one block for each worker
-PARTS = "R_pos, R_crd, R_vals"  # of a result that is appended to below a bound
+ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
+PARTS = "R_pos, R_crd, R_vals"  # arrays of a result whose number of entries is bounded in advance
 APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
 
 
 class AssemblingBinder(Binder):
-    """The function of a plan whose result's pattern is new: bound the rows where they are hashed, count, allocate, fill."""
+    """Writes the function of a plan whose result has a new pattern: bound hashed rows, count entries, allocate, fill."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class AssemblingBinder(Binder):
         return self.compiled(body)
 
     def checked(self) -> list[str]:
-        """Lines that refuse a product before its entries are counted, if its lower bound exceeds a limit."""
+        """Lines that refuse a product whose lower bound exceeds a limit, before its entries are counted."""
         layout, product = self.scope["layout"], pair_product_in(self.problem, self.accesses)
         if product is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
             return []
@@ -67,7 +67,7 @@ class AssemblingBinder(Binder):
         return [f"product.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in product.names)})"]
 
     def with_room(self) -> list[str]:
-        """Entries are appended at once, if there is room for as many as are inserted into rows."""
+        """Lines that append entries in one pass, if the number of insertions into rows is small enough to allocate."""
         lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
         if not self.parallel:
             then = [f"cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []
@@ -81,11 +81,11 @@ class AssemblingBinder(Binder):
 
     @property
     def inner(self) -> int:
-        """How many parents of a result with one sparse level there are below each coordinate of the outermost loop."""
+        """Number of parents below each coordinate of the outermost loop, for a result with one sparse level."""
         return prod(self.problem.format.sizes(self.problem.shape)[1:-1])
 
     def in_one_pass(self, bound: Bound) -> list[str]:
-        """Entries that operands bound are appended at once, and what workers leave free is closed up."""
+        """Lines that append entries in one pass, at positions bounded by the operands, and close the gaps between workers."""
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
         counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
         most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
@@ -109,7 +109,10 @@ class AssemblingBinder(Binder):
         ]
 
     def allocated(self) -> list[str]:
-        """The result's arrays: for entries that are counted first, of each parent and worker, or positions, of each block and run."""
+        """Lines that count the result's entries and allocate its arrays.
+
+        Placed entries are counted for each parent and worker, appended entries for each block and run.
+        """
         if is_spaced(self.result.format):
             return ["R = layout.spaced(P0)"]
         counted = self.called("count", self.before["count"]) if self.runs else []
@@ -123,12 +126,12 @@ class AssemblingBinder(Binder):
 
     @property
     def parents(self) -> int:
-        """How many parents the entries of a placed result have."""
+        """Number of parents of a placed result's entries."""
         ((first, _),) = runs_of(self.result.format)
         return prod(self.problem.format.sizes(self.problem.shape)[:first])
 
     def bounded(self, space: ix.Access) -> list[str]:
-        """Find the most that is inserted into one row, and what room it takes."""
+        """Lines that find the largest number of insertions into one row, and the size of its hash table."""
         extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
         line = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
         return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), line]

@@ -1,7 +1,7 @@
 """Binder: writes the function that turns operands into kernel arguments, specialised to one plan.
 
-The function is written as source, so that a warm call runs straight through: no loop over
-operands, no question whose answer the plan knows.
+The function is generated as source, so that a warm call runs straight through: it has no loop over operands, and no branch
+on facts that the plan knows.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
-MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # how the arrays of a workspace start
+MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy functions that allocate workspaces
 
-PAST = 16  # places past the end of a row, even of an empty one, that a register may reach
+PAST = 16  # places past the end of a row, even of an empty row, that a register may reach
 NOTHING: Mapping[str, str] = {}
-BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with something of each block
+BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with a part for each block
 
 
 class Binder:
-    """Writes the source of one plan's function."""
+    """Writes and compiles the function of one plan."""
 
     def __init__(self, problem: Problem, stmt: ix.Stmt, kernel: Kernel, operands: Sequence[Operand], parallel: bool, into: bool = False):
-        self.into = into  # whether an array that the result goes to is passed, after the operands
-        self.parallel = parallel and kernel.source.program.parallel  # whether there may be several workers
+        self.into = into  # whether the function takes an array for the result, after the operands
+        self.parallel = parallel and kernel.source.program.parallel  # whether several workers may run
         self.problem, self.stmt, self.kernel, self.operands = problem, stmt, kernel, operands
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
@@ -76,18 +76,18 @@ class Binder:
         }
 
     def function(self) -> Callable[..., Any]:
-        """The function, compiled from its source."""
+        """Compile the function from its source."""
         results = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
         results_ = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
         return self.compiled([*self.patterns(), *self.allocation(), *results_, *self.more(), *self.call(), f"return {', '.join(results)}"])
 
     def more(self) -> list[str]:
-        """Memory for what is returned beside the result."""
+        """Lines that allocate the additional results."""
         shapes = {access.tensor.name: tuple(self.problem.extents[var] for var in access.indices) for access in self.beside}
         return [f"{name} = np.empty({shape}, dtype)" for name, shape in shapes.items()]
 
     def compiled(self, body: list[str]) -> Callable[..., Any]:
-        """A function of the operands with this body."""
+        """Compile a function of the operands with this body."""
         arguments = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
         lines = [f"def run({', '.join(arguments)}):"]
         source = "\n".join(lines + [f"    {line}" for line in body])
@@ -97,9 +97,10 @@ class Binder:
 
     @property
     def pieces(self) -> str:
-        """Into how many blocks a parallel loop is cut: as many whatever the number of threads, where each may have its own sums.
+        """Expression for the number of blocks of a parallel loop.
 
-        Elsewhere one worker has one block, for which nothing has to be found in a pattern.
+        If blocks have arrays, the number is the same for any number of threads, so that results are reproducible. Otherwise a
+        single worker has one block, which needs no cuts from a pattern.
         """
         if not self.parallel:
             return "1"
@@ -108,19 +109,21 @@ class Binder:
 
     @property
     def blocks(self) -> int:
-        """The most blocks that the outermost loop is cut into."""
+        """Upper bound on the number of blocks of the outermost loop."""
         return tuning.BLOCKS if self.parallel else 1
 
     def call(self) -> list[str]:
-        """The kernel's call, by as many workers as there are threads where several pay."""
+        """Lines that call the kernel, with one worker per thread if several workers pay."""
         count = ["n = workers()"] if self.parallel else ["n = 1"]
         self.scope["run_kernel"] = self.kernel.run if self.kernel.is_compiled else None  # compiled now, not at the first call
         return [*count, *self.spaces_made(), *self.called("kernel", self.kernel, run="run_kernel")]
 
     def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING, run: str = "") -> list[str]:
-        """The call of a kernel, some of whose arguments are given otherwise; ``run`` is what calls it, if not its attribute.
+        """Lines that call a kernel.
 
-        Machine code takes words: numbers, and the addresses of arrays, which variables hold until it returns.
+        ``instead`` replaces the expressions of arguments. ``run`` names a function in the scope that calls the kernel, instead of
+        the kernel's attribute. Machine code takes 64-bit words: numbers, and addresses of arrays. Variables hold these arrays
+        until the kernel returns.
         """
         given = [(param, instead.get(param.what) or self.argument(param, name)) for param in kernel.source.params]
         if not kernel.is_compiled:
@@ -139,7 +142,7 @@ class Binder:
         return [*lines, f"{run or f'{name}.run'}(pack_{name}({', '.join(words)}), n)"]
 
     def known_address(self, param: Param) -> str | None:
-        """The address of an array that is found at less cost than from a view of numpy's; None for others."""
+        """Expression for an array's address that costs less than the address of a NumPy view; None for other arrays."""
         if param.of == self.result.name and not self.result.is_assembled:
             return "T.data_ptr()"
         if not param.of or param.of not in NAMES[: len(self.operands)]:
@@ -154,7 +157,7 @@ class Binder:
         return f"a{at}" if self.stored(param.of) == operand.format else None
 
     def spaces_made(self) -> list[str]:
-        """Memory for the workspaces, a part for each worker."""
+        """Lines that allocate the workspaces, with a part for each worker."""
         lines = []
         for space in self.spaces:
             name, size = space.tensor.name, self.room(space)
@@ -168,7 +171,7 @@ class Binder:
         return [*lines, *(f"{name} = space(n * {self.places(param.of)}, np.{param.dtype})" for name, param in used.items())]
 
     def places(self, name: str) -> int:
-        """How many places the sums of a scattering loop's blocks take."""
+        """Number of places for the sums of the blocks of a scattering loop."""
         access, inner = scattered(self.stmt)[name]
         if not access.tensor.is_dense:
             return LEVELS * self.problem.extents[access.indices[0]]
@@ -179,11 +182,11 @@ class Binder:
         return LEVELS * size
 
     def stride(self, access: ix.Access, at: int) -> int:
-        """How far apart a dense tensor's values are in a dimension."""
+        """Stride of a dense tensor in a dimension, in values."""
         return 1 if access.tensor.strides[at] == "1" else self.strides[access.tensor.name][at]
 
     def started(self, space: ix.Access, size: str) -> str:
-        """Values that start as what the terms are joined to."""
+        """Expression for values that start as the identity of the reduction."""
         added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
         start = start_of(added.op, added.rhs, space.tensor.dtype)
         self.scope["inf"] = np.inf
@@ -191,7 +194,7 @@ class Binder:
         return f"np.full(n * {size}, {start}, {dtype})" if start else f"np.zeros(n * {size}, {dtype})"
 
     def room(self, space: ix.Access) -> str:
-        """How many places a workspace has: as many as the dimension, unless they are hashed."""
+        """Expression for the number of places in a workspace: the extent of its dimension, or a variable for hash tables and rows."""
         if is_hashed(space) or space.tensor.is_row:
             return f"{space.tensor.name}_size"
         size = self.problem.extents[space.indices[0]]
@@ -199,11 +202,11 @@ class Binder:
         return str(size)
 
     def bounded(self, space: ix.Access) -> list[str]:
-        """What finds the room of a hashed workspace."""
+        """Lines that find the size of a hashed workspace."""
         raise NotImplementedError
 
     def patterns(self) -> list[str]:
-        """P0, P1, ...: the sparse operands' patterns, in the format that the kernel reads; V0, V1, ...: their arrays."""
+        """Lines that set P0, P1, ... to the patterns of sparse operands in the kernel's formats, and V0, V1, ... to their arrays."""
         lines = []
         for at, operand in enumerate(self.operands):
             if operand.format.is_dense:
@@ -221,13 +224,13 @@ class Binder:
         return lines
 
     def stored(self, name: str) -> Format:
-        """The format that the kernel reads an operand in."""
+        """The format in which the kernel reads an operand."""
         base = self.problem.stored[name]
         flat = self.accesses[self.accesses[name].tensor.shares or name].tensor.format
         return base if flat == flattened(base) else realized(flat, base)
 
     def views(self, at: int, arrays: int) -> list[str]:
-        """V0, V1, ...: as ``Pattern.views``, but with its loop written out, which halves its time; p0_0, ...: their addresses."""
+        """Lines that set V0, V1, ... like ``Pattern.views``, unrolled in half the time, and p0_0, ... to the addresses of arrays."""
         if not arrays:
             return []
         unpacked = "".join(f"(t{at}_{n}, p{at}_{n}), " for n in range(arrays)) + f"= P{at}.watched"
@@ -237,7 +240,7 @@ class Binder:
         return [unpacked, f"if {moved}:", f"    P{at}.take_views()", f"    {unpacked}"]
 
     def allocation(self) -> list[str]:
-        """C: memory for the result, zeros where some entry may not be written."""
+        """Lines that set C to memory for the result, filled with zeros if the kernel may skip entries."""
         zeroed, fill = self.kernel.source.program.zeroed, self.fill()
         shape = self.problem.shape
         if self.into and self.last is None:
@@ -262,15 +265,15 @@ class Binder:
         return [f"C = {'np.zeros' if zeroed else 'room' if self.is_large(shape) else 'np.empty'}({shape}, dtype)"]
 
     def is_large(self, shape: Sequence[int]) -> bool:
-        """Whether a result takes so much memory that it is worth while to use some again."""
+        """Whether a result is large enough for pooled memory."""
         return prod(shape) * np.dtype(self.result.dtype).itemsize >= SMALLEST
 
     def spaced(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """The memory of a result, whose rows may lie apart."""
+        """The shape of a result's memory, whose rows may be padded."""
         return (*shape[:-1], row_length(shape[-1])) if self.problem.spaced else tuple(shape)
 
     def fill(self) -> float:
-        """What places hold that are never visited; where a reduced dimension has size 0, they have no terms at all."""
+        """The value of places that the kernel does not visit; the identity if a reduced dimension has size 0."""
         stmt, extents = self.problem.stmt, self.problem.extents
         reduced = set(ix.variables_in(stmt.rhs)) - set(stmt.lhs.indices)
         if stmt.op in REDUCTIONS and any(extents[var] == 0 for var in reduced):
@@ -279,7 +282,7 @@ class Binder:
 
     @property
     def shared(self) -> int:
-        """Which operand's pattern the result keeps."""
+        """The number of the operand whose pattern the result keeps."""
         return NAMES.index(self.result.shares or "")
 
     def argument(self, param: Param, stage: str = "kernel") -> str:
@@ -309,12 +312,12 @@ class Binder:
                 return f"V{NAMES.index(param.of)}[{self.view_number(param)}]"
 
     def view_number(self, param: Param) -> int:
-        """Where a level's array stands among all index arrays of its pattern."""
+        """The number of a level's array among all index arrays of its pattern."""
         levels = self.accesses[param.of].tensor.format.levels
         return sum(len(level.arrays) for level in levels[: param.at]) + levels[param.at].arrays.index(param.what)
 
     def values(self, name: str) -> str:
-        """A 1-D view of a tensor's values."""
+        """Expression for a 1-D view of a tensor's values."""
         if name == self.result.name:
             return "C" if self.result.shares is not None or len(self.problem.shape) == 1 or self.kernel.is_compiled else "C.ravel()"
         if any(name == access.tensor.name for access in self.beside):
@@ -328,24 +331,24 @@ class Binder:
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"flat(L{at}(o{at}))"
         contiguous = operand.strides == row_major(operand.shape)
-        if operand.dtype.startswith("complex"):  # numpy has no lazily conjugated arrays
+        if operand.dtype.startswith("complex"):  # NumPy has no lazily conjugated arrays
             return f"flat(o{at})" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
         if not contiguous:
             return f"flat(o{at})"
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
 
     def cuts(self) -> str:
-        """Where blocks start, as an array."""
+        """Expression for the array of block starts."""
         how, what = self.cut_by()
         return f"{how}({what}, {self.pieces})"
 
     def placed_cuts(self) -> str:
-        """The same array, and its address."""
+        """Expression for the array of block starts and its address."""
         how, what = self.cut_by()
         return f"placed_equally({what}, {self.pieces})" if how == "equal_cuts" else f"placed({how}, {what}, {self.pieces})"
 
     def cut_by(self) -> tuple[str, str]:
-        """What cuts blocks: the positions of the one operand that is walked, or coordinates, by the largest operand's work."""
+        """The function that cuts blocks, and its argument: the walked operand, else the largest merged operand, else the extent."""
         loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
         lattice = make_lattice(loop.var, ix.value_of(loop.body))
         if lattice.is_walk:
@@ -355,12 +358,12 @@ class Binder:
         sparse = [a for a in levelled if a.level_var(0) == loop.var]
         if sparse:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
-            how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # a full level's positions are coordinates
+            how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # positions of a full level are coordinates
             return how, f"P{NAMES.index(largest.tensor.name)}"
         return "equal_cuts", str(self.problem.extents[loop.var])
 
     def returned(self) -> str:
-        """The result as its public type, row-major."""
+        """Expression for the result in its public type, row-major."""
         if self.result.shares is not None:
             return self.kept()
         written = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
@@ -374,16 +377,16 @@ class Binder:
 
     @staticmethod
     def _slowest(shape: Sequence[int]) -> int:
-        """The first dimension, but for those of size 1."""
+        """The first dimension whose size is not 1."""
         return next((at for at, size in enumerate(shape) if size != 1), 0)
 
     @property
     def last(self) -> int | None:
-        """The dimension of a dense result that is contiguous while the kernel writes it, if it isn't the last one."""
+        """The dimension of a dense result that is contiguous while the kernel writes it; None if it is the last dimension."""
         return None if self.problem.layout is None else self.problem.layout.result
 
     def kept(self) -> str:
-        """A sparse result: the operand's pattern, transposed where the result's dimensions are."""
+        """Expression for a sparse result with the pattern of an operand, transposed like the result's dimensions."""
         permutation = self.problem.permutation
         pattern = f"P{self.shared}"
         if permutation != tuple(range(len(permutation))):
@@ -392,7 +395,7 @@ class Binder:
 
 
 def _unwritten(count: int, dtype: Any) -> Any:
-    """Memory that shows where it is read before it was written: NaN, or a large number."""
+    """Allocate memory filled with NaN or a large number, which reveals reads of unwritten values."""
     array = np.empty(count, dtype)
     array.fill(np.nan if array.dtype.kind in "fc" else np.iinfo(array.dtype).max if array.dtype.kind == "i" else 1)
     return array

@@ -1,4 +1,4 @@
-"""bind: a function that turns operands into kernel arguments, specialised to one plan."""
+"""bind: creates the function that turns operands into kernel arguments, specialised to one plan."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ def bind(
     parallel: bool,
     into: bool = False,
 ) -> Callable[..., Any]:
-    """A function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
+    """Create a function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
 
-    A result with a new pattern is counted ``before``, by kernels of their own. ``copies`` are for dense operands that are
-    read in another layout, by number, and for a result that is written in one, which comes after them. ``parallel`` says whether
-    several workers pay. With ``into``, the function also takes an array that a dense result goes to.
+    ``before`` holds the earlier stages of a result with a new pattern, such as counting its entries. ``copies`` holds functions
+    that copy a dense operand to another layout, by the number of the operand; the number after the last operand copies the
+    result back. ``parallel`` says whether several workers pay. With ``into``, the function also takes an array for a dense
+    result.
     """
     assembles = problem.result.is_assembled
     if assembles:

@@ -1,7 +1,7 @@
-"""Blocks of the outermost loop: how many, and where they are cut.
+"""Blocks of the outermost loop: positions or coordinates at which blocks of about equal work start.
 
-Both follow from the problem alone where blocks have sums of their own, so that results are bitwise the same at any thread count;
-elsewhere one worker has one block.
+If blocks have partial sums, their number and cuts depend on the problem alone, so results are bitwise equal for any number of
+threads. Otherwise a single worker has one block.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..tensors.pattern import BY_ROWS, Pattern
 
 
 def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
-    """First-level positions at which blocks of about equal work start; remembered with the pattern."""
+    """First-level positions at which blocks of about equal work start; cached with the pattern."""
     cuts = pattern.derived.get(("cuts", blocks))
     if cuts is None:
         cuts = pattern.remember(("cuts", blocks), lambda: _balanced(pattern, blocks))
@@ -33,11 +33,11 @@ def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
     cuts: np.ndarray = work.searchsorted((np.arange(blocks + 1) * (last - first) + blocks - 1) // blocks + first)
     cuts[0], cuts[-1] = 0, len(starts) - 1
     level = pattern.format.levels[0]
-    return cuts if level.is_unique or not level.is_ordered else _at_boundaries(pattern, cuts)  # copies alone walk lists without order
+    return cuts if level.is_unique or not level.is_ordered else _at_boundaries(pattern, cuts)  # only copies walk unordered lists
 
 
 def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks: int) -> tuple[np.ndarray, int]:
-    """Cuts, and where they lie in memory; remembered with the pattern."""
+    """Cuts and their memory address; cached with the pattern."""
     bounds = pattern.derived.get((cuts, blocks))
     if bounds is None:
         bounds = pattern.remember((cuts, blocks), lambda: _with_address(cuts(pattern, blocks)))
@@ -46,7 +46,7 @@ def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks:
 
 @lru_cache(maxsize=1024)
 def placed_equally(extent: int, blocks: int) -> tuple[np.ndarray, int]:
-    """Cuts into blocks of equal length, and where they lie in memory."""
+    """Cuts into blocks of equal length, and their memory address."""
     return _with_address(equal_cuts(extent, blocks))
 
 
@@ -56,7 +56,7 @@ def _with_address(cuts: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def longest_row(pattern: Pattern) -> int:
-    """How many positions of the last level the longest row has; remembered with the pattern."""
+    """Number of last-level positions in the longest row; cached with the pattern."""
     longest: int | None = pattern.derived.get("longest row")
     if longest is None:
         pos = pattern.level_arrays(len(pattern.format.levels) - 1)[0]
@@ -65,7 +65,7 @@ def longest_row(pattern: Pattern) -> int:
 
 
 def leaf_starts(pattern: Pattern) -> np.ndarray:
-    """For each position of the first level, and one past the last, where its values start."""
+    """Start of the values of each first-level position, followed by the end of the last one."""
     if pattern.format.levels == BY_ROWS:
         return pattern.views[0]
     starts = np.arange(pattern.counts[0] + 1, dtype=np.int64)
@@ -78,7 +78,7 @@ def leaf_starts(pattern: Pattern) -> np.ndarray:
 
 
 def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
-    """Move cuts back to where a run of equal coordinates starts."""
+    """Move cuts back to the start of a run of equal coordinates."""
     crd = pattern.level_arrays(0)[-1]  # levels with repeated coordinates store them
     inner = cuts[1:-1]
     inside = np.minimum(inner, len(crd) - 1) if len(crd) else inner
@@ -88,7 +88,7 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
 
 
 def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
-    """``cuts_of`` as coordinates, from 0 to the extent, where several operands are walked together; remembered with the pattern."""
+    """``cuts_of`` as coordinates from 0 to the extent, for operands that are walked together; cached with the pattern."""
     cuts = pattern.derived.get(("coordinate cuts", blocks))
     if cuts is None:
         cuts = pattern.remember(("coordinate cuts", blocks), lambda: _coordinates_at(pattern, cuts_of(pattern, blocks)))
@@ -103,9 +103,9 @@ def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
 
 
 def shared_out(work: np.ndarray, workers: int) -> np.ndarray:
-    """The block that each worker starts with, so that all have about as much to do, and one past the last.
+    """The first block of each worker such that all workers have about equal work, followed by the number of blocks.
 
-    ``work`` is that of the blocks before each one, and in all.
+    ``work`` is the cumulative work before each block, followed by the total.
 
     >>> shared_out(np.array([0, 10, 20, 60, 100]), 2)
     array([0, 3, 4])

@@ -1,9 +1,11 @@
-"""Bundles: kernels of a cache in one file, which a machine of the same kind loads without compiling.
+"""Bundles: files with the kernels of a cache, which a machine of the same kind loads without compiling.
 
-A bundle is a zip archive of each kernel's source with its machine code, the schedules that ``autotune`` kept, and
-``bundle.json``: what made it, and a digest of every file. It is read as a whole and checked before any of it is written.
+A bundle is a zip archive. It holds the source and the machine code of each kernel, the schedules that ``autotune`` kept, and
+``bundle.json``, which names the versions that made it and the digest of every file. An import reads and checks the whole
+bundle before it writes any file.
 
-Machine code is run, and its files are pickles: a bundle is as trusted as a wheel. The digests show damage, not malice.
+The machine code of a bundle is pickled and is run, so a bundle needs the same trust as a wheel. The digests detect damage,
+not malice.
 
 Source:
     Scorch (arXiv 2405.16883), section 3.2: common kernels are compiled ahead of time.
@@ -31,23 +33,23 @@ from ..machine.whole_files import delete, drafted, move, read_whole
 from . import tuned
 from .makers import WARM, check_maker, made_by, tells_maker
 
-LAYOUT = 2
+LAYOUT = 2  # version of the file format
 KIND = "numscorch kernels"
 TOLD = "bundle.json"
 SOURCE = re.compile(rf"({kernel_cache.NAME})\.py")
 COMPILED = re.compile(rf"({kernel_cache.NAME})\.[0-9a-f]{{32}}\.code")
-LARGEST_ENTRY = 64 << 20  # bytes, many times those of any kernel
-ELSEWHERE = "the processor's caches have other sizes there: kernels whose tiles fit them are compiled at their first use"
+LARGEST_ENTRY = 64 << 20  # bytes; many times the size of any kernel
+ELSEWHERE = "the bundle was made for other cache sizes: kernels whose tiles depend on them are compiled at their first use"
 UNREADABLE = (*NOT_WHOLE, OSError, struct.error)  # OSError: seeking to a wrong offset
 Files = dict[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """What a bundle holds.
+    """The contents of a bundle.
 
-    ``kernels`` counts them, and ``left_out`` those without machine code for this machine; ``remark`` says what may keep some
-    from being found.
+    ``kernels`` and ``schedules`` are their numbers. ``left_out`` is the number of kernels without machine code for this machine.
+    ``remark`` says why some kernels may not be used.
     """
 
     kernels: int
@@ -62,24 +64,24 @@ class Bundled:
 def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     """Write the kernels of the cache, and the schedules that autotune kept, to a bundle.
 
-    The kernels that a program needs are those in the cache once it ran: which these are depends on its operands' formats, data types
-    and sizes, so that running it says more than any list.
+    Run a program first to fill the cache with the kernels that it needs; these depend on the formats, data types and sizes of
+    its operands.
 
     Args:
-        path: the file, which is replaced in one step if it is there.
-        only: texts, as ``A[i,j] * x[j]``; kernels whose expression contains none of them are left out. Blanks don't count.
+        path: the file; an existing file is replaced atomically.
+        only: texts such as ``A[i,j] * x[j]``; kernels whose expression contains none of them are left out. Whitespace is ignored.
 
     Raises:
         BundleError: no kernel of the cache is compiled for this machine, or none contains one of the texts.
-        OSError: the file can't be written.
+        OSError: the file cannot be written.
     """
     wanted = {text: _squeezed(text) for text in only}
     if kernel_cache.entries():
-        launcher.keep(BUILDING)  # which runs the others
+        launcher.keep(BUILDING)  # the launcher runs all other kernels
     entries = [(path_.path, _squeezed(path_.expression)) for path_ in kernel_cache.entries()]
     for text, squeezed in wanted.items():
         if not any(squeezed in expression for _, expression in entries):
-            raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: python -m numscorch cache lists them")
+            raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: list the kernels with python -m numscorch cache")
     chosen = [path_ for path_, expression in entries if _is_taken(path_, expression, wanted.values())]
     kernels = {path_.stem: files for path_ in chosen if (files := _stored(path_))}
     left_out = [path_.stem for path_ in chosen if path_.stem not in kernels]
@@ -104,7 +106,7 @@ def _squeezed(text: str) -> str:
 
 
 def _stored(path: Path) -> Files:
-    """A kernel's source and its machine code; nothing where that is missing, damaged, or for other machines."""
+    """A kernel's source and machine code; empty if the machine code is missing, damaged, or for another machine."""
     if (source := read_whole(path)) is None:
         return {}
     name = code_name(path.stem, source)
@@ -125,17 +127,17 @@ def _write(path: Path, files: Files) -> None:
 
 
 def bring_in(path: str | PathLike[str]) -> Bundled:
-    """Put the kernels of a bundle into the cache: all of them, or none where anything is wrong.
+    """Import the kernels of a bundle into the cache: all of them, or none if there is an error.
 
-    The machine code of a bundle is run: take one from where you would take a wheel.
+    The machine code of a bundle is run, so import bundles only from sources that you trust to provide a wheel.
 
     Args:
-        path: what :func:`export` wrote.
+        path: a file that :func:`export` wrote.
 
     Raises:
-        BundleError: it is no bundle, is damaged, or was made with other versions or for another processor; the kernels are more than
-            NUMSCORCH_CACHE_SIZE, or would be gone with this process.
-        OSError: the file can't be read, or the cache can't be written.
+        BundleError: the file is no bundle, is damaged, or was made with other versions or for another processor; the kernels
+            exceed NUMSCORCH_CACHE_SIZE; or the cache is a temporary folder.
+        OSError: the file cannot be read, or the cache cannot be written.
     """
     file = Path(path)
     description, files = _read(file)
@@ -149,7 +151,7 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Files]:
-    """What made a bundle, and its files, with names that are no paths and digests that match."""
+    """The description of a bundle, and its files; checks their names and digests."""
     if path.exists() and not path.is_file():
         raise BundleError(f"{path} is not a regular file: pass the file that python -m numscorch cache export wrote")
     with path.open("rb") as file:
@@ -166,7 +168,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
 
 
 def _unpacked(path: Path, file: BinaryIO) -> tuple[int, Files]:
-    """How many entries an archive has, and their contents by name."""
+    """The number of entries in an archive, and their contents by name."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if TOLD not in (entry.filename for entry in entries):
@@ -186,7 +188,7 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
 
 
 def _description(path: Path, text: bytes) -> dict[str, Any]:
-    """What a bundle tells of itself."""
+    """Parse and check the description of a bundle."""
     try:
         description = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -202,10 +204,10 @@ def _description(path: Path, text: bytes) -> dict[str, Any]:
 
 def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
     if missing := sorted(digests.keys() ^ files.keys()):
-        raise _damaged(path, f"{missing[0]} is missing" if missing[0] in digests else f"nothing is known of {missing[0]}")
+        raise _damaged(path, f"{missing[0]} is missing" if missing[0] in digests else f"{missing[0]} is not listed in {TOLD}")
     for name, data in files.items():
         if hashlib.sha256(data).hexdigest() != digests[name]:
-            raise _damaged(path, f"the digest of {name} is another one")
+            raise _damaged(path, f"the digest of {name} does not match")
     for name in files:
         if (match := COMPILED.fullmatch(name)) and f"{match[1]}.py" not in files:
             raise _damaged(path, f"{name} has no source")
@@ -235,14 +237,14 @@ def _folder() -> Path:
 
 
 def _check_size(path: Path, size: int) -> None:
-    """Refuse what wouldn't stay in the cache, before it fills the memory."""
+    """Refuse a bundle that exceeds the size limit of the cache, before it is read into memory."""
     if size > kernel_cache.limit():
         limit = f"NUMSCORCH_CACHE_SIZE keeps {kernel_cache.limit():,}"
         raise BundleError(f"the kernels of {path} are {size:,} bytes, but {limit}: set it to {-(-size >> 20) + 1}M or more")
 
 
 def _install(directory: Path, files: Files) -> None:
-    """Write everything beside its place first, so that a full disk leaves the cache as it was, then move it there."""
+    """Write all files beside their final places, then move them, so that a full disk leaves the cache unchanged."""
     moves: list[tuple[Path, Path]] = []
     try:
         for name, data in files.items():
@@ -252,7 +254,7 @@ def _install(directory: Path, files: Files) -> None:
     finally:
         for draft, _ in moves:
             draft.unlink(missing_ok=True)
-    delete(directory / kernel_cache.ROOM)  # the next kernel that is stored counts all of them
+    delete(directory / kernel_cache.ROOM)  # the next stored kernel measures the cache again
 
 
 def _move(directory: Path, moves: Iterable[tuple[Path, Path]], kernels: Iterable[str]) -> None:

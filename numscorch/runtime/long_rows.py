@@ -1,7 +1,7 @@
-"""Long rows: where one row holds much of a matrix, a product takes it in parts, so that no thread waits for another.
+"""Long rows: a product splits a row with a large share of a matrix's entries into parts, so that threads have equal work.
 
-The first part stays in the row's place, the others become rows behind all others, whose results are then added to it in
-order: the same bits come out, however many threads there are.
+The first part stays in the place of the row. Further parts become rows after all other rows, and their results are added to
+the row in order. So results are bitwise equal for any number of threads.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..tensors.pattern import Pattern
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """A matrix with ``rows`` rows whose long ones are cut: each of these, and where its further parts are."""
+    """A matrix with ``rows`` rows before long rows were cut; ``parts`` has each long row with the slice of its further parts."""
 
     pattern: Pattern
     rows: int
     parts: tuple[tuple[int, slice], ...]
 
     def joined(self, result: torch.Tensor) -> torch.Tensor:
-        """The rows of a product, with what further parts add to them."""
+        """Add the results of further parts to their rows, and return the rows of the product."""
         values = result.numpy()
         for row, parts in self.parts:
             values[row : row + 1] += np.add.reduce(values[parts], axis=0, dtype=values.dtype)
@@ -38,12 +38,12 @@ class Cut:
 
 
 def cut(pattern: Pattern) -> Cut:
-    """The pattern with its long rows cut; it shares the coordinates, and the order of the values. O(rows)."""
+    """Cut the long rows of a pattern. The new pattern shares the coordinates and the order of the values. O(rows), cached."""
     return pattern.remember("cut rows", lambda: _cut(pattern, tuning.LONG_ROW_SHARE, tuning.ROW_PARTS))
 
 
 def _cut(pattern: Pattern, share: int, parts: int) -> Cut:
-    """Rows longer than one of so many shares, in so many parts of all entries.
+    """Cut rows longer than ``nnz / share`` into parts of ``nnz / parts`` entries.
 
     >>> arrays = (torch.tensor([0, 1, 11, 12]), torch.arange(12))
     >>> made = _cut(Pattern(Format("ds"), (3, 12), ((), arrays)), 2, 3)
@@ -70,9 +70,10 @@ def _cut(pattern: Pattern, share: int, parts: int) -> Cut:
 
 
 def operand_to_cut(request: Request, problem: Problem, operands: Sequence[Operand]) -> int | None:
-    """The operand whose long rows may be taken in parts: the only sparse one of a product, and the only one with its rows' index.
+    """The number of the operand whose long rows may be cut; None if there is none.
 
-    The result is dense, and has that index first.
+    It must be the only sparse operand of a product, and the only operand with the index of its rows. The product must sum over
+    its columns, and its result must be dense with the index of the rows first.
     """
     subscripts = request.subscripts
     sparse = [at for at, op in enumerate(operands) if not op.format.is_dense]

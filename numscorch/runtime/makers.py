@@ -1,4 +1,4 @@
-"""What machine code was made by, and for: it runs nowhere else, and isn't found by anything else."""
+"""Makers of machine code: the versions that compiled it and the processor it is for. Other versions do not find or run it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WARM = "compile here instead: python -m numscorch cache warm"
 
 
 def made_by() -> dict[str, Any]:
-    """The versions and the processor that this process compiles with and for, as JSON; imports Numba.
+    """The versions and the processor for which this process compiles, as JSON values; imports Numba.
 
     >>> sorted(made_by())
     ['caches', 'compiler', 'features', 'processor', 'system', 'versions']
@@ -36,7 +36,7 @@ def made_by() -> dict[str, Any]:
 
 
 def tells_maker(facts: Any) -> bool:
-    """Whether this has all that :func:`made_by` tells, in its types."""
+    """Whether a value has the keys and types of :func:`made_by`."""
     if not isinstance(facts, dict) or not isinstance(facts.get("versions"), dict):
         return False
     is_listed = all(isinstance(facts.get(name), list) for name in LISTS) and all(isinstance(value, str) for value in facts["features"])
@@ -44,30 +44,32 @@ def tells_maker(facts: Any) -> bool:
 
 
 def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
-    """Refuse machine code that would not be found here, or could not be run.
+    """Refuse machine code that this process would not find or could not run.
 
     Args:
-        path: the file that it is in, for the error.
-        theirs: what :func:`made_by` told where it was made.
+        path: the file with the machine code, for error messages.
+        theirs: the value of :func:`made_by` in the process that compiled the machine code.
 
     Raises:
-        BundleError: the versions, the system or the processor's features differ.
+        BundleError: the versions, the system, the processor or its features differ.
     """
     ours = made_by()
     for name, needed in ours["versions"].items():
         if (other := theirs["versions"].get(name)) != needed:
-            raise BundleError(f"{path} was made with {name} {other}, but here is {needed}: install the same, or {WARM}")
+            raise BundleError(f"{path} was made with {name} {other}, but {needed} is installed: install the same version, or {WARM}")
     if theirs["system"] != ours["system"]:
         raise BundleError(f"{path} was made for {theirs['system']}, but this is {ours['system']}: {WARM}")
     if theirs["processor"] != ours["processor"] or set(theirs["features"]) != set(ours["features"]):
         reason = f"for the processor {theirs['processor']}{_features(theirs['features'], ours['features'])}"
         raise BundleError(f"{path} was made {reason}, but this is {ours['processor']}: {WARM}")
     if theirs["compiler"] != ours["compiler"]:
-        raise BundleError(f"{path} was made by another build of numscorch {ours['versions']['numscorch']}: install the same, or {WARM}")
+        raise BundleError(
+            f"{path} was made by another build of numscorch {ours['versions']['numscorch']}: install the same build, or {WARM}"
+        )
 
 
 def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:
-    """Which features one processor has and the other hasn't."""
+    """The features that only one of two processors has, as text."""
     there, here = ({flags[1:] for flags in features if flags.startswith("+")} for features in (theirs, ours))
     parts = [("with", there - here), ("without", here - there)]
     return "".join(f" {what} {' '.join(sorted(names))}" for what, names in parts if names)

@@ -1,7 +1,7 @@
-"""Plans: for an expression and operands of certain signatures, a compiled kernel and how to call it.
+"""Plans: a compiled kernel, and the function that calls it, for an expression and operands with certain signatures.
 
-A warm call is one dict lookup and one call of the plan.  A miss schedules, which is cached on
-rounded sizes, and builds the kernel, which is cached on disk.
+A warm call takes one dictionary lookup and one call of the plan. On a cache miss, schedules are cached by rounded sizes, and
+kernels are cached on disk.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from .tuned import chosen
 MOST_PLANS = 4096
 P = TypeVar("P")
 
-_plans: dict[Hashable, Any] = {}  # a Plan each, or a Chain
-SHORTCUTS: dict[str, Any] = {}  # by an expression, what calls the plans of operands like those of its last calls (shortcuts.py)
+_plans: dict[Hashable, Any] = {}  # values are Plans or Chains
+SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans of recent operands (shortcuts.py)
 _kernels: dict[str, Kernel] = {}
 
 
@@ -59,13 +59,13 @@ class Plan:
 
 
 def as_made(request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
-    """A plan that was just made, to be used as it is."""
+    """Return a new plan unchanged."""
     return plan
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """How kernels are built, the plans and kernels that were made so, and what becomes of each plan before it is used."""
+    """A function that builds kernels, the plans and kernels that it made, and a hook that may replace each new plan."""
 
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
@@ -81,16 +81,16 @@ def _tables() -> Tables:
 
 
 def known_plan(request: Hashable, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
-    """The plan of a request, or the chain of it or of a program's text, for operands of these signatures; None if there is none yet."""
+    """The cached plan or chain of a request or program for operands with these signatures; None if there is none."""
     apart = _apart.get()
     return (_plans if apart is None else apart.plans).get((request, format, *signatures))
 
 
 def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
-    """What of each operand a plan is found by, one after the other.
+    """Signatures of the operands, by which plans are cached.
 
-    Anything but SparseTensors and strided tensors is ``None``, so that no plan is found with it; where operands have one pattern, the
-    last says which.
+    Operands other than SparseTensors and strided tensors are ``None``, which matches no plan. If operands share a pattern, the
+    last element tells which ones.
 
     >>> signatures_of([torch.ones(2, 3)])
     [torch.float32, torch.Size([2, 3])]
@@ -114,21 +114,21 @@ def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
 
 
 def launch(request: Request, operands: Sequence[Any], format: Format | str | None) -> Any:
-    """The result of the kernel for these operands, SparseTensors and strided tensors: no gradient flows, and nothing is converted after."""
+    """Run the kernel for SparseTensors and strided tensors, without gradients and without converting the result."""
     signatures = signatures_of(operands)
     plan = known_plan(request, format, signatures) or find_plan(request, format, operands, signatures)
     return plan.run(*operands)
 
 
 def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
-    """The plan for these operands, SparseTensors and strided tensors; made at the first call."""
+    """The plan for these SparseTensors and strided tensors, created at the first call."""
     with BUILDING, collector.paused():
         key = (request, format, *signatures)
         return _tables().plans.get(key) or remember(key, make_plan(request, operands, format))
 
 
 def remember(key: Hashable, plan: P) -> P:
-    """Keep a plan, or a chain of them; past the bound, the oldest goes."""
+    """Cache a plan or a chain of plans; beyond ``MOST_PLANS``, the oldest is dropped."""
     with BUILDING:
         plans = _tables().plans
         while len(plans) >= MOST_PLANS:
@@ -138,7 +138,7 @@ def remember(key: Hashable, plan: P) -> P:
 
 
 def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
-    """Schedule, generate, compile and bind."""
+    """Schedule, generate, compile and bind a request."""
     return _plan_of(request, describe_all(operands), format)
 
 
@@ -156,24 +156,24 @@ def _plan_of(request: Request, described: Sequence[Operand], format: Format | st
 
 
 def _runs_threads(request: Request, problem: Problem, stmt: ix.Stmt) -> bool:
-    """Whether a parallel loop gets several workers: it has enough to do for them, or the schedule asks for it."""
+    """Whether a parallel loop gets several workers: it has enough work, or the schedule asks for them."""
     return bool(request.options.parallel) or pays(stmt, problem.facts)
 
 
 def compile_tuned(
     request: Request, described: Sequence[Operand], format: Format | str | None
 ) -> tuple[Request, Problem, tuple[Step, ...], Source]:
-    """A request, with the schedule that ``autotune`` chose for such operands, if it did and that still can be had, and its source."""
+    """Compile a request up to its source, with the schedule that ``autotune`` chose for such operands if it is still possible."""
     text = chosen(str(request), described, format) if request.is_product else None
     if text is not None:
-        with suppress(ScheduleError):  # it was kept for operands of about this size, maybe by hand
+        with suppress(ScheduleError):  # the schedule was chosen for operands of similar size, maybe by hand
             tuned = scheduled(request, text)
             return tuned, *compile_source(tuned, described, format)
     return request, *compile_source(request, described, format)
 
 
 def forget(request: Request) -> None:
-    """Drop the plans of a request, to be made anew."""
+    """Drop the plans of a request, so that the next call makes a new plan."""
     with BUILDING:
         plans = _tables().plans
         for text in [text for text, shortcut in SHORTCUTS.items() if shortcut.request is request]:
@@ -183,7 +183,7 @@ def forget(request: Request) -> None:
 
 
 def _in_parts(request: Request, at: int) -> Callable[..., Any]:
-    """The function of a plan that takes an operand with its long rows cut: there is a plan for each of those."""
+    """The function of a plan that cuts the long rows of an operand, and launches the plan of the cut operand."""
 
     def run(*operands: Any) -> Any:
         parts = cut(operands[at].pattern)
@@ -194,15 +194,17 @@ def _in_parts(request: Request, at: int) -> Callable[..., Any]:
 
 
 def _into(request: Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
-    """The function of a slab's operands, and the array that its results go to."""
+    """The function that takes the operands of a slab and the array for its results."""
     problem, steps, _ = compile_source(request, described, format)
     stmt, copies = steps[-1].stmt, _copies(problem, described, into=True)
     return bind(problem, stmt, kernel, described, {}, copies, _runs_threads(request, problem, stmt), into=True)
 
 
 def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -> dict[int, Callable[..., Any]]:
-    """What copies dense operands to the layout in which they are read, and, after them, the result from that in which it is
-    written, to memory that is passed where it goes ``into`` some.
+    """Functions that copy dense operands to the layout of the kernel, by the number of the operand.
+
+    The number after the last operand has the function that copies the result back; with ``into``, it writes to an array that
+    it takes as an argument.
     """
     layout = problem.layout
     if layout is None:
@@ -233,7 +235,7 @@ def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextmanager
 def apart(tables: Tables) -> Iterator[Tables]:
-    """Within it, these are the plans and kernels; other threads, and other tasks of this one, go on with the process's own."""
+    """Use these tables of plans and kernels within the context; other threads and tasks use those of the process."""
     token = _apart.set(tables)
     try:
         yield tables
@@ -242,22 +244,22 @@ def apart(tables: Tables) -> Iterator[Tables]:
 
 
 def is_apart() -> bool:
-    """Whether the plans that are made in this context are forgotten with it."""
+    """Whether this context has tables that are dropped with it."""
     return _apart.get() is not None
 
 
-tables_apart = _apart.get  # without the call of a function: the tables of a context that has its own, or None
+tables_apart = _apart.get  # the tables of the current context, or None; an alias, since a wrapper would cost another call
 
 
 @contextmanager
 def uncompiled() -> Iterator[None]:
-    """Within it, kernels are plain Python that checks every access; the plans made there are forgotten."""
+    """Run kernels as plain Python that checks every access within the context, and drop the plans made there."""
     with apart(Tables(build_plain, {}, {})):
         yield
 
 
 def compile_source(request: Request, operands: Sequence[Operand], format: Format | str | None) -> tuple[Problem, tuple[Step, ...], Source]:
-    """Everything up to the source: no operand's values are needed, and nothing is written."""
+    """Compile up to the source, without values of operands and without writing files."""
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
@@ -276,7 +278,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
 
 
 def kernel_for(source: Source) -> Kernel:
-    """The kernel of a source, built once in a process."""
+    """The kernel of a source, built once per process."""
     with BUILDING:
         tables = _tables()
         if source.name not in tables.kernels:
@@ -285,7 +287,7 @@ def kernel_for(source: Source) -> Kernel:
 
 
 def describe_all(operands: Sequence[Any]) -> list[Operand]:
-    """What the compiler may know of operands, and which of them have one pattern."""
+    """Describe operands for the compiler, and which of them share a pattern."""
     described = list(map(describe, operands))
     first: dict[int, int] = {}
     for at, operand in enumerate(operands):
@@ -295,7 +297,11 @@ def describe_all(operands: Sequence[Any]) -> list[Operand]:
 
 
 def describe(operand: Any) -> Operand:
-    """What the compiler may know of an operand."""
+    """Describe an operand for the compiler.
+
+    Raises:
+        UnsupportedError: the operand is not on the CPU, or its data type is not compiled.
+    """
     if operand.device.type != "cpu":
         raise UnsupportedError(f"an operand is on {operand.device}: numscorch runs on the CPU, so pass operand.cpu()")
     dtype, shape = COMPILED.get(WIDENED.get(operand.dtype, operand.dtype)), tuple(operand.shape)

@@ -127,5 +127,5 @@ def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
 
 
 def _firsts(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """The first place of each distinct entry."""
+    """Index of the first occurrence of each distinct entry."""
     return np.unique(_numbered(columns, len(columns[0])), return_index=True)[1]

@@ -1,4 +1,4 @@
-"""Results whose pattern is new: memory for their arrays between counting and filling, and the finished tensor."""
+"""Results with a new pattern: allocation of their arrays between counting and filling, and the finished tensor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndarray:
-    """The filled parts of an array, one after the other: what is kept for results to come is copied from, other memory shrinks."""
+    """Concatenate the filled parts of an array; pooled memory is copied to a new array, other memory is shrunk in place."""
     joined, at = array if array.flags.owndata else room(total, array.dtype), 0
     for piece in filled:
         end = at + piece.stop - piece.start
@@ -38,7 +38,7 @@ def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndar
 
 
 def _shortened(array: np.ndarray, total: int) -> np.ndarray:
-    """The start of an array, in memory of its size."""
+    """The first ``total`` values of an array, in memory of that size."""
     if not array.flags.owndata:
         return _together(array, [slice(0, total)], total)
     array.resize(total, refcheck=False)
@@ -46,10 +46,10 @@ def _shortened(array: np.ndarray, total: int) -> np.ndarray:
 
 
 def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
-    """Places of a hash table for the longest row: a power of two, at most half of it used, as the routine ``emptied`` has it.
+    """Size of a hash table for the longest row: a power of two, at most half full, as in the routine ``emptied``.
 
     Raises:
-        SizeError: the workers' tables would take more than the memory limit.
+        SizeError: the tables of all workers exceed the memory limit.
 
     >>> hashed_room(np.array([3, 100, 0]), 1000, 1, ""), hashed_room(np.array([3, 100]), 10, 1, "")
     (256, 32)
@@ -60,7 +60,7 @@ def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> in
 
 
 def workers_for(parents: int) -> int:
-    """How many workers may have a count for each of so many parents.
+    """Number of workers that may each have a count for every parent.
 
     >>> workers_for(1000), workers_for(1 << 21)
     (64, 2)
@@ -69,7 +69,7 @@ def workers_for(parents: int) -> int:
 
 
 def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:
-    """Where a bounded result's entries start below some of its parents: those of all operands together, or of the smallest one.
+    """Bounds on where the entries of some parents start: if ``each``, in the smallest operand, else in all operands together.
 
     >>> pattern = Pattern(Format("ds"), (2, 3), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]))))
     >>> bounded_starts([pattern, pattern], False, np.array([0, 1, 2])).tolist()
@@ -83,9 +83,9 @@ def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray)
 
 @dataclass(frozen=True)
 class Arrays:
-    """A result's values and index arrays: those of a level by ``(level, "pos")`` and ``(level, "crd")``.
+    """Values and index arrays of a result; the arrays of a level are keyed by ``(level, "pos")`` and ``(level, "crd")``.
 
-    Where ``gaps`` are left, the kernel writes ends only for the parents it visits.
+    With ``gaps``, the kernel writes ends only for the parents that it visits.
     """
 
     values: np.ndarray
@@ -95,9 +95,9 @@ class Arrays:
 
 @dataclass(frozen=True)
 class ResultLayout:
-    """What the arrays of a result depend on, besides how much there is to store.
+    """Properties of a result that its arrays depend on, except the number of entries.
 
-    ``fill`` is the value of a stored place without a term, as a semiring's zero.
+    ``fill`` is the value of a stored place without a term, such as the zero of a semiring.
     """
 
     format: Format
@@ -108,24 +108,24 @@ class ResultLayout:
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
-        """The extent of each level."""
+        """Extent of each level."""
         return self.format.sizes(self.shape)
 
     @cached_property
     def parents(self) -> int:
-        """How many rows a result has whose last level alone stores something."""
+        """Number of rows of a result whose last level is its only sparse level."""
         return prod(self.sizes[:-1])
 
     @cached_property
     def width(self) -> int:
-        """Bytes of a value."""
+        """Bytes per value."""
         return np.dtype(self.dtype).itemsize
 
     def allocated(self, starts: np.ndarray) -> Arrays:
-        """Arrays for what every block counted; ``starts`` becomes where each block starts.
+        """Allocate arrays for the entries that all blocks counted; replace the counts in ``starts`` by the start of each block.
 
         Raises:
-            SizeError: more values than the index type can count.
+            SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
         runs = runs_of(self.format)
         counted = starts.reshape(-1, max(len(runs), 1))
@@ -153,19 +153,19 @@ class ResultLayout:
         return Arrays(values, index)
 
     def heads(self, workers: int, parents: int) -> np.ndarray:
-        """Zeros to count the entries of each parent and worker.
+        """Allocate zeros to count the entries of each parent and worker.
 
         Raises:
-            SizeError: they don't fit, or the starts of as many parents.
+            SizeError: these counts and the starts of all parents exceed the memory limit.
         """
         self._check((workers + 1) * parents * 8, f"the counts of {parents} parents", padded=True)
         return np.zeros(workers * parents, np.int64)
 
     def placed(self, heads: np.ndarray, workers: int) -> Arrays:
-        """Arrays for entries that are placed: ``heads``, how many each worker has for each parent, becomes where they go.
+        """Allocate arrays for placed entries; replace the counts in ``heads``, by worker and parent, by their first places.
 
         Raises:
-            SizeError: more values than the index type can count.
+            SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
         ((first, last),) = runs_of(self.format)
         heads = heads.reshape(workers, -1)
@@ -185,10 +185,10 @@ class ResultLayout:
         return Arrays(room(total, self.dtype), index, gaps=False)
 
     def spaced(self, pattern: Pattern) -> Arrays:
-        """Arrays for the entries of a pattern that has them below the same parents.
+        """Allocate arrays for a result with as many entries below each parent as a pattern.
 
         Raises:
-            SizeError: they don't fit, or are more than the index type can count.
+            SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
         level, sizes = self.format.levels[1], self.sizes
         arrays = level.spread(np.diff(pattern.level_arrays(1)[0]))
@@ -223,28 +223,28 @@ class ResultLayout:
         self._counted(least, "has at least")
 
     def bounded(self, most: int) -> Parts:
-        """Arrays for as many entries as there can be, of a result with one sparse level: its two index arrays, and values.
+        """Allocate the two index arrays and the values of a result with one sparse level and at most ``most`` entries.
 
         Raises:
-            SizeError: more values than the index type can count.
+            SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
         parents = self.parents
         size = (parents + 1 + self._counted(most, "may have")) * 8 + most * self.width
         if size > memory.ASK_FROM:
-            self._check(size, f"the result's {most} values, if no two of its terms meet,", padded=parents > most)
+            self._check(size, f"the result's {most} values, if no two of its terms coincide,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
         pos[0] = 0
         return pos, self._coordinates(len(self.format.levels) - 1, most), room(most, self.dtype)
 
     def appended(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray, total: int) -> SparseTensor:
-        """The tensor of what one worker appended."""
-        pos[-1] = total  # of one row in all, no parent is visited that would say it
+        """The tensor of the entries that one worker appended."""
+        pos[-1] = total  # the kernel visits no parent to write the end of a single row
         if len(crd) != total:
             crd, values = _shortened(crd, total), _shortened(values, total)
         return self._with_one_level(pos, crd, values)
 
     def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
-        """Without what workers left free; ``parents`` is where those start whose entries each one appended."""
+        """Close the gaps between the workers' entries; ``parents`` holds the first parent of each worker, and the number of parents."""
         pos, crd, values = arrays
         if len(ends) == 1:
             return self.appended(pos, crd, values, int(ends[0]))
@@ -258,21 +258,21 @@ class ResultLayout:
         return self._with_one_level(pos, *(_together(array, filled, total) for array in (crd, values)))
 
     def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
-        """The tensor whose last level alone stores something."""
+        """The tensor of these arrays, whose last level is its only sparse level."""
         *above, last = self.format.levels
         arrays = (pos, crd) if last.arrays[0] == "pos" else (crd, pos)
         pattern = Pattern.written(self.format, self.shape, (*((),) * len(above), arrays), self.index_dtype)
         return SparseTensor.trusted(pattern, torch.from_numpy(values))
 
     def _coordinates(self, at: int, count: int) -> np.ndarray:
-        """Memory for the coordinates of a level."""
+        """Allocate the coordinates of a level."""
         return room(count, self.format.levels[at].array_dtype("crd") or self.index_dtype)
 
     def _check(self, size: int, what: str, padded: bool) -> None:
-        """Hold an allocation against the memory limit; where it isn't ``padded``, no other format takes much less."""
+        """Check an allocation against the memory limit; unless it is ``padded``, no other format takes much less memory."""
         if size <= memory.ASK_FROM:
             return
-        way_out = compressed_instead(self.format.order) if padded else "so many entries are stored: compute the result in parts"
+        way_out = compressed_instead(self.format.order) if padded else "no format takes much less memory: compute the result in parts"
         check_bytes(size, what, str(self.format), way_out)
 
     def _counted(self, total: int, has: str = "has") -> int:
@@ -281,7 +281,7 @@ class ResultLayout:
         return total
 
     def finished(self, arrays: Arrays) -> SparseTensor:
-        """The tensor of filled arrays: parents that were not visited have no children."""
+        """The tensor of filled arrays; parents that the kernel did not visit have no children."""
         for (at, which), array in arrays.index.items():
             if which == "pos" and at and arrays.gaps:
                 np.maximum.accumulate(array, out=array)

@@ -1,7 +1,7 @@
-"""Slabs: a long index along which dense tensors are copied to another layout is taken a few hundred coordinates at a time.
+"""Slabs: a long index of dense tensors with copied layouts is processed a few hundred coordinates at a time.
 
-In ``x @ W.t()`` copies of ``x`` and of the result have the batch contiguous. Those of a whole batch of thousands don't stay in the
-cache, and each row of them is on pages of its own; those of a slab do, and their memory is used again for the next one.
+In ``x @ W.t()`` the copies of ``x`` and of the result have the batch contiguous. Copies of a whole batch of thousands exceed the
+cache, and each of their rows lies on separate pages. Copies of a slab stay in the cache, and the next slab reuses their memory.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..tensors.ledgers import note
 
 
 def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operand], target: Target) -> Slabs | None:
-    """The slabs of a problem whose copies don't stay in a core's own cache; None where it has no such copies, or few coordinates.
+    """The slabs of a problem whose copies exceed a core's own cache; None if it has no such copies, or few coordinates.
 
-    The slabs are about equal, and whole registers.
+    The slabs are about equal in size, and multiples of a register.
     """
     layout = problem.layout
     if layout is None or layout.result != 0 or problem.members or not problem.result.is_dense:
@@ -37,13 +37,13 @@ def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operan
         return None
     places = {at: indices.index(layout.index) for at, indices in enumerate(subscripts.operands) if layout.index in indices}
     if any(operands[at].shape[place] != extent for at, place in places.items()):
-        return None  # it is broadcast
+        return None  # an operand is broadcast along the index
     size = ceil(extent / ceil(extent / tuning.SLAB) / lanes) * lanes
     return Slabs(layout.index, size, extent, places)
 
 
 def in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """A function of the operands that runs another one for each slab, which takes also the place of its results."""
+    """A function of the operands that calls ``run`` for each slab, with its operands and the array for its results."""
     dtype, size, starts = getattr(np, problem.result.dtype), slabs.size, slabs.starts
 
     def whole(*operands: Any) -> torch.Tensor:

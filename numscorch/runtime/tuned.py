@@ -1,4 +1,4 @@
-"""Schedules that timing chose: kept with the kernels on disk, by expression, operands as the compiler knows them, machine and threads."""
+"""Schedules chosen by autotuning, kept with the kernels on disk by expression, operands, machine and number of threads."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ..schedule.facts import rounded
 
 FILE = "schedules.json"
 
-_read: dict[Path | None, dict[str, str]] = {}  # by folder; None: no folder takes files
+_read: dict[Path | None, dict[str, str]] = {}  # schedules by folder; None if no folder is writable
 
 
 def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str:
-    """What a schedule is kept by: sizes and counts are rounded, so that tensors of about the same size share it.
+    """The key of a schedule; sizes and counts are rounded, so that tensors of similar size share it.
 
     >>> from ..ir.format import CSR
     >>> key_of("ij->i", [Operand(CSR, (1000, 1000), "float32", "int32", (), (1000, 9000), (1, 1))], None).split(" | ")[:2]
@@ -38,33 +38,33 @@ def key_of(expr: str, operands: Sequence[Operand], format: Format | str | None) 
 
 
 def _order_of(strides: Sequence[int]) -> str:
-    """Which dimensions of a dense operand lie closer together in memory."""
+    """The dimensions of a dense operand, from the largest stride to the smallest."""
     return "".join(map(str, sorted(range(len(strides)), key=lambda d: (-strides[d], d))))
 
 
 def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str | None:
-    """The schedule that was chosen for such operands; None where none was, or the compiler's own was the fastest."""
+    """The schedule chosen for such operands; None if none was chosen, or the compiler's own was the fastest."""
     known = _known()
     return known.get(key_of(expr, operands, format)) or None if known else None
 
 
 def remember(key: str, schedule: str) -> None:
-    """Keep a schedule, or "" for the compiler's own, for this process and, where the cache takes files, later ones."""
+    """Keep a schedule, or "" for the compiler's own, for this process and, if the cache is writable, for later ones."""
     _keep(lambda stored: stored | {key: schedule})
 
 
 def kept() -> dict[str, str]:
-    """Every schedule that is kept on disk, by its key."""
+    """All schedules kept on disk, by key."""
     return _stored()
 
 
 def adopt(schedules: Mapping[str, str]) -> None:
-    """Keep schedules that were chosen elsewhere; those that were chosen here stay."""
+    """Add schedules chosen elsewhere; existing schedules take precedence."""
     _keep(lambda stored: dict(schedules) | stored)
 
 
 def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
-    with BUILDING:  # which a fork waits for: a child would find a lock of its own taken for ever
+    with BUILDING:  # a fork waits for this lock; a child could inherit another lock in its locked state
         known = change(_read.get(None, {}) | _stored())  # other processes may have written since
         _read[kernel_cache.write(FILE, json.dumps(known, indent=1, sort_keys=True).encode())] = known
 
@@ -76,7 +76,7 @@ def _known() -> dict[str, str]:
 
 
 def _stored() -> dict[str, str]:
-    """What the file holds; nothing where there is none yet, or it is damaged."""
+    """The contents of the file; empty if it is missing or damaged."""
     with suppress(ValueError, RecursionError):
         stored = json.loads(kernel_cache.read(FILE) or b"{}")
         return {str(key): str(schedule) for key, schedule in stored.items()} if isinstance(stored, dict) else {}
