@@ -52,9 +52,7 @@ def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
         return tuple(body)
 
     first_chunk, last_chunk = _chunks(stmt.var, it, env)
-    last_chunk = (
-        call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk
-    )  # one chunk writes zeros if there are no columns
+    last_chunk = call("max", last_chunk, Const(1)) if first_chunk == Const(0) else last_chunk  # without columns, one chunk writes zeros
     full_chunks = Var(f"{stmt.var}_whole")
     count = Assign(full_chunks, call("min", last_chunk, size_of(stmt.var) // it.level.kind_chunk))
     return (count, For(chunk, first_chunk, full_chunks, kinds(True)), For(chunk, full_chunks, last_chunk, kinds(False)))

@@ -201,7 +201,7 @@ def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
 
 
 def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """Return no setup, the value's place, which is its coordinate, and whether it is new, because it lacks the stamp."""
+    """Return no setup, the value's place (its coordinate), and whether it is new (without the stamp)."""
     return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
 
 
