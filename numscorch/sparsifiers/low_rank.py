@@ -20,8 +20,9 @@ ROUNDS = 2  # power iterations
 
 
 class LowRankPlusSparse(NamedTuple):
-    """U @ V + sparse: for a matrix (rows, columns), U is (rows, rank), V is (rank, columns), and ``sparse`` a
-    SparseTensor.
+    """U @ V + sparse: the parts of a matrix (rows, columns).
+
+    U is (rows, rank), V is (rank, columns), and ``sparse`` is a SparseTensor.
     """
 
     U: torch.Tensor

@@ -55,10 +55,10 @@ class magnitude:
         return others_than_least(tensor, round(self.fraction * tensor.numel()))
 
     def of_stored(self, values: torch.Tensor, size: int, indices: torch.Tensor) -> torch.Tensor:
-        """Return the mask of the stored values to keep, in a tensor of ``size`` entries; unstored entries are dropped
-        first. O(nnz).
+        """Return the mask of the stored values to keep, in a tensor of ``size`` entries. O(nnz).
 
-        Of equal values, the first by their coordinates (ndim, nnz) are dropped, in whatever order they are stored.
+        Unstored entries are dropped first. Of equal values, the first by their coordinates (ndim, nnz) are dropped, in
+        whatever order they are stored.
         """
         drop = round(self.fraction * size) - (size - len(values))
         return ~least_by_place(magnitudes(self, values), max(drop, 0), indices)

@@ -74,8 +74,9 @@ FEW = 8  # largest block in which comparing all pairs is faster than a partition
 
 
 def ranks(scores: torch.Tensor) -> torch.Tensor:
-    """Return the rank of each score in the last dimension: how many others are larger, or equal and later. O(m^2), no
-    sort.
+    """Return the rank of each score: how many others of the last dimension are larger, or equal and later.
+
+    O(m^2) for a dimension of size m, without a sort.
 
     >>> ranks(torch.tensor([1.0, 3.0, 1.0, 2.0]))
     tensor([3, 0, 2, 1], dtype=torch.int8)

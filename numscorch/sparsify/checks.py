@@ -144,8 +144,9 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
 
 @dataclass(frozen=True)
 class Outdated:
-    """A hook of a dense weight that was replaced by a sparse one: it refuses gradients of an earlier forward pass, which
-    would be lost.
+    """A hook of a replaced dense weight.
+
+    It raises if a gradient of an earlier forward pass arrives, since that gradient would be lost.
     """
 
     name: str

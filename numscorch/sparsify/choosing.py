@@ -35,9 +35,7 @@ def bare(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def unwrapping(model: Any) -> Iterator[Any]:
-    """Yield a model and each module that torch.compile or DistributedDataParallel wraps in it; the user's module comes
-    last.
-    """
+    """Yield a model, and each module that torch.compile or DistributedDataParallel wraps in it, the user's module last."""
     yield model
     while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
         model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
@@ -105,12 +103,11 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
 def trained(
     model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
 ) -> list[MatchedWeight]:
-    """Return the weights that patterns name, as in a plan, except vectors: weights that can become sparse, and sparse
-    ones.
+    """Return the weights that patterns name, as in a plan: sparse ones, and those that can become sparse, but no vectors.
 
     Args:
         model: the model.
-        factories: what belongs to each pattern; the last pattern that names a weight applies.
+        factories: the sparsifier factory of each pattern; the last pattern that names a weight applies.
         format: the format of the sparse weights.
         masked: whether the weights stay dense, so that their modules need no sparse version.
 
@@ -141,8 +138,9 @@ def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
 
 
 def _try(choice: MatchedWeight) -> None:
-    """Make the sparse versions of a weight's modules once, without entries, to find unsupported options such as groups of
-    a convolution.
+    """Make the sparse versions of a weight's modules once, without entries.
+
+    This finds unsupported options, such as groups of a convolution.
 
     Raises:
         UnsupportedError: a module has an unsupported option.

@@ -38,8 +38,9 @@ _numbers = itertools.count()
 
 
 def traced(rule: FlowRule, output: Tensor) -> Any:
-    """Sparsify a module's output within a trace: dense with zeros, unless the rule has a format and graph breaks are
-    allowed.
+    """Sparsify a module's output within a trace.
+
+    The result is dense with zeros, unless the rule has a format and the trace allows graph breaks.
     """
     if rule.format is not None and not is_whole():
         return sparsify(output, rule.sparsifier, rule.format)

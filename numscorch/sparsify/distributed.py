@@ -20,8 +20,7 @@ from .saving import patterns_of, saved
 
 
 def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataParallel:
-    """Wrap a model with sparse weights in DistributedDataParallel, after a check that all processes have the same
-    patterns.
+    """Wrap a model with sparse weights in DistributedDataParallel, if all processes have the same patterns.
 
     Gradients of values are summed as for any parameter, and nothing is made dense. DistributedDataParallel broadcasts
     buffers at every step; the index arrays of sparse weights are excluded from that.

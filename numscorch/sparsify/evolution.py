@@ -102,8 +102,7 @@ class Evolution:
         return {"step": self.count, "patterns": {name: saved(weight.pattern) for name, weight in self.weights.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state, and give the weights its patterns; load the states of the model and the optimizer after
-        it.
+        """Continue from a state, and give the weights its patterns; load the model and the optimizer after it.
 
         Raises:
             OperandError: the state belongs to another class or to other weights; nothing is changed.

@@ -119,8 +119,9 @@ def _check(model: Any, state: Any) -> None:
 
 
 def _convertible(model: Module, patterns: Mapping[str, Pattern]) -> list[MatchedWeight]:
-    """Return the dense weights of these names, ready to become sparse; their sparse versions are tried, and nothing is
-    changed.
+    """Return the dense weights of these names, ready to become sparse.
+
+    Their sparse versions are tried, and nothing is changed.
 
     Raises:
         UnsupportedError: a weight cannot become sparse.

@@ -104,8 +104,9 @@ def check_states(name: str, parameter: torch.Tensor, optimizers: Iterable[Optimi
 
 
 def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
-    """Return the keys of an optimizer's state tensors with one number per entry; scalars, such as a count of steps, are
-    not listed.
+    """Return the keys of an optimizer's state tensors with one number per entry of a parameter.
+
+    Scalars, such as a count of steps, are not listed.
 
     Raises:
         UnsupportedError: the state has a tensor of another shape, which has no relation to entries, or belongs to

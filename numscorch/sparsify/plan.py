@@ -38,8 +38,9 @@ class PlanRule:
 
 @dataclass(frozen=True)
 class SparsityPlan:
-    """Sparsity rules by name; each method returns a new plan with one more rule. The last rule that matches a name
-    applies.
+    """Sparsity rules by name; each method returns a new plan with one more rule.
+
+    The last rule that matches a name applies.
 
     >>> plan = SparsityPlan().weight("*.weight", magnitude(0.8)).weight("head.weight", magnitude(0.5))
     >>> [str(rule) for rule in plan.rules]

@@ -283,8 +283,9 @@ class GradualPruning:
         return {"step": self.count, "fraction": self.fraction, "dropped": dict(self.dropped), "patterns": patterns}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state: layers become sparse, with the saved patterns. Load the model's and the optimizer's
-        states after it.
+        """Continue from a state: layers become sparse, with the saved patterns.
+
+        Load the states of the model and the optimizer after it.
 
         Raises:
             OperandError: the state belongs to another class or to other weights; nothing is changed.

@@ -24,8 +24,9 @@ LARGER = 1.05  # ratio of kept to requested entries from which the table has a n
 
 
 class DrawnMask:
-    """A sparsifier with a fixed mask, stored as bits: 1/32 of a float32 weight's memory. Other attributes are the
-    sparsifier's.
+    """A sparsifier with a fixed mask, stored as bits: 1/32 of a float32 weight's memory.
+
+    Other attributes are those of the sparsifier.
     """
 
     def __init__(self, sparsifier: Sparsifier, mask: torch.Tensor):
@@ -119,8 +120,9 @@ def _site_to_time(choice: MatchedWeight) -> Site:
 
 
 def _why_not(choice: MatchedWeight, speed: SpeedUp | None, size: int) -> str:
-    """Return why a weight should stay dense: its layer has a higher median time sparse, or it is a table that takes no
-    fewer bytes.
+    """Return why a weight should stay dense; empty if it should become sparse.
+
+    The reason is a higher median time of the sparse layer, or, for a table, that it takes no fewer bytes sparse.
     """
     if all(_is_table(site.module) for site in choice.modules()):
         dense = choice.parameter.nbytes

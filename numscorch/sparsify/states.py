@@ -63,8 +63,9 @@ def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
 
 
 def _unknown(name: str, keys: list[str], known: list[str]) -> str:
-    """Return the error text for a weight that the model lacks. Often, the model or the state is wrapped, and its names
-    have a prefix.
+    """Return the error text for a weight that the model lacks.
+
+    The text suggests a prefix if the names differ by one, as when the model or the state is wrapped.
     """
     message = f"the state has a sparse weight {name}, which the model lacks"
     for known_name in known:

@@ -21,8 +21,7 @@ from .owners import adapt_readers, put_sparse
 
 
 def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None, decay: float = 0.0) -> None:
-    """Let layers use only the entries of their weights that a sparsifier keeps at each call, while the whole weights are
-    trained.
+    """Let layers use only the weight entries that a sparsifier keeps at each call, while the whole weights are trained.
 
     The gradient of the masked weight is passed to the whole weight (straight-through estimator). ``decay`` times the
     dropped entries is added to it, which draws them to 0, so that masks settle: with ``n_m(2, 4)`` and ``decay=2e-4``
@@ -103,8 +102,9 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
 def _remove_parametrizations(
     model: torch.nn.Module, parametrized: Mapping[str, tuple[torch.nn.Module, str, StraightThrough]], format: Format | str | None
 ) -> list[tuple[MatchedWeight, SparseTensor]]:
-    """Remove the parametrizations, and return the weights with their kept entries; restore the parametrizations on an
-    error.
+    """Remove the parametrizations, and return the weights with their kept entries.
+
+    On an error, the parametrizations are restored.
     """
     for layer, key, _ in parametrized.values():
         parametrize.remove_parametrizations(layer, key, leave_parametrized=False)

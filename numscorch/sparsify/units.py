@@ -66,8 +66,9 @@ class Units:
         return keys
 
     def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sorted numbers of the stored units, and the sum of each unit's scores; ``scores`` has one score per
-        value.
+        """Return the sorted numbers of the stored units, and the sum of each unit's scores.
+
+        ``scores`` has one score per stored value.
         """
         keys, which = torch.unique(self._unit_numbers(pattern), return_inverse=True)
         return keys, scores.new_zeros(len(keys)).index_add_(0, which, of_entries(pattern, scores))
