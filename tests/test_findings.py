@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a dense result of three dimensions": (
         lambda: ns.einsum("ij,k->ijk", HUGE, torch.ones(8), format="dense"),
         ns.SizeError,
-        "a sparse result is asked for by format=, as format=ns.CSF(3)",
+        "request a sparse result, as with format=ns.CSF(3)",
     ),
     "more entries than int32 counts": (
         lambda: ResultLayout(ns.CSR, (2, 3), np.float32, "int32").allocated(np.array([2**31])),

@@ -127,7 +127,7 @@ def why_not(loop: Forall, is_appended: bool, in_registers: bool) -> str | None:
         case Unroll():
             return None if can_unroll(loop) else "only sums over one level are unrolled"
         case Positions():
-            return None if can_take_positions(loop) else "only positions of the last level of one operand, beside dense operands, fill registers"
+            return None if can_take_positions(loop) else "only the last level of a single sparse operand is loaded into registers"
         case Blend():
             holds = can_merge_without_branches(loop, is_appended)
             return None if holds else "only merges into a scalar or an appended result need no branches"

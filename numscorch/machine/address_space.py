@@ -1,7 +1,7 @@
-"""Address space: room for the compiler, where a limit is set (``ulimit -v``).
+"""Check for free address space before compiling, if the process has a limit (``ulimit -v``).
 
-numpy, torch and Python raise an error when memory runs out. LLVM ends the process instead, and so does OpenMP where it can't start
-its threads. So we ask first.
+NumPy, torch and Python raise an error if memory runs out. LLVM terminates the process instead, as does OpenMP if it cannot
+start its threads.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 from ..errors import MemoryLimitError
 
 resource: Any = None
-with suppress(ImportError):  # there is none on Windows, nor such limits
+with suppress(ImportError):  # Windows has neither the module nor such limits
     import resource
 
-WITH_LLVM = 384 << 20  # bytes that Numba and LLVM, the threads and the first kernel take,
-WITHOUT = 192 << 20  # and those of kernels alone
+WITH_LLVM = 384 << 20  # bytes needed to load Numba and LLVM, start the threads and compile the first kernel
+WITHOUT = 192 << 20  # bytes needed to compile a kernel once LLVM is loaded
 
 
 def check_room() -> None:
-    """Refuse to compile in what a limited address space has left. O(1): nothing is written to.
+    """Check that enough address space is left to compile a kernel. O(1): the memory is mapped, but not written.
 
     Raises:
-        MemoryLimitError: there is a limit, and too little left below it.
+        MemoryLimitError: the process's limit leaves too little address space.
     """
     if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step, so that a failure leaves no half file, and an old one as it was."""
+"""Atomic file replacement: after a failure, the old file is unchanged and no partial file is left."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
 
-# what reading a damaged archive raises, NotImplementedError (a RuntimeError) among it
+# errors raised by reading a damaged archive; RuntimeError includes NotImplementedError
 NOT_WHOLE = (ValueError, EOFError, OverflowError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 
 
 @contextmanager
 def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to be written in the folder of another, whose place it takes at the end if nothing was raised.
+    """Open a temporary file that replaces ``path`` on exit, if no exception was raised.
 
-    The rights of a file that is there are kept, and a link to it stays one.
+    The permissions of an existing file are kept. If ``path`` is a link, its target is replaced.
 
     Raises:
-        OSError: the file can't be written.
+        OSError: the file cannot be written.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
@@ -55,7 +55,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
 
 
 def _opened(draft: Path, path: str | PathLike[str]) -> BinaryIO:
-    """The draft; where there can be none, the error names the file that was asked for."""
+    """Create the temporary file. Errors name the requested file."""
     try:
         return draft.open("xb")
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Reuse: the memory of a large result that nobody holds any more is given to the next one of about its size.
+"""Buffer pool: freed results of 1 to 64 MiB are reused for new results of about the same size (256 MiB at most).
 
-The system hands out memory a page at a time, each at its first write, which takes longer than a kernel that writes it. Addresses are
-multiples of 64, so that a row of 16 floats lies in one line of the cache.
+The system allocates each page at its first write, which takes longer than the kernel that writes it. Addresses are
+multiples of 64, so that a row of 16 floats occupies a single cache line.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike
 
-SMALLEST = 1 << 20  # bytes from which memory is used again: below, it costs more than it saves
-LARGEST = 1 << 26  # of one result: larger ones go back to the system
-POOL_BYTES = 1 << 28  # bytes that are kept for results to come
-LINE = 64
+SMALLEST = 1 << 20  # bytes of the smallest pooled buffer; below, pooling costs more than it saves
+LARGEST = 1 << 26  # bytes of the largest pooled buffer
+POOL_BYTES = 1 << 28  # maximum number of bytes in the pool
+LINE = 64  # bytes of a cache line
 
-Memory = tuple[np.ndarray, int]  # with the address of its first line
-_free: dict[int, list[Memory]] = {}  # by size; pop and append need no lock, and may be called while memory is collected
+Memory = tuple[np.ndarray, int]  # a buffer and the address of its first cache line
+_free: dict[int, list[Memory]] = {}  # by size; pop and append need no lock and are safe during garbage collection
 
 
 def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """An array that isn't written yet, as ``np.empty`` makes; when the last view of it dies, its memory is kept.
+    """An uninitialized array, like ``np.empty``. Its memory returns to the pool when its last view is deleted.
 
     >>> first = room((600, 600), np.float32)
     >>> address = first.ctypes.data
@@ -30,14 +30,14 @@ def room(shape: int | tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     >>> room((600, 599), np.float32).ctypes.data == address, address % 64
     (True, 0)
     """
-    kind = np.dtype(dtype)
+    element = np.dtype(dtype)
     shape = (shape,) if isinstance(shape, int) else shape
-    size = rounded_up(prod(shape) * kind.itemsize)
-    return np.asarray(Block(size, shape, kind.str)) if SMALLEST <= size <= LARGEST else np.empty(shape, kind)
+    size = rounded_up(prod(shape) * element.itemsize)
+    return np.asarray(Block(size, shape, element.str)) if SMALLEST <= size <= LARGEST else np.empty(shape, element)
 
 
 def rounded_up(size: int) -> int:
-    """The next size of which memory is kept: eighths of powers of two.
+    """Round a size up to the next size class: multiples of an eighth of a power of two.
 
     >>> rounded_up(100_000), rounded_up(1 << 20)
     (106496, 1048576)
@@ -47,31 +47,31 @@ def rounded_up(size: int) -> int:
 
 
 def release() -> None:
-    """Give back to the system what is kept."""
+    """Release the pooled memory to the system."""
     _free.clear()
 
 
 class Block:
-    """What owns memory while an array of it, or a view, lives: that array is ``np.asarray`` of it.
+    """The owner of a pooled buffer. ``np.asarray`` of it is an array whose views keep the buffer alive.
 
     Args:
-        size: how much memory, rounded up.
-        shape: the array's.
-        kind: its data type as numpy's array interface spells it, as ``<f4``.
+        size: bytes of the buffer, rounded up.
+        shape: the shape of the array.
+        typestr: the data type in NumPy's array interface, such as ``<f4``.
     """
 
     __slots__ = ("__array_interface__", "memory")
 
-    def __init__(self, size: int, shape: tuple[int, ...], kind: str):
+    def __init__(self, size: int, shape: tuple[int, ...], typestr: str):
         self.memory = memory = _pooled(size)
-        self.__array_interface__: dict[str, Any] = {"version": 3, "shape": shape, "typestr": kind, "data": (memory[1], False)}
+        self.__array_interface__: dict[str, Any] = {"version": 3, "shape": shape, "typestr": typestr, "data": (memory[1], False)}
 
     def __del__(self) -> None:
         _give_back(self.memory)
 
 
 def _pooled(size: int) -> Memory:
-    """Memory of this size behind the first line's start."""
+    """Take a buffer from the pool, or allocate one with this size after its first cache line boundary."""
     try:
         return _free[size].pop()
     except (KeyError, IndexError):
@@ -80,8 +80,8 @@ def _pooled(size: int) -> Memory:
 
 
 def _give_back(memory: Memory) -> None:
-    """Keep memory; past the bound, the sizes that were kept first go."""
+    """Return a buffer to the pool. If the pool is full, drop the oldest sizes."""
     size = memory[0].nbytes - LINE
-    while sum([nbytes * len(kept) for nbytes, kept in list(_free.items())]) + size > POOL_BYTES:
+    while sum([nbytes * len(buffers) for nbytes, buffers in list(_free.items())]) + size > POOL_BYTES:
         _free.pop(next(iter(_free)), None)
     _free.setdefault(size, []).append(memory)

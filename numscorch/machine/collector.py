@@ -23,7 +23,7 @@ def resume() -> None:
 def paused() -> Iterator[None]:
     """Pause garbage collection; restore its previous state on exit.
 
-    The state is the process's: callers hold the compiler's lock (``BUILDING``), and what another thread sets meanwhile is undone.
+    The state belongs to the process. Callers hold the compiler's lock (``BUILDING``); changes by other threads are undone.
 
     >>> with paused():
     ...     gc.isenabled()

@@ -1,4 +1,4 @@
-"""Messages about compiling: by Python's logging as "numscorch" at level INFO, and a line on a terminal where a user waits."""
+"""Compilation messages: records of the logger "numscorch" at level INFO, and a progress line on terminals."""
 
 from __future__ import annotations
 
@@ -12,20 +12,29 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-LONG = 5.0  # seconds of compiling in a process after which it is told how they are saved
-PATIENCE = 1.0  # seconds of compiling before a line appears on the terminal
-PAUSE = 5.0  # seconds without compiling after which patience starts anew
-EVERY = 1.0  # seconds between two updates of the line
-COLUMNS = 80  # of a notebook, and of a terminal that doesn't say
-OFF = "0"  # of NUMSCORCH_PROGRESS
-WAY_OUT = "other processes find these kernels on disk, and python -m numscorch cache warm compiles kernels ahead"
+LONG = 5.0  # seconds of compiling in a process after which ``WAY_OUT`` is logged
+PATIENCE = 1.0  # seconds of compiling before the progress line appears
+PAUSE = 5.0  # seconds without compiling that reset the progress line
+EVERY = 1.0  # seconds between two updates of the progress line
+COLUMNS = 80  # width of notebooks and of terminals that do not report their width
+OFF = "0"  # value of NUMSCORCH_PROGRESS that disables the progress line
+WAY_OUT = "the cache keeps these kernels for other processes, and python -m numscorch cache warm compiles kernels ahead of time"
 log = logging.getLogger("numscorch")
 _total = 0.0
 
 
 @dataclass
 class Counts:
-    """Kernels that were made ready in this process, from the disk too; those of them that were compiled; and both since the last pause."""
+    """Counts of the kernels of this process.
+
+    Args:
+        ready: kernels that were compiled or loaded from the cache.
+        compiled: kernels that were compiled.
+        recent: kernels that were compiled or loaded since the last pause.
+        seconds: time spent on the recent kernels.
+        ended: when the last kernel was ready, by ``time.monotonic``.
+        active: kernels that are being compiled or loaded.
+    """
 
     ready: int = 0
     compiled: int = 0
@@ -37,7 +46,7 @@ class Counts:
 
 @dataclass
 class Goal:
-    """Pieces of work that compile kernels, as requests, and how many of them are done."""
+    """The progress of a task that compiles kernels, in units such as requests."""
 
     total: int
     unit: str
@@ -50,7 +59,7 @@ _goal: Goal | None = None
 
 
 def tell(name: str, text: str, seconds: float) -> None:
-    """A line for a file that was compiled, and once one for all of them, where they took long."""
+    """Log a compiled file. Once per process, if compiling took longer than ``LONG``, also log how to avoid it."""
     global _total
     with _lock:
         before, _total = _total, _total + seconds
@@ -62,7 +71,7 @@ def tell(name: str, text: str, seconds: float) -> None:
 
 @contextmanager
 def expecting(total: int, unit: str) -> Iterator[Goal]:
-    """Within it, the line on the terminal says how much of some work is done; whoever does the work counts.
+    """Show the progress of a task in the progress line. The caller updates ``finished``.
 
     >>> with expecting(2, "requests") as goal:
     ...     goal.finished += 1
@@ -79,10 +88,11 @@ def expecting(total: int, unit: str) -> Iterator[Goal]:
 
 @contextmanager
 def waiting(text: str) -> Iterator[None]:
-    """Show a line on stderr while a kernel is compiled, once compiling has taken a second; the line is erased at the end.
+    """Show a progress line on stderr while a kernel is compiled.
 
-    The line names the kernel and counts those that are done. It appears where stderr is a terminal or a notebook's, so not in tests
-    and pipes. ``NUMSCORCH_PROGRESS=0`` turns it off, as does ``logging.getLogger("numscorch").setLevel(logging.ERROR)``.
+    The line appears after one second of compiling and is erased at the end. It names the kernel and counts the finished
+    ones. It appears only if stderr is a terminal or belongs to a notebook. ``NUMSCORCH_PROGRESS=0`` or
+    ``logging.getLogger("numscorch").setLevel(logging.ERROR)`` disables it.
 
     >>> with waiting(""):
     ...     pass
@@ -109,7 +119,7 @@ def waiting(text: str) -> Iterator[None]:
 
 
 class _Line(threading.Thread):
-    """A thread that writes the line while another one compiles."""
+    """A thread that writes the progress line while another thread compiles."""
 
     def __init__(self, stream: Any, text: str, waited: float):
         super().__init__(name="numscorch-progress", daemon=True)
@@ -117,25 +127,25 @@ class _Line(threading.Thread):
         self.is_over, self.width = threading.Event(), 0
 
     def run(self) -> None:
-        left = max(PATIENCE - self.waited, 0.0)
-        while not self.is_over.wait(left):
+        delay = max(PATIENCE - self.waited, 0.0)
+        while not self.is_over.wait(delay):
             self.write(self.text()[: max(columns(self.stream) - 1, 1)])
-            left = EVERY
+            delay = EVERY
 
     def text(self) -> str:
-        """The line as it stands, which starts with what changes: its end may be cut."""
+        """The current text. It starts with the parts that change, since narrow terminals cut off its end."""
         seconds = self.waited + time.monotonic() - self.started_at
         return f"numscorch: {_progress(counts.recent)}, {seconds:.0f} s, compiling {_expression(self.kernel_text)}"
 
     def write(self, text: str) -> None:
-        """Replace the line, by spaces and returns alone, which notebooks understand as well."""
+        """Replace the line, using only spaces and carriage returns, which notebooks support."""
         blank, self.width = " " * (self.width - len(text)), len(text)
-        with suppress(OSError, ValueError):  # a terminal that is gone
+        with suppress(OSError, ValueError):  # the terminal is closed
             self.stream.write(f"\r{text}{blank}" if text else f"\r{blank}\r")
             self.stream.flush()
 
     def erase(self) -> None:
-        """End the thread; then the line is gone."""
+        """End the thread and erase the line."""
         self.is_over.set()
         self.join()
         if self.width:
@@ -143,24 +153,24 @@ class _Line(threading.Thread):
 
 
 def _is_wanted() -> bool:
-    """Whether somebody can read a line: a terminal, or a notebook."""
+    """Whether the progress line is enabled and stderr is read by a user."""
     return os.environ.get("NUMSCORCH_PROGRESS") != OFF and log.isEnabledFor(logging.WARNING) and is_read(sys.stderr)
 
 
 def is_read(stream: Any) -> bool:
-    """Whether a stream is a terminal, or a cell of a notebook."""
+    """Whether a stream is a terminal or the output of a notebook cell."""
     if stream is None:
         return False
     if type(stream).__module__.partition(".")[0] == "ipykernel":
         return True
     try:
         return bool(stream.isatty())
-    except (AttributeError, ValueError):  # it is closed, or no file
+    except (AttributeError, ValueError):  # closed, or not a file
         return False
 
 
 def columns(stream: Any) -> int:
-    """The width of a terminal: a line that wraps can't be erased."""
+    """The width of a terminal. A wrapped line cannot be erased."""
     try:
         return os.get_terminal_size(stream.fileno()).columns or COLUMNS
     except (AttributeError, OSError, ValueError):
@@ -168,7 +178,7 @@ def columns(stream: Any) -> int:
 
 
 def _progress(kernels: int) -> str:
-    """How far compiling is.
+    """The progress as text.
 
     >>> _progress(1), _progress(3)
     ('1 kernel done', '3 kernels done')
@@ -178,12 +188,12 @@ def _progress(kernels: int) -> str:
 
 
 def _expression(text: str) -> str:
-    """What a kernel computes: the first line of its source."""
+    """The expression of a kernel: the first line of its source."""
     return text.partition("\n")[0].removeprefix('"""')
 
 
 def _after_fork() -> None:
-    """A child has no thread that could free a lock which was taken at the fork."""
+    """Replace the lock in a forked child, where the thread that held it does not exist."""
     global _lock
     _lock = threading.Lock()
     counts.active = 0

@@ -1,6 +1,6 @@
-"""Fingerprints: what a kernel's machine code depends on, as the names of its files.
+"""Fingerprints: file names of kernels that depend on everything that affects their machine code.
 
-Code that was made of another text, by other versions, or for another processor has another name, and is never found.
+Machine code from a different source, different versions or a different processor has a different name and is never loaded.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any
 
 from ..schedule.facts import Target
 
-OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}  # of Numba
+OPTIONS: dict[str, Any] = {"error_model": "numpy", "boundscheck": False, "fastmath": {"contract"}}  # options of numba.njit
 COMPILED = (
     *("codegen/compress_store", "codegen/intrinsics", "codegen/machine", "codegen/pipeline"),
     *("codegen/register_functions", "codegen/registers", "codegen/routines", "codegen/scattering"),
     "ir/function_table",
-)  # files whose functions become parts of kernels
+)  # modules whose functions are compiled into kernels
 
 
 def hashed(text: str, target: Target) -> str:
-    """A digest of everything that machine code depends on: the text, the target, the options, the compilers, the intrinsics."""
+    """A digest of the source text, target, options, compiler versions and intrinsics, which determine the machine code."""
     intrinsics = "".join(files("numscorch").joinpath(f"{name}.py").read_text() for name in COMPILED)
     parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
 def code_name(kernel: str, source: bytes) -> str:
-    """The name of the file that holds a kernel's machine code for this Python and this processor; imports Numba.
+    """The name of the file with a kernel's machine code for this Python and this processor. Imports Numba.
 
     >>> code_name("k", b"text") == code_name("k", b"text"), code_name("k", b"text") == code_name("k", b"other")
     (True, False)
@@ -39,7 +39,7 @@ def code_name(kernel: str, source: bytes) -> str:
 
 
 def processor() -> tuple[str, str, str]:
-    """The system, the processor's name and its features, by which Numba tells machines apart."""
+    """The target triple, the name and the features of the processor, which Numba uses to distinguish machines."""
     from numba.core.registry import cpu_target
 
     triple, name, features = cpu_target.target_context.codegen().magic_tuple()
@@ -47,5 +47,5 @@ def processor() -> tuple[str, str, str]:
 
 
 def python_version() -> str:
-    """Python by its minor version: bytecode changes with it."""
+    """The implementation and minor version of Python, which determine the bytecode."""
     return f"{sys.implementation.name} {sys.version_info[0]}.{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"

@@ -1,4 +1,4 @@
-"""A gate that lets kernels of all threads pass at once, and that a fork closes until those within have left."""
+"""A gate that any number of kernels can enter, and that a fork closes until all kernels have left."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from types import TracebackType
 
 
 class Gate:
-    """Entered with ``with`` around each parallel kernel; closed around a fork.
+    """A context manager around each parallel kernel, which is closed during a fork.
 
-    TBB ends its threads before a fork, and waits forever for those that are within a kernel of another Python thread.
+    TBB stops its threads before a fork, and deadlocks if a kernel of another Python thread is running.
 
     >>> gate = Gate()
     >>> with gate:
@@ -36,7 +36,7 @@ class Gate:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nothing in any more, and wait until nothing is within."""
+        """Block new kernels, and wait until the running ones have left."""
         with self._changed:
             while self._closing:
                 self._changed.wait()
@@ -45,7 +45,7 @@ class Gate:
                 self._changed.wait()
 
     def open(self) -> None:
-        """Let kernels in again."""
+        """Admit kernels again."""
         with self._changed:
             self._closing = False
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""Ctrl-C while a kernel is compiled: it raises KeyboardInterrupt when the kernel is done.
+"""Defer Ctrl-C during compilation: KeyboardInterrupt is raised after the kernel is compiled.
 
-LLVM calls Python back during compilation. Python prints an exception that is raised in such a callback, or in a finalizer, and
-drops it: an interrupt there would be lost, together with the machine code that the callback received.
+LLVM calls Python functions during compilation. Python prints and discards exceptions in such callbacks and in finalizers, so
+an interrupt there would be lost, together with the machine code that the callback received.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Handler = Callable[[int, FrameType | None], object]
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Defer SIGINT to the end of a block of the main thread; its handler, Python's or the program's own, runs there once.
+    """Defer SIGINT to the end of a block in the main thread. The installed handler then runs once.
 
     >>> try:
     ...     with deferred():
@@ -43,7 +43,7 @@ def deferred() -> Iterator[None]:
 
 
 def _handler() -> Handler | None:
-    """The Python function that handles SIGINT; None where there is none, or signals reach another thread."""
+    """The Python function that handles SIGINT; None if there is none, or if this is not the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return None
     handler = signal.getsignal(signal.SIGINT)

@@ -1,8 +1,8 @@
-"""The kernels on disk: readable ``.py`` files in a folder of the user's, with their machine code beside them.
+"""The kernel cache on disk: readable ``.py`` files in a folder of the user, and their machine code.
 
-The files are executed, so the folder is trusted only if nobody else can write to it. Where it can't be used, or takes no
-files, a private folder stands in for the life of the process, and :func:`status` says why. Where that takes none either,
-nothing is stored: kernels are compiled and computed all the same.
+The files are executed, so the folder is trusted only if no other user can write to it. If the folder cannot be used or
+written, the process uses a private temporary folder instead, and :func:`status` gives the reason. If that fails as well,
+kernels are compiled but not stored.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .whole_files import DRAFT, delete, drafted, read_whole, write_whole
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"
-ROOM = ".room"  # how many more kernels fit before all are looked at again, and in what limit
-LARGEST = 1 << 20  # bytes of a kernel with its machine code, generously
-CODE = "__pycache__"  # the folder of machine code, in that of the kernels
-NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # of a kernel, _serial of an older version's: any other file in the folder is not touched
-ABANDONED_AFTER = 3600.0  # seconds until a temporary file is taken for a crashed process's
+ROOM = ".room"  # file with the number of kernels that fit before the folder is scanned again, and the limit it is based on
+LARGEST = 1 << 20  # upper estimate of the bytes of a kernel with its machine code
+CODE = "__pycache__"  # subfolder of the machine code
+NAME = r"kernel_[0-9a-f]{16}(?:_serial)?"  # names of kernels (_serial: older versions); other files are left alone
+ABANDONED_AFTER = 3600.0  # seconds after which a temporary file counts as left by a crashed process
 log = logging.getLogger("numscorch")
 
-_unusable: dict[Path, str] = {}  # folders whose last write failed: only writing shows a full disk
-_private: tuple[int, Path] | None = None  # process id, its stand-in folder
+_unusable: dict[Path, str] = {}  # folders whose last write failed, which detects a full disk, and the reasons
+_private: tuple[int, Path] | None = None  # process id and its private folder
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The folder in use (None where no folder takes files), the one that was asked for, and why they differ (None where they don't)."""
+    """The folder in use (None if no folder is writable), the requested folder, and why they differ (None if they are equal)."""
 
     folder: Path | None
     requested: Path
@@ -51,7 +51,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class CachedKernel:
-    """A stored kernel: its expression, its bytes (source and machine code), and when it was last used."""
+    """A stored kernel: its expression, its size in bytes (source and machine code), and the time of its last use."""
 
     name: str
     path: Path
@@ -64,19 +64,19 @@ class CachedKernel:
 
 
 def folder() -> Path | None:
-    """Where kernels are stored, made if need be: ``NUMSCORCH_CACHE_DIR``, or else the platform's cache folder. None: nowhere."""
+    """The folder of the cache, created if needed: ``NUMSCORCH_CACHE_DIR`` or the platform's cache folder; None if none is writable."""
     return status().folder
 
 
 def status() -> Status:
-    """Which folder is in use and, if it isn't the one asked for, why."""
+    """The folder in use and, if it is not the requested one, the reason."""
     requested = _requested()
     problem = _unusable.get(requested) or _prepare(requested)
     return Status(requested if problem is None else _private_folder(), requested, problem)
 
 
 def check_writing() -> Status:
-    """The status after a file of a kernel's size was written and deleted, which shows a full disk."""
+    """The status after writing and deleting a file of a kernel's size, which detects a full disk."""
     requested = _requested()
     if _prepare(requested) is None:
         try:
@@ -89,17 +89,17 @@ def check_writing() -> Status:
 
 
 def _places() -> Iterator[Path]:
-    """The folders to read from and write to, the preferred one first; the private one once writing to that has failed."""
+    """The folders to read from and write to, in order of preference; the private one only if the requested one failed."""
     requested = _requested()
     problem = _prepare(requested)
     if problem is None:
         yield requested
-    if (problem is not None or requested in _unusable) and (stand_in := _private_folder()) is not None:
-        yield stand_in
+    if (problem is not None or requested in _unusable) and (fallback := _private_folder()) is not None:
+        yield fallback
 
 
 def _note_failure(path: Path, error: OSError) -> None:
-    """Remember, and log once, that a folder takes no files."""
+    """Record that a folder is not writable, and log it once."""
     reason = f"{path} can't be written ({error.strerror or error})"
     if _unusable.get(path) != reason:
         log.warning("%s: kernels are stored for this process only, or not at all", reason)
@@ -118,11 +118,11 @@ def _platform_cache() -> Path:
     if sys.platform == "darwin":
         return home / "Library" / "Caches"
     base = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(base) if os.path.isabs(base) else home / ".cache"  # the XDG rules: a relative path is ignored
+    return Path(base) if os.path.isabs(base) else home / ".cache"  # the XDG specification ignores relative paths
 
 
 def _prepare(path: Path) -> str | None:
-    """Make the folder and the one for machine code; what is wrong with them, or None."""
+    """Create the folder and its subfolder for machine code; the problem with them, or None."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         compiled = path / CODE
@@ -133,10 +133,10 @@ def _prepare(path: Path) -> str | None:
 
 
 def distrust(path: Path) -> str | None:
-    """Why code in this folder should not be run or can't be written, or None."""
+    """The reason why code in a folder is not trusted or the folder is not writable; None if neither."""
     info = path.stat()
-    if hasattr(os, "geteuid"):  # elsewhere the folder lies in the user's profile, which the system protects
-        if {info.st_uid, path.lstat().st_uid} != {os.geteuid()}:  # of a link, both ends count
+    if hasattr(os, "geteuid"):  # Windows protects the folder, which is in the user's profile
+        if {info.st_uid, path.lstat().st_uid} != {os.geteuid()}:  # check a link and its target
             return f"{path} belongs to another user"
         if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return f"{path} can be written by other users (mode {stat.S_IMODE(info.st_mode):o})"
@@ -144,9 +144,10 @@ def distrust(path: Path) -> str | None:
 
 
 def _private_folder() -> Path | None:
-    """A temporary folder of this very process: a forked child makes its own, since its parent removes this one.
+    """The temporary folder of this process; None if it cannot be created.
 
-    Two threads that come first at once make one each; both work, and both go at exit. None where there can't be one.
+    A forked child creates its own, since its parent removes this one at exit. Two threads may create a folder each; both
+    work, and both are removed at exit.
     """
     global _private
     current = _private
@@ -170,21 +171,21 @@ def _remove_private(owner: int, path: Path) -> None:
 
 
 def store(name: str, source: str) -> Path | None:
-    """Write a kernel's source unless the very same text is already there.
+    """Write a kernel's source, unless the same text is already stored.
 
     Args:
-        name: the kernel's name, as ``kernel_0123456789abcdef``, that no other source has.
+        name: the kernel's name, such as ``kernel_0123456789abcdef``, which is unique to the source.
         source: its Python text.
 
     Returns:
-        The file; None where no folder takes one.
+        The file; None if no folder is writable.
 
     Raises:
-        NumscorchError: the name is not one of a kernel, or NUMSCORCH_CACHE_SIZE is no size.
+        NumscorchError: the name is not a kernel's name, or NUMSCORCH_CACHE_SIZE is not a size.
     """
     if re.fullmatch(NAME, name) is None:
-        raise NumscorchError(f"{name!r} can't name a kernel's file: use kernel_ and 16 hexadecimal digits")
-    most, data = limit(), source.encode()
+        raise NumscorchError(f"{name!r} is not a kernel's name: use kernel_ followed by 16 hexadecimal digits")
+    most_bytes, data = limit(), source.encode()
     for place in _places():
         path = place / f"{name}.py"
         if read_whole(path) == data and _touch(path, time.time()):
@@ -195,7 +196,7 @@ def store(name: str, source: str) -> Path | None:
         except OSError as error:
             _note_failure(place, error)
             continue
-        _make_room(place, path, most)
+        _make_room(place, path, most_bytes)
         return path
     return None
 
@@ -203,8 +204,8 @@ def store(name: str, source: str) -> Path | None:
 def load_module(name: str, source: str, path: Path | None) -> ModuleType:
     """Execute a kernel's source as the module ``numscorch_kernels.<name>``.
 
-    The module is in ``sys.modules`` before its code runs and stays there, as Numba pickles functions by
-    their module's name: without it, machine code stored by one process can't be loaded by the next.
+    The module is added to ``sys.modules`` before its code runs, and stays there. Numba pickles functions by the name of their
+    module, so another process can load the stored machine code only if the module is found by its name.
 
     Args:
         name: the kernel's name, as given to :func:`store`.
@@ -225,19 +226,19 @@ def load_module(name: str, source: str, path: Path | None) -> ModuleType:
 
 
 def _package() -> ModuleType:
-    """The kernels' parent, which importing one by its name asks for."""
+    """The parent package, which importing a kernel by its name requires."""
     package = ModuleType(PACKAGE, "Kernels that numscorch generated and loaded.")
     package.__path__ = []
     return sys.modules.setdefault(PACKAGE, package)
 
 
 def read(name: str) -> bytes | None:
-    """A file by its path in the folder; None where there is none."""
+    """The contents of a file, by its path in the folder; None if it does not exist."""
     return next((data for place in _places() if (data := read_whole(place / name)) is not None), None)
 
 
 def write(name: str, data: bytes) -> Path | None:
-    """Write a file, by its path in the folder. Returns the folder that took it, or None where none does."""
+    """Write a file, by its path in the folder. Returns the folder, or None if no folder is writable."""
     for place in _places():
         try:
             write_whole(place / name, data)
@@ -249,29 +250,29 @@ def write(name: str, data: bytes) -> Path | None:
 
 
 def discard_code(path: Path) -> None:
-    """Delete the machine code of a kernel's file."""
+    """Delete the machine code of a kernel, given its source file."""
     for file in code_of(path):
         delete(file)
 
 
 def code_of(path: Path) -> list[Path]:
-    """The files of machine code of a kernel's file."""
+    """The machine code files of a kernel, given its source file."""
     return sorted((path.parent / CODE).glob(f"{path.stem}.*"))
 
 
 def _code_in(directory: Path) -> list[tuple[str, Path]]:
-    """The files of machine code of all kernels, each with its kernel's name."""
+    """The machine code files of all kernels, each with the name of its kernel."""
     files = sorted((directory / CODE).glob("kernel_*"))
     return [(match[1], file) for file in files if (match := re.fullmatch(rf"({NAME})\..*", file.name))]
 
 
 def _sources_in(directory: Path) -> list[Path]:
-    """The kernels' files."""
+    """The source files of all kernels."""
     return [path for path in directory.glob("kernel_*.py") if re.fullmatch(NAME, path.stem)]
 
 
 def _touch(path: Path, used: float) -> bool:
-    """Note a use in the access time (the modification time says when it was written), where possible; False if the file is gone."""
+    """Set the access time of a file to its last use, if possible, and keep its modification time. False if the file is missing."""
     try:
         os.utime(path, ns=(int(used * 1e9), path.lstat().st_mtime_ns))
     except FileNotFoundError:
@@ -285,19 +286,19 @@ def _touch(path: Path, used: float) -> bool:
 
 
 def entries() -> list[CachedKernel]:
-    """The stored kernels, the last used first."""
-    listed = []
+    """The stored kernels, most recently used first."""
+    kernels = []
     for path, size, used in _stored(folder()):
-        listed.append(CachedKernel(path.stem, path, _expression(path), size, used))
-        _touch(path, used)  # reading it here was no use
-    return sorted(listed, key=lambda entry: entry.last_used, reverse=True)
+        kernels.append(CachedKernel(path.stem, path, _expression(path), size, used))
+        _touch(path, used)  # listing does not count as a use
+    return sorted(kernels, key=lambda entry: entry.last_used, reverse=True)
 
 
 def clear() -> int:
-    """Delete every stored kernel with its machine code; returns how many kernels there were.
+    """Delete all stored kernels with their machine code; returns the number of kernels.
 
     Raises:
-        OSError: a file can't be deleted.
+        OSError: a file cannot be deleted.
     """
     place = folder()
     stored = _stored(place)
@@ -310,12 +311,12 @@ def clear() -> int:
 
 
 def _stored(directory: Path | None) -> list[tuple[Path, int, float]]:
-    """Path, size and last use of each kernel; the machine code is listed once, not once per kernel."""
+    """Path, size and last use of each kernel. The folder of machine code is listed only once."""
     if directory is None:
         return []
     compiled: dict[str, int] = {}
     for kernel, file in _code_in(directory):
-        with suppress(FileNotFoundError):  # other processes come and go
+        with suppress(FileNotFoundError):  # another process may delete it
             compiled[kernel] = compiled.get(kernel, 0) + file.lstat().st_size
     stored = []
     for path in _sources_in(directory):
@@ -327,7 +328,7 @@ def _stored(directory: Path | None) -> list[tuple[Path, int, float]]:
 
 
 def _expression(path: Path) -> str:
-    """The first line of the file's docstring."""
+    """The expression of a kernel: the first line of its docstring."""
     try:
         text = ast.get_docstring(ast.parse(read_whole(path) or b"\0"))
     except (SyntaxError, ValueError):
@@ -342,7 +343,7 @@ def remove(path: Path) -> None:
 
 
 def _sweep(directory: Path, older_than: float) -> None:
-    """Delete temporary files that their process left behind, and machine code whose kernel is gone."""
+    """Delete abandoned temporary files, and machine code without a kernel."""
     kernels = {path.stem for path in _sources_in(directory)}
     orphans = [file for kernel, file in _code_in(directory) if kernel not in kernels]
     temporary = [file for place in (directory, directory / CODE) for file in place.glob(f".*{DRAFT}")]
@@ -353,24 +354,24 @@ def _sweep(directory: Path, older_than: float) -> None:
 
 
 def _make_room(directory: Path, path: Path, limit: int) -> None:
-    """Keep the kernels within the limit after one was written; where the system can't, they are counted at the next one."""
+    """Enforce the size limit after writing a kernel. On an OSError, the next write tries again."""
     with suppress(OSError):
         if not _has_room(directory, limit):
             _evict(directory, path, limit)
 
 
 def _has_room(directory: Path, limit: int) -> bool:
-    """Whether so few kernels were stored since all were looked at, which takes long, that they are sure to fit; this one is counted."""
+    """Whether the new kernel fits without scanning the folder, which is slow. Decrements the count in ``ROOM``."""
     with suppress(ValueError):
-        left, known = map(int, (read_whole(directory / ROOM) or b"").split())
-        if known == limit and left > 0:
-            write_whole(directory / ROOM, f"{left - 1} {limit}".encode())
+        remaining, old_limit = map(int, (read_whole(directory / ROOM) or b"").split())
+        if old_limit == limit and remaining > 0:
+            write_whole(directory / ROOM, f"{remaining - 1} {limit}".encode())
             return True
     return False
 
 
 def _evict(directory: Path, keep: Path, limit: int) -> None:
-    """Delete the kernels unused for longest until the rest fits the limit; the newest always stays."""
+    """Delete the least recently used kernels until the total size is within the limit. ``keep`` is never deleted."""
     stored = sorted(_stored(directory), key=lambda item: item[2])
     total = sum(size for _, size, _ in stored)
     for path, size, _ in stored:
@@ -384,5 +385,5 @@ def _evict(directory: Path, keep: Path, limit: int) -> None:
 
 
 def limit() -> int:
-    """How many bytes of kernels are kept: ``NUMSCORCH_CACHE_SIZE``."""
+    """The size limit of the cache in bytes: ``NUMSCORCH_CACHE_SIZE``."""
     return parse_size(os.environ.get("NUMSCORCH_CACHE_SIZE") or DEFAULT_LIMIT, "NUMSCORCH_CACHE_SIZE")

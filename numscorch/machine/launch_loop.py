@@ -1,6 +1,6 @@
-"""launch: the entry of a kernel is called for each worker
+"""launch: call the entry of a kernel for each worker
 
-The only parallel loop that Numba compiles, once in an installation: kernels come to it as addresses.
+This is the only parallel loop that Numba compiles, once per installation. It receives kernels as addresses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba.core.extending import intrinsic
 
 @intrinsic
 def call_entry(typingctx: Any, address: Any, worker: Any, words: Any, failed: Any) -> Any:
-    """Call ``int32 entry(int64 worker, int64 *words)`` at an address, and write 1 to the address ``failed`` where it doesn't return 0."""
+    """Call ``int32 entry(int64 worker, int64 *words)`` at an address; store 1 at the address ``failed`` if it does not return 0."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         narrow, wide = ir.IntType(32), ir.IntType(64)
@@ -32,6 +32,6 @@ called = cast("Callable[[int, int, int, int], None]", call_entry)
 
 
 def launch(address: int, words: int, workers: int, failed: int) -> None:
-    """Call an entry for each worker, in threads; where one fails, the word at the last address becomes 1."""
+    """Call an entry for each worker, in parallel; store 1 at the address ``failed`` if a call fails."""
     for worker in prange(workers):
         called(address, worker, words, failed)

@@ -1,4 +1,4 @@
-"""The launcher: machine code that calls the entry of a kernel for each worker, compiled once in an installation."""
+"""The launcher: machine code that calls the entry of a kernel for each worker. It is compiled once per installation."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _launch: Launch | None = None
 
 
 def callable_at(address: int) -> Entry:
-    """The entry at an address as a function of a worker's number and the words; it runs without the interpreter's lock."""
+    """The entry at an address, as a function of the worker's number and the words. It runs without the GIL."""
     entry: Entry = _ENTRY(address)
     return entry
 
 
 def launcher(lock: AbstractContextManager[Any]) -> Launch:
-    """A function of an entry's address, the address of the words, the number of workers, and the address of a word: 1 if one fails.
+    """The launch function, compiled or loaded from the cache while holding the lock. Starts the threads.
 
-    Starts the threads. It is compiled, or loaded from the cache, within the lock.
+    Its arguments are the address of an entry, the address of the words, the number of workers, and the address of a word
+    that becomes 1 if a call fails.
     """
     global _launch
     if _launch is None:
@@ -41,12 +42,12 @@ def launcher(lock: AbstractContextManager[Any]) -> Launch:
 
 
 def name() -> str:
-    """The launcher's name among the kernels of the cache."""
+    """The name of the launcher in the kernel cache."""
     return f"kernel_{hashed(_text(), host())}"
 
 
 def keep(lock: AbstractContextManager[Any]) -> None:
-    """Store the launcher in the cache, if it isn't there: this process may have loaded it from another folder."""
+    """Store the launcher in the cache if it is missing. This process may have loaded it from another folder."""
     with lock:
         if stored_code(name(), _text()) is None:
             _build()
@@ -57,7 +58,7 @@ def _text() -> str:
 
 
 def _build() -> Launch:
-    with interrupts.deferred(), collector.paused():  # what is imported or compiled halfway stays so
+    with interrupts.deferred(), collector.paused():  # an interrupted import or compilation would stay incomplete
         address_space.check_room()
         return _compiled()
 

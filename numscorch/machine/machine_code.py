@@ -1,8 +1,8 @@
-"""The machine code of kernels on disk: a file for each kernel, version of Python and processor.
+"""The machine code of kernels on disk: one file per kernel, Python version and processor.
 
-Numba's own cache trusts its files, though a flipped bit there crashes the process, writes where NUMBA_CACHE_DIR says, whoever
-owns that folder, and raises where the disk is full. :class:`CodeFile` takes its place: files lie in the folder of
-``kernel_cache``, start with a digest of their contents, and whatever fails means compiling without them.
+Numba's own cache trusts its files, so that a flipped bit crashes the process. It writes to NUMBA_CACHE_DIR without checking
+the folder's owner, and raises if the disk is full. :class:`CodeFile` replaces it: its files are in the folder of
+``kernel_cache`` and start with a digest of their contents, and after any failure the kernel is compiled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 from . import kernel_cache
 from .fingerprints import code_name
 
-DIGEST = 32  # bytes of a SHA-256
+DIGEST = 32  # bytes of a SHA-256 digest
+# errors raised by unpickling foreign or damaged data
 DAMAGED = (
     pickle.UnpicklingError,
     EOFError,
@@ -30,12 +31,12 @@ DAMAGED = (
 
 
 def sealed(data: bytes) -> bytes:
-    """The contents of a file, with their digest before them."""
+    """The digest of the data, followed by the data."""
     return hashlib.sha256(data).digest() + data
 
 
 def unsealed(file: bytes | None) -> bytes | None:
-    """The contents of a sealed file; None where they are damaged, or there is none.
+    """The data of a sealed file; None if the file is damaged or missing.
 
     >>> file = sealed(b"code")
     >>> unsealed(file), unsealed(file[:-1]), unsealed(None)
@@ -47,12 +48,12 @@ def unsealed(file: bytes | None) -> bytes | None:
 
 
 def stored_code(kernel: str, source: str) -> bytes | None:
-    """The machine code that is stored for a kernel; None where there is none, or it is damaged."""
+    """The stored machine code of a kernel; None if it is missing or damaged."""
     return unsealed(kernel_cache.read(_file_of(kernel, source)))
 
 
 def store_code(kernel: str, source: str, code: bytes) -> None:
-    """Store the machine code of a kernel where that is possible."""
+    """Store the machine code of a kernel, if possible."""
     kernel_cache.write(_file_of(kernel, source), sealed(code))
 
 
@@ -61,29 +62,29 @@ def _file_of(kernel: str, source: str) -> str:
 
 
 class CodeFile:
-    """The cache that a dispatcher of Numba asks for one kernel: its interface is that of ``numba.core.caching._Cache``."""
+    """The cache of a Numba dispatcher for one kernel. It has the interface of ``numba.core.caching._Cache``."""
 
     def __init__(self, kernel: str, source: str):
         self.file = _file_of(kernel, source)
         self.was_found = False
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """The compiled kernel; None where it isn't stored, or is damaged or of another signature."""
+        """The compiled kernel; None if it is missing, damaged, or has another signature."""
         from numba.core.compiler import CompileResult
 
-        context.refresh()  # registers what the code refers to
+        context.refresh()  # registers the functions that the code refers to
         if (data := unsealed(kernel_cache.read(self.file))) is None:
             return None
         try:
             known, reduced = pickle.loads(data)
             overload = CompileResult._rebuild(context, *reduced) if known == signature else None
-        except DAMAGED:  # it was written whole, but by something else
+        except DAMAGED:  # complete, but not written by this class
             return None
         self.was_found = overload is not None
         return overload
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Store a compiled kernel where that is possible."""
+        """Store a compiled kernel, if possible."""
         from numba.core.serialize import dumps
 
         kernel_cache.write(self.file, sealed(dumps((signature, compiled._reduce()))))

@@ -1,4 +1,4 @@
-"""Memory: views of strided tensors, and a guard against results that can't fit."""
+"""Memory: flat views of tensors, aligned allocation, and limits on the size of results."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..ir.format import CSF, CSR, Format, named_formats
 from .buffer_pool import LARGEST, SMALLEST, room
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-SPACE = 24  # bytes of a workspace for each value: listed, marked or hashed, and the value
-LINE = 64  # bytes of a line of the cache
-COORDINATE = 8  # bytes of a coordinate while entries are made
-ASK_FROM = 1 << 30  # bytes from which an allocation is held against the limit
+SPACE = 24  # bytes of a workspace per value: list, mark or hash table, and the value
+LINE = 64  # bytes of a cache line
+COORDINATE = 8  # bytes of a coordinate while entries are created
+ASK_FROM = 1 << 30  # bytes above which the limit is checked
 
 
 def flat(tensor: torch.Tensor) -> np.ndarray:
-    """A 1-D view of everything that a strided tensor reaches; a copy only of a lazily conjugated one."""
+    """A 1-D view of the memory that a strided tensor spans; a copy only for a lazily conjugated tensor."""
     if tensor.is_conj():
         return flat(tensor.conj()).conj()
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
@@ -34,13 +34,13 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array without gaps starts."""
+    """The address of a contiguous array."""
     start: int = array.__array_interface__["data"][0]
     return start
 
 
 def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarray:
-    """Memory that starts at a line of the cache, so that no register of a row crosses one; where it is large, it is used again.
+    """An array that starts at a cache line, so that no register load crosses one. Large arrays come from the buffer pool.
 
     >>> aligned((2, 3), np.float32).ctypes.data % LINE
     0
@@ -57,27 +57,33 @@ def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarra
 
 
 def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:
-    """Refuse a dense result that is larger than the memory limit.
+    """Check that a dense result is within the memory limit.
 
     Raises:
-        SizeError: with the sizes, and the way to a sparse result.
+        SizeError: it is larger; the text suggests a sparse result.
     """
     sparse = CSR if len(shape) == 2 and shape[0] * 8 <= ASK_FROM else CSF(len(shape))
-    way_out = f"a sparse result is asked for by format=, as format={spelled(sparse)}"
+    way_out = f"request a sparse result, as with format={spelled(sparse)}"
     check_bytes(prod(shape) * itemsize, f"the dense result {'x'.join(map(str, shape))}", where, way_out)
 
 
 def check_workspace(values: int, each: int, where: str, other: str) -> None:
-    """Refuse workspaces of so many values in all that are larger than the memory limit; ``other`` is the kind to try then.
+    """Check that the workspaces of a kernel are within the memory limit.
+
+    Args:
+        values: number of values of all workspaces.
+        each: number of values of one workspace.
+        where: the statement, for the error text.
+        other: the kind of workspace that the error text suggests.
 
     Raises:
-        SizeError: with the sizes.
+        SizeError: they are larger than the limit.
     """
-    check_bytes(values * SPACE, f"the workspace of {each} values", where, f'schedule="workspace({other})" collects rows otherwise')
+    check_bytes(values * SPACE, f"the workspace of {each} values", where, f'schedule="workspace({other})" uses another kind of workspace')
 
 
 def compressed_instead(order: int) -> str:
-    """What to do about a format that stores more than entries.
+    """The suggestion in errors about formats that store more than the entries.
 
     >>> compressed_instead(2), compressed_instead(1)
     ('use compressed levels, which store just the entries, as in ns.DCSR', "use compressed levels, which store just the entries, as in 's'")
@@ -86,28 +92,34 @@ def compressed_instead(order: int) -> str:
 
 
 def spelled(format: Format) -> str:
-    """A format as it is written in a call."""
+    """The Python expression of a format."""
     return f"ns.{format.name}" if format.name in named_formats(format.order) else repr(format.name)
 
 
 def check_bytes(size: int, what: str, where: object, way_out: str) -> None:
-    """Refuse to allocate more than the limit: ``NUMSCORCH_MEMORY_LIMIT``, or else half of the memory that is free.
+    """Check an allocation against the limit: ``NUMSCORCH_MEMORY_LIMIT`` or, by default, half of the available memory.
+
+    Args:
+        size: bytes of the allocation.
+        what: the object to allocate, for the error text.
+        where: the request, for the error text.
+        way_out: the suggestion of the error text.
 
     Raises:
-        SizeError: with both sizes.
+        SizeError: the allocation exceeds the limit.
     """
     if size > ASK_FROM and size > limit():
         raise SizeError(
-            f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: NUMSCORCH_MEMORY_LIMIT sets another\n"
+            f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: set NUMSCORCH_MEMORY_LIMIT to change it\n"
             f"  {where}     {way_out}"
         )
 
 
 def check_entries(count: int, order: int, itemsize: int, what: str, where: object, way_out: str) -> None:
-    """Refuse to make so many entries, each a value and a coordinate for each dimension, if they are larger than the memory limit.
+    """Check that ``count`` entries, each a value and one coordinate per dimension, are within the memory limit.
 
     Raises:
-        SizeError: with both sizes.
+        SizeError: they are larger.
     """
     size = count * (itemsize + COORDINATE * order)
     if size > ASK_FROM:
@@ -115,13 +127,13 @@ def check_entries(count: int, order: int, itemsize: int, what: str, where: objec
 
 
 def limit() -> int:
-    """Bytes that one allocation may take."""
-    asked = os.environ.get("NUMSCORCH_MEMORY_LIMIT")
-    return parse_size(asked, "NUMSCORCH_MEMORY_LIMIT") if asked else available() // 2
+    """The maximum number of bytes of an allocation."""
+    text = os.environ.get("NUMSCORCH_MEMORY_LIMIT")
+    return parse_size(text, "NUMSCORCH_MEMORY_LIMIT") if text else available() // 2
 
 
 def available() -> int:
-    """Bytes of memory that are free, or can be freed."""
+    """The available memory in bytes: free, or reclaimable by the system."""
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         return int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) * 1024
@@ -129,10 +141,10 @@ def available() -> int:
 
 
 def parse_size(text: str, name: str) -> int:
-    """A number of bytes, as 200000000, 200M or 2G.
+    """Parse a number of bytes, such as 200000000, 200M or 2G; ``name`` is the setting's name for errors.
 
     Raises:
-        NumscorchError: it is none.
+        NumscorchError: the text is not a size.
     """
     match = re.fullmatch(r"\s*(\d+)\s*([KMG]?)B?\s*", text.upper())
     if match is None:
@@ -141,7 +153,7 @@ def parse_size(text: str, name: str) -> int:
 
 
 def size_in_words(count: int) -> str:
-    """Bytes in the largest unit of which there is at least one.
+    """Format a number of bytes in the largest unit that does not exceed it.
 
     >>> size_in_words(12), size_in_words(1_230_000)
     ('12 bytes', '1.2 MB')

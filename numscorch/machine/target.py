@@ -1,4 +1,4 @@
-"""The machine that kernels are made for."""
+"""Detection of the machine that kernels are compiled for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
 
 @lru_cache(maxsize=1)
 def host() -> Target:
-    """This machine: SIMD width and registers as LLVM sees them, its cache as the system does.
+    """The target of this machine: SIMD width and registers according to LLVM, cache sizes according to the system.
 
     Raises:
         MemoryLimitError: the process's limits leave too little memory to load LLVM.
@@ -41,7 +41,7 @@ def _processor() -> Target:
 
 
 def cache_sizes(linux: Path = LINUX) -> list[int]:
-    """Bytes of the processor's caches; none where the system doesn't say."""
+    """The sizes of the processor's caches in bytes; empty if unknown."""
     if sys.platform == "darwin":
         return _sizes_of_macos()
     sizes = []
@@ -54,7 +54,7 @@ def cache_sizes(linux: Path = LINUX) -> list[int]:
 
 
 def _sizes_of_macos() -> list[int]:
-    """An unknown name is answered by an empty line, or an error."""
+    """The cache sizes that sysctl reports; for an unknown name, it prints an empty line or an error."""
     try:
         process = subprocess.run(["/usr/sbin/sysctl", "-n", *MACOS], capture_output=True, text=True, timeout=5, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -63,7 +63,7 @@ def _sizes_of_macos() -> list[int]:
 
 
 def rounded_down(size: int) -> int:
-    """To a power of two, so that machines of a kind tile alike.
+    """Round down to a power of two, so that similar machines get the same tiles.
 
     >>> rounded_down(36 << 20) >> 20
     32

@@ -1,22 +1,22 @@
-"""Threads: how many workers a parallel kernel may use, on which of Numba's layers, and when it must not run.
+"""Threads: the number of workers of a parallel kernel, Numba's threading layer, and its restrictions.
 
-=========  ==========================  ==================================  ===============================
-layer      two Python threads at once  a child after fork                  so here
-=========  ==========================  ==================================  ===============================
+=========  ==========================  ==================================  ===========================================
+layer      two Python threads at once  a forked child                      numscorch's measure
+=========  ==========================  ==================================  ===========================================
 omp        runs                        aborts (GNU)                        forked children run serially
-tbb        runs                        runs, if the main thread forked it  loaded from its wheel; a fork waits for kernels
-workqueue  aborts the process          runs                                parallel calls one at a time
-=========  ==========================  ==================================  ===============================
+tbb        runs                        runs, if the main thread forked it  loaded from its wheel; forks wait for kernels
+workqueue  aborts the process          runs                                parallel calls run one at a time
+=========  ==========================  ==================================  ===========================================
 
-OpenMP comes first where torch runs on it too: Numba then uses the very threads of torch. Two pools
-would compete, since OpenMP's threads spin for a while after each torch operator and hold the cores
-that the other pool needs. Elsewhere TBB comes first.
+OpenMP has the highest priority if torch uses the same library, since Numba then shares torch's threads. Two thread pools
+would compete: OpenMP threads spin for a while after each torch operator and occupy the cores. Otherwise, TBB has the highest
+priority.
 
-Where torch runs on GNU's OpenMP, torch's thread count is set to 1 in a forked child, as DataLoaders do in theirs: torch's own
-operators, which conversions and gradients are made of too, would wait there forever for threads that only the parent has.
+If torch uses GNU OpenMP, forked children set torch's thread count to 1, as DataLoader workers do. Otherwise, torch operators,
+which conversions and gradients use too, would wait forever for threads that exist in the parent only.
 
-:func:`prepare` starts the layer, so it is called before the first parallel kernel is built or loaded,
-and never for serial ones. It imports Numba; this module does not.
+:func:`prepare` starts the layer. It is called before the first parallel kernel is built or loaded, and never for serial
+kernels. It imports Numba; this module does not.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Guard = AbstractContextManager[Any]
 
 @dataclass(slots=True)
 class _State:
-    """What this process knows of its threads; a forked child starts from its parent's."""
+    """The threading state of this process. A forked child inherits its parent's state."""
 
     call_lock: Guard
     prepare_lock: Guard
-    most: int  # workers beyond Numba's own count gain nothing; that count is known once prepared
-    layer: str | None = None  # once prepared
-    preset: str = ""  # who chose the layer, if not we
+    most: int  # maximum number of workers: the number of CPUs or, after ``prepare``, Numba's thread count
+    layer: str | None = None  # set by ``prepare``
+    preset: str = ""  # why the layer was not chosen here, if it was not
     serial: bool = False
     forked_by_main: bool = True
 
@@ -59,36 +59,36 @@ _torch_threads = torch.get_num_threads
 
 
 def workers() -> int:
-    """How many workers a parallel kernel is given: torch's thread count, at most Numba's.
+    """The number of workers of a parallel kernel: torch's thread count, at most Numba's.
 
-    Also 1 where :func:`must_run_serial`, so one look at it chooses the variant.
+    It is 1 if :func:`must_run_serial`, so that this number alone selects the variant of a kernel.
     """
     threads = _torch_threads()
     return threads if threads < _state.most else _state.most
 
 
 def must_run_serial() -> bool:
-    """Whether a parallel kernel, even with one worker, could abort or hang: in some forked children."""
+    """Whether a parallel kernel could abort or deadlock, even with one worker, as in some forked children."""
     return _state.serial
 
 
 def call_lock() -> Guard:
-    """What a parallel kernel is called within: a lock under workqueue, a gate under TBB, nothing under OpenMP."""
+    """The context manager around a parallel kernel: a lock for workqueue, a gate for TBB, a null context for OpenMP."""
     return _state.call_lock
 
 
 def layer() -> tuple[str, str]:
-    """The threading layer (``tbb``, ``omp`` or ``workqueue``) and why it is that one; starts it if need be."""
+    """The threading layer (``tbb``, ``omp`` or ``workqueue``) and the reason for it. Starts the layer if needed."""
     prepare()
     name = _state.layer or "none"
     return name, _state.preset or _why(name)
 
 
 def prepare() -> None:
-    """Choose and start Numba's threading layer; torch's thread count stays as it is. Later calls do nothing.
+    """Choose and start Numba's threading layer. Torch's thread count does not change. Later calls do nothing.
 
     Raises:
-        NumscorchError: NUMBA_THREADING_LAYER asks for a layer that can't be loaded.
+        NumscorchError: NUMBA_THREADING_LAYER names a layer that cannot be loaded.
     """
     if _state.layer is None:
         with _state.prepare_lock:
@@ -111,7 +111,7 @@ def _start() -> None:
 
 
 def _launch(numba: Any) -> str:
-    """Start the layer, and undo what else that does: torch's thread count and Python's choice of start method."""
+    """Start the layer, and restore torch's thread count and multiprocessing's start method, which starting it changes."""
     threads, start_method = torch.get_num_threads(), multiprocessing.get_start_method(allow_none=True)
     try:
         numba.get_num_threads()
@@ -119,22 +119,22 @@ def _launch(numba: Any) -> str:
         raise NumscorchError(
             f"Numba can't start a threading layer: {error}\n  unset NUMBA_THREADING_LAYER, or install the layer it names (pip install tbb)"
         ) from error
-    if torch.get_num_threads() != threads:  # an OpenMP that torch shares would count for both
+    if torch.get_num_threads() != threads:  # Numba sets the thread count of an OpenMP shared with torch
         torch.set_num_threads(threads)
-    if start_method is None:  # Numba's look at it settles it, and the user's own set_start_method would fail
+    if start_method is None:  # Numba reads and so fixes it, and a later set_start_method would fail
         multiprocessing.set_start_method(None, force=True)
     return str(numba.threading_layer())
 
 
 def _choose(config: Any) -> str:
-    """Order the layers and make TBB loadable, where that is still ours to choose; otherwise, who chose."""
+    """Set the priority of the layers and load TBB's library. If the layer is already determined, return the reason."""
     if _running_layer():
         return "was started by other code before numscorch"
-    asked = str(config.THREADING_LAYER)
-    if asked in {"default", "tbb"}:
+    requested = str(config.THREADING_LAYER)
+    if requested in {"default", "tbb"}:
         _tbb_problem()
-    if asked != "default":
-        return f"NUMBA_THREADING_LAYER={asked} asks for it"
+    if requested != "default":
+        return f"NUMBA_THREADING_LAYER={requested} asks for it"
     if "NUMBA_THREADING_LAYER_PRIORITY" in os.environ:
         return f"NUMBA_THREADING_LAYER_PRIORITY={os.environ['NUMBA_THREADING_LAYER_PRIORITY']} prefers it"
     config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"] if shares_openmp() else ["tbb", "omp", "workqueue"]
@@ -143,13 +143,13 @@ def _choose(config: Any) -> str:
 
 @cache
 def shares_openmp() -> bool:
-    """Whether Numba's OpenMP layer would run on torch's own threads: both link the GNU library by the same name."""
+    """Whether Numba's OpenMP layer shares torch's threads: both link the GNU library by the same name."""
     return sys.platform == "linux" and "OpenMP" in torch.__config__.parallel_info()
 
 
 @cache
 def _tbb_problem() -> str | None:
-    """Load TBB's library from its wheel, which puts it where the loader doesn't look; what prevents it, or None."""
+    """Load TBB's library from its wheel, which the system's loader does not search; the problem, or None."""
     try:
         files = metadata.files("tbb") or []
     except metadata.PackageNotFoundError:
@@ -165,6 +165,7 @@ def _tbb_problem() -> str | None:
 
 
 def _why(name: str) -> str:
+    """The reason why numscorch chose a layer."""
     if name == "omp" and shares_openmp():
         return "runs on torch's own threads; forked children will run serially"
     problem = _tbb_problem()
@@ -178,11 +179,11 @@ def _why(name: str) -> str:
 
 
 def _running_layer() -> str | None:
-    """The layer that Numba has started in this process or in the one it was forked from."""
+    """The layer that Numba started in this process or in the process it was forked from; None if there is none."""
     threading_layer = getattr(sys.modules.get("numba"), "threading_layer", None)
     try:
         return str(threading_layer()) if threading_layer is not None else None
-    except ValueError:  # Numba's way to say: none yet
+    except ValueError:  # no layer is started yet
         return None
 
 
@@ -198,19 +199,19 @@ def _in_parent() -> None:
 
 
 def _in_child() -> None:
-    """Note what of the parent's layer still works, and drop locks that its other threads may have held."""
+    """Replace locks that the parent's threads may hold, and disable parallel kernels if the layer does not survive a fork."""
     running = _running_layer()
     _state.prepare_lock = threading.RLock()
     if running == "workqueue":
         _state.call_lock = threading.Lock()
     if running == "tbb":
         _state.call_lock = Gate()
-    # Numba's TBB layer shuts its threads down before a fork, but can do so from the main thread only.
-    # torch has started OpenMP's threads in most parents, and a child can't use them even if Numba hadn't yet.
+    # Numba's TBB layer can stop its threads before a fork only from the main thread.
+    # In most parents, torch has started OpenMP's threads. A child cannot use them, even if Numba has not started its layer.
     unstarted = running is None and shares_openmp()
     if running == "omp" or unstarted or (running == "tbb" and not _state.forked_by_main):
         _state.serial, _state.most = True, 1
-    if shares_openmp():  # torch's own first large operator would wait for those threads forever
+    if shares_openmp():  # torch's first large operator would wait for those threads forever
         torch.set_num_threads(1)
 
 

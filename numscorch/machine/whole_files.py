@@ -1,4 +1,4 @@
-"""Files of the cache, read and written whole: other processes see a whole file or none, and only plain files are read."""
+"""Atomic files of the cache: other processes see a complete file or none, and only regular files are read."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import suppress
 from errno import EINVAL
 from pathlib import Path
 
-DRAFT = ".numscorch.tmp"  # how the names of temporary files end
-UNFOLLOWED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # without the first, opening a FIFO waits for a writer
+DRAFT = ".numscorch.tmp"  # suffix of temporary files
+UNFOLLOWED = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)  # O_NONBLOCK: opening a FIFO would wait for a writer
 
 
 def read_whole(path: Path) -> bytes | None:
-    """The bytes of a plain file; None for links, folders, FIFOs, missing files and files that the system can't read.
+    """The bytes of a regular file; None for links, folders, FIFOs, missing and unreadable files.
 
     >>> read_whole(Path(tempfile.gettempdir())) is None
     True
@@ -26,7 +26,7 @@ def read_whole(path: Path) -> bytes | None:
 
 
 def _plain(path: str, flags: int) -> int:
-    """Open a file that is no link; anything but a plain file is refused without waiting."""
+    """Open a regular file, without following links or blocking; raises OSError for any other kind of file."""
     handle = os.open(path, flags | UNFOLLOWED)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -38,16 +38,16 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write to a temporary file and move it into place.
 
     Raises:
-        OSError: the file can't be written.
+        OSError: the file cannot be written.
     """
     move(drafted(path, data), path)
 
 
 def drafted(path: Path, data: bytes) -> Path:
-    """Write to a temporary file beside a path, for :func:`move`.
+    """Write to a temporary file in the folder of ``path``, for :func:`move`.
 
     Raises:
-        OSError: the file can't be written.
+        OSError: the file cannot be written.
     """
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}.", suffix=DRAFT)
     try:
@@ -60,10 +60,10 @@ def drafted(path: Path, data: bytes) -> Path:
 
 
 def move(draft: Path, path: Path) -> None:
-    """Move a draft into place; a folder that is there is deleted. The draft is gone afterwards, whatever happens.
+    """Move a draft into place, replacing a folder if there is one. On failure, the draft is deleted.
 
     Raises:
-        OSError: the file can't be moved.
+        OSError: the file cannot be moved.
     """
     try:
         if path.is_dir() and not path.is_symlink():
@@ -75,10 +75,10 @@ def move(draft: Path, path: Path) -> None:
 
 
 def delete(path: Path) -> None:
-    """Delete a file, a link, or a folder with its contents; nothing where there is none.
+    """Delete a file, a link, or a folder with its contents, if it exists.
 
     Raises:
-        OSError: it can't be deleted.
+        OSError: it cannot be deleted.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)

@@ -79,7 +79,7 @@ def test_results_beyond_the_limit_are_refused_before_they_are_made(name: str, pl
         assert tracemalloc.get_traced_memory()[1] < MOST
     finally:
         tracemalloc.stop()
-    assert text in str(error.value) and "the limit is 1 GiB: NUMSCORCH_MEMORY_LIMIT sets another" in str(error.value)
+    assert text in str(error.value) and "the limit is 1 GiB: set NUMSCORCH_MEMORY_LIMIT to change it" in str(error.value)
 
 
 def test_the_way_out_of_a_large_window_works(plain: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ def test_only_kernels_of_an_expression(made: Path, place: Path, tmp_path: Path, 
     assert bundles.export(tmp_path / "one.bundle", ["A[i,j]*B[j]"]).kernels == 2
     texts = [data for name, data in contents(tmp_path / "one.bundle").items() if name.endswith(".py")]
     told = sorted(data.split(b"\n")[0][3:] for data in texts)
-    assert told == [b"C[i] += A[i,j] * B[j]", b"launch: the entry of a kernel is called for each worker"]
+    assert told == [b"C[i] += A[i,j] * B[j]", b"launch: call the entry of a kernel for each worker"]
     with pytest.raises(BundleError, match=r"no kernel in .* computes 'A\[i,z\]': list the kernels with python -m numscorch cache"):
         bundles.export(tmp_path / "none.bundle", ["A[i,z]"])
     assert not (tmp_path / "none.bundle").exists()
