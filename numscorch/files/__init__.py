@@ -1,1 +1,1 @@
-"""Files of sparse tensors: their syntax, archives, and how they are written."""
+"""Readers and writers of sparse tensor files."""

@@ -1,4 +1,4 @@
-"""Archives: a SparseTensor of any format in one .npz file, array by array, or in a file of torch's."""
+"""Archives: SparseTensors of any format in .npz files, and the registration of their classes with ``torch.save``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import _rebuild_pattern, validate
 from .progress import Progress
 
-MARK = "numscorch_format"
-UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}
-torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the names in pickles of tensors
+MARK = "numscorch_format"  # the array that identifies our archives; it holds the format as text
+UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}  # data types that numpy lacks, and integers of the same size
+torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the globals in pickles of SparseTensors
 
 
 def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:
-    """Write a tensor to a .npz archive, which :func:`numscorch.load` reads; O(stored values).
+    """Write a tensor to a .npz archive for :func:`numscorch.load`; O(stored values).
 
-    It holds the format as text (``numscorch_format``), ``shape``, ``values``, their data type as text
-    (``dtype``), and the arrays of each level, as ``level2_pos``.  Gradients are not kept.  An old file stays if this fails.
+    The archive holds the format as text (``numscorch_format``), ``shape``, ``values``, their data type as text (``dtype``), and the arrays
+    of each level under names such as ``level2_pos``. Gradients are not stored. If writing fails, an existing file keeps its content.
 
     Args:
         A: the tensor.
         path: the file.
-        progress: whether to show a bar on stderr; None does where much is written and stderr is a terminal.
+        progress: whether to show a progress bar on stderr; None shows one for more than 64 MB if stderr is a terminal.
 
     Raises:
         OSError: the file can't be written.
@@ -67,10 +67,10 @@ def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | Non
 
 
 def read_arrays(file: Path, progress: bool | None = None) -> dict[str, np.ndarray]:
-    """The arrays of a .npz archive, each no larger than the archive says, and never a pickle.
+    """The arrays of a .npz archive. Pickled objects, and headers that announce more data than the archive holds, are rejected.
 
     Raises:
-        FormatError: it is none, or it is cut short, or holds objects.
+        FormatError: the file isn't a .npz archive, is truncated, or holds objects.
         SizeError: the arrays are larger than the memory limit.
         OSError: the file can't be read.
     """
@@ -112,15 +112,16 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
 
 
 def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
+    """The index arrays of a pattern with their names in files, such as ``level2_pos``."""
     levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), 1)
     return [(f"level{at}_{name}", array) for at, (level, arrays) in levels for name, array in zip(level.arrays, arrays, strict=True)]
 
 
 def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
-    """The tensor of an archive's arrays, which are checked as any that come from outside.
+    """The tensor of an archive's arrays, after validation.
 
     Raises:
-        FormatError: arrays are missing, or break what the format promises.
+        FormatError: arrays are missing, or violate the format's invariants.
     """
     try:
         format = Format(str(_required(file, arrays, MARK)))
@@ -147,13 +148,13 @@ def _required(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarra
 
 
 def integers_in(file: Path, arrays: dict[str, np.ndarray], name: str, ndim: int = 1) -> np.ndarray:
-    """An array of an archive that must hold integers, as int64.
+    """An integer array of an archive, as int64.
 
     Raises:
-        FormatError: it is missing, or holds something else, or numbers that int64 can't hold.
+        FormatError: the array is missing, isn't integer, or doesn't fit in int64.
     """
     array = _required(file, arrays, name)
-    # scipy and older graphs have empty arrays of floats
+    # empty arrays may have a float data type, as written by scipy and in older graph files
     if array.ndim != ndim or (array.dtype.kind not in "iu" and array.size) or (array.dtype == np.uint64 and (array > INT64_MAX).any()):
         text = f"{name} has shape {array.shape} and dtype {array.dtype}: it must hold integers"
         raise FormatError(f"{file}: {text} in {ndim} dimension{'s' if ndim > 1 else ''}")
@@ -161,10 +162,10 @@ def integers_in(file: Path, arrays: dict[str, np.ndarray], name: str, ndim: int 
 
 
 def sizes_in(file: Path, arrays: dict[str, np.ndarray], name: str) -> tuple[int, ...]:
-    """An array of an archive that must hold a shape.
+    """A shape stored in an archive.
 
     Raises:
-        FormatError: it is missing, or holds something else.
+        FormatError: the array is missing, isn't integer, or has negative elements.
     """
     sizes = integers_in(file, arrays, name)
     if (sizes < 0).any():
@@ -175,14 +176,13 @@ def sizes_in(file: Path, arrays: dict[str, np.ndarray], name: str) -> tuple[int,
 def _dtype(file: Path, arrays: dict[str, np.ndarray]) -> torch.dtype:
     name, stored = str(_required(file, arrays, "dtype")), _required(file, arrays, "values").dtype
     dtype = getattr(torch, name, None)
-    held = isinstance(dtype, torch.dtype) and str(UNKNOWN_TO_NUMPY.get(dtype, dtype)).removeprefix("torch.") == str(stored)
-    if not isinstance(dtype, torch.dtype) or not held:
+    if not isinstance(dtype, torch.dtype) or str(UNKNOWN_TO_NUMPY.get(dtype, dtype)).removeprefix("torch.") != str(stored):
         raise FormatError(f"{file} holds values of {stored}, but says that they are {name}: save it again")
     return dtype
 
 
 def _check_arrays(file: Path, format: Format, shape: tuple[int, ...], levels: list[tuple[torch.Tensor, ...]]) -> None:
-    """What a pattern takes for granted before it can be validated."""
+    """Check the preconditions of :func:`~numscorch.tensors.validate.validate`."""
     if len(shape) != format.order:
         raise FormatError(f"{file} holds the shape {shape}, but its format {format.name} has {format.order} dimensions: save it again")
     for level, level_arrays in zip(format.levels, levels, strict=True):

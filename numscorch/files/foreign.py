@@ -1,4 +1,4 @@
-"""Files that are neither numscorch's nor torch's: how to tell them, and what reads them."""
+"""Recognition of other programs' files, and the libraries that read them, for error texts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ READERS: dict[str, str] = {
     **dict.fromkeys((".json", ".zarr", ".pb", ".onnx"), ANY),
     ".npy": "read it with numpy.load, then call ns.from_torch(torch.from_numpy(array))",
 }
-HEADS = (b"PK\x03\x04", b"\x80")  # of zip archives and of pickles, which torch.save writes
-TAR, AT = b"ustar", 257  # files of torch before 0.4
+HEADS = (b"PK\x03\x04", b"\x80")  # first bytes of the zip archives and pickles that torch.save writes
+TAR, AT = b"ustar", 257  # magic bytes of tar files, and their offset: torch before 0.4
 
 
 def foreign_suffix(path: str | PathLike[str]) -> str | None:
-    """The suffix that names another program's format, or None.
+    """The suffix of a file name if it belongs to another program, else None.
 
     >>> foreign_suffix("edges.CSV.gz"), foreign_suffix("model.pt")
     ('.csv', None)
@@ -36,7 +36,7 @@ def foreign_suffix(path: str | PathLike[str]) -> str | None:
 
 
 def is_torchs(path: str | PathLike[str]) -> bool:
-    """Whether a file starts as those that ``torch.save`` writes.
+    """Whether a file starts like a file of ``torch.save``.
 
     Raises:
         OSError: the file can't be read.
@@ -47,7 +47,7 @@ def is_torchs(path: str | PathLike[str]) -> bool:
 
 
 def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
-    """The error for a file that ``load`` does not read.
+    """The error for a file that ``load`` doesn't read.
 
     >>> print(unreadable("cora.gml", (".mtx", ".npz")))
     cora.gml is no file that ns.load reads (.mtx, .npz, and files of torch.save under any other name): read it with networkx, then
@@ -60,7 +60,7 @@ def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
 
 
 def unwritable(path: str | PathLike[str], suffix: str, ours: Sequence[str]) -> FormatError:
-    """The error for a SparseTensor that is to be saved under the suffix of another program's format.
+    """The error for saving a SparseTensor under another program's suffix.
 
     >>> print(unwritable("A.h5", ".h5", (".mtx", ".npz")))
     A.h5: ns.save writes no .h5 files, only .mtx, .npz, and torch's (.pt): use one of these, or write A.indices() and A.values yourself

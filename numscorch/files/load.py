@@ -1,4 +1,4 @@
-"""Files of sparse tensors: Matrix Market, FROSTT, DLMC, safetensors, and numpy archives of graphs and matrices."""
+"""Loading of sparse tensors from Matrix Market, FROSTT, DLMC, safetensors and .npz files, and of graphs from .npz files."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz", "
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A graph with labelled nodes: ``adj_t[target, source]`` is 1 for each edge, as :func:`numscorch.adj_t` makes.
+    """A graph with labelled nodes; ``adj_t[target, source]`` is 1 for each edge, as returned by :func:`numscorch.adj_t`.
 
-    ``features`` has a row for each node; it is None where the file has no features.
+    ``features`` has a row per node; it is None if the file has no features.
     """
 
     adj_t: SparseTensor
@@ -42,14 +42,14 @@ class Graph:
     features: SparseTensor | None
 
     def __repr__(self) -> str:
-        """The sizes alone: arrays of indices would fill the screen."""
+        """The sizes, without the arrays."""
         features = "no features" if self.features is None else f"{self.features.shape[1]:,} features"
         splits = f"{len(self.train_idx):,} train, {len(self.val_idx):,} val, {len(self.test_idx):,} test"
         return f"Graph({self.adj_t.shape[0]:,} nodes, {self.adj_t.nnz:,} edges, {features}, labels of {len(self.labels):,}; {splits})"
 
 
 def suffix_of(path: str | PathLike[str]) -> str | None:
-    """The suffix that :func:`load` knows, or None.
+    """The suffix of a file that :func:`load` reads, or None.
 
     >>> suffix_of("a/b.mtx.gz"), suffix_of("model.pt")
     ('.mtx.gz', None)
@@ -59,11 +59,17 @@ def suffix_of(path: str | PathLike[str]) -> str | None:
 
 
 def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUFFIXES, others: str = "") -> None:
-    """That a file is there.
+    """Check that a file exists.
+
+    Args:
+        path: the file.
+        call: the name of the function, for error texts.
+        kinds: the suffixes that the function reads.
+        others: the other files that it reads, for error texts.
 
     Raises:
-        IsADirectoryError: it is a folder; with a file in it that can be read.
-        FileNotFoundError: with the call, what it reads, and the same name with another suffix where that is there.
+        IsADirectoryError: the path is a folder; the text suggests a readable file in it.
+        FileNotFoundError: the file doesn't exist; the text suggests a file of the same name with another suffix.
     """
     file = Path(path)
     if file.is_dir():
@@ -73,8 +79,8 @@ def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUF
     if file.exists():
         return
     stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]
-    near = [file.with_name(stem + kind).name for kind in kinds if stem and file.with_name(stem + kind).exists()]
-    message = f"{call} finds no such file; it reads {', '.join(kinds)}{others}{f'; did you mean {near[0]}?' if near else ''}"
+    similar = [file.with_name(stem + kind).name for kind in kinds if stem and file.with_name(stem + kind).exists()]
+    message = f"{call} finds no such file; it reads {', '.join(kinds)}{others}{f'; did you mean {similar[0]}?' if similar else ''}"
     raise FileNotFoundError(ENOENT, message, str(path))
 
 
@@ -86,31 +92,31 @@ def load(
     shape: Sequence[int] | None = None,
     progress: bool | None = None,
 ) -> SparseTensor:
-    """Read a sparse tensor from a file, O(size of the file).
+    """Read a sparse tensor from a file; O(file size).
 
     ===================  ==========================================================================
-    .mtx, .mtx.gz        Matrix Market; both triangles of a symmetric matrix; explicit zeros stay
+    .mtx, .mtx.gz        Matrix Market; symmetric matrices are expanded to both triangles; explicit zeros stay
     .tns, .tns.gz        FROSTT: indices from 1, then the value; COO by default
     .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1
-    .npz                 what :func:`numscorch.save` wrote, in its own format; a graph's ``adj_t`` with
-                         values 1 (see :func:`load_graph`); or what ``scipy.sparse.save_npz`` wrote
-    .safetensors         what :func:`numscorch.save` wrote, in its own format; needs the package safetensors
+    .npz                 an archive of :func:`numscorch.save`, in its stored format; a graph's ``adj_t`` with
+                         values 1 (see :func:`load_graph`); or an archive of ``scipy.sparse.save_npz``
+    .safetensors         a file of :func:`numscorch.save`, in its stored format; needs the package safetensors
     ===================  ==========================================================================
 
     Entries with the same coordinates are summed.
 
     Args:
         path: the file.
-        format: the result's format; CSR by default, for a tensor COO(n).
-        dtype: of the values; by default float32, and what was saved by numscorch as it was.
-        shape: the shape of a .tns file, by default that of its ``# shape:`` comment, or its largest indices.
-        progress: whether to show a bar on stderr; None does for more than 64 MB of text, where stderr is a terminal.
+        format: the result's format; by default CSR for matrices and COO(n) for tensors.
+        dtype: the data type of the values; by default float32, or the stored one for files of :func:`numscorch.save`.
+        shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
+        progress: whether to show a progress bar on stderr; None shows one for files of more than 64 MB if stderr is a terminal.
 
     Raises:
-        FormatError: the file is not what its suffix says; names the line.
+        FormatError: the file is malformed; the text names the line.
         SizeError: the tensor would not fit in memory in this format.
-        UnsupportedError: complex matrices, another dtype, or a package that isn't installed.
-        OSError: the file can't be read; FileNotFoundError where there is none.
+        UnsupportedError: the matrix is complex, the dtype is not supported, or a package isn't installed.
+        OSError: the file can't be read; FileNotFoundError if it doesn't exist.
 
     >>> import tempfile, pathlib
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.mtx"
@@ -119,45 +125,49 @@ def load(
     tensor([[4., 5.],
             [5., 0.]])
     """
-    file, suffix, kept = Path(path), suffix_of(path), dtype
+    file, suffix, requested_dtype = Path(path), suffix_of(path), dtype
     check_there(file, "numscorch.load")
-    wanted = Format(format) if isinstance(format, str) else format
+    target = Format(format) if isinstance(format, str) else format
     dtype = torch.float32 if dtype is None else dtype
     check_values(torch.empty(0, dtype=dtype))
     if shape is not None and suffix not in (".tns", ".tns.gz"):
         raise FormatError(f"shape= is for .tns files, which do not state their shape: leave it out for {file.name}")
     match suffix:
         case ".mtx" | ".mtx.gz":
-            return _packed(file, read_matrix_market(file, exact=dtype == torch.int64, progress=progress), wanted, dtype)
+            return _packed(file, read_matrix_market(file, exact=dtype == torch.int64, progress=progress), target, dtype)
         case ".tns" | ".tns.gz":
-            return _packed(file, read_tns(file, shape, exact=dtype == torch.int64, progress=progress), wanted, dtype)
+            return _packed(file, read_tns(file, shape, exact=dtype == torch.int64, progress=progress), target, dtype)
         case ".smtx" | ".smtx.gz":
-            return _load_smtx(file, wanted, dtype, progress)
+            return _load_smtx(file, target, dtype, progress)
         case ".npz":
-            return _load_npz(file, wanted, dtype, kept, progress)
+            return _load_npz(file, target, dtype, requested_dtype, progress)
         case ".safetensors":
-            return _as_asked(tensor_of(file, read_safetensors(file)), wanted, kept)
+            return _converted(tensor_of(file, read_safetensors(file)), target, requested_dtype)
         case _:
             raise unreadable(file, SUFFIXES)
 
 
 def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
-    """Read a graph from a .npz file, O(edges + stored features).
+    """Read a graph from a .npz file; O(edges + stored features).
 
-    The archive holds ``edge_index`` (2, E), sources and targets, ``labels``, ``train_idx``, ``val_idx``, ``test_idx`` and,
-    if nodes have features, their CSR arrays ``feat_indptr``, ``feat_indices``, ``feat_data``, ``feat_shape``.
+    The archive holds ``edge_index`` of shape (2, edges) with sources and targets, ``labels``, ``train_idx``, ``val_idx``, ``test_idx``
+    and, if nodes have features, their CSR arrays ``feat_indptr``, ``feat_indices``, ``feat_data``, ``feat_shape``.
+
+    Args:
+        path: the file.
+        dtype: the data type of the features and of the adjacency matrix.
 
     Returns:
         The graph; graph layers take its ``adj_t``. See the guide: graphs.
 
     Raises:
-        FormatError: arrays are missing or don't fit together.
+        FormatError: arrays are missing or inconsistent.
         OSError: the file can't be read.
     """
     file = Path(path)
     check_values(torch.empty(0, dtype=dtype))
     if suffix_of(file) != ".npz":
-        raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: load(path) reads a matrix or a tensor")
+        raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: use ns.load(path) for a matrix or a tensor")
     check_there(file, "numscorch.load_graph", (".npz",))
     arrays = read_arrays(file)
     names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
@@ -180,23 +190,27 @@ def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
         raise FormatError(f"{file} holds values of shape {values.shape} and dtype {values.dtype}: they must be real numbers, shape (nnz,)")
     if values.dtype == np.int64 and dtype == torch.int64:
         return torch.from_numpy(values)
-    read = torch.from_numpy(np.array(values, dtype=np.float64))
-    cast = read.to(dtype)
+    doubles = torch.from_numpy(np.array(values, dtype=np.float64))
+    cast = doubles.to(dtype)
     if not dtype.is_floating_point and not dtype.is_complex:
-        _check_whole(file, read, dtype)
-    lost = cast.isinf() & ~read.isinf()
-    if bool(lost.any()):
-        raise FormatError(f"{file} holds the value {read[lost][0].item():g}, which does not fit {dtype}: pass dtype=torch.float64")
+        _check_integers(file, doubles, dtype)
+    overflows = cast.isinf() & ~doubles.isinf()
+    if bool(overflows.any()):
+        raise FormatError(f"{file} holds the value {doubles[overflows][0].item():g}, which does not fit {dtype}: pass dtype=torch.float64")
     return cast
 
 
-def _check_whole(file: Path, read: torch.Tensor, dtype: torch.dtype) -> None:
-    """Refuse what isn't a whole number that the type has, and what may have been rounded when it was read."""
+def _check_integers(file: Path, doubles: torch.Tensor, dtype: torch.dtype) -> None:
+    """Check that values are integers in the range of an integer data type, and below 2**53, where float64 is exact.
+
+    Raises:
+        FormatError: a value isn't; the text names the first one.
+    """
     least, most = (0.0, 1.0) if dtype is torch.bool else (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
-    wrong = (read != read.trunc()) | (read < least) | (read > most) | (read.abs() >= EXACT)
+    wrong = (doubles != doubles.trunc()) | (doubles < least) | (doubles > most) | (doubles.abs() >= EXACT)
     if bool(wrong.any()):
-        message = f"which is no whole number that {dtype} and a file's float64 hold: pass dtype=torch.float64"
-        raise FormatError(f"{file} holds the value {read[wrong][0].item():.17g}, {message}")
+        message = f"which is no whole number that both {dtype} and float64 hold exactly: pass dtype=torch.float64"
+        raise FormatError(f"{file} holds the value {doubles[wrong][0].item():.17g}, {message}")
 
 
 def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
@@ -205,20 +219,20 @@ def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: 
     ones = torch.ones(len(crd), dtype=dtype)
     A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape)
     if A.nnz != len(crd):
-        raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns are listed twice in a row: a pattern has each place once")
+        raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns are listed twice in a row: list each column of a row once")
     return A if format is None else to_format(A, format)
 
 
-def _as_asked(A: SparseTensor, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
-    """A tensor that was saved as it was, in another format or data type where that is asked for."""
+def _converted(A: SparseTensor, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
+    """A tensor in the requested format and data type; None keeps its own."""
     A = A if dtype is None else A.to(dtype)
     return A if format is None else to_format(A, format)
 
 
-def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, kept: torch.dtype | None, progress: bool | None) -> SparseTensor:
+def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, requested: torch.dtype | None, progress: bool | None) -> SparseTensor:
     arrays = read_arrays(file, progress)
     if MARK in arrays:
-        return _as_asked(tensor_of(file, arrays), format, kept)
+        return _converted(tensor_of(file, arrays), format, requested)
     if "edge_index" in arrays:
         A = _adj_t(file, arrays, dtype)
     elif "format" in arrays:
@@ -236,7 +250,7 @@ def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.d
         return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None)
     if layout == "csr":
         return from_csr(parts[0], parts[1], values, shape)
-    # the arrays of a CSC matrix are those of its transpose in CSR
+    # the arrays of a CSC matrix are the CSR arrays of its transpose
     return to_format(from_csr(parts[0], parts[1], values, shape[::-1]).T, CSR)
 
 
@@ -261,6 +275,6 @@ def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> 
     shape, values = sizes_in(file, arrays, "feat_shape"), _cast(file, arrays["feat_data"], dtype)
     pos, crd = (integers_in(file, arrays, name) for name in ("feat_indptr", "feat_indices"))
     narrow = index_dtype_for(shape, len(values))
-    # numbers that don't fit are out of range, which is found then
+    # values that don't fit in the narrow type stay int64; from_csr reports them as out of range
     pos, crd = (array.astype(narrow) if array.max(initial=0) <= np.iinfo(narrow).max else array for array in (pos, crd))
     return from_csr(pos, crd, values, shape)

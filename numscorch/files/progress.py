@@ -1,4 +1,4 @@
-"""A bar on stderr, for files that take a while."""
+"""A progress bar on stderr for large files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import sys
 import time
 from types import TracebackType
 
-LARGE = 64 << 20  # bytes of text that take more than a second
-WIDTH, EVERY = 30, 0.1  # characters of the bar, seconds between two lines
+LARGE = 64 << 20  # bytes of text that take about a second
+WIDTH, EVERY = 30, 0.1  # characters of the bar, seconds between updates
 
 
 class Progress:
-    """How much of some work is done, shown as a bar on stderr.
+    """A progress bar on stderr.
 
     Args:
-        what: what is done, as ``reading a.mtx``.
-        total: the whole amount; 0 where it isn't known, and nothing is shown.
-        shown: always or never; None shows a bar where ``size`` is large and stderr is a terminal.
-        size: bytes of text that the work is about.
+        what: the description of the work, such as ``reading a.mtx``.
+        total: the total amount; 0 if unknown (no bar is shown).
+        shown: whether to show the bar; None shows it if ``size`` exceeds 64 MB and stderr is a terminal.
+        size: the size of the file, in bytes.
 
     >>> with Progress("reading a.mtx", 4, shown=False) as progress:
     ...     progress.reach(2)
@@ -30,7 +30,7 @@ class Progress:
         self.shown = bool(total) and (shown if shown is not None else size > LARGE and sys.stderr is not None and sys.stderr.isatty())
 
     def reach(self, amount: int) -> None:
-        """So much is done in all."""
+        """Set the amount done so far, and update the bar."""
         self.done = min(amount, self.total)
         if self.shown and time.monotonic() - self.printed_at > EVERY:
             self.printed_at = time.monotonic()
@@ -38,7 +38,7 @@ class Progress:
             sys.stderr.flush()
 
     def text(self) -> str:
-        """The bar as it stands."""
+        """The current bar as text."""
         share = self.done / self.total
         filled = int(share * WIDTH)
         return f"{self.what}  [{'#' * filled}{'.' * (WIDTH - filled)}] {share:4.0%}"
@@ -47,7 +47,7 @@ class Progress:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """The last state, on a line that stays."""
+        """Print the final state and end the line."""
         if self.shown:
             self.done = self.total if kind is None else self.done
             sys.stderr.write(f"\r{self.text()}\n")

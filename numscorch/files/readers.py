@@ -1,4 +1,4 @@
-"""Readers of sparse tensors in text: Matrix Market, FROSTT and DLMC files."""
+"""Readers of Matrix Market, FROSTT and DLMC text files, and of the arrays that ``scipy.sparse.save_npz`` writes."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...]]
 
 FIELDS = ("real", "integer", "pattern", "double")
 SYMMETRIES = ("general", "symmetric", "skew-symmetric")
-LONGEST = 1 << 31  # bytes of a .smtx file's line of offsets
+LONGEST = 1 << 31  # upper bound of the line of offsets in a .smtx file, in bytes
 
 
 def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None = None) -> Entries:
-    """The entries of a Matrix Market file, both triangles of a symmetric one; those of an array file that are not 0.
+    """The entries of a Matrix Market file. Symmetric matrices are expanded to both triangles; array files give their nonzeros.
 
     Args:
         path: the file.
-        exact: give whole numbers that float64 doesn't hold as int64.
-        progress: whether to show a bar; None does for large files.
+        exact: return integers that float64 can't represent as int64.
+        progress: whether to show a progress bar; None shows one for large files.
 
     Raises:
-        FormatError: with the file and the line that breaks the format, or the entry that breaks the symmetry.
-        UnsupportedError: complex matrices.
+        FormatError: the file is malformed; the text names the line, or the entry that violates the symmetry.
+        UnsupportedError: the matrix is complex.
     """
     with opened(path, progress) as text:
         layout, field, symmetry = _banner(text, text.next_line("the %%MatrixMarket header"))
         sizes_line = text.next_line("the line of sizes", comment=b"%")
-        wanted = 3 if layout == "coordinate" else 2
+        expected = 3 if layout == "coordinate" else 2
         header = sizes(sizes_line)
-        if header is None or len(header) != wanted:
-            names = "rows columns entries" if wanted == 3 else "rows columns"
+        if header is None or len(header) != expected:
+            names = "rows columns entries" if expected == 3 else "rows columns"
             raise text.error(f"can't read the sizes {_shown(sizes_line)}: write {names}", at=text.line - 1)
         shape = (header[0], header[1])
         if symmetry != "general" and shape[0] != shape[1]:
@@ -47,8 +47,8 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
         if layout == "array":
             indices, values = _array_entries(text, shape, symmetry)
         else:
-            indices, values = _listed(text, 2, shape, header[2], field != "pattern", exact)
-    return *_mirrored(path, indices, values, symmetry), shape
+            indices, values = _coordinate_entries(text, 2, shape, header[2], field != "pattern", exact)
+    return *_with_mirror(path, indices, values, symmetry), shape
 
 
 def _shown(line: bytes) -> str:
@@ -64,28 +64,28 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
     if field == "complex" or symmetry == "hermitian":
         raise UnsupportedError(
             f"{text.path}: {field} {symmetry} matrices are not read: use A = ns.from_scipy(scipy.io.mmread(path)); "
-            f'ns.save(A, "{text.path.name.partition(".")[0]}.npz") then writes a file that is read with a complex dtype, '
-            "by python -m numscorch bench with --dtype complex64"
+            f'ns.save(A, "{text.path.name.partition(".")[0]}.npz") stores it for ns.load(path, dtype=torch.complex64), '
+            "or for python -m numscorch bench with --dtype complex64"
         )
     if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern"):
         raise text.error(f"{shown!r} is no header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line)
     return layout, field, symmetry
 
 
-def _listed(
+def _coordinate_entries(
     text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, valued: bool, exact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates and values of lines that hold the indices of an entry, and its value (1 where there is none)."""
+    """The coordinates and values of lines with the indices of an entry and, if ``valued``, its value (else 1)."""
     indices, values = [np.empty((ndim, 0), dtype=np.int64)], [np.empty(0)]
     for piece, rows in rows_of(text, ndim + valued, count):
         indices.append(coordinates_in(piece, rows, shape, ndim))
         stored = rows[:, ndim].copy() if valued else np.ones(len(rows))
         values.append(whole_values(piece, stored) if exact else stored)
-    return np.concatenate(indices, axis=1), _joined(values)
+    return np.concatenate(indices, axis=1), _concatenated(values)
 
 
-def _joined(values: list[np.ndarray]) -> np.ndarray:
-    """Values of all pieces; as int64 where some are, and the others are whole."""
+def _concatenated(values: list[np.ndarray]) -> np.ndarray:
+    """The values of all pieces; int64 if one piece is int64 and the other pieces hold integers."""
     if any(piece.dtype == np.int64 for piece in values) and all(map(_is_whole, values)):
         values = [piece.astype(np.int64) for piece in values]
     return np.concatenate(values)
@@ -96,7 +96,7 @@ def _is_whole(values: np.ndarray) -> bool:
 
 
 def _array_entries(text: Text, shape: tuple[int, int], symmetry: str) -> tuple[np.ndarray, np.ndarray]:
-    """Columns one after the other, of a symmetric matrix only the part from the diagonal down."""
+    """The nonzeros of an array file in column-major order; symmetric files hold the lower triangle only."""
     above = {"general": 0, "symmetric": 0, "skew-symmetric": 1}[symmetry]
     n = shape[0] - above
     count = prod(shape) if symmetry == "general" else n * (n + 1) // 2
@@ -105,39 +105,41 @@ def _array_entries(text: Text, shape: tuple[int, int], symmetry: str) -> tuple[n
         columns, rows = np.divmod(np.arange(prod(shape)), max(shape[0], 1))
     else:
         columns, rows = np.triu_indices(shape[0], above)
-    kept = values != 0
-    return np.stack([rows[kept], columns[kept]]), values[kept]
+    nonzero = values != 0
+    return np.stack([rows[nonzero], columns[nonzero]]), values[nonzero]
 
 
-def _mirrored(path: Path, indices: np.ndarray, values: np.ndarray, symmetry: str) -> tuple[np.ndarray, np.ndarray]:
-    """The entries that are listed, and those that they stand for.
+def _with_mirror(path: Path, indices: np.ndarray, values: np.ndarray, symmetry: str) -> tuple[np.ndarray, np.ndarray]:
+    """The listed entries and, for a symmetric file, their mirror images.
 
     Raises:
-        FormatError: a skew-symmetric matrix lists entries of its diagonal, which is 0.
+        FormatError: a skew-symmetric file lists a diagonal entry.
     """
     if symmetry == "general":
         return indices, values
-    off = indices[0] != indices[1]
-    if symmetry == "skew-symmetric" and not off.all():
-        place = int(indices[0][~off][0]) + 1
-        raise FormatError(f"{path} lists entry {place} {place}, but the diagonal of a skew-symmetric matrix is 0: leave it out")
-    mirror = -values[off] if symmetry == "skew-symmetric" else values[off]
-    return np.concatenate([indices, indices[::-1, off]], axis=1), np.concatenate([values, mirror])
+    off_diagonal = indices[0] != indices[1]
+    if symmetry == "skew-symmetric" and not off_diagonal.all():
+        row = int(indices[0][~off_diagonal][0]) + 1
+        raise FormatError(f"{path} lists entry {row} {row}, but the diagonal of a skew-symmetric matrix is 0: leave it out")
+    mirror = -values[off_diagonal] if symmetry == "skew-symmetric" else values[off_diagonal]
+    return np.concatenate([indices, indices[::-1, off_diagonal]], axis=1), np.concatenate([values, mirror])
 
 
 def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = False, progress: bool | None = None) -> Entries:
-    """The entries of a FROSTT file: on each line indices from 1, then the value.
+    """The entries of a FROSTT file: each line holds indices from 1, then the value.
 
-    The shape is the one given, else that of a comment ``# shape: 3 4 5``, else the largest indices.
-    ``exact`` and ``progress`` as for :func:`read_matrix_market`.
+    Args:
+        path: the file.
+        shape: the shape; by default that of a comment ``# shape: 3 4 5``, else the largest indices.
+        exact, progress: as for :func:`read_matrix_market`.
 
     Raises:
-        FormatError: with the file and the line that breaks the format.
+        FormatError: the file is malformed; the text names the line.
     """
     size = as_shape(shape) if shape is not None else None
     with opened(path, progress) as text:
-        first, commented = _first_entry(text)
-        size = commented if size is None else size
+        first, comment_shape = _first_entry(text)
+        size = comment_shape if size is None else size
         if not first and size is not None:
             return np.empty((len(size), 0), dtype=np.int64), np.empty(0), size
         ndim = len(first.split()) - 1
@@ -148,12 +150,12 @@ def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = Fa
             raise text.error(f"entries have {ndim} indices, but the shape {size} has {len(size)} dimensions", at=text.line - 1)
         text.put_back(first)
         text.comment = b"#"
-        indices, values = _listed(text, ndim, size, None, True, exact)
+        indices, values = _coordinate_entries(text, ndim, size, None, True, exact)
     return indices, values, size if size is not None else tuple(int(s) + 1 for s in indices.max(axis=1))
 
 
 def _first_entry(text: Text) -> tuple[bytes, tuple[int, ...] | None]:
-    """The first line that holds one, without its comment (nothing where the file ends before), and the shape that comments tell."""
+    """The first line with an entry, without its comment (empty at the end of the file), and the shape from comments before it."""
     size = None
     while line := text.next_filled():
         entry, _, comment = line.partition(b"#")
@@ -168,10 +170,12 @@ def _first_entry(text: Text) -> tuple[bytes, tuple[int, ...] | None]:
 
 
 def read_smtx(path: Path, *, progress: bool | None = None) -> tuple[np.ndarray, np.ndarray, tuple[int, int]]:
-    """Row offsets, columns and shape of a DLMC file: a line ``rows, columns, nnz``, a line of offsets, one of columns.
+    """The row offsets, column indices and shape of a DLMC file.
+
+    The file has a line ``rows, columns, nnz``, a line of row offsets, and a line of column indices.
 
     Raises:
-        FormatError: with the file and the line that breaks the format.
+        FormatError: the file is malformed; the text names the line.
     """
     with opened(path, progress) as text:
         first = text.next_line("the line of rows, columns, nnz")
@@ -191,21 +195,23 @@ def read_smtx(path: Path, *, progress: bool | None = None) -> tuple[np.ndarray, 
     return offsets, indices, (rows, columns)
 
 
-def _integers_of(text: Text, content: bytes, count: int, what: str, line: int) -> np.ndarray:
+def _integers_of(text: Text, content: bytes, count: int, name: str, line: int) -> np.ndarray:
     numbers = integers(content)
     if numbers is None:
-        raise text.error(f"the {what} hold something that is no integer", at=line)
+        raise text.error(f"the {name} hold something that is no integer", at=line)
     if len(numbers) != count:
-        raise text.error(f"there are {len(numbers)} {what}, but the sizes on the first line ask for {count}", at=line)
+        raise text.error(f"there are {len(numbers)} {name}, but the sizes on the first line ask for {count}", at=line)
     return numbers
 
 
 def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tuple[np.ndarray, ...], tuple[int, ...]]:
-    """Layout, arrays and shape of what ``scipy.sparse.save_npz`` wrote: csr and csc as (indptr, indices, data), coo as (coords, data).
+    """The layout, arrays and shape of an archive of ``scipy.sparse.save_npz``.
+
+    The arrays of csr and csc are (indptr, indices, data), those of coo (coords, data).
 
     Raises:
-        FormatError: arrays are missing, or hold something else.
-        UnsupportedError: another layout.
+        FormatError: arrays are missing or malformed.
+        UnsupportedError: the layout is not csr, csc or coo.
     """
     stored = arrays["format"].reshape(-1)[:1].astype(np.str_)
     layout = str(stored[0]) if len(stored) else ""
@@ -213,16 +219,16 @@ def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tupl
         raise UnsupportedError(
             f"{path} holds a {layout[:20]} matrix: use ns.from_scipy(scipy.sparse.load_npz(path)), or save it after .tocsr()"
         )
-    wanted = ("data", "shape", *(("indptr", "indices") if layout != "coo" else ("coords",) if "coords" in arrays else ("row", "col")))
-    missing = [name for name in wanted if name not in arrays]
+    names = ("data", "shape", *(("indptr", "indices") if layout != "coo" else ("coords",) if "coords" in arrays else ("row", "col")))
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise FormatError(f"{path} has no array {missing[0]!r}, which a {layout} matrix needs: it has {', '.join(arrays)}")
     shape, data = sizes_in(path, arrays, "shape"), arrays["data"]
-    if len(shape) != 2 and "coords" not in wanted:
+    if len(shape) != 2 and "coords" not in names:
         raise FormatError(f"{path} holds the shape {shape}, but a {layout} matrix has 2 dimensions: save it again")
     if layout != "coo":
         return layout, (_index(path, arrays, "indptr"), _index(path, arrays, "indices"), data), shape
-    if "coords" in wanted:
+    if "coords" in names:
         return layout, (_index(path, arrays, "coords", 2), data), shape
     row, col = _index(path, arrays, "row"), _index(path, arrays, "col")
     if len(row) != len(col):
@@ -231,6 +237,6 @@ def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tupl
 
 
 def _index(path: Path, arrays: dict[str, np.ndarray], name: str, ndim: int = 1) -> np.ndarray:
-    """Indices as they are where their data type is one of ours."""
+    """An index array after validation: int32 and int64 arrays without a copy, others as int64."""
     checked = integers_in(path, arrays, name, ndim)
     return arrays[name] if arrays[name].dtype in (np.int32, np.int64) else checked

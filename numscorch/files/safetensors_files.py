@@ -1,4 +1,4 @@
-"""Files of the package safetensors: a SparseTensor's arrays, with its format, shape and data type in the metadata."""
+"""SparseTensors in .safetensors files: the arrays, with format, shape and data type in the metadata."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .progress import Progress
 
 
 def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:
-    """Write a tensor to a .safetensors file, which :func:`numscorch.load` reads; O(stored values), and as much memory.
+    """Write a tensor to a .safetensors file for :func:`numscorch.load`; O(stored values) in time and memory.
 
-    The file holds ``values`` and the arrays of each level, as ``level2_pos``. Its metadata are the format (``numscorch_format``),
-    ``shape`` and ``dtype``, as text. Gradients are not kept. An old file stays if this fails.
+    The file holds ``values`` and the arrays of each level under names such as ``level2_pos``. The metadata hold the format
+    (``numscorch_format``), ``shape`` and ``dtype`` as text. Gradients are not stored. If writing fails, an existing file keeps its content.
 
     Args:
         A: the tensor.
         path: the file.
-        progress: whether to show a bar on stderr; None does where much is written and stderr is a terminal.
+        progress: whether to show a progress bar on stderr; None shows one for more than 64 MB if stderr is a terminal.
 
     Raises:
-        UnsupportedError: safetensors is not installed, or has no such data type.
+        UnsupportedError: safetensors is not installed, or doesn't support the data type.
         OSError: the file can't be written.
     """
     library = _library(path)
@@ -37,16 +37,17 @@ def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool 
     metadata = {MARK: str(A.format), "shape": " ".join(map(str, A.pattern.shape)), "dtype": str(A.dtype).removeprefix("torch.")}
     with replacing(path) as file, Progress(f"writing {Path(path).name}", size, shown=progress, size=size):
         try:
-            file.write(library.torch.save({name: array.clone() for name, array in arrays.items()}, metadata))  # it refuses shared memory
+            # clone: safetensors rejects tensors that share memory
+            file.write(library.torch.save({name: array.clone() for name, array in arrays.items()}, metadata))
         except KeyError as error:
             raise UnsupportedError(f"{Path(path).name} can't hold {A.dtype} values: save the tensor as .npz") from error
 
 
 def read_safetensors(file: Path) -> dict[str, np.ndarray]:
-    """The arrays of a .safetensors file, with what its metadata tell, named as in a .npz archive.
+    """The arrays and metadata of a .safetensors file, named as in a .npz archive.
 
     Raises:
-        FormatError: it is none, is cut short, or was not written by numscorch.
+        FormatError: the file isn't a .safetensors file, is truncated, or was not written by numscorch.
         UnsupportedError: safetensors is not installed.
         OSError: the file can't be read.
     """
@@ -56,7 +57,7 @@ def read_safetensors(file: Path) -> dict[str, np.ndarray]:
             metadata = opened.metadata() or {}
             if MARK not in metadata:
                 raise FormatError(f"{file} holds no SparseTensor of numscorch: read it with safetensors.torch.load_file(path)")
-            arrays = {name: _as_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  it is no dict
+            arrays = {name: _as_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  not a dict
         shape = np.array(metadata.get("shape", "").split(), dtype=np.int64)
     except (library.SafetensorError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):
@@ -66,7 +67,7 @@ def read_safetensors(file: Path) -> dict[str, np.ndarray]:
 
 
 def _as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor as numpy's, as in a .npz archive."""
+    """The tensor as a numpy array; bfloat16 as int16, like in a .npz archive."""
     return tensor.view(UNKNOWN_TO_NUMPY.get(tensor.dtype, tensor.dtype)).numpy()
 
 

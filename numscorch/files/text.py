@@ -1,4 +1,8 @@
-"""Numbers in text files: read piece by piece, each parsed all at once, and on failure again to name the line."""
+"""Parsing of numbers in text files.
+
+Files are read in pieces of 16 MB, and each piece is parsed by numpy at once. If that fails, the piece is parsed again line by line, so
+that the error names the line.
+"""
 
 from __future__ import annotations
 
@@ -17,45 +21,50 @@ from ..errors import FormatError
 from ..machine.memory import check_bytes
 from .progress import Progress
 
-PIECE = 1 << 24  # bytes that are parsed at once, and the longest line of a table
-LINE = 1 << 20  # bytes of a header's line
-EXACT = 2.0**53  # below which float64 has every whole number
+PIECE = 1 << 24  # bytes parsed at once; also the upper bound of a table's line
+LINE = 1 << 20  # upper bound of a header's line, in bytes
+EXACT = 2.0**53  # float64 represents all integers below this
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Whole lines of a file; ``line`` is the number of the first one, from 1."""
+    """Complete lines of a file; ``line`` is the number of the first line, from 1."""
 
     path: Path
     content: bytes
     line: int = 1
 
     def error(self, problem: str, *, at: int = 0) -> FormatError:
-        """The error that names the file and the line, counted from the first one."""
+        """An error that names the file and the line ``at`` lines after the first one."""
         return FormatError(f"{self.path}, line {self.line + at}: {problem}")
 
 
 class Text:
-    """The rest of a text file, of which no more than a piece is in memory.
+    """A reader of a text file that keeps at most one piece in memory.
+
+    If ``comment`` is set, pieces are returned without comments: the rest of a line from that byte string on.
 
     Args:
         path: the file's name, for errors.
-        file: what is left to read, unpacked.
-        packed: the file itself, whose place tells how much was read.
-        progress: is told so.
-
-    Where ``comment`` is set, pieces come without what follows it on a line.
+        file: the decompressed file.
+        packed: the file on disk; its position gives the progress.
+        progress: the progress bar.
     """
 
     def __init__(self, path: Path, file: BufferedIOBase, packed: BufferedIOBase, progress: Progress):
         self.path, self.file, self.packed, self.progress = path, file, packed, progress
-        self.line, self.held, self.comment = 1, b"", b""
+        self.line, self.pushed_back, self.comment = 1, b"", b""
 
     def next_line(self, what: str, comment: bytes = b"", longest: int = LINE) -> bytes:
-        """The next line that is not blank nor a comment.
+        """The next line that is neither blank nor a comment.
+
+        Args:
+            what: the name of the expected line, for errors.
+            comment: the start of comment lines; empty if the file has no comments.
+            longest: the upper bound of the line, in bytes.
 
         Raises:
-            FormatError: the file ends before, or the line is longer than any such line.
+            FormatError: the file ends, or the line is too long.
         """
         while line := self.next_filled(what, longest):
             if not (comment and line.startswith(comment)):
@@ -63,7 +72,11 @@ class Text:
         raise self.error(f"the file ends before {what}")
 
     def next_filled(self, what: str = "an entry", longest: int = LINE) -> bytes:
-        """The next line that is not blank, stripped; nothing where the file ends before."""
+        """The next line that is not blank, stripped; empty at the end of the file.
+
+        Raises:
+            FormatError: the line is longer than ``longest``.
+        """
         while line := self.file.readline(longest + 1):
             if len(line) > longest:
                 raise self.error(f"{what} should be here, but this line has more than {longest} bytes")
@@ -73,58 +86,58 @@ class Text:
         return b""
 
     def put_back(self, line: bytes) -> None:
-        """Have the last line read again by :meth:`pieces`."""
-        self.held, self.line = line + b"\n", self.line - 1
+        """Return the last line to the input of :meth:`pieces`."""
+        self.pushed_back, self.line = line + b"\n", self.line - 1
 
     def pieces(self) -> Iterator[Piece]:
-        """What is left, in whole lines.
+        """The remaining lines in pieces.
 
         Raises:
             FormatError: a line is longer than a piece.
         """
-        rest, self.held = self.held, b""
-        while read := self.file.read(PIECE):
+        partial_line, self.pushed_back = self.pushed_back, b""
+        while block := self.file.read(PIECE):
             self.progress.reach(self.packed.tell())
-            whole, end, rest = (rest + read).rpartition(b"\n")
-            if len(rest) > PIECE:
+            complete, end, partial_line = (partial_line + block).rpartition(b"\n")
+            if len(partial_line) > PIECE:
                 raise self.error(f"a line has more than {PIECE} bytes: each line holds one entry")
             if end:
-                yield Piece(self.path, self._uncommented(whole), self.line)
-                self.line += whole.count(b"\n") + 1
-        if rest:
-            yield Piece(self.path, self._uncommented(rest), self.line)
+                yield Piece(self.path, self._without_comments(complete), self.line)
+                self.line += complete.count(b"\n") + 1
+        if partial_line:
+            yield Piece(self.path, self._without_comments(partial_line), self.line)
 
-    def _uncommented(self, lines: bytes) -> bytes:
+    def _without_comments(self, lines: bytes) -> bytes:
         if not self.comment or self.comment not in lines:
             return lines
         return b"\n".join(line.partition(self.comment)[0] for line in lines.split(b"\n"))
 
     def rest(self) -> bytes:
-        """All that is left.
+        """The remaining content.
 
         Raises:
-            SizeError: it is larger than the memory limit.
+            SizeError: the content is larger than the memory limit.
         """
-        read, size = [self.held], 0
-        while piece := self.file.read(PIECE):
+        blocks, size = [self.pushed_back], 0
+        while block := self.file.read(PIECE):
             self.progress.reach(self.packed.tell())
-            read.append(piece)
-            size += len(piece)
+            blocks.append(block)
+            size += len(block)
             check_bytes(size, "what was unpacked so far", self.path, "is this the file that you mean?")
-        return b"".join(read)
+        return b"".join(blocks)
 
     def error(self, problem: str, *, at: int | None = None) -> FormatError:
-        """The error that names the file and the next line, or another one."""
+        """An error that names the file and a line, by default the next one."""
         return FormatError(f"{self.path}, line {self.line if at is None else at}: {problem}")
 
 
 @contextmanager
 def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
-    """A text file, unpacked if its name ends in ``.gz``.
+    """Open a text file, and decompress it if its name ends in ``.gz``.
 
     Raises:
-        FormatError: the file is no gzip file, or is cut short.
-        OSError: it can't be read.
+        FormatError: a ``.gz`` file isn't a gzip file, or is truncated.
+        OSError: the file can't be read.
     """
     size = path.stat().st_size
     with path.open("rb") as file, Progress(f"reading {path.name}", size, shown=progress, size=size) as bar:
@@ -141,7 +154,7 @@ def opened(path: Path, progress: bool | None = None) -> Iterator[Text]:
 
 
 def numbers(text: bytes) -> np.ndarray | None:
-    """All numbers of a text as float64, or None if anything else is in it.
+    """The numbers of a text as float64, or None if the text holds anything else.
 
     >>> numbers(b"1 2.5\\n-3e2"), numbers(b"1 x"), numbers(b" ")
     (array([   1. ,    2.5, -300. ]), None, array([], dtype=float64))
@@ -155,12 +168,12 @@ def numbers(text: bytes) -> np.ndarray | None:
             parsed = np.fromstring(text.strip(), dtype=np.float64, sep=" ")
         except (ValueError, DeprecationWarning):
             return None
-    # fromstring takes 1.5-2 for two numbers
+    # fromstring parses 1.5-2 as two numbers
     return parsed if parsed.size == words else None
 
 
 def _words(text: bytes) -> np.ndarray:
-    """Where each word starts."""
+    """The start of each word."""
     letters = np.frombuffer(text, dtype=np.uint8)
     starts = (letters != 32) & ((letters < 9) | (letters > 13))
     starts[1:] &= ~starts[:-1]
@@ -176,7 +189,7 @@ def _is_regular(text: bytes, columns: int) -> bool:
 
 
 def integers(text: bytes) -> np.ndarray | None:
-    """All numbers of a text as int64, or None if anything else is in it.
+    """The integers of a text as int64, or None if the text holds anything else.
 
     >>> integers(b"1 2"), integers(b"1 2.5")
     (array([1, 2]), None)
@@ -188,7 +201,7 @@ def integers(text: bytes) -> np.ndarray | None:
 
 
 def sizes(text: bytes) -> tuple[int, ...] | None:
-    """All numbers of a line as sizes, however large, or None if anything else is in it.
+    """The sizes in a line, each of at most 19 digits, or None if the line holds anything else.
 
     >>> sizes(b"2 1000000000000000001"), sizes(b"2 -1"), sizes(b"2 x")
     ((2, 1000000000000000001), None, None)
@@ -198,15 +211,15 @@ def sizes(text: bytes) -> tuple[int, ...] | None:
 
 
 def rows_of(text: Text, columns: int, rows: int | None = None) -> Iterator[tuple[Piece, np.ndarray]]:
-    """The lines of a table, a piece at a time: numbers of shape (lines, columns); blank lines are skipped.
+    """The rows of a table, one piece at a time, as numbers of shape (lines, columns). Blank lines are skipped.
 
     Args:
-        text: what to parse.
-        columns: how many numbers each line has.
-        rows: how many lines there must be; any number if None. What is over is counted, not kept.
+        text: the file.
+        columns: the number of columns.
+        rows: the expected number of rows; None accepts any number.
 
     Raises:
-        FormatError: with the first line that is wrong, or the counts.
+        FormatError: a line is malformed, or the number of rows differs; the text names the first such line, or the counts.
     """
     count = 0
     for piece in text.pieces():
@@ -235,36 +248,36 @@ def _find_bad_line(piece: Piece, columns: int) -> None:
 
 
 def coordinates_in(piece: Piece, rows: np.ndarray, shape: tuple[int, ...] | None, ndim: int) -> np.ndarray:
-    """The leading columns as coordinates from 0, int64 of shape (ndim, n), in range.
+    """The leading columns as coordinates from 0, int64 of shape (ndim, n).
 
     Raises:
-        FormatError: with the line of the first entry that is no integer, or out of range.
+        FormatError: an index isn't an integer, or is out of range; the text names the first such line.
     """
-    written = rows[:, :ndim]
-    if written.size and written.max() >= EXACT and (exact := _exact(piece, slice(ndim))) is not None:
-        written = exact
-    elif (written >= EXACT).any():
-        written = np.where(written < EXACT, written, np.nan)  # rounded
+    indices = rows[:, :ndim]
+    if indices.size and indices.max() >= EXACT and (exact := _exact(piece, slice(ndim))) is not None:
+        indices = exact
+    elif (indices >= EXACT).any():
+        indices = np.where(indices < EXACT, indices, np.nan)  # rounded by float64, so invalid
     bounds = [shape[d] if shape is not None else np.iinfo(np.int64).max for d in range(ndim)]
-    wrong = np.stack([~((column >= 1) & (column <= bound)) for column, bound in zip(written.T, bounds, strict=True)], axis=1)
-    wrong |= written != np.trunc(written) if written.dtype.kind == "f" else False
+    wrong = np.stack([~((column >= 1) & (column <= bound)) for column, bound in zip(indices.T, bounds, strict=True)], axis=1)
+    wrong |= indices != np.trunc(indices) if indices.dtype.kind == "f" else False
     if wrong.any():
-        k, dimension = (int(place[0]) for place in np.nonzero(wrong))
+        k, dimension = (int(axis[0]) for axis in np.nonzero(wrong))
         limit = f"1 to {shape[dimension]}" if shape is not None else "1 upwards"
         shown = f"{rows[k, dimension]:g}"
         raise piece.error(f"index {shown} in dimension {dimension} is outside: indices are integers from {limit}", at=_line_of(piece, k))
-    return np.ascontiguousarray(written.T).astype(np.int64) - 1
+    return np.ascontiguousarray(indices.T).astype(np.int64) - 1
 
 
 def whole_values(piece: Piece, values: np.ndarray) -> np.ndarray:
-    """The last column as int64 where some of its numbers are too large for float64 and all are whole; else as it is."""
+    """The last column as int64 if all of its values are integers and float64 can't represent some of them; else unchanged."""
     large = len(values) and bool((np.abs(values) >= EXACT).any())
     exact = _exact(piece, slice(-1, None)) if large else None
     return values if exact is None else exact[:, 0]
 
 
 def _exact(piece: Piece, columns: slice) -> np.ndarray | None:
-    """Columns as int64, digit by digit; None where a number isn't written as one."""
+    """The columns parsed as int64 from the text; None if a number isn't written as an integer, or overflows."""
     try:
         return np.array([[int(word) for word in line.split()[columns]] for line in piece.content.split(b"\n") if line.strip()], np.int64)
     except (ValueError, OverflowError):
@@ -272,6 +285,6 @@ def _exact(piece: Piece, columns: slice) -> np.ndarray | None:
 
 
 def _line_of(piece: Piece, entry: int) -> int:
-    """The line of the k-th entry; blank lines don't count."""
-    filled = [at for at, line in enumerate(piece.content.split(b"\n")) if line.strip()]
-    return filled[entry]
+    """The index of an entry's line in its piece; blank lines hold no entry."""
+    entry_lines = [at for at, line in enumerate(piece.content.split(b"\n")) if line.strip()]
+    return entry_lines[entry]

@@ -1,6 +1,6 @@
-"""Writers of sparse tensors in text: Matrix Market, FROSTT and DLMC files, which are read again exactly.
+"""Writers of Matrix Market, FROSTT and DLMC text files. Reading a written file gives exactly the same values.
 
-Text is made piece by piece, as a table of letters: a row for each line, whose unused places are dropped.
+Text is built in pieces, each as a uint8 table with a row per line. Unused cells are 0 and are removed at the end.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .progress import Progress
 
-ENTRIES = 1 << 18  # that become text at once
-LETTERS = 32  # of a float, at the most
+ENTRIES = 1 << 18  # entries per piece
+LETTERS = 32  # upper bound of the characters of a float
 MINUS, SPACE, NEWLINE, ZERO = b"- \n0"
 
 
 def write_text(A: SparseTensor, path: str | PathLike[str], suffix: str, progress: bool | None = None) -> None:
-    """Write a tensor of any format to a text file, whose old content stays if this fails. O(stored entries).
+    """Write a tensor of any format to a text file; O(stored entries). If writing fails, an existing file keeps its content.
 
     ===================  ===========================================================================
-    .mtx, .mtx.gz        Matrix Market: a matrix of any data type that is not complex
-    .tns, .tns.gz        FROSTT: a tensor of one dimension or more, likewise, after a line ``# shape:``
+    .mtx, .mtx.gz        Matrix Market: a matrix with real values
+    .tns, .tns.gz        FROSTT: a tensor of one or more dimensions with real values, after a line ``# shape:``
     .smtx, .smtx.gz      DLMC: the pattern of a matrix whose stored values are all 1
     ===================  ===========================================================================
 
-    ``numscorch.load(path, A.format, dtype=A.dtype)`` reads the same tensor. Gradients are not kept.
+    ``numscorch.load(path, A.format, dtype=A.dtype)`` reads the same tensor. Gradients are not stored.
 
     Args:
         A: the tensor.
         path: the file.
-        suffix: which of the above; ``.gz`` files are packed.
-        progress: whether to show a bar on stderr; None does for more than 64 MB of text, where stderr is a terminal.
+        suffix: one of the suffixes above; ``.gz`` files are compressed.
+        progress: whether to show a progress bar on stderr; None shows one for more than 64 MB of text if stderr is a terminal.
 
     Raises:
-        FormatError: the tensor is no matrix, or a pattern file would lose its values.
-        UnsupportedError: complex values.
+        FormatError: the tensor isn't a matrix, or a pattern file would lose its values.
+        UnsupportedError: the values are complex.
         OSError: the file can't be written.
 
     >>> import tempfile, numscorch as ns
@@ -93,7 +93,7 @@ def _frostt(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
 
 
 def _entries(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
-    """A line for each entry: its indices from 1, and its value."""
+    """The lines of the entries: indices from 1, then the value."""
     indices, values = coordinates(A.pattern).numpy(), _stored(A)
     for first in range(0, len(values), ENTRIES):
         piece = slice(first, first + ENTRIES)
@@ -102,17 +102,21 @@ def _entries(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
 
 
 def _stored(A: SparseTensor) -> torch.Tensor:
-    """The values of entries, without those of positions that hold none."""
+    """The values of the entries, without padding."""
     return of_entries(A.pattern, A.values.detach())
 
 
 def _dlmc(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
-    """A line of sizes, one of row offsets, one of columns; the values are not there, and so must be 1."""
+    """A line of sizes, a line of row offsets, and a line of column indices.
+
+    Raises:
+        FormatError: a stored value isn't 1.
+    """
     wrong = (_stored(A) != 1).nonzero()
     if len(wrong):
         raise FormatError(
-            f"a .smtx file holds a pattern, but {len(wrong)} of {A.nnz} stored values are not 1, as {_stored(A)[wrong[0]].item()}: "
-            "save the tensor as .mtx, or A.with_values(torch.ones_like(A.values)), which has its pattern"
+            f"a .smtx file holds a pattern, but {len(wrong)} of {A.nnz} stored values are not 1, such as {_stored(A)[wrong[0]].item()}: "
+            "save the tensor as .mtx, or A.with_values(torch.ones_like(A.values)) for its pattern"
         )
     A = to_format(A, CSR)
     yield f"{A.pattern.shape[0]}, {A.pattern.shape[1]}, {A.nnz}\n".encode(), 0
@@ -127,7 +131,7 @@ WRITERS: dict[str, Callable[[SparseTensor], Iterator[tuple[bytes, int]]]] = {".m
 
 
 def lines(columns: list[np.ndarray], end: int = NEWLINE) -> bytes:
-    """Columns of letters, a space between them, and an end after each row.
+    """Columns of characters as lines, with a space between columns and ``end`` after each line.
 
     >>> lines([integer_letters(np.array([7, 12], np.uint64)), letters(torch.tensor([0.5, -3.0]))])
     b'7 0.5\\n12 -3.0\\n'
@@ -140,37 +144,37 @@ def lines(columns: list[np.ndarray], end: int = NEWLINE) -> bytes:
 
 
 def integer_letters(numbers: np.ndarray) -> np.ndarray:
-    """The digits of uint64 numbers, shape (n, digits) of uint8, with 0 for places that aren't used."""
+    """The decimal digits of uint64 numbers, uint8 of shape (n, digits), with 0 in unused cells."""
     width = len(str(int(numbers.max(initial=0))))
-    letters, rest = np.empty((len(numbers), width), dtype=np.uint8), numbers
+    letters, dividend = np.empty((len(numbers), width), dtype=np.uint8), numbers
     if width < 10:
-        rest = rest.astype(np.uint32)
-    for place in reversed(range(width)):
-        after = rest // 10
-        digit = (rest - after * 10).astype(np.uint8) + ZERO
-        letters[:, place] = digit if place == width - 1 else np.where(rest > 0, digit, 0)
-        rest = after
+        dividend = dividend.astype(np.uint32)
+    for column in reversed(range(width)):
+        quotient = dividend // 10
+        digit = (dividend - quotient * 10).astype(np.uint8) + ZERO
+        letters[:, column] = digit if column == width - 1 else np.where(dividend > 0, digit, 0)
+        dividend = quotient
     return letters
 
 
 def letters(values: torch.Tensor) -> np.ndarray:
-    """Values as text that is read again as the same, shape (n, letters) of uint8, with 0 for places that aren't used."""
+    """Values as text that parses to the same values, uint8 of shape (n, letters), with 0 in unused cells."""
     if values.dtype.is_floating_point:
         return _float_letters(values)
     numbers = values.to(torch.int64).numpy()
-    # the magnitude of the smallest number has no int64
+    # the magnitude of the smallest int64 doesn't fit in int64
     size = np.where(numbers < 0, ~numbers.view(np.uint64) + np.uint64(1), numbers.view(np.uint64))
     sign = np.where(numbers < 0, MINUS, 0).astype(np.uint8)[:, None]
     return np.concatenate([sign, integer_letters(size)], axis=1) if (numbers < 0).any() else integer_letters(size)
 
 
 def _float_letters(values: torch.Tensor) -> np.ndarray:
-    """The shortest text of each; where a reader that rounds to float64 first would get another float32, that of the float64."""
+    """The shortest text of each value. If parsing it as float64 gives another float32, the float64's text is used instead."""
     numbers = (values if values.dtype == torch.float64 else values.to(torch.float32)).numpy()
     text = numbers.astype(f"S{LETTERS}")
     if numbers.dtype == np.float32:
         with np.errstate(over="ignore"):
-            read = text.astype(np.float64).astype(np.float32)
-        other = (read != numbers) & ~np.isnan(numbers)
-        text[other] = numbers[other].astype(np.float64).astype(f"S{LETTERS}")
+            parsed = text.astype(np.float64).astype(np.float32)
+        differs = (parsed != numbers) & ~np.isnan(numbers)
+        text[differs] = numbers[differs].astype(np.float64).astype(f"S{LETTERS}")
     return text.view(np.uint8).reshape(-1, LETTERS)

@@ -137,7 +137,7 @@ def test_patterns(suffix: str, format: Any, shape: tuple[int, int], tmp_path: Pa
 
 def test_patterns_do_not_lose_values(tmp_path: Path) -> None:
     A = column(torch.tensor([1.0, 2.0, 0.0]))
-    with pytest.raises(ns.FormatError, match=r"2 of 3 stored values are not 1, as 2\.0: save the tensor as \.mtx, or A\.with_values"):
+    with pytest.raises(ns.FormatError, match=r"2 of 3 stored values are not 1, such as 2\.0: save the tensor as \.mtx, or A\.with_values"):
         ns.save(A, tmp_path / "a.smtx")
     assert not list(tmp_path.iterdir())
     ns.save(A.with_values(torch.ones_like(A.values)), tmp_path / "a.smtx")
