@@ -33,16 +33,24 @@ def test_an_input_of_another_size_is_told_in_the_words_of_linear(shape: tuple[in
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
-    "both": ({"density": 0.5, "pattern": MASK}, ns.UnsupportedError, "was given density=0.5 and pattern=Tensor of shape (4, 8): both say"),
-    "both, and no tensor": ({"density": 0.5, "pattern": [[1]]}, ns.UnsupportedError, "density=0.5 and pattern=[[1]]: both say"),
+    "both": (
+        {"density": 0.5, "pattern": MASK},
+        ns.UnsupportedError,
+        "was given density=0.5 and pattern=Tensor of shape (4, 8): both determine",
+    ),
+    "both, and no tensor": ({"density": 0.5, "pattern": [[1]]}, ns.UnsupportedError, "density=0.5 and pattern=[[1]]: both determine"),
     "neither": ({}, ns.UnsupportedError, "SparseLinear needs to know which entries it stores: give density=0.1, or pattern=, a mask"),
-    "per cent": ({"density": 10}, ns.SizeError, "density=10: the share of entries that is stored lies between 0 and 1, as density=0.1"),
-    "negative": ({"density": -0.1}, ns.SizeError, "density=-0.1: the share of entries that is stored lies between 0 and 1"),
+    "per cent": ({"density": 10}, ns.SizeError, "density=10: the share of stored entries lies between 0 and 1, as density=0.1"),
+    "negative": ({"density": -0.1}, ns.SizeError, "density=-0.1: the share of stored entries lies between 0 and 1"),
     "not a number": ({"density": float("nan")}, ns.SizeError, "density=nan: the share"),
-    "a text": ({"density": "0.5"}, ns.OperandError, "density='0.5': give a share as a number"),
-    "a mask as the density": ({"density": MASK}, ns.OperandError, "density=a tensor of shape (4, 8): give a share as a number"),
-    "a share as the pattern": ({"pattern": 0.5}, ns.OperandError, "density=0.5 draws so many"),
-    "a format as the pattern": ({"pattern": "CSR"}, ns.OperandError, "pattern='CSR': give a mask or sparse tensor of shape (4, 8)"),
+    "a text": ({"density": "0.5"}, ns.OperandError, "density='0.5': give a number"),
+    "a mask as the density": ({"density": MASK}, ns.OperandError, "density=a tensor of shape (4, 8): give a number"),
+    "a share as the pattern": ({"pattern": 0.5}, ns.OperandError, "density=0.5 draws random entries"),
+    "a format as the pattern": (
+        {"pattern": "CSR"},
+        ns.OperandError,
+        "pattern='CSR': give the entries to store, a mask or sparse tensor of shape (4, 8)",
+    ),
     "turned": (
         {"pattern": MASK.t()},
         ns.SizeError,
@@ -94,7 +102,7 @@ def test_sparse_features_of_another_data_type() -> None:
 
 WEIGHTS: dict[str, tuple[Any, type[Exception], str]] = {
     "dense parameter": (torch.nn.Parameter(torch.ones(4, 8)), ns.OperandError, "of shape (4, 8), not a Parameter: set ns.nn.Parameter(A)"),
-    "dense tensor": (torch.ones(4, 8), ns.OperandError, "not a Tensor: set ns.nn.Parameter(A) of a SparseTensor A, as of ns.from_torch"),
+    "dense tensor": (torch.ones(4, 8), ns.OperandError, "not a Tensor: set ns.nn.Parameter(A) of a SparseTensor A, such as ns.from_torch"),
     "sparse tensor": (ns.from_torch(torch.ones(4, 8)), ns.OperandError, "not a SparseTensor: set ns.nn.Parameter(A)"),
     "other shape": (ns.nn.Parameter(A), ns.SizeError, "has shape (4, 8), but the parameter has (4, 4)"),
     "none": (None, ns.OperandError, "not a NoneType"),

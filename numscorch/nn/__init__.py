@@ -1,4 +1,4 @@
-"""Modules; every name that is not ours is torch.nn's."""
+"""Neural network modules; names that this package does not define resolve to ``torch.nn``."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What arrives at nodes from their neighbours, aggregated: sums, means, extremes, variances, as PyTorch Geometric names them."""
+"""Aggregation of neighbour features at target nodes: sums, means, extremes and variances, named as in PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .graphs import means, sums, zeros
 from .neighbours import largest
 
 Nodes = tuple[int, int]  # sources, targets
-FLAT = 1e-5  # the least variance of which a root is taken
+FLAT = 1e-5  # lower bound of the variance under the square root
 
 
 def aggregation_names(layer: str, aggr: Any, known: Sequence[str]) -> tuple[str, ...]:
-    """The names of the aggregations, whose results stand side by side.
+    """Return the names of the aggregations, whose results the layer concatenates.
 
     Raises:
-        UnsupportedError: one isn't known.
+        UnsupportedError: a name is unknown.
     """
     names = tuple(aggr) if isinstance(aggr, list | tuple) else (aggr,)
     if not names or any(not isinstance(name, str) or name not in known for name in names):
@@ -34,10 +34,10 @@ def aggregation_names(layer: str, aggr: Any, known: Sequence[str]) -> tuple[str,
 
 
 def aggregate(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
-    """Features of sources (sources, channels) aggregated at targets, (targets, channels); 0 where none arrive.
+    """Aggregate source features (sources, channels) at the targets, (targets, channels); targets without edges get 0.
 
     Raises:
-        UnsupportedError: the graph is a matrix with other values than 1, and the aggregation neither a sum nor a mean.
+        UnsupportedError: the graph is a matrix with values other than 1, and the aggregation is neither a sum nor a mean.
     """
     return AGGREGATIONS[name](x, graph, nodes)
 
@@ -57,23 +57,26 @@ def _min(x: Features, graph: Any, nodes: Nodes) -> Features:
 
 
 def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
-    zeros(graph, nodes, x.dtype)  # refuses weights
+    zeros(graph, nodes, x.dtype)  # raises UnsupportedError for weighted graphs
     return as_dense(_mean(x * x, graph, nodes)) - as_dense(_mean(x, graph, nodes)).square()
 
 
 def _std(x: Features, graph: Any, nodes: Nodes) -> Tensor:
-    """The gradient of a root has no end near 0: such features count as equal, as in PyTorch Geometric."""
+    """Return the standard deviation; variances up to ``FLAT`` give 0, as in PyTorch Geometric.
+
+    The bound keeps the gradient of the square root finite.
+    """
     deviation = _var(x, graph, nodes).clamp(min=FLAT).sqrt()
     return deviation.masked_fill(deviation <= math.sqrt(FLAT), 0.0)
 
 
 def as_dense(x: Features) -> Tensor:
-    """Features as a dense tensor."""
+    """Convert features to a dense tensor."""
     return x.to_dense() if isinstance(x, SparseTensor) else x
 
 
 def side_by_side(parts: Sequence[Features]) -> Features:
-    """The results of several aggregations, (targets, channels in all)."""
+    """Concatenate the results of several aggregations, (targets, total channels)."""
     return parts[0] if len(parts) == 1 else torch.cat([as_dense(part) for part in parts], -1)
 
 

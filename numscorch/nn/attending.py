@@ -1,4 +1,4 @@
-"""Attention at the entries of a pattern: scores, softmax over each row's entries, and the values' means."""
+"""Attention at the stored entries of a pattern: scores, softmax over each row, and weighted sums of the values."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..operators.elementwise import softmax
 from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
 
-LEADING = "abdfghn"  # names of the leading dimensions, as batch and heads; c is the scale
-PADDED = "stored(A[i,j]) * where({b} > -3e38, {t} + {b}, {b})"  # what is as low as that masks a key, whatever its score
+LEADING = "abdfghn"  # index names of leading dimensions such as batch and heads; c is the scale
+PADDED = "stored(A[i,j]) * where({b} > -3e38, {t} + {b}, {b})"  # a bias of -3e38 or less masks the key and replaces its score
 
 
 def pattern_attention(
@@ -27,26 +27,27 @@ def pattern_attention(
     dropout_p: float,
     padding: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """``softmax(scale * query @ key.T) @ value`` at the pattern's entries alone; rows without entries give zeros.
+    """Compute ``softmax(scale * query @ key.T) @ value`` at the pattern's entries only; rows without entries give zeros.
 
-    One kernel, which keeps a row of scores; with dropout, kernels for each head, which keep the probabilities.
+    Without dropout, one fused kernel stores one row of scores at a time. With dropout, or with more than 7 leading dimensions,
+    each head runs separate kernels and stores its probabilities.
 
     Args:
-        query: shape (\\*, L, E); key: (\\*, S, E); value: (\\*, S, Ev), with the same leading dimensions.
-        pattern: a matrix (L, S) in CSR; its values don't matter.
-        scale: of the scores; one kernel serves all.
-        dropout_p: share of the probabilities that is set to zero, while the others grow by 1 / (1 - dropout_p).
-        padding: (\\*, S), what is added to the scores of each key, and in place of them where it masks the key (:func:`added`).
+        query, key, value: shapes (\\*, L, E), (\\*, S, E) and (\\*, S, Ev), with equal leading dimensions.
+        pattern: matrix (L, S) in CSR; its values are ignored.
+        scale: factor of the scores. It is an operand of the kernel, so one kernel serves all scales.
+        dropout_p: share of the probabilities that dropout zeroes; it multiplies the remaining ones by 1 / (1 - dropout_p).
+        padding: bias on the scores of each key, (\\*, S), from :func:`mask_bias`; at masked keys it replaces the scores.
 
     Raises:
-        UnsupportedError: the scale isn't a number, or a gradient is to flow to it.
+        UnsupportedError: the scale is not a number, or it requires grad.
     """
     number = _number(scale)
     if not dropout_p and query.ndim <= len(LEADING) + 2:
-        given = {"Q": query, "K": key, "V": value, "A": pattern, "c": number}  # a number takes the first one's data type
+        operands = {"Q": query, "K": key, "V": value, "A": pattern, "c": number}  # c takes the data type of the first operand
         if padding is not None:
-            given["B"] = padding
-        result: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), given, None)
+            operands["B"] = padding
+        result: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), operands, None)
         return result
     leading, rows = query.shape[:-2], (query.shape[-2], value.shape[-1])
     flat = [operand.reshape(prod(leading), *operand.shape[-2:]) for operand in (query * number, key, value)]
@@ -56,26 +57,28 @@ def pattern_attention(
 
 
 def _number(scale: Any) -> float:
-    """The scale as Python's number, whether it comes from numpy or from torch.
+    """Convert the scale, a number of Python, numpy or torch, to a float.
 
     Raises:
-        UnsupportedError: it is none, or wants a gradient.
+        UnsupportedError: the scale is not a number, or it requires grad.
 
     >>> _number(torch.tensor(0.5))
     0.5
     """
     if isinstance(scale, torch.Tensor) and scale.requires_grad:
-        raise UnsupportedError("scale requires grad, but none flows to it: multiply the query by it, and pass scale=1.0")
+        raise UnsupportedError("scale requires grad, but no gradient flows to it: multiply the query by it, and pass scale=1.0")
     try:
         return float(scale)
     except (TypeError, ValueError, RuntimeError) as error:
         raise UnsupportedError(
-            f"scale={scale!r}: the scale of attention is one number for all scores; multiply the query by others"
+            f"scale={scale!r}: the scale of attention is one number for all scores; multiply the query by any other scale"
         ) from error
 
 
 def mask_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What a mask adds to scores: the least number where it is True, or -inf, so that rows of masked keys alone have differences.
+    """Convert a padding mask to a finite bias on the scores: the dtype's minimum where the mask is True or -inf.
+
+    A finite bias keeps score differences defined in rows whose keys are all masked.
 
     >>> mask_bias(torch.tensor([False, True]), torch.float32)
     tensor([ 0.0000e+00, -3.4028e+38])
@@ -86,7 +89,7 @@ def mask_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 @lru_cache(maxsize=256)
 def program(leading: int, is_padded: bool = False) -> str:
-    """Attention in index notation; c is the scale, and B what is added to the scores of each key.
+    """Return attention in index notation; ``c`` is the scale, and ``B`` the bias on the scores of each key.
 
     >>> print(program(0))
     S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k]) * c

@@ -1,4 +1,4 @@
-"""SparseAttention: torch.nn.MultiheadAttention at the entries of a pattern."""
+"""SparseAttention: torch.nn.MultiheadAttention at the stored entries of a pattern."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from .weights import check_attention, check_device
 
 Linear = torch.nn.functional.linear
 Module = TypeVar("Module", bound=torch.nn.Module)
-MAX_PATTERNS = 8  # lengths whose patterns a module remembers
+MAX_PATTERNS = 8  # capacity of a module's cache of patterns, in sequence lengths
 
 
 class SparseAttention(torch.nn.Module):
-    """Attention in which each query meets only the keys of its row in a pattern.
+    """Attention that restricts each query to the keys stored in its row of a pattern.
 
-    With ``embed_dim`` it is ``torch.nn.MultiheadAttention``: parameters have the same names, start the same way, and its state can
-    be loaded. Without, it has no parameters, and query, key and value are attended to as they come, as
-    :func:`~numscorch.nn.functional.scaled_dot_product_attention` does.
+    With ``embed_dim``, the module matches ``torch.nn.MultiheadAttention``: it has the same parameter names and initialization, and
+    loads its state dict. Without ``embed_dim``, it has no parameters and applies
+    :func:`~numscorch.nn.functional.scaled_dot_product_attention` to query, key and value.
 
-    A fixed pattern is no part of the state, since no parameter depends on it: a model that was trained with one pattern, or densely, can
-    be used with another one. Deep copies share it: its index arrays are no buffers, so that nothing writes to them.
+    A fixed pattern is not part of the state dict, because no parameter depends on it. A model trained with one pattern, or with dense
+    attention, can run with another pattern. Deep copies share the pattern: its index arrays are not buffers, and nothing writes to them.
 
     Args:
-        pattern: what each query attends to: a SparseTensor or a tensor of torch, (L, S), or a function from a length to one, for
-            sequences of any length, as ``functools.partial(patterns.bigbird, block=16)``.
+        pattern: the keys of each query: a SparseTensor or torch tensor of shape (L, S). For sequences of any length, a function from a
+            length to a pattern, such as ``functools.partial(patterns.bigbird, block=16)``.
         embed_dim: size of the tokens; None for no projections.
-        num_heads: which share embed_dim evenly.
-        dropout: share of the probabilities that is dropped in training.
-        bias: whether projections have one.
-        batch_first: whether the batch comes before the sequence; True, unlike torch's default.
-        device: the CPU, if given.
-        dtype: of the parameters.
+        num_heads: number of heads; must divide embed_dim.
+        dropout: dropout probability of the attention probabilities in training.
+        bias: whether the projections have a bias.
+        batch_first: whether the batch dimension precedes the sequence dimension; True, unlike torch's default.
+        device: only the CPU is supported.
+        dtype: data type of the parameters.
 
     Shape:
-        With embed_dim: query (N, L, embed_dim), key and value (N, S, embed_dim), or without N; the result is as the query.
-        Without: query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), result (\\*, L, Ev).
+        With embed_dim: query (N, L, embed_dim), key and value (N, S, embed_dim), or all without N; the result has the query's shape.
+        Without embed_dim: query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), result (\\*, L, Ev).
 
     Raises:
-        SizeError: num_heads doesn't divide embed_dim.
-        UnsupportedError: heads without embed_dim, or a pattern that is neither a tensor nor a function.
+        SizeError: num_heads does not divide embed_dim.
+        UnsupportedError: num_heads is given without embed_dim, or the pattern is neither a tensor nor a function.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2; Scorch, appendix E.4.
 
@@ -81,17 +81,17 @@ class SparseAttention(torch.nn.Module):
         self.known: dict[int, SparseTensor] = {}
         if embed_dim is None:
             if num_heads != 1:
-                raise UnsupportedError(f"num_heads={num_heads} without embed_dim: give embed_dim=, or tensors with a dimension of heads")
+                raise UnsupportedError(f"num_heads={num_heads} without embed_dim: give embed_dim=, or pass tensors with a head dimension")
             return
         if num_heads < 1 or embed_dim % num_heads:
-            raise SizeError(f"embed_dim={embed_dim} isn't num_heads={num_heads} times the size of a head: choose heads that divide it")
+            raise SizeError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}: choose num_heads= that divides it")
         self.in_proj_weight = torch.nn.Parameter(torch.empty(3 * embed_dim, embed_dim, dtype=dtype))
         self.in_proj_bias = torch.nn.Parameter(torch.empty(3 * embed_dim, dtype=dtype)) if bias else None
         self.out_proj = torch.nn.Linear(embed_dim, embed_dim, bias, dtype=dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew, as torch.nn.MultiheadAttention does."""
+        """Reinitialize the parameters as torch.nn.MultiheadAttention does."""
         if self.embed_dim is None:
             return
         torch.nn.init.xavier_uniform_(self.in_proj_weight)
@@ -101,10 +101,11 @@ class SparseAttention(torch.nn.Module):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, pattern: Any) -> SparseAttention:
-        """The module with the settings of torch's, frozen parameters among them, and its weights, which it copies.
+        """Convert a torch.nn.MultiheadAttention: copy its weights, settings, training mode, and frozen parameters.
 
         Raises:
-            OperandError, UnsupportedError: it is no attention, keys or values have other sizes than queries, or biases of theirs.
+            OperandError: ``layer`` is not a torch.nn.MultiheadAttention.
+            UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn.
         """
         check_attention(cls, layer)
         bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
@@ -123,20 +124,20 @@ class SparseAttention(torch.nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        """The output, and None in place of weights; without embed_dim, the output alone.
+        """Return the output and None in place of the weights; without embed_dim, only the output.
 
         Args:
             query, key, value: see the class.
-            key_padding_mask: (N, S), or (S,) without N: which keys are padding, that no query attends to; or numbers that are added
-                to their scores. A query whose keys all are padding gets a mean of them, where torch gives nan.
-            need_weights: False, unlike torch's default.
-            attn_mask: None; the pattern says what is attended to.
-            average_attn_weights: without meaning, as there are no weights.
-            is_causal: leaves out the pattern's entries above the diagonal.
+            key_padding_mask: (N, S), or (S,) without N: True marks padding keys, which no query attends to; floats are added to the
+                scores of the keys. A query whose keys are all padding gets the mean of their values, where torch returns nan.
+            need_weights: must be False, unlike torch's default.
+            attn_mask: must be None; the pattern takes its place.
+            average_attn_weights: ignored, because no weights are returned.
+            is_causal: whether to drop the pattern's entries above the diagonal.
 
         Raises:
-            SizeError: the pattern is for another length.
-            UnsupportedError: weights or masks are asked for.
+            SizeError: the pattern does not match the sequence lengths.
+            UnsupportedError: need_weights or attn_mask is given.
         """
         _check_weights(need_weights, attn_mask)
         if self.embed_dim is None:
@@ -144,7 +145,7 @@ class SparseAttention(torch.nn.Module):
         self._check_sizes(query, key, value)
         if not self.batch_first and query.ndim == 3:
             query, key, value = (tensor.transpose(0, 1) for tensor in (query, key, value))
-        padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(-2)  # the same for each head
+        padding = None if key_padding_mask is None else key_padding_mask.unsqueeze(-2)  # shared by all heads
         q, k, v = (tensor.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for tensor in self._projected(query, key, value))
         output = self.out_proj(self._attend(q, k, v, padding, is_causal).transpose(-3, -2).flatten(-2))
         return (output.transpose(0, 1) if not self.batch_first and output.ndim == 3 else output), None
@@ -165,20 +166,20 @@ class SparseAttention(torch.nn.Module):
         return _sparse_attention(query, key, value, pattern, dropout, is_causal, scale, False, padding)
 
     def pattern_for(self, length: int, keys: int | None = None) -> SparseTensor:
-        """The pattern for a sequence.
+        """Return the pattern for a sequence.
 
         Args:
-            length: of the queries.
-            keys: how many there are, by default as many.
+            length: number of queries.
+            keys: number of keys; equal to the number of queries by default.
 
         Raises:
-            SizeError: it is for another length.
+            SizeError: the pattern has another shape.
         """
         wanted = (length, length if keys is None else keys)
         if isinstance(self.pattern, SparseTensor):
             pattern, way_out = (
                 self.pattern,
-                "give a function from a length to a pattern, as functools.partial(ns.nn.patterns.bigbird, block=16)",
+                "give a function from a length to a pattern, such as functools.partial(ns.nn.patterns.bigbird, block=16)",
             )
         else:
             pattern, way_out = self._pattern_of_length(length), "give a fixed pattern of that shape"
@@ -189,7 +190,7 @@ class SparseAttention(torch.nn.Module):
         return pattern
 
     def _pattern_of_length(self, length: int) -> SparseTensor:
-        """What the function makes for a length, remembered."""
+        """Return the cached pattern for a length; on a miss, call the function."""
         if length not in self.known:
             pattern = as_pattern(self.pattern(length))  # type: ignore[operator]
             while len(self.known) >= MAX_PATTERNS:
@@ -210,56 +211,60 @@ class SparseAttention(torch.nn.Module):
         return ", ".join([f"pattern={description}", *sizes])
 
 
-SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # those that may differ from module to module of one layer
+SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # settings that may differ between modules of one layer
 
 
 def copy_settings(module: Module, source: torch.nn.Module) -> Module:
-    """The module itself, with what isn't in a state: settings, training, and which parameters are frozen, each as in the source's.
+    """Copy from the source what a state dict lacks: settings, training mode, and frozen parameters. Return the module.
 
     Raises:
-        UnsupportedError: the source has another module in the place of one that has a setting.
+        UnsupportedError: a submodule with settings is replaced by another kind of module in the source.
     """
     for name, member in module.named_modules():
-        theirs = source.get_submodule(name)
-        member.training = theirs.training
+        counterpart = source.get_submodule(name)
+        member.training = counterpart.training
         for setting in SETTINGS.get(type(member), ()):
-            if not hasattr(theirs, setting):
-                raise UnsupportedError(f"{name} is {theirs}, not {member}: for no dropout, set {name}.p = 0")
-            setattr(member, setting, getattr(theirs, setting))
+            if not hasattr(counterpart, setting):
+                raise UnsupportedError(f"{name} is {counterpart}, not {member}: to disable dropout, set {name}.p = 0")
+            setattr(member, setting, getattr(counterpart, setting))
     for name, parameter in module.named_parameters():
         parameter.requires_grad_(source.get_parameter(name).requires_grad)
     return module
 
 
 def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
-    """That a mask says something of each key.
+    """Check that a padding mask holds booleans or floats, one for each key.
 
     Raises:
-        SizeError: it is for other keys.
-        UnsupportedError: it holds whole numbers, of which it is unclear what they say.
+        SizeError: the mask has another number of entries.
+        UnsupportedError: the mask holds integers, whose meaning is ambiguous.
     """
     if padding.dtype is not torch.bool and not padding.is_floating_point():
-        raise UnsupportedError(f"key_padding_mask of {padding.dtype}: pass .to(torch.bool) for which keys are padding, or floats to add")
+        raise UnsupportedError(
+            f"key_padding_mask of {padding.dtype}: pass .to(torch.bool) to mark padding keys, or floats to add to the scores"
+        )
     if padding.shape[-1] != key.shape[-2]:
         raise SizeError(f"key_padding_mask has {padding.shape[-1]} entries for {key.shape[-2]} keys: give one for each key")
 
 
 def _check_weights(need_weights: bool, attn_mask: Any) -> None:
-    """That nothing is asked for that a pattern hasn't.
+    """Check that neither weights nor a mask are requested.
 
     Raises:
-        UnsupportedError: something is.
+        UnsupportedError: need_weights is True, or attn_mask is given.
     """
     if need_weights:
         raise UnsupportedError(
-            "need_weights=True: weights are computed row by row, and not kept; of single heads,"
-            " ns.softmax(ns.einsum('id,jd->ij', q, k, mask=pattern), 1) has them"
+            "need_weights=True: weights are computed row by row and not stored; compute those of one head with"
+            " ns.softmax(ns.einsum('id,jd->ij', q, k, mask=pattern), 1)"
         )
     if attn_mask is not None:
-        raise UnsupportedError("attn_mask beside a pattern: join them with ns.nn.patterns.intersection, and give the module that")
+        raise UnsupportedError(
+            "attn_mask beside a pattern: join them with ns.nn.patterns.intersection, and make the module with the result"
+        )
 
 
 def _name(function: Any) -> str:
-    """The name of a function, of a partial one too."""
+    """Return the name of a function; of a partial, the name of its inner function."""
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__name__", type(inner).__name__))

@@ -23,38 +23,39 @@ Pair = int | tuple[int, int]
 
 
 class SparseConv2d(WithSparseWeight):
-    """A convolution whose weight stores only some of its entries, which are what is trained.
+    """A convolution with a sparse weight; only the stored entries are trained.
 
-    The weight is a matrix of shape (out_channels, in_channels * height * width of the kernel), and multiplies the unfolded
-    input, which takes as much memory as the input times the size of the kernel; a 1 x 1 kernel with stride 1 needs none.
-    Give either ``density`` or ``pattern``.
+    The weight is a matrix of shape (out_channels, in_channels * height * width of the kernel). It multiplies the unfolded input
+    (im2col), which takes the memory of the input times the kernel size. A 1 x 1 kernel with stride 1 and no padding needs no
+    unfolding. Give either ``density`` or ``pattern``.
 
     Args:
-        in_channels: channels of the input.
-        out_channels: channels of the output.
-        kernel_size: height and width of the kernel, or one number for both; so are ``stride``, ``padding`` and ``dilation``.
-        stride: steps between the kernel's places.
-        padding: zeros added to each side; or ``"valid"``, none; or ``"same"``, as many as keep the size, with stride 1.
-        dilation: steps between the kernel's entries.
-        groups: 1.
-        bias: whether there is one.
-        padding_mode: ``"zeros"``.
-        density: the share of entries that is stored, at random places, as in :class:`SparseLinear`.
-        pattern: the entries that are stored: what :class:`SparseLinear` takes, of the shape of the matrix, or of
+        in_channels: number of input channels.
+        out_channels: number of output channels.
+        kernel_size: height and width of the kernel, or one integer for both; likewise for ``stride``, ``padding`` and ``dilation``.
+        stride: step between kernel positions.
+        padding: zeros added to each side; ``"valid"`` for none; ``"same"`` to keep the input size, with stride 1 only.
+        dilation: step between kernel entries.
+        groups: must be 1.
+        bias: whether to add a bias.
+        padding_mode: must be ``"zeros"``.
+        density: share of entries to store, at random positions, as in :class:`SparseLinear`.
+        pattern: entries to store, as in :class:`SparseLinear`, with the shape of the matrix or
             (out_channels, in_channels, height, width).
-        format: how the matrix is stored.
-        device: the CPU, if given.
-        dtype: of the weight and the bias.
+        format: storage format of the matrix.
+        device: only the CPU is supported.
+        dtype: data type of the weight and the bias.
 
     Shape:
         input (N, in_channels, H, W) or (in_channels, H, W), output (N, out_channels, H', W') or (out_channels, H', W'), with
         the sizes of ``torch.nn.Conv2d``.
 
     Raises:
-        SizeError: the pattern or the input has another shape, the density is not between 0 and 1, or there is no place for the kernel.
-        UnsupportedError: both a density and a pattern are given, or neither; groups; padding with other than zeros.
+        SizeError: the pattern or the input has another shape, the density is not between 0 and 1, or the kernel exceeds the input.
+        UnsupportedError: both or neither of density and pattern are given, groups is not 1, or padding_mode is not ``"zeros"``.
 
-    Source: Park et al., "Faster CNNs with direct sparse convolutions and guided pruning", 2017, where the unfolded input isn't stored.
+    Source: Park et al., "Faster CNNs with direct sparse convolutions and guided pruning", 2017; unlike this layer, the paper avoids
+    storing the unfolded input.
 
     >>> layer = SparseConv2d(3, 8, 3, padding=1, density=0.1)
     >>> layer(torch.ones(2, 3, 6, 5)).shape, layer.weight.shape
@@ -83,7 +84,7 @@ class SparseConv2d(WithSparseWeight):
         _check_modes(groups, padding_mode)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.stride, self.dilation = (
-            _pair(name, given, 1) for name, given in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation))
+            _pair(name, value, 1) for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation))
         )
         self.padding = padding if isinstance(padding, str) else _pair("padding", padding, 0)
         self._sides = _sides(self.padding, self.kernel_size, self.stride, self.dilation)
@@ -93,18 +94,18 @@ class SparseConv2d(WithSparseWeight):
 
     @classmethod
     def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
-        """A dense layer with the weights that a sparsifier keeps, its bias, its data type, and what is frozen in it.
+        """Prune a dense layer; the result keeps its bias, data type, training mode, and frozen parameters.
 
         Args:
-            conv: the dense layer, which stays as it is.
-            sparsifier: a callable that is given the weight as a matrix (out_channels, in_channels * height * width), and makes a
-                mask of it, True where a weight is kept.
-            format: how the matrix is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
+            conv: the dense layer; it is not modified.
+            sparsifier: a callable from the weight as a matrix (out_channels, in_channels * height * width) to a boolean mask, True
+                where a weight is kept.
+            format: storage format of the matrix; defaults to the sparsifier's ``format`` if it has one, else CSR.
 
         Raises:
-            OperandError: not a torch.nn.Conv2d, or no sparsifier.
-            SizeError: the mask has another shape than the matrix.
-            UnsupportedError: the layer has groups, pads with other than zeros, or is not on the CPU.
+            OperandError: ``conv`` is not a torch.nn.Conv2d, or ``sparsifier`` is not a sparsifier.
+            SizeError: the shapes of mask and matrix differ.
+            UnsupportedError: the layer has groups, a padding_mode other than ``"zeros"``, or is not on the CPU.
 
         >>> from numscorch.sparsify import magnitude
         >>> SparseConv2d.from_dense(torch.nn.Conv2d(2, 4, 3), magnitude(0.75)).weight.nnz
@@ -117,7 +118,7 @@ class SparseConv2d(WithSparseWeight):
         layer = cls(
             conv.in_channels,
             conv.out_channels,
-            *sizes,  # type: ignore[arg-type]  # torch has tuples of any length
+            *sizes,  # type: ignore[arg-type]  # torch annotates tuples of any length
             bias=conv.bias is not None,
             pattern=stored,
             format=stored.format,
@@ -126,7 +127,7 @@ class SparseConv2d(WithSparseWeight):
         return layer._copy_from_dense(conv, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The layer's output, (N, out_channels, H', W'), or without N."""
+        """Return the output, (N, out_channels, H', W'), or without N."""
         if input.ndim not in (3, 4) or input.shape[-3] != self.in_channels:
             raise SizeError(f"input has shape {tuple(input.shape)}, but the layer takes (N, {self.in_channels}, H, W), or without N")
         check_dtype(self, self.weight.values, input)
@@ -139,7 +140,7 @@ class SparseConv2d(WithSparseWeight):
         return output if input.ndim == 4 else output[0]
 
     def _unfolded(self, batch: torch.Tensor) -> torch.Tensor:
-        """What the kernel sees at each of its places: (N, in_channels * height * width, places)."""
+        """Return the unfolded input (im2col), (N, in_channels * height * width, kernel positions)."""
         if self.kernel_size == self.stride == (1, 1) and not any(self._sides):
             return batch.flatten(2)
         left, right, top, bottom = self._sides
@@ -151,7 +152,7 @@ class SparseConv2d(WithSparseWeight):
         return columns
 
     def _sizes(self, height: int, width: int) -> tuple[int, int]:
-        """The sizes of the output."""
+        """Return height and width of the output."""
         left, right, top, bottom = self._sides
         around = (height + top + bottom, width + left + right)
         windows = list(zip(around, self.kernel_size, self.stride, self.dilation, strict=True))
@@ -159,12 +160,12 @@ class SparseConv2d(WithSparseWeight):
         if min(sizes) < 1:
             raise SizeError(
                 f"a kernel of {self.kernel_size}, dilation {self.dilation}, doesn't fit an input of {height} x {width} "
-                f"with padding {self.padding}: pad more, or take a smaller kernel"
+                f"with padding {self.padding}: pad more, or use a smaller kernel"
             )
         return sizes[0], sizes[1]
 
     def to_dense(self) -> torch.nn.Conv2d:
-        """The layer with a dense weight."""
+        """Return a torch.nn.Conv2d with the same weight, dense."""
         sizes = self.kernel_size, self.stride, self.padding, self.dilation
         layer = torch.nn.Conv2d(self.in_channels, self.out_channels, *sizes, bias=self.bias is not None, dtype=self.weight.dtype)
         self._copy_to_dense(layer)
@@ -178,38 +179,39 @@ class SparseConv2d(WithSparseWeight):
 
 
 def _check_modes(groups: int, padding_mode: str) -> None:
-    """That there is one group, and padding is of zeros."""
+    """Check that groups is 1 and padding_mode is ``"zeros"``."""
     if groups != 1:
         raise UnsupportedError(
-            f"groups={groups} is not taken by SparseConv2d: with groups=1, a pattern= that is block-diagonal stores the same weights"
+            f"groups={groups} is not supported by SparseConv2d: with groups=1, a block-diagonal pattern= stores the same weights"
         )
     if padding_mode != "zeros":
         raise UnsupportedError(
-            f"padding_mode={padding_mode!r} is not taken by SparseConv2d: use torch.nn.functional.pad(x, ..., mode=...), and padding=0 here"
+            f"padding_mode={padding_mode!r} is not supported by SparseConv2d: "
+            "use torch.nn.functional.pad(x, ..., mode=...), and padding=0 here"
         )
 
 
-def _pair(name: str, given: object, least: int) -> tuple[int, int]:
-    """Two sizes, or one for both."""
-    sizes = tuple(given) if isinstance(given, tuple | list) else (given, given)
-    if len(sizes) != 2 or not all(isinstance(size, int) and size >= least for size in sizes):
-        raise SizeError(f"{name}={given!r}: give a whole number of at least {least}, or two of them, (height, width)")
+def _pair(name: str, value: object, minimum: int) -> tuple[int, int]:
+    """Return a pair of sizes; one integer counts for both."""
+    sizes = tuple(value) if isinstance(value, tuple | list) else (value, value)
+    if len(sizes) != 2 or not all(isinstance(size, int) and size >= minimum for size in sizes):
+        raise SizeError(f"{name}={value!r}: give an integer of at least {minimum}, or two, (height, width)")
     return sizes
 
 
 def _sides(
     padding: tuple[int, int] | str, kernel: tuple[int, int], stride: tuple[int, int], dilation: tuple[int, int]
 ) -> tuple[int, int, int, int]:
-    """The zeros to the left, to the right, above and below, as torch.nn.functional.pad takes them.
+    """Return the padding on the left, right, top and bottom, in the order of torch.nn.functional.pad.
 
     >>> _sides("same", (3, 4), (1, 1), (1, 1))
     (1, 2, 1, 1)
     """
     if padding == "same":
         if stride != (1, 1):
-            raise SizeError(f"padding='same' with stride={stride}: it keeps the size with stride 1 only; give the padding in numbers")
-        (up, side) = (step * (size - 1) for step, size in zip(dilation, kernel, strict=True))
-        return side // 2, side - side // 2, up // 2, up - up // 2
+            raise SizeError(f"padding='same' with stride={stride}: 'same' needs stride 1; give the padding in numbers")
+        vertical, horizontal = (step * (size - 1) for step, size in zip(dilation, kernel, strict=True))
+        return horizontal // 2, horizontal - horizontal // 2, vertical // 2, vertical - vertical // 2
     if isinstance(padding, str) and padding != "valid":
         raise SizeError(f"padding={padding!r}: give 'same', 'valid', or numbers")
     top, left = (0, 0) if isinstance(padding, str) else padding

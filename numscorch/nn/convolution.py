@@ -1,4 +1,4 @@
-"""What graph convolutions share: how messages are aggregated, which way they go, and which dimension of features counts nodes."""
+"""Base class of graph convolutions: aggregation of messages, their direction, and the node dimension of the features."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .graphs import TO_TARGET, check_flow, directed, stated_size
 
 
 class Convolution(torch.nn.Module):
-    """The arguments of PyTorch Geometric's MessagePassing that graph convolutions take.
+    """Base class of graph convolutions, with the supported arguments of PyTorch Geometric's MessagePassing.
 
     Args:
-        aggr, flow, node_dim: as of each convolution.
-        known: the aggregations that it takes.
+        aggr, flow, node_dim: see the subclasses.
+        known: names of the supported aggregations.
 
     Raises:
-        UnsupportedError: another aggregation or direction.
+        UnsupportedError: the aggregation or the direction is unknown.
     """
 
     def __init__(self, aggr: Any, flow: str, node_dim: int, known: Sequence[str]):
@@ -32,18 +32,20 @@ class Convolution(torch.nn.Module):
         self.flow, self.node_dim = flow, node_dim
 
     def _directed(self, graph: Any, sources: Features, targets: Features | None) -> Any:
-        """The graph, from sources to targets."""
+        """Return the graph with its edges from sources to targets."""
         if self.flow != TO_TARGET and sources is not targets:
-            raise UnsupportedError(f"{self} with flow={self.flow!r} between two kinds of nodes: swap them, and pass edge_index.flip(0)")
+            raise UnsupportedError(
+                f"{self} with flow={self.flow!r} and separate sources and targets: swap them, and pass edge_index.flip(0)"
+            )
         return directed(graph, self.flow)
 
     def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None, graph: Any) -> tuple[int, int]:
-        """How many sources and targets there are."""
+        """Return the numbers of sources and targets."""
         rows = None if targets is None else folded(targets, self.node_dim)
         return size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
 
     def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
-        """What arrives at targets, aggregated; the results of several aggregations side by side."""
+        """Aggregate the source features at the targets; concatenate the results of several aggregations."""
         x = folded(sources, self.node_dim)
         aggregates = [unfolded(aggregate(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
         return side_by_side(aggregates)

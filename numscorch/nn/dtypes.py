@@ -1,4 +1,4 @@
-"""The data types of inputs and weights, which torch's layers don't mix."""
+"""Check that inputs and weights have the same data type, as torch's layers require."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:
-    """That an input has the data type of a layer's weights; under autocast, torch and einsum convert both.
+    """Check that an input has the data type of a layer's weights; under autocast, torch and einsum convert both.
 
     Raises:
-        UnsupportedError: it has another one.
+        UnsupportedError: the data types differ.
 
     >>> layer = torch.nn.Linear(2, 2)
     >>> check_dtype(layer, layer.weight, torch.ones(2, dtype=torch.float64), "x")

@@ -1,7 +1,7 @@
-"""Attention along edges: what arrives at each node, weighed by a softmax of scores over the edges to it.
+"""Graph attention: each target sums its sources' features, weighted by a softmax of scores over its incoming edges.
 
-The exponentials of all heads are one tensor (targets, sources, heads) that has the graph's own index arrays. Its gradient is
-spelled out, as that of softmax needs few of the gradients of its parts, and nothing but the exponentials is kept for it.
+The exponentials of all heads form one tensor (targets, sources, heads) that shares the graph's index arrays. An explicit backward
+function replaces the gradients of the single operations; of the values per edge, it saves only the exponentials.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def attend(
     dropout: float,
     training: bool,
 ) -> Tensor:
-    """What arrives at each target from its sources, weighed by the softmax of ``leaky_relu`` of their scores' sums.
+    """Sum source features at each target, weighted by the softmax of ``leaky_relu(source score + target score)``.
 
     Args:
-        graph: how many edges there are from each source to each target, (targets, sources) in CSR.
+        graph: number of edges from each source to each target, (targets, sources) in CSR.
         sources: features (sources, heads, channels).
-        source_scores, target_scores: (sources, heads), (targets, heads).
-        negative_slope: of leaky_relu.
-        dropout: the share of weights that is set to 0 where ``training``.
+        source_scores, target_scores: shapes (sources, heads) and (targets, heads).
+        negative_slope: slope of leaky_relu for negative arguments.
+        dropout: dropout probability of the attention weights if ``training``.
 
     Returns:
-        (targets, heads, channels); 0 for a target without edges.
+        Features (targets, heads, channels); 0 for targets without edges.
     """
     edges, counts = _edges_by_head(graph, source_scores.shape[1])
     dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
@@ -61,13 +61,13 @@ def attend(
 
 
 def by_heads(pattern: Pattern, heads: int) -> Pattern:
-    """The pattern of a graph in CSR with a value for each edge and head; it has the same index arrays."""
+    """Return the pattern (targets, sources, heads) of a CSR pattern (targets, sources); both share their index arrays."""
     wide: Pattern = pattern.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*pattern.shape, heads), ((), pattern.arrays[1], ())))
     return wide
 
 
 def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
-    """A one for each edge and head, and how many edges these are, None where all are single ones; remembered with the graph."""
+    """Return ones at each edge and head, and the edges' multiplicities (None if all are 1); cached with the graph."""
 
     def make() -> tuple[SparseTensor, Tensor | None]:
         known = by_heads(graph.pattern, heads)
@@ -79,23 +79,26 @@ def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tenso
 
 @dataclass(frozen=True, eq=False)
 class _AttentionCall:
-    """One call: what it reads besides tensors through which gradients flow."""
+    """The inputs of one call that are not differentiated."""
 
     graph: SparseTensor
     edges: SparseTensor
     counts: Tensor | None
-    dropout_mask: Tensor | None  # what dropout multiplies weights by
+    dropout_mask: Tensor | None  # factor of each attention weight: 0 or 1 / (1 - dropout)
     slope: float
 
     def exponentials(self, source_scores: Tensor, target_scores: Tensor) -> SparseTensor:
-        """Those of the scores less the largest one of each target; what is subtracted changes no softmax, nor its gradient."""
+        """Return exp(score - maximum of the target's scores); the shift changes neither the softmax nor its gradient."""
         s, t = source_scores, target_scores
         shares: SparseTensor = evaluate(EXPONENTIALS, A=self.edges, s=s, t=t, m=self._largest(s.detach(), t.detach()), slope=self.slope)
         return shares if self.counts is None else shares.with_values(shares.values * self.counts)
 
     @torch.no_grad()
     def _largest(self, s: Tensor, t: Tensor) -> Tensor:
-        """The largest score of each target and head: that of the largest sum, or, where leaky_relu falls, of the smallest one."""
+        """Return the maximum score of each target and head.
+
+        leaky_relu increases for slopes of 0 or more, so the largest sum gives the maximum; otherwise the smallest sum may give it.
+        """
         scores = functional.leaky_relu(self._over_edges(s) + t, self.slope)
         return scores if self.slope >= 0 else scores.maximum(functional.leaky_relu(t - self._over_edges(-s), self.slope))
 
@@ -104,59 +107,59 @@ class _AttentionCall:
         return maxima
 
     def dropped(self, exponentials: SparseTensor) -> SparseTensor:
-        """Those that dropout keeps, which are then larger."""
+        """Apply the dropout mask."""
         return exponentials if self.dropout_mask is None else exponentials.with_values(exponentials.values * self.dropout_mask)
 
     def by_parts(self, sources: Tensor, source_scores: Tensor, target_scores: Tensor) -> Tensor:
-        """The result, with the gradients of each part: for gradients of gradients, and torch.func's transforms."""
+        """Return the result as a composition of differentiable operations, for double backward and torch.func's transforms."""
         exponentials = self.exponentials(source_scores, target_scores)
         result: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
         return result
 
 
 def _totals(exponentials: SparseTensor) -> Tensor:
-    """The sum of each target's exponentials; 1 where there is none."""
+    """Return the sum of each target's exponentials, or 1 for targets without edges."""
     totals: Tensor = einsum("ijh->ih", exponentials, format="dense")
     return totals.masked_fill(totals == 0, 1.0)
 
 
 class _AttentionFunction(torch.autograd.Function):
-    """``attend`` as a function of features and scores."""
+    """:func:`attend` as an autograd function of features and scores."""
 
     @staticmethod
-    def forward(ctx: Any, call: _AttentionCall, *given: Tensor) -> Tensor:
-        sources, s, t = (tensor.detach() for tensor in given)
+    def forward(ctx: Any, call: _AttentionCall, *inputs: Tensor) -> Tensor:
+        sources, s, t = (tensor.detach() for tensor in inputs)
         exponentials = call.exponentials(s, t)
         totals = _totals(exponentials)
         weighted_sums: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
         result = weighted_sums.div_(totals[..., None])
         ctx.call = call
-        ctx.save_for_backward(*given, exponentials.values, totals, result)
+        ctx.save_for_backward(*inputs, exponentials.values, totals, result)
         return result
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, (*given, exponentials, totals, result) = ctx.call, ctx.saved_tensors
+        call, (*inputs, exponentials, totals, result) = ctx.call, ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # a gradient of this gradient may be asked for
-            wanted = [tensor for tensor, need in zip(given, needed, strict=True) if need]
-            gradients = iter(torch.autograd.grad(call.by_parts(*given), wanted, upstream, create_graph=True))
+        if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
+            wanted = [tensor for tensor, need in zip(inputs, needed, strict=True) if need]
+            gradients = iter(torch.autograd.grad(call.by_parts(*inputs), wanted, upstream, create_graph=True))
             return (None, *(next(gradients) if need else None for need in needed))
         shared = upstream / totals[..., None]
         E = call.edges.with_values(exponentials)
-        of_sources = einsum("ijh,ihc->jhc", call.dropped(E), shared) if needed[0] else None
+        sources_gradient = einsum("ijh,ihc->jhc", call.dropped(E), shared) if needed[0] else None
         if not (needed[1] or needed[2]):
-            return None, of_sources, None, None
-        slopes = _slopes(call, E, shared, result, *given)
-        of_s = einsum("ijh->jh", slopes, format="dense") if needed[1] else None
-        return None, of_sources, of_s, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
+            return None, sources_gradient, None, None
+        slopes = _slopes(call, E, shared, result, *inputs)
+        s_gradient = einsum("ijh->jh", slopes, format="dense") if needed[1] else None
+        return None, sources_gradient, s_gradient, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
 
 
 def _slopes(call: _AttentionCall, E: SparseTensor, shared: Tensor, result: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:
-    """The gradient of each edge's sum of scores.
+    """Return the gradient of each edge's sum of scores.
 
-    Of a softmax P and a result P @ X, that of the scores is ``P * (G @ X.T - d)``, where d, each row's sum of ``P * (G @ X.T)``,
-    is that of ``G * (P @ X)``: no sums over edges are left.
+    For a softmax P, a result P @ X and its gradient G, the gradient of the scores is ``P * (G @ X.T - d)``. Here d is each row's sum
+    of ``P * (G @ X.T)``, which equals the row's sum of ``G * (P @ X)`` and so needs no sum over edges.
     """
     sampled: SparseTensor = call.dropped(evaluate(SAMPLED, A=call.edges, G=shared, X=sources))
     d = (shared * result).sum(-1)

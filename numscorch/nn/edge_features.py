@@ -1,6 +1,6 @@
-"""Attention along edges one by one: for edges with features, and for the weights of attention themselves.
+"""Graph attention on a list of edges, for edge features and for attention weights as a result.
 
-Equal edges have scores of their own here, so that the softmax goes over a list of edges, (edges, heads), O(edges) in memory.
+Parallel edges between two nodes have separate scores here. The softmax is over a list (edges, heads), with O(edges) memory.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Fill = float | Tensor | str
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """The edges that attention goes along: those of a graph, or those but self loops with one loop for each node."""
+    """The edges of a graph, either unchanged or with all self loops replaced by one loop per node."""
 
     graph: GraphInput
     placement: EdgePlacement
     endpoints: Tensor  # targets and sources (2, edges)
 
     def weights(self, source_scores: Tensor, target_scores: Tensor, edge_scores: Tensor | None, negative_slope: float) -> Tensor:
-        """The softmax over each target's edges of ``leaky_relu`` of the scores' sums, (edges, heads)."""
+        """Return the softmax of ``leaky_relu(sum of scores)`` over the edges of each target, (edges, heads)."""
         targets, sources = self.endpoints
         scores = source_scores[sources] + target_scores[targets]
         scores = functional.leaky_relu(scores if edge_scores is None else scores + edge_scores, negative_slope)
@@ -42,38 +42,38 @@ class Edges:
 
     @beside_programs
     def matrix(self, weights: Tensor) -> SparseTensor:
-        """The weights as a tensor (targets, sources, heads), those of equal edges summed."""
+        """Return the weights as a tensor (targets, sources, heads), summed over parallel edges."""
         heads, pattern = weights.shape[1], self.placement.pattern
         if self.placement.slots is not None:
             weights = weights.new_zeros(pattern.nnz, heads).index_add(0, self.placement.slots, weights)
         return SparseTensor(by_heads(pattern, heads), weights.flatten())
 
-    def features(self, given: Tensor, edge_dim: int, fill: Fill, end: int) -> Tensor:
-        """The features of the edges (edges, edge_dim), those of added loops among them.
+    def features(self, edge_attr: Tensor, edge_dim: int, fill: Fill, end: int) -> Tensor:
+        """Return the features of all edges, added loops included, (edges, edge_dim).
 
         Args:
-            given: the features of the graph's edges.
-            edge_dim: how many there are; -1 for any number.
-            fill: those of added loops: a number, a tensor, or how those of the edges at each node are reduced.
-            end: at which end of edges that node is, 0 for targets.
+            edge_attr: features of the graph's edges, (edges, edge_dim) or (edges,).
+            edge_dim: expected number of features; -1 for any number.
+            fill: features of added loops: a number, a tensor, or the name of a reduction over the features of a node's edges.
+            end: which end of the edges the reduction groups by: 0 for targets, 1 for sources.
 
         Raises:
-            OperandError: no tensor of numbers, or an unknown reduction.
-            SizeError: another shape.
+            OperandError: the reduction is unknown.
+            SizeError: the features are no tensor of that shape.
             UnsupportedError: the graph is a matrix.
         """
         if isinstance(self.graph.source, SparseTensor):
             raise UnsupportedError("edge_attr beside an adjacency matrix, whose edges have no order: pass edge_index")
-        rows = given[:, None] if isinstance(given, Tensor) and given.ndim == 1 else given
+        rows = edge_attr[:, None] if isinstance(edge_attr, Tensor) and edge_attr.ndim == 1 else edge_attr
         if not isinstance(rows, Tensor) or rows.shape[:1] != (self.graph.edges,) or rows.ndim != 2 or edge_dim not in (-1, rows.shape[1]):
-            shape = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+            shape = tuple(edge_attr.shape) if isinstance(edge_attr, Tensor) else type(edge_attr).__name__
             wanted = f"there are {self.graph.edges} edges with {edge_dim} features"
             raise SizeError(f"edge_attr has shape {shape}, but {wanted}: pass (edges, edge_dim)")
         rows = rows if self.placement.selection is None else rows.index_select(0, self.placement.selection)
-        return torch.cat([rows, self._of_loops(rows, fill, end)]) if self.placement.added_loops else rows
+        return torch.cat([rows, self._loop_features(rows, fill, end)]) if self.placement.added_loops else rows
 
-    def _of_loops(self, features: Tensor, fill: Fill, end: int) -> Tensor:
-        """The features of added loops."""
+    def _loop_features(self, features: Tensor, fill: Fill, end: int) -> Tensor:
+        """Return the features of added loops."""
         nodes, shape = self.placement.added_loops, (self.placement.added_loops, features.shape[1])
         if not isinstance(fill, str):
             return torch.as_tensor(fill, dtype=features.dtype).expand(shape)
@@ -86,12 +86,12 @@ class Edges:
 
 @beside_programs
 def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
-    """The edges of a graph between so many sources and targets, in PyTorch Geometric's order: added loops are the last ones."""
+    """Read the edges of a graph; ``size`` is (sources, targets). Added loops come last, as in PyTorch Geometric."""
     source, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
     return Edges(source, source.place(loops), source.endpoints(loops))
 
 
 def weighted_sums(weights: SparseTensor, sources: Tensor) -> Tensor:
-    """What arrives at targets, (targets, heads, channels), of features (sources, heads, channels)."""
+    """Sum features (sources, heads, channels) at the targets with these weights, (targets, heads, channels)."""
     result: Tensor = einsum("ijh,jhc->ihc", weights, sources)
     return result

@@ -1,4 +1,4 @@
-"""SparseEmbeddingBag: torch.nn.EmbeddingBag as the product of a sparse matrix of bags and the table of embeddings."""
+"""SparseEmbeddingBag: torch.nn.EmbeddingBag as the product of a sparse matrix of bags and the embedding table."""
 
 from __future__ import annotations
 
@@ -11,41 +11,40 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .weights import check_device
 
-BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; a bag may hold one twice
+BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; bags may repeat items
 MODES = ("sum", "mean", "max")
 INDICES = (torch.int32, torch.int64)
 BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 class SparseEmbeddingBag(torch.nn.Module):
-    """Sums, means or maxima of bags of embeddings; arguments, results and state are those of ``torch.nn.EmbeddingBag``.
+    """Sums, means or maxima of bags of embeddings; arguments, results and state dict match ``torch.nn.EmbeddingBag``.
 
-    The items of all bags are the coordinates of a sparse matrix (bags, num_embeddings), which multiplies the dense table:
-    ``offsets`` and ``input`` are its index arrays as they stand. No item's embedding is stored on the way. The gradient of the
-    table is dense; where several items of a bag are the maximum, it is divided among them, as that of ``torch.amax``, while torch's
-    goes to the first one.
+    A sparse matrix of bags (bags, num_embeddings) multiplies the dense table; ``offsets`` and ``input`` serve as its index arrays
+    without a copy. The embeddings of single items are never stored. The gradient of the table is dense. If several items of a bag
+    attain the maximum, they share the gradient evenly, as in ``torch.amax``; torch's EmbeddingBag gives it to the first one.
 
     Args:
-        num_embeddings: rows of the table.
-        embedding_dim: its columns.
-        max_norm, norm_type, scale_grad_by_freq, sparse: only as by default.
+        num_embeddings: number of rows of the table.
+        embedding_dim: number of columns of the table.
+        max_norm, norm_type, scale_grad_by_freq, sparse: only the defaults are supported.
         mode: ``"sum"``, ``"mean"`` or ``"max"``.
-        include_last_offset: whether offsets have one more number, that of all items: where the last bag ends.
-        padding_idx: items of this index take no part.
-        device: the CPU.
-        dtype: of the table.
+        include_last_offset: whether offsets end with the number of items, the end of the last bag.
+        padding_idx: index of an embedding that bags ignore.
+        device: only the CPU is supported.
+        dtype: data type of the table.
 
     Shape:
-        input (items,) with offsets (B,), or (B + 1,) with ``include_last_offset``; or (B, items of each bag); or a SparseTensor
-        (B, num_embeddings). Output (B, embedding_dim), zeros for an empty bag.
+        input (items,) with offsets (B,), or (B + 1,) with ``include_last_offset``; or (B, items per bag); or a SparseTensor
+        (B, num_embeddings). Output (B, embedding_dim), zeros for empty bags.
 
     Raises:
-        RangeError: an index that is no embedding's, or offsets that aren't places of the input, in order.
-        SizeError: shapes that don't go together, or an unknown mode.
-        OperandError: indices that are no integers.
-        UnsupportedError: arguments that aren't taken.
+        RangeError: an index is out of range, or offsets decrease or exceed the input.
+        SizeError: shapes do not match, or the mode is unknown.
+        OperandError: indices are not of type int32 or int64.
+        UnsupportedError: an argument is not supported.
 
-    Source: ``torch.nn.EmbeddingBag``; Scorch, section 4, of the product.
+    Source: ``torch.nn.EmbeddingBag``; Scorch, section 4, for the product.
 
     >>> bags = SparseEmbeddingBag(10, 3, mode="sum")
     >>> sums = bags(torch.tensor([1, 2, 4, 4]), torch.tensor([0, 2]))
@@ -84,7 +83,7 @@ class SparseEmbeddingBag(torch.nn.Module):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the table anew."""
+        """Draw the table from a standard normal distribution; the row of padding_idx is 0."""
         torch.nn.init.normal_(self.weight)
         if self.padding_idx is not None:
             with torch.no_grad():
@@ -97,13 +96,13 @@ class SparseEmbeddingBag(torch.nn.Module):
         offsets: torch.Tensor | None = None,
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The bags' embeddings.
+        """Return the bags' embeddings, (B, embedding_dim).
 
         Args:
-            input: the items of all bags, one after the other; or a row of items for each bag; or a SparseTensor
-                (B, num_embeddings), whose entries are the items, and the values their weights.
-            offsets: where each bag starts in an input of one dimension.
-            per_sample_weights: of the shape of the input: by what each item is multiplied, with mode ``"sum"``.
+            input: the concatenated items of all bags, or one row of items per bag. Alternatively a SparseTensor (B, num_embeddings)
+                whose entries are the items and whose values are their weights.
+            offsets: start of each bag in a one-dimensional input.
+            per_sample_weights: weight of each item, with the input's shape; only for mode ``"sum"``.
         """
         starts, items, weights = self._bag_lists(input, offsets, per_sample_weights)
         _check_items(items, self.num_embeddings)
@@ -113,7 +112,7 @@ class SparseEmbeddingBag(torch.nn.Module):
         return self._reduce(_bags(starts, items, weights, self), counts)
 
     def _reduce(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
-        """The product, joined by the mode; autocast leaves tables alone, as torch's does."""
+        """Reduce each bag by the mode; autocast does not convert the table, as in torch."""
         with torch.autocast("cpu", enabled=False):
             if self.mode == "max":
                 result: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
@@ -122,44 +121,46 @@ class SparseEmbeddingBag(torch.nn.Module):
             return result / counts.clamp(min=1)[:, None].to(result.dtype) if self.mode == "mean" else result
 
     def _bag_lists(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
-        """Where bags start, and end; the items of all of them; and these items' weights."""
+        """Return the bag boundaries (B + 1,), the items of all bags, and the items' weights."""
         if isinstance(input, SparseTensor):
-            return self._of_matrix(input, offsets, weights)
+            return self._bags_of_matrix(input, offsets, weights)
         if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
             raise OperandError(f"input is {_kind(input)}: indices of embeddings are a tensor of torch.int64 or torch.int32")
         self._check_weights(input, weights)
         if input.ndim == 2:
             if offsets is not None:
-                raise SizeError("input has 2 dimensions, a row of items for each bag: leave offsets out")
+                raise SizeError("input has 2 dimensions, one row of items per bag: leave offsets out")
             starts = torch.arange(input.shape[0] + 1, dtype=input.dtype) * input.shape[1]
             return starts, input.reshape(-1), None if weights is None else weights.reshape(-1)
         if input.ndim != 1 or offsets is None:
             missing = " without offsets" if input.ndim == 1 else ""
-            raise SizeError(f"input has shape {tuple(input.shape)}{missing}: give items (n,) with offsets (B,), or a row for each bag")
+            raise SizeError(f"input has shape {tuple(input.shape)}{missing}: give items (n,) with offsets (B,), or one row per bag")
         return _starts(offsets, len(input), self.include_last_offset), input, weights
 
-    def _of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
-        """A matrix's rows as bags."""
+    def _bags_of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
+        """Return the rows of a matrix as bags."""
         if offsets is not None or weights is not None:
-            raise SizeError("input is a SparseTensor, a row for each bag, and its values are the weights: leave the other arguments out")
+            raise SizeError("input is a SparseTensor, whose rows are the bags and whose values the weights: leave the other arguments out")
         if bags.ndim != 2 or bags.shape[1] != self.num_embeddings:
-            raise SizeError(f"input has shape {tuple(bags.shape)}, but bags are rows of {self.num_embeddings} columns, the embeddings")
+            raise SizeError(f"input has shape {tuple(bags.shape)}, but bags are rows with num_embeddings={self.num_embeddings} columns")
         rows = bags.to(CSR)
         starts, items = rows.pattern.arrays[1]
         if self.mode == "sum":
             return starts, items, rows.values
         if not bool((rows.values == 1).all()):
-            raise UnsupportedError(f"mode={self.mode!r} of bags with values other than 1: weights go with mode='sum'")
+            raise UnsupportedError(f"mode={self.mode!r} of bags with values other than 1: weights require mode='sum'")
         return starts, items, None
 
     def _check_weights(self, input: torch.Tensor, weights: torch.Tensor | None) -> None:
-        """That weights are the items', and asked for with a sum."""
+        """Check that weights have the items' shape and that the mode is ``"sum"``."""
         if weights is None:
             return
         if self.mode != "sum":
-            raise UnsupportedError(f"per_sample_weights with mode={self.mode!r}: weights go with mode='sum'")
+            raise UnsupportedError(f"per_sample_weights with mode={self.mode!r}: weights require mode='sum'")
         if weights.shape != input.shape:
-            raise SizeError(f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: one for each item")
+            raise SizeError(
+                f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: give one weight per item"
+            )
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
@@ -167,21 +168,21 @@ class SparseEmbeddingBag(torch.nn.Module):
 
 
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:
-    """That only what there is was asked for."""
+    """Check that every option is supported."""
     if mode not in MODES:
-        raise SizeError(f"mode={mode!r}: the items of a bag are joined by one of {', '.join(MODES)}")
+        raise SizeError(f"mode={mode!r}: give one of {', '.join(MODES)}")
     if max_norm is not None:
         raise UnsupportedError(
             "max_norm changes the weight during a forward pass: call weight.renorm_(2, 0, max_norm) under torch.no_grad()"
         )
     if scale_grad_by_freq:
-        raise UnsupportedError("scale_grad_by_freq is not taken: use per_sample_weights, or scale weight.grad")
+        raise UnsupportedError("scale_grad_by_freq is not supported: use per_sample_weights, or scale weight.grad")
     if sparse:
-        raise UnsupportedError("sparse=True asks for a sparse gradient, and the table's is dense: use torch.nn.EmbeddingBag for that")
+        raise UnsupportedError("sparse=True requests a sparse gradient, but the table's is dense: use torch.nn.EmbeddingBag for that")
 
 
 def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None, owner: SparseEmbeddingBag) -> SparseTensor:
-    """The bags as a tensor (bags, items, embeddings)."""
+    """Return the bags as a tensor (bags, items, embeddings)."""
     count = len(items)
     index = torch.int32 if starts.dtype == items.dtype == torch.int32 else torch.int64
     arrays = (), (starts.to(index), torch.arange(count, dtype=index)), (items.to(index),)
@@ -191,34 +192,34 @@ def _bags(starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | Non
 
 
 def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
-    """Where each of the bags starts, and where the last one ends."""
+    """Return the start of each bag and the end of the last one."""
     if not isinstance(offsets, torch.Tensor) or offsets.dtype not in INDICES or offsets.ndim != 1:
-        raise OperandError(f"offsets is {_kind(offsets)}: where bags start is a tensor (B,) of torch.int64 or torch.int32")
+        raise OperandError(f"offsets is {_kind(offsets)}: give the starts of the bags as a tensor (B,) of torch.int64 or torch.int32")
     if has_end and not len(offsets):
-        raise SizeError("offsets is empty, but with include_last_offset=True it has the end of the last bag at least")
+        raise SizeError("offsets is empty, but with include_last_offset=True it contains at least the end of the last bag")
     ends = offsets[-1:] if has_end else offsets.new_full((1,), count)
     starts = offsets if has_end else torch.cat([offsets, ends]) if len(offsets) else offsets.new_zeros(1)
     if int(starts[0]) != 0 or bool((starts.diff() < 0).any()) or (has_end and int(ends) != count):
         text = str(offsets.tolist()) if len(offsets) < 9 else f"of {len(offsets)} numbers"
         last = f"end at {count}" if has_end else f"lie below {count + 1}"
-        raise RangeError(f"offsets {text}: they start at 0, don't decrease, and {last}, the number of items being {count}")
+        raise RangeError(f"offsets {text}: for {count} items, offsets start at 0, don't decrease, and {last}")
     return starts
 
 
 def _drop_padding(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> BagLists:
-    """The bags without one of the embeddings."""
+    """Drop the items of the padding embedding."""
     kept = items != padding
     before = torch.cat([starts.new_zeros(1), kept.cumsum(0, dtype=starts.dtype)])
     return before[starts.long()], items[kept], None if weights is None else weights[kept]
 
 
 def _check_items(items: torch.Tensor, count: int) -> None:
-    """That every item is an embedding."""
+    """Check that every item is the index of an embedding."""
     if items.numel() and (int(items.min()) < 0 or int(items.max()) >= count):
         at = int(((items < 0) | (items >= count)).nonzero()[0])
-        raise RangeError(f"item {at} of the input is {int(items[at])}: there are num_embeddings={count}, 0 to {count - 1}")
+        raise RangeError(f"item {at} of the input is {int(items[at])}: with num_embeddings={count}, indices go from 0 to {count - 1}")
 
 
 def _kind(given: object) -> str:
-    """What was given, for an error."""
+    """Describe an argument for an error."""
     return f"a tensor {tuple(given.shape)} of {given.dtype}" if isinstance(given, torch.Tensor) else f"a {type(given).__name__}"

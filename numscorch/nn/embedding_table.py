@@ -21,28 +21,28 @@ INDICES = (torch.int32, torch.int64)
 
 
 class SparseEmbedding(WithSparseWeight):
-    """Embeddings of which only some numbers are stored, which are what is trained; a lookup writes the others as 0.
+    """An embedding table with sparse rows; only the stored entries are trained, and lookups return 0 elsewhere.
 
-    That saves memory, not time: torch's lookup of a dense row is a copy. Give either ``density`` or ``pattern``.
+    A sparse table saves memory, not time: torch's lookup of a dense row is a copy. Give either ``density`` or ``pattern``.
 
     Args:
-        num_embeddings: rows of the table.
-        embedding_dim: its columns.
-        padding_idx: an embedding that isn't trained.
-        density: the share of entries that is stored, at random places, as in :class:`SparseLinear`.
-        pattern: the entries that are stored, of shape (num_embeddings, embedding_dim), as in :class:`SparseLinear`.
-        format: how the table is stored.
-        device: the CPU, if given.
-        dtype: of the table.
+        num_embeddings: number of rows of the table.
+        embedding_dim: number of columns of the table.
+        padding_idx: index of an embedding that receives no gradient.
+        density: share of entries to store, at random positions, as in :class:`SparseLinear`.
+        pattern: entries to store, of shape (num_embeddings, embedding_dim), as in :class:`SparseLinear`.
+        format: storage format of the table.
+        device: only the CPU is supported.
+        dtype: data type of the table.
 
     Shape:
         input (\\*), output (\\*, embedding_dim).
 
     Raises:
-        SizeError: the pattern has another shape, the density is not between 0 and 1, or an index is no embedding's.
-        RangeError: padding_idx is no embedding's.
-        OperandError: indices that are no integers.
-        UnsupportedError: both a density and a pattern are given, or neither.
+        SizeError: the pattern has another shape, the density is not between 0 and 1, or an index is out of range.
+        RangeError: padding_idx is out of range.
+        OperandError: indices are not of type int32 or int64.
+        UnsupportedError: both or neither of density and pattern are given.
 
     >>> table = SparseEmbedding(10, 4, density=0.5)
     >>> table(torch.tensor([[1, 2, 4], [4, 3, 2]])).shape, table.weight.nnz
@@ -70,50 +70,50 @@ class SparseEmbedding(WithSparseWeight):
         self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), False)
 
     def reset_parameters(self) -> None:
-        """Draw the values anew."""
+        """Draw the values from a standard normal distribution."""
         torch.nn.init.normal_(self.weight.values)
 
     @classmethod
     def from_dense(cls, table: torch.nn.Embedding, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
-        """A dense table with the entries that a sparsifier keeps, and its data type; frozen if it is.
+        """Prune a dense table; the result keeps its data type, training mode, and whether it is frozen.
 
         Args:
-            table: the dense table, which stays as it is.
-            sparsifier: a callable that makes a mask of the table, True where an entry is kept.
-            format: how the table is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
+            table: the dense table; it is not modified.
+            sparsifier: a callable from the table to a boolean mask, True where an entry is kept.
+            format: storage format of the table; defaults to the sparsifier's ``format`` if it has one, else CSR.
 
         Raises:
-            OperandError: not a torch.nn.Embedding, or no sparsifier.
-            SizeError: the mask has another shape than the table.
-            UnsupportedError: the table renormalizes its rows, counts them for its gradient or makes that sparse, or is not on the CPU.
+            OperandError: ``table`` is not a torch.nn.Embedding, or ``sparsifier`` is not a sparsifier.
+            SizeError: the shapes of mask and table differ.
+            UnsupportedError: the table has max_norm, scale_grad_by_freq or sparse set, or is not on the CPU.
 
         >>> from numscorch.sparsify import magnitude
         >>> SparseEmbedding.from_dense(torch.nn.Embedding(8, 4), magnitude(0.75)).weight.nnz
         8
         """
         check_dense(cls, table, torch.nn.Embedding)
-        for name, usual in (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False)):
-            if getattr(table, name) != usual:
-                raise UnsupportedError(f"{name}={getattr(table, name)} is not taken by SparseEmbedding: make the table with {name}={usual}")
+        for name, default in (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False)):
+            if (value := getattr(table, name)) != default:
+                raise UnsupportedError(f"{name}={value} is not supported by SparseEmbedding: make the table with {name}={default}")
         stored = sparsify(table.weight.detach(), sparsifier, format)
         sizes = table.num_embeddings, table.embedding_dim, table.padding_idx
         return cls(*sizes, pattern=stored, format=stored.format, dtype=stored.dtype)._copy_from_dense(table, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The embeddings, (\\*, embedding_dim): the product of a matrix with a one in each row, and the table.
+        """Return the embeddings, (\\*, embedding_dim), as the product of a one-hot matrix and the table.
 
-        Autocast leaves tables alone, as torch's does.
+        Autocast does not convert the table, as in torch.
         """
         if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
-            given = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
-            raise OperandError(f"input is {given}: indices of embeddings are a tensor of torch.int64 or torch.int32")
+            kind = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
+            raise OperandError(f"input is {kind}: indices of embeddings are a tensor of torch.int64 or torch.int32")
         rows = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
         return rows if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
     def _rows(self, numbers: torch.Tensor) -> torch.Tensor:
-        """The embeddings of a list of numbers, (n, embedding_dim)."""
+        """Return the embeddings of a vector of indices, (n, embedding_dim)."""
         if torch.compiler.is_compiling():
-            from .lookup import lookup_rows  # late: it imports torch's compiler
+            from .lookup import lookup_rows  # deferred: imports torch's compiler
 
             return lookup_rows(numbers, self.weight.tensor)
         table = self.weight.tensor
@@ -122,7 +122,7 @@ class SparseEmbedding(WithSparseWeight):
         return rows
 
     def to_dense(self) -> torch.nn.Embedding:
-        """The table with all its entries."""
+        """Return a torch.nn.Embedding with the same table, dense."""
         table = torch.nn.Embedding(self.num_embeddings, self.embedding_dim, self.padding_idx, dtype=self.weight.dtype)
         self._copy_to_dense(table)
         return table

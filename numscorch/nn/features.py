@@ -1,4 +1,7 @@
-"""Features of nodes as graph convolutions take them: dense or sparse, of one kind of nodes, or a pair of sources' and targets'."""
+"""Node features of graph convolutions: checks, and conversions between shapes.
+
+Features are dense or sparse, and either one tensor for all nodes or a pair for sources and targets.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ Features = Tensor | SparseTensor
 
 
 def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """torch.nn.functional.linear of features, dense or sparse."""
+    """Apply torch.nn.functional.linear to dense or sparse features."""
     result: Tensor = functional.linear(x, weight, bias)
     return result
 
 
 def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
-    """Features of nodes, (nodes, channels), dense or sparse; any number of channels where that is -1.
+    """Check and return node features (nodes, channels), dense or sparse; -1 allows any number of channels.
 
-    With a ``node_dim``, dense ones may have more dimensions, of which that one counts nodes, and the last one channels.
+    With a ``node_dim``, dense features may have more than 2 dimensions: ``node_dim`` counts nodes, the last one channels.
 
     Raises:
-        SizeError: another shape.
-        UnsupportedError: it is no tensor, or has another data type than the layer's weights.
+        SizeError: the shape does not match.
+        UnsupportedError: ``x`` is not a tensor, or its data type differs from the weights'.
     """
     if not isinstance(x, Tensor | SparseTensor):
         raise UnsupportedError(f"{name} is {type(x).__name__}: {layer} takes a tensor of features, of shape (nodes, {channels})")
@@ -42,7 +45,7 @@ def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = 
     if node_dim is not None and (not -x.ndim <= node_dim < x.ndim or node_dim % x.ndim == x.ndim - 1):
         raise SizeError(
             f"{name} has shape {tuple(x.shape)}, so node_dim={node_dim} of {layer} is no dimension of nodes: "
-            "give one before the last, which holds the channels"
+            "give a dimension before the last one, which holds the channels"
         )
     if (weight := next(layer.parameters(), None)) is not None:
         check_dtype(layer, weight, x, name)
@@ -58,18 +61,18 @@ def _attached(x: Tensor) -> Any:
 
 
 def checked_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
-    """The features of sources and of targets, which are the same unless a pair is given."""
+    """Check and return the features of sources and of targets; without a pair, both are the same object."""
     if not isinstance(x, tuple | list):
         features = checked_features(x, channels[0], layer, node_dim=node_dim)
         return features, features
     if len(x) != 2:
-        raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair of those of sources and of targets")
+        raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair (source features, target features)")
     sources = checked_features(x[0], channels[0], layer, "x[0]", node_dim)
     return sources, None if x[1] is None else checked_features(x[1], channels[1], layer, "x[1]", node_dim)
 
 
 def folded(x: Features, node_dim: int) -> Features:
-    """Features of any number of dimensions as (nodes, the others).
+    """Move the node dimension first and flatten the other dimensions.
 
     >>> folded(torch.zeros(5, 3, 4), -2).shape
     torch.Size([3, 20])
@@ -78,7 +81,7 @@ def folded(x: Features, node_dim: int) -> Features:
 
 
 def unfolded(x: Features, like: Features, node_dim: int) -> Features:
-    """The inverse of :func:`folded`, whose argument this was but for the number of nodes."""
+    """Invert :func:`folded`; ``like`` has the original shape except for the number of nodes."""
     if like.ndim == 2 or isinstance(x, SparseTensor) or isinstance(like, SparseTensor):
         return x
     result: Tensor = x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
@@ -88,17 +91,19 @@ def unfolded(x: Features, like: Features, node_dim: int) -> Features:
 def size_of(
     sources: Features, targets: Features | None, size: Sequence[int | None] | None, of_graph: Sequence[int | None] | None = None
 ) -> tuple[int, int]:
-    """How many sources and targets there are: what features say, else ``size``, else the graph, else as many targets as sources.
+    """Return the numbers of sources and targets.
+
+    The number of targets comes from the target features, else ``size``, else the graph, else it equals the number of sources.
 
     Raises:
-        SizeError: they disagree.
+        SizeError: ``size`` disagrees with the features.
     """
-    said = (None, None) if size is None else tuple(size)
-    if len(said) != 2:
-        raise SizeError(f"size is {said}: pass how many sources and how many targets there are")
+    counts = (None, None) if size is None else tuple(size)
+    if len(counts) != 2:
+        raise SizeError(f"size is {counts}: pass (number of sources, number of targets)")
     rows = sources.shape[0], None if targets is None else targets.shape[0]
-    for what, length, given in zip(("sources", "targets"), rows, said, strict=True):
-        if length is not None and given is not None and length != given:
-            raise SizeError(f"size={said} says {given} {what}, but there are features of {length}: leave it out, or pass those of {given}")
-    known = (rows[1], said[1], None if of_graph is None else of_graph[1], rows[0])
+    for kind, length, count in zip(("sources", "targets"), rows, counts, strict=True):
+        if length is not None and count is not None and length != count:
+            raise SizeError(f"size={counts} gives {count} {kind}, but there are features of {length}: leave size out, or correct it")
+    known = (rows[1], counts[1], None if of_graph is None else of_graph[1], rows[0])
     return rows[0], next(count for count in known if count is not None)

@@ -1,4 +1,4 @@
-"""Functions of modules; every name that is not ours is torch.nn.functional's."""
+"""Functional interface of the modules; names that it does not define resolve to ``torch.nn.functional``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["one_hot", "scaled_dot_product_attention"]
 
 
 def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-    """torch.nn.functional.one_hot; with ``sparse=True`` or ``format=`` a SparseTensor that stores only the ones. O(numel).
+    """torch.nn.functional.one_hot; with ``sparse=True`` or ``format=``, a SparseTensor that stores only the ones. O(numel).
 
     Args:
-        args, kwargs: ``tensor``, the classes, int64, and ``num_classes``, by default the largest one and 1.
-        sparse: whether to make a SparseTensor of shape (\\*tensor.shape, num_classes).
-        format: how it is stored; by default CSR in two dimensions, else COO(n).
-        dtype: of the result; int64 by default, as in torch. An einsum takes operands of one data type: name that of the others here.
+        args, kwargs: ``tensor``, the int64 classes, and ``num_classes``, by default the largest class plus 1.
+        sparse: whether to return a SparseTensor of shape (\\*tensor.shape, num_classes).
+        format: format of the SparseTensor; by default CSR in two dimensions, else COO(n).
+        dtype: data type of the result; int64 by default, as in torch. All operands of an einsum need the same data type.
 
     Raises:
-        SizeError: classes that are negative or too large, or an empty tensor without ``num_classes``; a RuntimeError, as torch's is.
+        SizeError: a class is negative or too large, or the tensor is empty without ``num_classes``; a RuntimeError, as in torch.
 
     >>> one_hot(torch.tensor([2, 0]), 3, sparse=True)
     SparseTensor(CSR, shape=(2, 3), nnz=2, density=0.333, int64, int32 indices)
@@ -42,15 +42,15 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
             [1, 0, 0]])
     """
     if sparse or format is not None:
-        given = {"tensor" if name == "input" else name: value for name, value in kwargs.items()}
-        return _sparse_one_hot(*args, format=None if format is None else as_format(format), dtype=dtype, **given)
+        arguments = {"tensor" if name == "input" else name: value for name, value in kwargs.items()}
+        return _sparse_one_hot(*args, format=None if format is None else as_format(format), dtype=dtype, **arguments)
     full = torch.nn.functional.one_hot(*args, **kwargs)
     return full if dtype is None else full.to(dtype)
 
 
 @beside_programs
 def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
-    """Each class as the last coordinate of a one at the place where it stands: the index arrays follow without sorting."""
+    """Build the one-hot tensor; the coordinates are already in lexicographic order, so nothing is sorted."""
     classes = _check_classes(tensor, num_classes).detach().reshape(-1).numpy()
     shape = (*tensor.shape, num_classes if num_classes != -1 else int(classes.max()) + 1)
     ones, index = torch.ones(len(classes), dtype=torch.int64 if dtype is None else dtype), index_dtype_for(shape, len(classes))
@@ -64,17 +64,17 @@ def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Form
 
 
 def _check_classes(tensor: torch.Tensor, num_classes: int) -> torch.Tensor:
-    """The classes, each of them one that there is."""
+    """Check that the classes are int64 and in range, and return them."""
     if not isinstance(tensor, torch.Tensor) or tensor.dtype != torch.int64:
-        given = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise SizeError(f"one_hot takes a tensor of int64 classes, not {given}: convert it with .to(torch.int64)")
+        kind = tensor.dtype if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise SizeError(f"one_hot takes a tensor of int64 classes, not {kind}: convert it with .to(torch.int64)")
     if num_classes == -1 and not tensor.numel():
         raise SizeError("one_hot of an empty tensor needs num_classes=")
     if tensor.numel() and int(tensor.min()) < 0:
         raise SizeError(f"one_hot of class {int(tensor.min())}: classes start at 0")
-    most = int(tensor.max()) if tensor.numel() else 0
-    if num_classes != -1 and (num_classes <= most or num_classes < 1):
-        raise SizeError(f"one_hot of class {most} with num_classes={num_classes}: classes lie below it")
+    largest = int(tensor.max()) if tensor.numel() else 0
+    if num_classes != -1 and (num_classes <= largest or num_classes < 1):
+        raise SizeError(f"one_hot of class {largest} with num_classes={num_classes}: classes lie below it")
     return tensor
 
 
@@ -90,27 +90,27 @@ def scaled_dot_product_attention(
     *,
     pattern: Any = None,
 ) -> torch.Tensor:
-    """torch.nn.functional.scaled_dot_product_attention; with a sparse pattern, scores are computed only where it stores an entry.
+    """torch.nn.functional.scaled_dot_product_attention; with a sparse pattern, only the scores at its stored entries are computed.
 
-    Time and memory follow the pattern's entries rather than L * S. Each row's softmax is over its stored entries; a row without
-    any gives zeros.
+    Time and memory are proportional to the pattern's entries rather than to L * S. The softmax of a row is over its stored entries;
+    rows without entries give zeros.
 
     Args:
-        query, key, value: of one floating data type; leading dimensions broadcast.
-        attn_mask: torch's mask, for which the call is torch's; or a pattern, as below.
-        dropout_p: share of the probabilities that is dropped.
-        is_causal: leaves out the pattern's entries above the diagonal (``patterns.causal``).
-        scale: of the scores, by default 1 / sqrt(E).
-        enable_gqa: whether key and value have fewer heads, each for several of the query's.
-        pattern: a SparseTensor or a sparse tensor of torch. Which entries it stores counts, not their values: a stored zero or False
-            is attended to, as the padding that ELL and formats of blocks store is.
+        query, key, value: tensors of one floating data type; leading dimensions broadcast.
+        attn_mask: a dense mask, which calls torch's function; or a pattern, as below.
+        dropout_p: dropout probability of the attention probabilities.
+        is_causal: whether to drop the pattern's entries above the diagonal (``patterns.causal``).
+        scale: factor of the scores, by default 1 / sqrt(E).
+        enable_gqa: whether key and value have fewer heads than query (grouped-query attention).
+        pattern: a SparseTensor or a sparse torch tensor. Only the positions of stored entries matter, not their values: queries
+            attend to stored zeros and stored False, including the padding of ELL and block formats.
 
     Shape:
         query (\\*, L, E), key (\\*, S, E), value (\\*, S, Ev), pattern (L, S), result (\\*, L, Ev).
 
     Raises:
-        SizeError: the pattern, or the tensors, don't fit each other.
-        UnsupportedError: data types differ, or both a mask and a pattern are given.
+        SizeError: the shapes of the tensors or the pattern do not match.
+        UnsupportedError: data types differ, or both attn_mask and pattern are given.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2.1; Scorch, appendix E.4.
 
@@ -144,7 +144,7 @@ def _sparse_attention(
         query, key, value = in_autocast((query, key, value))
     _check_attention(query, key, value, pattern)
     if not 0 <= dropout_p <= 1:
-        raise SizeError(f"dropout_p={dropout_p}: the share of probabilities that is dropped lies between 0 and 1")
+        raise SizeError(f"dropout_p={dropout_p}: the dropout probability lies between 0 and 1")
     if is_causal:
         pattern = lower_part(pattern)
     if enable_gqa and key.ndim > 2:
@@ -158,7 +158,7 @@ def _sparse_attention(
     if padding is None:
         return pattern_attention(query, key, value, pattern, scale, dropout_p)
     dtype = query.dtype
-    wide = torch.promote_types(dtype, torch.float32)  # 16 bits have no number that is below every score
+    wide = torch.promote_types(dtype, torch.float32)  # the minimum of a 16-bit type may not lie below every score
     bias = mask_bias(padding, wide).expand(*leading, key.shape[-2])
     return pattern_attention(query.to(wide), key.to(wide), value.to(wide), pattern, scale, dropout_p, bias).to(dtype)
 
@@ -168,10 +168,11 @@ def _shapes_text(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) ->
 
 
 def _check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: SparseTensor) -> None:
-    """That tensors and pattern fit each other.
+    """Check that the shapes and data types of tensors and pattern match.
 
     Raises:
-        SizeError, UnsupportedError: they don't.
+        SizeError: the shapes do not match.
+        UnsupportedError: the data types differ or are not floating.
     """
     shapes = _shapes_text(query, key, value)
     if min(query.ndim, key.ndim, value.ndim) < 2:
@@ -183,7 +184,9 @@ def _check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     lengths = (query.shape[-2], key.shape[-2])
     if tuple(pattern.shape) != lengths:
         way_out = (
-            f"make it for this length, as patterns.bigbird({lengths[0]})" if lengths[0] == lengths[1] else f"make one of shape {lengths}"
+            f"make it for this length, such as patterns.bigbird({lengths[0]})"
+            if lengths[0] == lengths[1]
+            else f"make one of shape {lengths}"
         )
         raise SizeError(
             f"pattern has shape {tuple(pattern.shape)}, but there are {lengths[0]} queries and {lengths[1]} keys\n  {shapes}\n  {way_out}"

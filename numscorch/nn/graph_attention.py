@@ -1,4 +1,4 @@
-"""GATConv: a graph convolution that weighs what neighbours send by attention, under PyTorch Geometric's names."""
+"""GATConv: a graph convolution that weights neighbours by attention, with the interface of PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -22,37 +22,38 @@ from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, pr
 
 
 class GATConv(Convolution):
-    """The sum of the neighbours' transformed features, weighed by a softmax of scores over the edges to a node.
+    """The sum of the neighbours' transformed features, weighted by a softmax of scores over the edges to a node.
 
-    A score, ``leaky_relu(att_src . source + att_dst . target)``, is computed only where there is an edge. A node to which there
-    is none gets 0, and the bias. Weights of edges don't matter; several edges between two nodes count as several, and are dropped
-    together, unless edges have features or the attention weights are asked for.
+    The score ``leaky_relu(att_src . source + att_dst . target)`` is computed only along edges. Nodes without incoming edges get the
+    bias. Edge weights are ignored. Parallel edges each count in the softmax; dropout drops them together, unless edge features are
+    given or the attention weights are returned.
 
     Args:
-        in_channels: features of a node, or (of a source, of a target), which are then transformed by ``lin_src`` and ``lin_dst``;
-            -1 leaves it to the first input.
-        out_channels: features of each head's result.
-        heads: how many sets of scores there are.
-        concat: whether the heads' results stand side by side; otherwise they are averaged.
-        negative_slope: of leaky_relu.
-        dropout: the share of attention weights that is set to 0 in training.
-        add_self_loops: whether each node has exactly one edge to itself.
-        edge_dim: features of an edge, which add ``att_edge . lin_edge(edge_attr)`` to its score; -1 leaves it to the first input.
-        fill_value: the features of added loops: a number, a tensor, or how those of the edges to a node are reduced, ``"mean"``,
-            ``"add"``, ``"min"``, ``"max"`` or ``"mul"``.
-        bias: whether there is one.
-        residual: whether ``res`` of a target's own features is added.
+        in_channels: features per node, or a pair (per source, per target), transformed by ``lin_src`` and ``lin_dst``; -1 infers
+            the size from the first input.
+        out_channels: features per head of the result.
+        heads: number of attention heads.
+        concat: whether to concatenate the heads' results rather than average them.
+        negative_slope: slope of leaky_relu for negative arguments.
+        dropout: dropout probability of the attention weights in training.
+        add_self_loops: whether to replace all self loops by exactly one per node.
+        edge_dim: features per edge, which add ``att_edge . lin_edge(edge_attr)`` to the score; -1 infers the size from the first
+            input.
+        fill_value: features of added loops: a number, a tensor, or a reduction over the features of the edges to a node, one of
+            ``"mean"``, ``"add"``, ``"min"``, ``"max"`` and ``"mul"``.
+        bias: whether to add a bias.
+        residual: whether to add the target's own features, transformed by ``res``.
         aggr: ``"add"`` or ``"sum"``.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and of targets, or None for these; edge_index (2, edges), from
-        sources to targets, or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs);
-        edge_attr (edges, edge_dim), beside an edge_index only; result (targets, heads * out_channels), or
-        (targets, out_channels) of an average.
+        x (nodes, in_channels), or a pair (source features, target features), where the target features may be None; edge_index
+        (2, edges), from sources to targets, or a matrix ``A[target, source]`` such as :func:`numscorch.adj_t` returns (see the guide:
+        graphs); edge_attr (edges, edge_dim), only with an edge_index; result (targets, heads * out_channels), or
+        (targets, out_channels) if averaged.
 
     Raises:
-        UnsupportedError: another aggregation.
+        UnsupportedError: the aggregation is not supported.
 
     Source: Velickovic et al., "Graph Attention Networks", 2018.
 
@@ -103,12 +104,12 @@ class GATConv(Convolution):
 
     @property
     def _channels(self) -> tuple[int, int]:
-        """Features of a source, and of a target; -1 where the first input tells them."""
+        """Features per source and per target; -1 before the first input sets them."""
         linears = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
         return linears[0].in_features, linears[1].in_features
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Reinitialize the weights: Glorot for projections and attention vectors, 0 for the bias."""
         for child in self.children():
             if isinstance(child, torch.nn.Linear) and not isinstance(child, LazyLinear):
                 draw_glorot(child)
@@ -127,14 +128,14 @@ class GATConv(Convolution):
         size: Sequence[int | None] | None = None,
         return_attention_weights: bool | None = None,
     ) -> Tensor | tuple[Tensor, Any]:
-        """The features of targets; ``size`` is (sources, targets), if neither features nor a matrix state it.
+        """Return the features of targets; ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
 
-        With ``return_attention_weights``, also the weights after dropout: of an edge list, (edges with the added loops,
-        (edges, heads)); of a matrix, a SparseTensor (targets, sources, heads).
+        With ``return_attention_weights``, also return the weights after dropout. For an edge list, they are a pair of the edges,
+        added loops included, and a tensor (edges, heads); for a matrix, a SparseTensor (targets, sources, heads).
 
         Raises:
-            SizeError: features of another shape.
-            UnsupportedError: edges have features, but there is no ``edge_dim``; or the graph is a matrix then.
+            SizeError: the features have another shape.
+            UnsupportedError: edge_attr is given without ``edge_dim``, or with a matrix as the graph.
         """
         features, others = checked_pair(x, self._channels, self)
         self._materialize(features, others, edge_attr)
@@ -158,9 +159,9 @@ class GATConv(Convolution):
         return (result, weights) if return_attention_weights else result
 
     def _materialize(self, features: Features, others: Features | None, edge_attr: Tensor | None) -> None:
-        """Tell lazy layers their numbers of inputs."""
+        """Materialize lazy layers with the sizes of the inputs."""
         if edge_attr is not None and self.lin_edge is None:
-            raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of an edge's features")
+            raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of features per edge")
         lin_src, lin_dst = getattr(self, "lin_src", None), getattr(self, "lin_dst", None)
         pairs = [(self.lin, features), (lin_src, features), (lin_dst, others), (self.res, others)]
         for layer, x in pairs:
@@ -172,13 +173,13 @@ class GATConv(Convolution):
     def _attend_by_edge(
         self, graph: Any, nodes: tuple[int, int], edge_attr: Tensor | None, sources: Tensor, source_scores: Tensor, target_scores: Tensor
     ) -> tuple[Tensor, Any]:
-        """What arrives at targets, and the weights of attention, edge by edge."""
+        """Return the attended features of targets and the attention weights, computed edge by edge."""
         edges = read_edges(graph, nodes, self.add_self_loops)
         edge_scores = None
         if edge_attr is not None and self.lin_edge is not None:
-            end = 0 if self.flow == TO_TARGET else 1  # as in PyTorch Geometric, loops reduce features by the second row of edge_index
-            given = edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end)
-            edge_scores = (self.lin_edge(given).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
+            end = 0 if self.flow == TO_TARGET else 1  # PyTorch Geometric groups the features of loops by the second row of edge_index
+            features = edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end)
+            edge_scores = (self.lin_edge(features).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
         weights = dropout(edges.weights(source_scores, target_scores, edge_scores, self.negative_slope), self.dropout, self.training)
         matrix = edges.matrix(weights)
         is_list = not isinstance(edges.graph.source, SparseTensor)
@@ -186,7 +187,7 @@ class GATConv(Convolution):
         return weighted_sums(matrix, sources), (endpoints, weights) if is_list else matrix
 
     def _features_by_head(self, features: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
-        """The features of sources and targets by head: (nodes, heads, out_channels)."""
+        """Return the transformed features of sources and targets, (nodes, heads, out_channels)."""
         heads = (-1, self.heads, self.out_channels)
         if self.lin is not None:
             sources = linear(features, self.lin.weight).view(heads)
@@ -195,8 +196,8 @@ class GATConv(Convolution):
         return sources, None if others is None else linear(others, self.lin_dst.weight).view(heads)
 
     def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
-        """The scores of sparse features as sources and as targets: a product with few columns, of weights that are multiplied first."""
-        weight = self.lin.weight.view(self.heads, self.out_channels, -1)  # type: ignore[union-attr]  # sources are targets: there is lin
+        """Return source and target scores of sparse features; multiplying the weights first leaves a product with 2 * heads columns."""
+        weight = self.lin.weight.view(self.heads, self.out_channels, -1)  # type: ignore[union-attr]  # sources are targets, so lin exists
         by_head = torch.stack([self.att_src[0], self.att_dst[0]], 1) @ weight
         scores = linear(x, by_head.flatten(0, 1)).view(-1, self.heads, 2)
         return scores[..., 0].contiguous(), scores[..., 1].contiguous()

@@ -1,6 +1,6 @@
-"""Graph convolutions that aggregate what neighbours send: GCNConv, SAGEConv and GINConv.
+"""Graph convolutions that aggregate neighbour features: GCNConv, SAGEConv and GINConv.
 
-Arguments, parameters and results are those of ``torch_geometric.nn``, so that weights of one fit the other.
+Arguments, parameters and results match ``torch_geometric.nn``, so state dicts are interchangeable.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from .features import Features, checked_features, checked_pair, folded, linear, 
 from .graphs import TO_TARGET, directed, gcn_norm, means, sums
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
-PROPAGATED = "ij,jf,of->io"  # in which order the three are multiplied is the contraction path's decision
+PROPAGATED = "ij,jf,of->io"  # the contraction path decides the order of the two products
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
 
 
 class GCNConv(Convolution):
     """Graph convolution with the arguments and results of ``torch_geometric.nn.GCNConv``: ``N @ x @ weight.t() + bias``.
 
-    N is the normalised adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The order of the two products is chosen by
-    the number of operations. The features may be sparse.
+    N is the normalised adjacency matrix of :func:`numscorch.nn.graphs.gcn_norm`. The number of operations determines the order of
+    the two products. The features may be sparse.
 
     Args:
-        in_channels: features of a node; -1 leaves it to the first input.
-        out_channels: features of a node in the result.
-        improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it has no effect on an edge list without weights, but
-            on a matrix, whose values are weights, it has.
-        cached: whether the first graph's normalised matrix is used for all later graphs, unless its weights require grad. It isn't
-            needed for speed: the matrix is remembered beside its graph.
-        add_self_loops: whether nodes without a self loop get one; by default, if ``normalize``.
-        normalize: whether the matrix is normalised.
-        bias: whether there is one.
+        in_channels: features per node; -1 infers the size from the first input.
+        out_channels: features per node of the result.
+        improved: whether added self loops have weight 2. As in PyTorch Geometric, this affects matrices and weighted edge lists, but
+            not edge lists without weights.
+        cached: whether to reuse the first graph's normalised matrix for all later graphs, unless its weights require grad. It is not
+            needed for speed, because every graph's matrix is cached with the graph.
+        add_self_loops: whether to add self loops to nodes without one; defaults to ``normalize``.
+        normalize: whether to normalise the matrix.
+        bias: whether to add a bias.
         aggr: ``"add"`` or ``"sum"``.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
-        node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        node_dim: node dimension of dense features with more than 2 dimensions; the last dimension holds the channels.
 
     Shape:
         x (nodes, in_channels), dense or sparse, or dense (\\*, nodes, in_channels); edge_index (2, edges), from sources to
-        targets, with edge_weight (edges,), or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs);
-        result (\\*, nodes, out_channels).
+        targets, with edge_weight (edges,), or a matrix ``A[target, source]`` such as :func:`numscorch.adj_t` returns (see the guide:
+        graphs); result (\\*, nodes, out_channels).
 
     Raises:
-        UnsupportedError: self loops are to be added, and nothing normalised.
+        UnsupportedError: ``add_self_loops`` is True and ``normalize`` False.
 
     Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", 2017.
 
@@ -81,14 +81,14 @@ class GCNConv(Convolution):
         self.add_self_loops = normalize if add_self_loops is None else add_self_loops
         if self.add_self_loops and not normalize:
             raise UnsupportedError(
-                "GCNConv with add_self_loops=True, normalize=False: the normalisation adds the loops; leave one of the two arguments out"
+                "GCNConv with add_self_loops=True, normalize=False: normalisation adds the loops; leave one of the two arguments out"
             )
         self.lin = projection(in_channels, out_channels, False, draw_glorot)
         self.bias = torch.nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, and forget the graph that was kept."""
+        """Reinitialize the weights, and drop the matrix stored by ``cached``."""
         if not isinstance(self.lin, LazyLinear):
             draw_glorot(self.lin)
         if self.bias is not None:
@@ -96,7 +96,7 @@ class GCNConv(Convolution):
         self._kept: dict[torch.dtype, SparseTensor] = {}
 
     def forward(self, x: Features, edge_index: Any, edge_weight: Tensor | None = None) -> Tensor:
-        """The features after the convolution, of shape (nodes, out_channels)."""
+        """Return the features after the convolution, (\\*, nodes, out_channels)."""
         if isinstance(x, tuple | list):
             raise UnsupportedError("GCNConv takes features of one kind of nodes, not a pair: use SAGEConv, GATConv or GINConv")
         x = checked_features(x, self.lin.in_features, self, node_dim=self.node_dim)
@@ -110,13 +110,13 @@ class GCNConv(Convolution):
         return _add_bias(result, self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
-        """The matrix that is multiplied by."""
+        """Return the propagation matrix: normalised, or the weighted adjacency matrix."""
         if not self.normalize:
             return sums(graph, (nodes, nodes), dtype, edge_weight)
         if dtype in self._kept:
             return self._kept[dtype]
         matrix = gcn_norm(graph, edge_weight, nodes, self.improved, self.add_self_loops, dtype=dtype)
-        is_trained = (graph if edge_weight is None else edge_weight).requires_grad  # a later call's gradient would miss its weights
+        is_trained = (graph if edge_weight is None else edge_weight).requires_grad  # a cached matrix would cut later calls' gradients
         if self.cached and not is_trained and not matrix.values.is_inference():
             self._kept[dtype] = matrix
         return matrix
@@ -126,33 +126,32 @@ class GCNConv(Convolution):
 
 
 class SAGEConv(Convolution):
-    """``lin_l`` of the neighbours' features, aggregated, and ``lin_r`` of a node's own.
+    """``lin_l`` of the aggregated neighbour features plus ``lin_r`` of the node's own features.
 
-    Where a node has no neighbours, the aggregated features are 0. The gradient of the largest is shared out evenly between
-    equal neighbours; several edges between two nodes count as one there. The largest of sparse features, as bags of words, is
-    sparse as well; those that aren't stored take part as 0.
+    Nodes without neighbours aggregate to 0. The gradient of ``"max"`` and ``"min"`` is shared evenly among equal neighbours; parallel
+    edges count once there. The maximum of sparse features, such as bags of words, is sparse; entries that are not stored count as 0.
 
     Args:
-        in_channels: features of a node, or (of a source, of a target); -1 leaves it to the first input.
-        out_channels: features of a target in the result.
-        aggr: ``"mean"``, ``"max"``, ``"min"``, ``"sum"`` or ``"add"``, ``"var"`` or ``"std"``; or a list of them, whose results go
-            side by side into ``lin_l``.
-        normalize: whether rows of the result have length 1.
-        root_weight: whether there is ``lin_r``.
-        project: whether sources' features go through ``lin`` and relu first.
-        bias: whether ``lin_l`` has one.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
-        node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
+        in_channels: features per node, or a pair (per source, per target); -1 infers the size from the first input.
+        out_channels: features per target of the result.
+        aggr: ``"mean"``, ``"max"``, ``"min"``, ``"sum"`` or ``"add"``, ``"var"`` or ``"std"``; or a list of them, whose results are
+            concatenated as the input of ``lin_l``.
+        normalize: whether to normalise the rows of the result to length 1.
+        root_weight: whether to add the node's own features, transformed by ``lin_r``.
+        project: whether to transform the source features by ``lin`` and relu first.
+        bias: whether ``lin_l`` has a bias.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        node_dim: node dimension of dense features with more than 2 dimensions; the last dimension holds the channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and of targets, or None for these; edge_index (2, edges), from
-        sources to targets, or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs); its
-        values multiply features in sums and means, and must be 1 for the other aggregations; result (targets, out_channels). Dense
-        features may have more dimensions, (\\*, nodes, in_channels).
+        x (nodes, in_channels), or a pair (source features, target features), where the target features may be None; edge_index
+        (2, edges), from sources to targets, or a matrix ``A[target, source]`` such as :func:`numscorch.adj_t` returns (see the guide:
+        graphs). The values of a matrix multiply features in sums and means, and must be 1 for the other aggregations. Result
+        (targets, out_channels). Dense features may have more dimensions, (\\*, nodes, in_channels).
 
     Raises:
-        SizeError: ``project`` with a size that is left to the first input.
-        UnsupportedError: another aggregation.
+        SizeError: ``project`` is True and the size is inferred from the first input.
+        UnsupportedError: the aggregation is unknown.
 
     Source: Hamilton, Ying and Leskovec, "Inductive Representation Learning on Large Graphs", 2017.
 
@@ -181,7 +180,7 @@ class SAGEConv(Convolution):
         check_channels("SAGEConv", sources=sources, targets=targets, out_channels=out_channels)
         if project:
             if sources == LAZY:
-                raise SizeError("SAGEConv with project=True needs the size of its features: the first input cannot set it")
+                raise SizeError("SAGEConv with project=True needs in_channels: the first input cannot set it")
             self.lin = torch.nn.Linear(sources, sources)
         self.lin_l = projection(LAZY if sources == LAZY else sources * len(self._aggregations), out_channels, bias)
         if root_weight:
@@ -189,18 +188,21 @@ class SAGEConv(Convolution):
 
     @property
     def _channels(self) -> tuple[int, int]:
-        """Features of a source, and of a target; -1 where the first input tells them."""
+        """Features per source and per target; -1 before the first input sets them."""
         sources = self.lin_l.in_features if self.lin_l.in_features == LAZY else self.lin_l.in_features // len(self._aggregations)
-        wanted = self.in_channels if isinstance(self.in_channels, int) else self.in_channels[1]
-        return sources, self.lin_r.in_features if self.root_weight else wanted
+        targets = self.in_channels if isinstance(self.in_channels, int) else self.in_channels[1]
+        return sources, self.lin_r.in_features if self.root_weight else targets
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew."""
+        """Reinitialize the weights."""
         for child in self.children():
             child.reset_parameters()  # type: ignore[operator]
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
-        """The features of targets, (targets, out_channels); ``size`` is (sources, targets), if neither features nor a matrix state it."""
+        """Return the features of targets, (targets, out_channels).
+
+        ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
+        """
         sources, targets = checked_pair(x, self._channels, self, self.node_dim)
         graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
         if self.project:
@@ -213,7 +215,7 @@ class SAGEConv(Convolution):
         return functional.normalize(result, dim=-1) if self.normalize else result
 
     def _aggregate_and_transform(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
-        """What neighbours send, times the weight of ``lin_l``."""
+        """Return the aggregated neighbour features times the weight of ``lin_l``."""
         if self._aggregations == ("mean",) and sources.ndim == 2:
             return _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
         return linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
@@ -223,23 +225,23 @@ class SAGEConv(Convolution):
 
 
 class GINConv(Convolution):
-    """A network of the sum of the neighbours' features and 1 + eps times a node's own.
+    """A network applied to the sum of the neighbours' features and 1 + eps times the node's own features.
 
     Args:
         nn: the network, a module or function of features (targets, in_channels).
-        eps: how much more a node's own features weigh than a neighbour's.
-        train_eps: whether ``eps`` is a parameter, rather than a buffer.
-        aggr: ``"add"`` for the sum of the neighbours' features, or what else SAGEConv takes but for lists.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
-        node_dim: which dimension of dense features of more than 2 dimensions counts nodes; the last one counts channels.
+        eps: extra weight of the node's own features.
+        train_eps: whether ``eps`` is a parameter rather than a buffer.
+        aggr: ``"add"``, or another single aggregation of :class:`SAGEConv`.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        node_dim: node dimension of dense features with more than 2 dimensions; the last dimension holds the channels.
 
     Shape:
-        x (nodes, in_channels), or a pair of those of sources and of targets, or None for these; edge_index (2, edges), from
-        sources to targets, or a matrix ``A[target, source]``, as :func:`numscorch.adj_t` makes (see the guide: graphs),
-        whose values multiply features; result: the network's output for (targets, in_channels).
+        x (nodes, in_channels), or a pair (source features, target features), where the target features may be None; edge_index
+        (2, edges), from sources to targets, or a matrix ``A[target, source]`` such as :func:`numscorch.adj_t` returns (see the guide:
+        graphs), whose values multiply features; result: the network's output for (targets, in_channels).
 
     Raises:
-        UnsupportedError: ``nn`` can't be called, or another aggregation or several.
+        UnsupportedError: ``nn`` is not callable, the aggregation is unknown, or several are given.
 
     Source: Xu, Hu, Leskovec and Jegelka, "How Powerful are Graph Neural Networks?", 2019.
 
@@ -264,9 +266,9 @@ class GINConv(Convolution):
     ):
         super().__init__(aggr, flow, node_dim, tuple(AGGREGATIONS))
         if not callable(nn):
-            raise UnsupportedError(f"GINConv({nn!r}): its first argument is the network, as torch.nn.Linear({nn!r}, out_channels)")
+            raise UnsupportedError(f"GINConv({nn!r}): the first argument is the network, such as torch.nn.Linear({nn!r}, out_channels)")
         if len(self._aggregations) > 1:
-            raise UnsupportedError(f"GINConv with aggr={aggr!r}: a node's own features are added to one aggregation; give one")
+            raise UnsupportedError(f"GINConv with aggr={aggr!r}: the node's own features are added to one aggregation; give one")
         self.nn, self.initial_eps = nn, eps
         if train_eps:
             self.eps = torch.nn.Parameter(torch.empty(1))
@@ -275,12 +277,12 @@ class GINConv(Convolution):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the network's weights anew, and set ``eps`` to what it was."""
+        """Reinitialize the network's weights, and reset ``eps`` to its initial value."""
         _reset(self.nn)
         torch.nn.init.constant_(self.eps, self.initial_eps)
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
-        """What the network makes of the sums; ``size`` is (sources, targets), if neither features nor a matrix state it."""
+        """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
         sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
         nodes = self._size(sources, targets, size, edge_index)
         result: Any = self._aggregate(sources, self._directed(edge_index, sources, targets), nodes)
@@ -293,7 +295,7 @@ class GINConv(Convolution):
 
 
 def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The matrix times the features times the weight, and the bias; without gradients, the last product's kernel adds it."""
+    """Return ``matrix @ x @ weight.t() + bias``; without gradients, the kernel of the last product adds the bias."""
     result: Tensor
     if bias is None or torch.is_grad_enabled():
         result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
@@ -303,13 +305,13 @@ def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor |
 
 
 def _add_bias(result: Any, bias: Tensor | None) -> Tensor:
-    """The result, and the bias if there is one."""
+    """Add the bias, if any."""
     total: Tensor = result if bias is None else result + bias
     return total
 
 
 def _reset(module: Any) -> None:
-    """Draw the weights anew of a module, or of those in it; a plain function has none."""
+    """Reinitialize a module if it has ``reset_parameters``, else its children; plain functions have no weights."""
     if callable(reset := getattr(module, "reset_parameters", None)):
         reset()
         return

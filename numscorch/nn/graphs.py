@@ -1,7 +1,7 @@
-"""Graphs as convolutions read them: edge lists or adjacency matrices, made into matrices of targets and sources.
+"""Graph inputs of convolutions: convert edge lists and adjacency matrices to sparse matrices (targets, sources).
 
-``A[target, source]`` weighs an edge, so that ``A @ x`` sums what each node's neighbours send it: see :func:`numscorch.adj_t`.
-What is made of a graph is remembered beside the tensor it was made from, until that is written to or dies.
+``A[target, source]`` is the weight of an edge, so ``A @ x`` sums the features of each node's neighbours; see :func:`numscorch.adj_t`.
+Derived matrices are cached with the tensor they were computed from, until it changes or is freed.
 """
 
 from __future__ import annotations
@@ -42,35 +42,35 @@ def gcn_norm(
     flow: str = TO_TARGET,
     dtype: torch.dtype | None = None,
 ) -> SparseTensor:
-    """The adjacency matrix with self loops, each weight divided by the roots of its two nodes' degrees. O(edges), once.
+    """Return the adjacency matrix with self loops, normalised by the square roots of both nodes' degrees. O(edges) on a cache miss.
 
-    It is remembered beside the graph. It is computed again at each call if weights require grad or a tensor was made under
-    ``torch.inference_mode()``, and otherwise after a change that torch counts (``mul_``, an optimizer step) or ``.data = other``. Writes
-    through ``.data`` or a shared numpy array are not seen: make a new matrix with ``A.with_values(...)``, or write within
-    ``torch.no_grad()``.
+    The result is cached with the graph. The cache detects in-place changes that torch's version counter records (``mul_``, an
+    optimizer step) and ``.data = other``. It does not detect writes through ``.data`` or a shared numpy array: make a new matrix
+    with ``A.with_values(...)``, or write within ``torch.no_grad()``. Nothing is cached if the weights require grad, or for tensors
+    created under ``torch.inference_mode()``.
 
-    A node's degree is the sum of the weights of the edges to it; where that is 0, so are the results.
+    A node's degree is the sum of its incoming edge weights. Edges of a node of degree 0 get weight 0.
 
     Args:
-        graph: edges from sources to targets, int64 of shape (2, edges), or an adjacency matrix of shape (targets, sources), as
-            :func:`numscorch.adj_t` makes: a SparseTensor, or a sparse tensor of torch's. See the guide: graphs.
-        edge_weight: one for each edge, of shape (edges,); 1 by default. Weights of equal edges are summed.
-        num_nodes: how many there are, by default as many as the graph names.
-        improved: whether a self loop that is added weighs 2. As in PyTorch Geometric, it has no effect on an edge list without weights, but
-            on a matrix, whose values are weights, it has.
-        add_self_loops: whether each node without a self loop gets one. A loop that is there keeps its weight; of several in an edge
-            list, the last one does.
-        flow: ``"source_to_target"``, or ``"target_to_source"`` to send messages against the edges.
-        dtype: of the weights; by default as they come, and torch's default for an edge list without them.
+        graph: edges from sources to targets, int64 of shape (2, edges), or an adjacency matrix of shape (targets, sources) such as
+            :func:`numscorch.adj_t` returns: a SparseTensor or a sparse torch tensor. See the guide: graphs.
+        edge_weight: weights of the edges, of shape (edges,); 1 by default. Weights of parallel edges are summed.
+        num_nodes: number of nodes; by default the largest node index plus 1, or the size of the matrix.
+        improved: whether added self loops have weight 2. As in PyTorch Geometric, this affects matrices and weighted edge lists, but
+            not edge lists without weights.
+        add_self_loops: whether to add self loops to nodes without one. Existing loops keep their weight; of several loops of a node
+            in an edge list, the last one counts.
+        flow: ``"source_to_target"``, or ``"target_to_source"`` to reverse the edges.
+        dtype: data type of the result; by default that of the weights, or torch's default for an edge list without weights.
 
     Shape:
         (num_nodes, num_nodes).
 
     Raises:
-        FormatError: an edge list of numbers that are no integers.
-        RangeError: an edge names a node that there isn't.
-        SizeError: shapes that disagree.
-        UnsupportedError: it is no graph, or an adjacency matrix comes with other weights.
+        FormatError: an edge list does not hold integers.
+        RangeError: a node index is out of range.
+        SizeError: shapes do not match.
+        UnsupportedError: ``graph`` is not a graph, or an adjacency matrix is given with edge_weight.
 
     Source: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", 2017.
 
@@ -80,7 +80,7 @@ def gcn_norm(
     """
     graph = directed(graph, flow)
     make = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
-    if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # what was found right once isn't looked at again
+    if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # a hit skips the checks
         return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), make)
     return make()
 
@@ -99,14 +99,14 @@ def _gcn_norm(
 
 @beside_programs
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
-    """The matrix whose product with the sources' features is the sum of what arrives at each target; ``size`` is (sources, targets)."""
+    """Return the matrix that sums source features at each target; ``size`` is (sources, targets)."""
     edges = read_graph(graph, edge_weight, size)
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
 
 @beside_programs
 def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
-    """The matrix whose product with the sources' features is the mean of what arrives at each target."""
+    """Return the matrix that averages source features at each target; ``size`` is (sources, targets)."""
     edges = read_graph(graph, None, size)
 
     def make() -> SparseTensor:
@@ -120,10 +120,10 @@ def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
 
 @beside_programs
 def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
-    """A stored 0 for each pair of nodes with an edge, in CSR: its max-plus product with features is the largest that arrives.
+    """Return a CSR matrix with a stored 0 at each edge; its max-plus product with features is each target's maximum.
 
     Raises:
-        UnsupportedError: an adjacency matrix has other values than 1, by which nothing is multiplied here.
+        UnsupportedError: an adjacency matrix has values other than 1, which max-plus would ignore.
     """
     edges = read_graph(graph, None, size)
 
@@ -131,7 +131,7 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
         weights = edges.edge_weights()
         if weights is not None and not bool((weights == 1).all()):
             raise UnsupportedError(
-                "aggr='max' and 'min' take no weighted messages, but the adjacency matrix has values other than 1: drop them with"
+                "aggr='max' and 'min' ignore edge weights, but the adjacency matrix has values other than 1: drop them with"
                 " adj.with_values(torch.ones(adj.values.shape)), or use aggr='mean'"
             )
         pattern = edges.place(KEEP_LOOPS).pattern
@@ -142,9 +142,9 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
 
 @beside_programs
 def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_self_loops: bool) -> SparseTensor:
-    """How many edges there are from each source to each target, in CSR; weights don't matter.
+    """Return the number of edges from each source to each target, in CSR; edge weights are ignored.
 
-    With ``add_self_loops``, every node that is both has exactly one to itself.
+    With ``add_self_loops``, each node that is both source and target has exactly one self loop.
     """
     edges = read_graph(graph, None, size)
     loops = REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
@@ -159,20 +159,20 @@ def _normalized(A: SparseTensor) -> SparseTensor:
     return normalized
 
 
-# ---- taking a graph
+# ---- reading a graph
 
 
 @dataclass(frozen=True, eq=False)
 class EdgePlacement:
-    """Where the weights of edges go in a matrix of targets and sources."""
+    """The positions of edge weights among the values of a matrix (targets, sources)."""
 
     pattern: Pattern
-    slots: Tensor | None  # the position of each weight; None where they are in order
-    selection: Tensor | None  # which edges' weights are taken; None where all are
-    added_loops: int  # self loops that come after them
+    slots: Tensor | None  # position of each weight; None if the weights are in order
+    selection: Tensor | None  # indices of the selected edges; None for all edges
+    added_loops: int  # number of self loops after the selected edges
 
     def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
-        """The matrix of these weights, those at one place summed; gradients flow to them."""
+        """Return the matrix of these weights, summed over parallel edges; ``fill`` is the weight of added loops. Differentiable."""
         values = weights if self.selection is None else weights.index_select(0, self.selection)
         if self.added_loops:
             values = torch.cat([values, values.new_full((self.added_loops,), fill)])
@@ -182,7 +182,10 @@ class EdgePlacement:
 
 
 def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
-    """Edges at these targets and sources (2, edges), with their self loops as they are, remaining or anew. O(edges log edges)."""
+    """Place edges with these targets and sources (2, edges) in a CSR matrix. O(edges log edges).
+
+    ``loops`` says whether self loops are kept, added to nodes without one, or replaced by one per node.
+    """
     selection, missing = None, torch.empty(0, dtype=torch.int64)
     if loops != KEEP_LOOPS:
         is_loop = endpoints[0] == endpoints[1]
@@ -201,20 +204,20 @@ def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePl
 
 @dataclass(frozen=True, eq=False)
 class GraphInput:
-    """A graph as it was given: an edge list, or an adjacency matrix."""
+    """A graph argument: an edge list or an adjacency matrix."""
 
     source: Tensor | SparseTensor  # edge_index, or the matrix
     shape: tuple[int, int]  # targets, sources
-    weights: Tensor | None  # the edges', or the matrix's values
-    cache_owner: Tensor  # what things are remembered with
+    weights: Tensor | None  # edge_weight, or the values of the matrix
+    cache_owner: Tensor  # the tensor that owns the cached results
 
     @property
     def edges(self) -> int:
-        """How many there are."""
+        """The number of edges."""
         return self.source.nnz if isinstance(self.source, SparseTensor) else int(self.source.shape[1])
 
     def place(self, loops: str) -> EdgePlacement:
-        """Where the edges go; remembered with the pattern or the edge list."""
+        """Return the placement of the edges, cached with the pattern or the edge list."""
         if isinstance(self.source, SparseTensor):
             A = self.source
             return A.pattern.remember(("edges", loops), lambda: place_edges(A.indices(), self.shape, loops))
@@ -222,55 +225,55 @@ class GraphInput:
         return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(_endpoints(edges), self.shape, loops))
 
     def endpoints(self, loops: str) -> Tensor:
-        """Targets and sources (2, edges) of the edges that are placed, their self loops as they are or anew."""
+        """Return targets and sources (2, edges) of the placed edges, added loops last; ``loops`` keeps or replaces self loops."""
         placement = self.place(loops)
         edges = self.source.indices() if isinstance(self.source, SparseTensor) else _endpoints(self.source)
         edges = edges if placement.selection is None else edges[:, placement.selection]
         return torch.cat([edges, torch.arange(placement.added_loops).expand(2, -1)], 1) if placement.added_loops else edges
 
     def edge_weights(self) -> Tensor | None:
-        """The weight of each edge, in the order of the edge list or of the matrix's entries; None where an edge list has none."""
+        """Return the edge weights in the order of the edge list or of the matrix's entries; None for an unweighted edge list."""
         return of_entries(self.source.pattern, self.source.values) if isinstance(self.source, SparseTensor) else self.weights
 
     def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
-        """The weighted adjacency matrix."""
+        """Return the weighted adjacency matrix."""
         A, keeps_entries = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
-        given = self.weights if keeps_entries else self.edge_weights()
-        weights = torch.ones(self.edges, dtype=dtype) if given is None else given
+        stored = self.weights if keeps_entries else self.edge_weights()
+        weights = torch.ones(self.edges, dtype=dtype) if stored is None else stored
         weights = weights if dtype is None else weights.to(dtype)
-        weights = weights if weights.requires_grad else weights.detach()  # another tensor: what is remembered keeps none of a user's alive
+        weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's alive
         if isinstance(A, SparseTensor) and keeps_entries:
             return A.with_values(weights)
         return self.place(loops).matrix(weights, fill)
 
     def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
-        """What is made of the graph, made at the first call; at each call, where gradients flow to the weights."""
+        """Return ``make()``, cached by ``key`` unless the weights require grad."""
         if self.cache_owner.requires_grad:
             return make()
         return remembered(self.cache_owner, (self._pattern(), *key), make)
 
     def _pattern(self) -> Hashable:
-        """What tells apart graphs that are remembered beside one tensor."""
+        """Return the part of the cache key that distinguishes graphs with the same cache owner."""
         if isinstance(self.source, SparseTensor):
             return self.source.pattern
         return self.shape if self.weights is None else self.place(KEEP_LOOPS)
 
 
 def check_flow(layer: str, flow: object) -> None:
-    """That a direction is known.
+    """Check the direction of messages.
 
     Raises:
-        UnsupportedError: it isn't.
+        UnsupportedError: the direction is unknown.
     """
     if flow not in FLOWS:
         raise UnsupportedError(f"{layer} with flow={flow!r}: give {TO_TARGET!r} or {TO_SOURCE!r}")
 
 
 def directed(graph: Any, flow: str) -> Any:
-    """The same graph if messages go from sources to targets, else the reversed one.
+    """Return the graph itself for ``"source_to_target"``, or the reversed graph for ``"target_to_source"``.
 
     Raises:
-        UnsupportedError: an unknown direction.
+        UnsupportedError: the direction is unknown.
     """
     check_flow("gcn_norm", flow)
     if flow == TO_TARGET:
@@ -281,12 +284,12 @@ def directed(graph: Any, flow: str) -> Any:
 
 
 def is_matrix(graph: Any) -> bool:
-    """Whether a graph is an adjacency matrix rather than an edge list."""
+    """Return whether a graph is an adjacency matrix rather than an edge list."""
     return isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided)
 
 
 def stated_size(graph: Any) -> tuple[int | None, int | None] | None:
-    """How many sources and targets a graph says that there are: a matrix, or an ``EdgeIndex`` of PyTorch Geometric; None if it doesn't.
+    """Return (sources, targets) of a matrix or of PyTorch Geometric's ``EdgeIndex``; None for a plain edge list.
 
     >>> stated_size(torch.zeros(2, 7, dtype=torch.int64)), stated_size(torch.zeros(2, 7).to_sparse())
     (None, (7, 2))
@@ -297,13 +300,14 @@ def stated_size(graph: Any) -> tuple[int | None, int | None] | None:
 
 
 def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
-    """A graph between so many sources and targets; by default, as many as it names.
+    """Read a graph; ``size`` is (sources, targets), and by default follows from the graph.
 
     Raises:
-        FormatError: an edge list of numbers that are no integers.
-        RangeError: an edge names a node that there isn't.
-        SizeError: shapes that disagree.
-        UnsupportedError: it is no graph, or an adjacency matrix comes with other weights.
+        FormatError: an edge list does not hold integers.
+        OperandError: an object with an ``edge_index`` is given in its place.
+        RangeError: a node index is out of range.
+        SizeError: shapes do not match.
+        UnsupportedError: ``graph`` is not a graph, or an adjacency matrix is given with edge_weight.
     """
     if is_matrix(graph):
         return _from_matrix(graph, edge_weight, size)
@@ -312,7 +316,7 @@ def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
     if not isinstance(graph, Tensor):
         raise UnsupportedError(
             f"a graph is an edge_index or an adjacency matrix, not {type(graph).__name__}: pass torch.as_tensor(edges) of shape (2, edges),"
-            " or a matrix A[target, source], as of ns.adj_t(edges) or ns.from_networkx(graph).t()"
+            " or a matrix A[target, source], such as ns.adj_t(edges) or ns.from_networkx(graph).t()"
         )
     return _from_edges(graph, edge_weight, size)
 
@@ -322,9 +326,9 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
         raise UnsupportedError("edge_weight beside an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
     A = attached(graph)
     if not isinstance(A, SparseTensor):
-        raise UnsupportedError("an adjacency matrix whose levels are all dense: convert it with .to(ns.CSR)")
+        raise UnsupportedError("the adjacency matrix has only dense levels: convert it with .to(ns.CSR)")
     if A.ndim != 2:
-        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: its matrix has 2 dimensions, (targets, sources)")
+        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: pass a matrix with 2 dimensions, (targets, sources)")
     if size is not None and A.pattern.shape != size[::-1]:
         hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
         raise SizeError(
@@ -349,22 +353,22 @@ def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int]
     if edge_weight is not None:
         weights = as_values(edge_weight)
         if len(weights) != count:
-            raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight for each")
+            raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight per edge")
     return GraphInput(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
 
 
 def _endpoints(edges: Tensor) -> Tensor:
-    """Targets and sources of an edge list, int64."""
+    """Return targets and sources of an edge list, int64 of shape (2, edges)."""
     plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
     return as_indices(plain, "edge_index").to(torch.int64).flip(0)
 
 
 def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
-    """The largest source and the largest target; ``size`` is how many there may be, where that is known.
+    """Return the largest source and target index, or -1 without edges; ``size`` is (sources, targets), if known.
 
     Raises:
-        FormatError: numbers that are no integers.
-        RangeError: a number is negative.
+        FormatError: the indices are no integers.
+        RangeError: an index is negative.
     """
     endpoints = _endpoints(edges)
     if not endpoints.numel():

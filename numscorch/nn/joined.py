@@ -1,4 +1,4 @@
-"""Patterns made of others: unions, intersections, lower triangles, and tensors of any layout as patterns."""
+"""Operations on attention patterns: union, intersection, lower triangle, and conversion of tensors to patterns."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .rows import NUMBER, WAY_OUT, keys_of, lower, of_keys, ones_at
 
 
 def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
-    """The entries that any of these patterns stores.
+    """Return the union of patterns: the entries that any of them stores.
 
     Args:
-        patterns: matrices of one shape; torch's tensors too, of which strided ones store their nonzeros.
+        patterns: matrices of one shape, SparseTensors or torch tensors; the pattern of a strided tensor is its nonzeros.
 
     Raises:
-        SizeError: no patterns, or of several shapes.
+        SizeError: no patterns are given, or their shapes differ.
 
     >>> from numscorch.nn.patterns import causal, global_tokens
     >>> union(causal(3), global_tokens(3, 1)).to_dense()
@@ -33,12 +33,11 @@ def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [1., 1., 0.],
             [1., 1., 1.]])
     """
-    given = _of_one_shape("union", patterns)
-    return ones_at(union_of(given))
+    return ones_at(union_of(_checked_patterns("union", patterns)))
 
 
 def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
-    """The entries that all of these patterns store; as :func:`union`.
+    """Return the intersection of patterns: the entries that all of them store. See :func:`union`.
 
     >>> from numscorch.nn.patterns import causal, sliding_window
     >>> intersection(causal(3), sliding_window(3, 1)).to_dense()
@@ -46,59 +45,58 @@ def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [1., 1., 0.],
             [0., 1., 1.]])
     """
-    given = _of_one_shape("intersection", patterns)
-    return ones_at(intersection_of(given))
+    return ones_at(intersection_of(_checked_patterns("intersection", patterns)))
 
 
-def as_pattern(given: object) -> SparseTensor:
-    """A matrix whose stored entries are the pattern, in CSR; of a strided tensor, its nonzeros.
+def as_pattern(pattern: object) -> SparseTensor:
+    """Convert a pattern to CSR; the pattern of a strided tensor is its nonzeros.
 
     Raises:
-        SizeError: it is no matrix.
-        UnsupportedError: it is no tensor.
+        SizeError: the pattern is not a matrix.
+        UnsupportedError: the pattern is not a tensor.
     """
-    given = unwrapped(given)
-    if isinstance(given, torch.Tensor):
-        given = from_torch(given != 0) if given.layout is torch.strided else wrap(given)
-    if not isinstance(given, SparseTensor):
-        raise UnsupportedError(f"a pattern is a SparseTensor or a tensor of torch, not {type(given).__name__}: see ns.nn.patterns")
-    if given.ndim != 2:
-        raise SizeError(f"pattern has shape {tuple(given.shape)}: a pattern is a matrix (L, S), which every batch and head shares")
-    return given if given.format == CSR else given.to(CSR)
+    pattern = unwrapped(pattern)
+    if isinstance(pattern, torch.Tensor):
+        pattern = from_torch(pattern != 0) if pattern.layout is torch.strided else wrap(pattern)
+    if not isinstance(pattern, SparseTensor):
+        raise UnsupportedError(f"a pattern is a SparseTensor or a tensor of torch, not {type(pattern).__name__}: see ns.nn.patterns")
+    if pattern.ndim != 2:
+        raise SizeError(f"pattern has shape {tuple(pattern.shape)}: give one matrix (L, S) for all batches and heads")
+    return pattern if pattern.format == CSR else pattern.to(CSR)
 
 
 def lower_part(pattern: SparseTensor) -> SparseTensor:
-    """The entries on and below the diagonal of a CSR matrix; remembered with its pattern."""
+    """Return the entries on and below the diagonal of a CSR matrix; cached with its pattern."""
     return ones_at(pattern.pattern.remember("lower part", lambda: lower(pattern.pattern)))
 
 
 def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
-    """The entries that any CSR pattern stores."""
+    """Return the union of CSR patterns."""
     return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
 
 
 def intersection_of(patterns: tuple[Pattern, ...]) -> Pattern:
-    """The entries that all CSR patterns store."""
+    """Return the intersection of CSR patterns."""
     keys, counts = np.unique(_keys(patterns), return_counts=True)
     return of_keys(keys[counts == len(patterns)], patterns[0].shape)
 
 
 def _keys(patterns: tuple[Pattern, ...]) -> np.ndarray:
-    """The entries of all CSR patterns as numbers.
+    """Return the concatenated entry keys of all CSR patterns (:func:`keys_of`).
 
     Raises:
-        SizeError: they are larger than the memory limit.
+        SizeError: the keys exceed the memory limit.
     """
     check_entries(sum(pattern.nnz for pattern in patterns), 2, NUMBER, f"{len(patterns)} joined patterns", "ns.nn.patterns", WAY_OUT)
     return np.concatenate([keys_of(pattern) for pattern in patterns])
 
 
-def _of_one_shape(name: str, patterns: Sequence[SparseTensor | torch.Tensor]) -> tuple[Pattern, ...]:
-    """The CSR patterns of matrices.
+def _checked_patterns(name: str, patterns: Sequence[SparseTensor | torch.Tensor]) -> tuple[Pattern, ...]:
+    """Convert matrices to CSR patterns.
 
     Raises:
-        SizeError: none are given, or of several shapes.
-        UnsupportedError: something else was given.
+        SizeError: no patterns are given, or their shapes differ.
+        UnsupportedError: a pattern is not a tensor.
     """
     shapes = [tuple(getattr(pattern, "shape", ())) for pattern in patterns]
     if len(set(shapes)) != 1 or len(shapes[0]) != 2:

@@ -1,4 +1,4 @@
-"""Linear layers of graph convolutions whose number of inputs may be left to the first input."""
+"""Lazy linear layers of graph convolutions, whose input size may come from the first input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.parameter import UninitializedParameter, is_lazy
 
 from ..errors import SizeError
 
-LAZY = -1  # the size that the first input tells
+LAZY = -1  # placeholder of a size that the first input sets
 Draw = Callable[[torch.nn.Linear], None]
 
 
@@ -20,14 +20,16 @@ def draw_default(layer: torch.nn.Linear) -> None:
 
 
 def draw_glorot(layer: torch.nn.Linear) -> None:
-    """Draw the weights as Glorot and Bengio do; the bias is 0."""
+    """Draw the weights with Glorot and Bengio's uniform initialization; the bias is 0."""
     torch.nn.init.xavier_uniform_(layer.weight)
     if layer.bias is not None:
         torch.nn.init.zeros_(layer.bias)
 
 
 class LazyLinear(torch.nn.Linear):
-    """A torch.nn.Linear before its first input, which :meth:`meet` makes a plain one; it is saved and loaded as one.
+    """A torch.nn.Linear of unknown input size; :meth:`materialize` turns it into a plain torch.nn.Linear.
+
+    State dicts save and load it before and after that.
 
     >>> layer = LazyLinear(3, bias=False)
     >>> layer.materialize(2)
@@ -42,12 +44,12 @@ class LazyLinear(torch.nn.Linear):
         self.register_parameter("bias", torch.nn.Parameter(torch.zeros(out_features)) if bias else None)
 
     def materialize(self, in_features: int) -> None:
-        """Become a plain layer with so many inputs, its weights drawn."""
+        """Set the input size, become a plain layer, and draw the weights."""
         self._become(in_features)
         self._draw(self)
 
     def reset_parameters(self) -> None:
-        """Nothing before the first input; afterwards this is torch.nn.Linear's."""
+        """Do nothing: the weights do not exist yet."""
 
     def _become(self, in_features: int) -> None:
         weight: Any = self.weight
@@ -60,15 +62,15 @@ class LazyLinear(torch.nn.Linear):
         if self.bias is not None:
             destination[f"{prefix}bias"] = self.bias if keep_vars else self.bias.detach()
 
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
-        given = state_dict.get(f"{prefix}weight")
-        if given is not None and not is_lazy(given) and given.ndim == 2:
-            self._become(int(given.shape[1]))
-        torch.nn.Linear._load_from_state_dict(self, state_dict, prefix, *rest)  # which this is by now
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        weight = state_dict.get(f"{prefix}weight")
+        if weight is not None and not is_lazy(weight) and weight.ndim == 2:
+            self._become(int(weight.shape[1]))
+        torch.nn.Linear._load_from_state_dict(self, state_dict, prefix, *args)  # _become changed the class
 
 
 def projection(in_features: int, out_features: int, bias: bool, draw: Draw = draw_default) -> torch.nn.Linear:
-    """A linear layer, lazy where ``in_features`` is -1; ``draw`` draws its weights."""
+    """Make a linear layer, lazy if ``in_features`` is -1; ``draw`` initializes its weights."""
     if in_features == LAZY:
         return LazyLinear(out_features, bias, draw)
     layer = torch.nn.Linear(in_features, out_features, bias)
@@ -77,16 +79,16 @@ def projection(in_features: int, out_features: int, bias: bool, draw: Draw = dra
 
 
 def materialize(layer: torch.nn.Module | None, in_features: int) -> None:
-    """Tell a lazy layer the number of its inputs; nothing to do for others."""
+    """Materialize a lazy layer with its input size; ignore other layers."""
     if isinstance(layer, LazyLinear):
         layer.materialize(in_features)
 
 
 def check_channels(layer: str, **channels: int) -> None:
-    """That sizes are given, or for inputs, -1.
+    """Check that sizes are positive; input sizes may be -1.
 
     Raises:
-        SizeError: a size isn't positive.
+        SizeError: a size is not positive.
     """
     for name, size in channels.items():
         if size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim")):

@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 class SparseLinear(WithSparseWeight):
     """A linear layer with a sparse weight: ``x @ weight.t() + bias``. Only the stored entries are trained.
 
-    Give either ``density`` or ``pattern``; :meth:`from_dense` prunes a dense layer instead. Values start as those of
-    ``torch.nn.Linear`` with as many inputs as a row stores on average.
+    Give either ``density`` or ``pattern``; :meth:`from_dense` prunes a dense layer instead. Values are initialized like those of a
+    ``torch.nn.Linear`` whose ``in_features`` is the average number of stored entries per row.
 
     Args:
         in_features: size of the last dimension of the input.
         out_features: size of the last dimension of the output.
-        bias: whether there is one.
-        density: the share of entries that is stored, at random places; rows store equally many, up to one. In formats of blocks,
-            the share of blocks.
-        pattern: the entries that are stored, of shape (out_features, in_features): a sparse tensor of numscorch, torch or SciPy,
-            or the nonzeros of a dense tensor or numpy array. Its values are not taken.
-        format: how the weight is stored.
-        device: the CPU, if given.
+        bias: whether to add a bias.
+        density: share of entries to store, at random positions; the numbers of entries per row differ by at most one. For block
+            formats, the share of blocks.
+        pattern: entries to store, of shape (out_features, in_features): a sparse tensor of numscorch, torch or SciPy, or the
+            nonzeros of a dense tensor or numpy array. Its values are ignored.
+        format: storage format of the weight.
+        device: only the CPU is supported.
         dtype: data type of the weight and the bias.
 
     Shape:
@@ -40,7 +40,7 @@ class SparseLinear(WithSparseWeight):
 
     Raises:
         SizeError: the pattern has another shape, or the density is not between 0 and 1.
-        UnsupportedError: both a density and a pattern are given, or neither.
+        UnsupportedError: both or neither of density and pattern are given.
 
     Source: Scorch, section 5, sparse autoencoders.
 
@@ -68,16 +68,16 @@ class SparseLinear(WithSparseWeight):
 
     @classmethod
     def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
-        """A dense layer with the weights that a sparsifier keeps, its bias, its data type, and what is frozen in it.
+        """Prune a dense layer; the result keeps its bias, data type, training mode, and frozen parameters.
 
         Args:
-            linear: the dense layer, which stays as it is.
-            sparsifier: a callable that makes a mask of the weight, True where a weight is kept; or the name of a registered one.
-            format: how the weight is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
+            linear: the dense layer; it is not modified.
+            sparsifier: a callable from the weight to a boolean mask, True where a weight is kept; or the name of a registered one.
+            format: storage format of the weight; defaults to the sparsifier's ``format`` if it has one, else CSR.
 
         Raises:
-            OperandError: not a torch.nn.Linear, or no sparsifier.
-            SizeError: the mask has another shape than the weight.
+            OperandError: ``linear`` is not a torch.nn.Linear, or ``sparsifier`` is not a sparsifier.
+            SizeError: the shapes of mask and weight differ.
             UnsupportedError: the layer is not on the CPU.
 
         >>> from numscorch.sparsify import magnitude
@@ -91,17 +91,17 @@ class SparseLinear(WithSparseWeight):
         return layer._copy_from_dense(linear, stored)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """The layer's output, of shape (\\*, out_features)."""
+        """Return the output, (\\*, out_features)."""
         check_dtype(self, self.weight.values, input)
         result: torch.Tensor = linear(input, self.weight.tensor, self.bias)
         return result
 
     def to_dense(self) -> torch.nn.Linear:
-        """The layer with a dense weight."""
+        """Return a torch.nn.Linear with the same weight, dense."""
         layer = torch.nn.Linear(self.in_features, self.out_features, self.bias is not None, dtype=self.weight.dtype)
         self._copy_to_dense(layer)
         return layer
 
     def extra_repr(self) -> str:
-        has = "True" if self.bias is not None else "False"
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has}, {self._weight_summary()}"
+        has_bias = self.bias is not None
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={has_bias}, {self._weight_summary()}"

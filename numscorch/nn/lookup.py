@@ -1,4 +1,4 @@
-"""Rows of a sparse table by their numbers as an operator of torch, for programs that it compiles or exports."""
+"""Row lookup in a sparse table as a custom torch operator, for programs that torch compiles or exports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from .one_hot import PRODUCT, ones_at
 
 
 def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
-    """The rows of a table, (n, d), by their numbers, (n,), while torch compiles or exports a program.
+    """Look up rows (n, d) of a table by their indices (n,) while torch compiles or exports a program.
 
-    Raises:
-        SizeError: a number is no row's; when the program runs, and torch's IndexError where all levels are dense.
+    When the program runs, an index out of range raises SizeError, or torch's IndexError if all levels of the table are dense.
     """
     if table.pattern.is_dense:
         return torch.nn.functional.embedding(numbers, attached(table))

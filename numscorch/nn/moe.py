@@ -1,4 +1,4 @@
-"""MoE: a mixture of experts by sparse gating, which computes the experts that are chosen, and no others."""
+"""MoE: a mixture of experts with sparse gating, which computes only the selected experts of each token."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ from .dtypes import check_dtype
 from .rows import of_even_rows, of_same_rows, of_single
 from .weights import check_device
 
-GROUP = 4  # tokens that share what is loaded of an expert
+GROUP = 4  # tokens per group; a group loads its expert's weights once
 
 
 class MoE(torch.nn.Module):
-    """Each token goes to ``top_k`` of n experts, linear ones, whose outputs are added up, weighted by the gates.
+    """A mixture of n linear experts: each token's output is the gate-weighted sum of its ``top_k`` experts' outputs.
 
-    Time follows the tokens times top_k. The gates are a sparse matrix (tokens, n); dispatch, experts and combination are einsums
+    Time is proportional to tokens * top_k. The gates are a sparse matrix (tokens, n); dispatch, experts and combination are einsums
     (:func:`mixture`).
 
     Args:
-        experts: how many, or their weights (n, d_in, d_out): a Parameter is the module's own from then on, a tensor is copied.
-        top_k: how many of them each token goes to: those with the largest scores.
-        d_in, d_out: sizes of input and output, where experts is a number.
-        gate: whether a linear layer ``gate`` scores the experts for each token; otherwise scores, or sparse gates, come with the tokens.
-        normalize: whether the gates of a token are divided by their sum, so that they add up to 1. Of one expert that leaves the
-            constant 1, from which ``gate`` can't learn.
-        device: the CPU, if given.
-        dtype: of the parameters, where experts is a number.
+        experts: the number of experts, or their weights (n, d_in, d_out). The module takes over a Parameter and copies a tensor.
+        top_k: number of experts per token: those with the largest scores.
+        d_in, d_out: sizes of input and output, if experts is a number.
+        gate: whether a linear layer ``gate`` scores the experts for each token. Otherwise the caller passes scores or sparse gates.
+        normalize: whether to divide the gates of a token by their sum. With top_k=1, this leaves the constant 1, and ``gate`` gets no
+            gradient.
+        device: only the CPU is supported.
+        dtype: data type of the parameters, if experts is a number.
 
     Shape:
         input (\\*, d_in), output (\\*, d_out).
 
     Raises:
-        SizeError: top_k isn't between 1 and the number of experts, or sizes disagree.
-        UnsupportedError: sizes are missing, or scores; top_k is no integer.
+        SizeError: top_k is not between 1 and the number of experts, or sizes do not match.
+        UnsupportedError: sizes or scores are missing, or top_k is not an integer.
 
     Source: Shazeer and others, "Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer", 2017, section 2;
-    Fedus, Zoph, Shazeer, "Switch Transformers", 2021, for gates from the softmax over all experts.
+    Fedus, Zoph, Shazeer, "Switch Transformers", 2021, for the softmax over all experts.
 
     >>> layer = MoE(8, top_k=2, d_in=6, d_out=5)
     >>> layer(torch.ones(3, 10, 6)).shape
@@ -73,7 +73,7 @@ class MoE(torch.nn.Module):
         is_given = isinstance(experts, torch.Tensor)
         weight = experts if isinstance(experts, torch.Tensor) else _empty(experts, d_in, d_out, dtype)
         if weight.ndim != 3:
-            raise SizeError(f"experts has shape {tuple(weight.shape)}: weights of experts are (n, d_in, d_out)")
+            raise SizeError(f"experts has shape {tuple(weight.shape)}: give weights of experts as (n, d_in, d_out)")
         if is_given and ((d_in or weight.shape[1]), (d_out or weight.shape[2])) != tuple(weight.shape[1:]):
             raise SizeError(f"experts has shape {tuple(weight.shape)}, but d_in={d_in} and d_out={d_out}: leave them out")
         self.top_k, self.normalize = _checked_top_k(top_k, len(weight)), normalize
@@ -83,24 +83,24 @@ class MoE(torch.nn.Module):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the parameters anew, each expert's as torch.nn.Linear does."""
+        """Reinitialize the parameters; each expert is initialized like a torch.nn.Linear."""
         bound = 1 / sqrt(max(self.experts.shape[1], 1))
         torch.nn.init.uniform_(self.experts, -bound, bound)
         if self.gate is not None:
             self.gate.reset_parameters()
 
     def forward(self, input: torch.Tensor, gates: torch.Tensor | SparseTensor | None = None) -> torch.Tensor:
-        """The experts' outputs, weighted and added up.
+        """Return the weighted sum of the experts' outputs, (\\*, d_out).
 
         Args:
             input: tokens, (\\*, d_in).
-            gates: None for those of ``gate``; scores (\\*, n), of which the top_k largest are taken as they are; or sparse gates
-                (tokens, n), which are taken as they are, however many a row has.
+            gates: None to use ``gate``; dense scores (\\*, n), whose top_k largest per token become the gates; or sparse gates
+                (tokens, n) with any number of entries per row.
         """
         check_dtype(self, self.experts, input)
         if gates is None:
             if self.gate is None:
-                raise UnsupportedError("MoE with gate=False needs to know the experts: call it with scores (*, n), or with sparse gates")
+                raise UnsupportedError("MoE with gate=False needs gates: call it with scores (*, n) or with sparse gates (tokens, n)")
             gates = self.gate(input).softmax(-1)
         if not is_sparse(unwrapped(gates)):
             gates = top_k_gates(gates.reshape(-1, gates.shape[-1]), self.top_k, normalize=self.normalize)
@@ -114,23 +114,23 @@ class MoE(torch.nn.Module):
 
 @beside_programs
 def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) -> SparseTensor:
-    """The largest scores of each row as a CSR matrix; gradients flow to them.
+    """Return the top_k largest scores of each row as a CSR matrix. Differentiable.
 
     Args:
         scores: shape (tokens, n).
-        top_k: how many of each row.
-        normalize: whether to divide them by their sum.
+        top_k: number of scores per row.
+        normalize: whether to divide each row by its sum.
 
     Raises:
-        SizeError: there are fewer.
-        UnsupportedError: top_k is no integer.
+        SizeError: top_k is not between 1 and n.
+        UnsupportedError: top_k is not an integer.
 
     >>> top_k_gates(torch.tensor([[0.1, 0.7, 0.2], [0.5, 0.1, 0.4]]), 2).to_dense()
     tensor([[0.0000, 0.7000, 0.2000],
             [0.5000, 0.0000, 0.4000]])
     """
     if scores.ndim != 2:
-        raise SizeError(f"scores has shape {tuple(scores.shape)}: scores of experts are (tokens, n)")
+        raise SizeError(f"scores has shape {tuple(scores.shape)}: give scores of experts as (tokens, n)")
     top_k = _checked_top_k(top_k, scores.shape[1])
     values, chosen = _largest(scores, top_k)
     if normalize:
@@ -140,7 +140,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
 
 
 def _largest(scores: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest scores of each row, and where they are, in order; of one alone, torch.max takes a quarter of the time."""
+    """Return the largest scores of each row and their columns, in increasing order; for top_k=1, torch.max takes 1/4 of topk's time."""
     if top_k == 1:
         return scores.max(1, keepdim=True)
     chosen = scores.detach().topk(top_k, sorted=False).indices.sort(1).values
@@ -149,22 +149,22 @@ def _largest(scores: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tens
 
 @beside_programs
 def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    """``einsum("bn,bd,ndh->bh", gates, input, experts)`` by three einsums, which load an expert once for several tokens.
+    """Compute ``einsum("bn,bd,ndh->bh", gates, input, experts)`` by three einsums that load each expert once per four tokens.
 
-    Tokens are dispatched to groups of four that go to one expert, each group a row of a dense tensor (groups, 4, d):
-    ``sb,bd->sd``. All groups are multiplied by their expert, ``gn,gud,ndh->guh``, and of each token the outputs are added up,
-    weighted: ``bs,sh->bh``. Memory is O((tokens * top_k + 3 n) (d + h)).
+    ``sb,bd->sd`` dispatches the tokens to groups of four with the same expert, the rows of a dense tensor (groups, 4, d).
+    ``gn,gud,ndh->guh`` multiplies each group by its expert. ``bs,sh->bh`` sums the outputs of each token, weighted by the gates.
+    Memory is O((tokens * top_k + 3 n) (d + h)).
 
     Args:
         input: tokens (batch, d).
-        gates: sparse weights (batch, n) of each token's experts.
-        experts: (n, d, h).
+        gates: sparse gates (batch, n).
+        experts: weights (n, d, h).
 
     Shape:
         (batch, h).
 
     Raises:
-        SizeError: sizes disagree.
+        SizeError: sizes do not match.
         UnsupportedError: the gates are dense.
 
     >>> gates = top_k_gates(torch.tensor([[0.25, 0.75], [1.0, 0.0]]), 1)
@@ -174,7 +174,7 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     """
     gates_ = attached(gates)
     if not isinstance(gates_, SparseTensor):
-        raise UnsupportedError("the gates are dense, so that each expert would be computed: choose some with top_k_gates or ns.from_torch")
+        raise UnsupportedError("the gates are dense, so every expert would be computed: make them sparse with top_k_gates or ns.from_torch")
     _check_sizes(input, gates_, experts)
     stored = gates_ if gates_.pattern.format == CSR else gates_.to(CSR)
     plan: Dispatch = stored.pattern.remember("dispatch", lambda: plan_dispatch(stored.pattern))
@@ -187,41 +187,41 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
 
 @dataclass(frozen=True)
 class Dispatch:
-    """Which token is in each slot (slots, tokens), each group's expert (groups, n), and in which slots a token is (tokens, slots)."""
+    """The assignment of tokens to slots, and of groups of slots to experts, as CSR patterns."""
 
-    slot_tokens: Pattern
-    group_experts: Pattern
-    token_slots: Pattern
+    slot_tokens: Pattern  # the token in each slot, (slots, tokens)
+    group_experts: Pattern  # the expert of each group, (groups, n)
+    token_slots: Pattern  # the slots of each token, (tokens, slots)
 
 
 def plan_dispatch(gates: Pattern) -> Dispatch:
-    """Slots for the entries of a CSR matrix of gates, expert by expert; each expert's last group may have free ones.
+    """Assign the entries of a CSR matrix of gates to slots, expert by expert; the last group of an expert may have free slots.
 
-    There are as many groups as these gates could need at most, so that what is compiled doesn't follow the numbers of tokens.
+    The number of groups is an upper bound over all distributions of the tokens, so shapes do not depend on the tokens per expert.
 
     >>> plan = plan_dispatch(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
     >>> plan.token_slots.level_arrays(1)[1].tolist(), plan.group_experts.level_arrays(1)[1].tolist()
     ([4, 0, 5], [0, 1])
     """
     (tokens, count), (pos, expert) = gates.shape, gates.views
-    order = expert.astype(np.min_scalar_type(count)).argsort(kind="stable")  # of few bits, numpy sorts by digits
+    order = expert.astype(np.min_scalar_type(count)).argsort(kind="stable")  # numpy uses radix sort for small integer types
     loads = np.bincount(expert, minlength=count)
     groups = -(-loads // GROUP)
-    most = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
+    max_groups = min(len(expert), (len(expert) + count * (GROUP - 1)) // GROUP)
     starts = (groups.cumsum() - groups) * GROUP - (loads.cumsum() - loads)
     slots = np.arange(len(expert)) + starts.repeat(loads)
     entry_slots = np.empty_like(slots)
-    entry_slots[order] = slots  # of a token in increasing order, as its experts are
+    entry_slots[order] = slots  # increasing for each token, because its experts are
     group_experts = np.arange(count).repeat(groups)
     return Dispatch(
-        of_single(slots, _rows(pos, len(expert))[order], (most * GROUP, tokens)),
-        of_single(np.arange(len(group_experts)), group_experts, (most, count)),
-        of_same_rows(gates, entry_slots, (tokens, most * GROUP)),
+        of_single(slots, _rows(pos, len(expert))[order], (max_groups * GROUP, tokens)),
+        of_single(np.arange(len(group_experts)), group_experts, (max_groups, count)),
+        of_same_rows(gates, entry_slots, (tokens, max_groups * GROUP)),
     )
 
 
 def _rows(pos: np.ndarray, count: int) -> np.ndarray:
-    """The row of each entry of a CSR matrix."""
+    """Return the row of each entry of a CSR matrix."""
     rows = np.arange(len(pos) - 1)
     return rows if len(rows) == count and bool((pos[1:] > pos[:-1]).all()) else rows.repeat(np.diff(pos))
 
@@ -237,29 +237,29 @@ def _empty(experts: Any, d_in: int | None, d_out: int | None, dtype: torch.dtype
 
 
 def _checked_top_k(top_k: Any, count: int) -> int:
-    """The number of experts for each token.
+    """Check the number of experts per token, and return it as an int.
 
     Raises:
-        SizeError: there are fewer, or it is none.
-        UnsupportedError: it is no integer.
+        SizeError: top_k is not between 1 and the number of experts.
+        UnsupportedError: top_k is not an integer.
 
     >>> _checked_top_k(np.int64(2), 4)
     2
     """
     try:
-        chosen = operator.index(top_k)
+        number = operator.index(top_k)
     except TypeError as error:
         raise UnsupportedError(f"top_k={top_k!r} of {count} experts: give an integer between 1 and {count}") from error
-    if not 1 <= chosen <= count:
-        raise SizeError(f"top_k={chosen} of {count} experts: choose between 1 and {count}")
-    return chosen
+    if not 1 <= number <= count:
+        raise SizeError(f"top_k={number} of {count} experts: choose between 1 and {count}")
+    return number
 
 
 def _check_sizes(input: torch.Tensor, gates: SparseTensor, experts: torch.Tensor) -> None:
-    """That tokens, gates and experts agree.
+    """Check that the sizes of tokens, gates and experts match.
 
     Raises:
-        SizeError: they don't.
+        SizeError: they differ.
     """
     if (input.ndim, gates.ndim, experts.ndim) == (2, 2, 3) and (*gates.shape, input.shape[1]) == (len(input), *experts.shape[:2]):
         return

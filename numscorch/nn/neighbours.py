@@ -1,4 +1,4 @@
-"""The largest of what neighbours send, of dense and of sparse features."""
+"""Maximum aggregation of neighbour features, dense or sparse."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .remembering import remembered
 
 @beside_programs
 def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
-    """The largest feature that arrives at each target; 0 where none does. Of sparse features, it is sparse.
+    """Return the maximum of the source features at each target, or 0 for targets without edges; sparse for sparse features.
 
-    Features that aren't stored are 0, and take part. Which stored ones meet at a target is found once for a graph and a pattern
-    of features, O(terms) in time and memory: a term is an edge and a feature that its source stores.
+    Features that are not stored count as 0. For sparse features, a plan is cached per graph and feature pattern. It takes O(terms)
+    time and memory, where a term is a pair of an edge and a stored feature of its source.
     """
     A = zeros(graph, nodes, x.dtype)
     if isinstance(x, SparseTensor):
@@ -34,33 +34,33 @@ def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
 
 
 def _empty(pattern: Pattern) -> Tensor | None:
-    """Which rows of a CSR matrix store nothing, as a column; None where each one stores something."""
+    """Return a boolean column of the empty rows of a CSR matrix; None if there are none."""
     is_empty = pattern.arrays[1][0].diff() == 0
     return is_empty[:, None] if bool(is_empty.any()) else None
 
 
 @dataclass(frozen=True, eq=False)
 class _MaxPlan:
-    """Which stored features of sources meet at which of the result's."""
+    """The terms of a maximum of sparse features, for one graph and one feature pattern."""
 
-    pattern: Pattern  # the result's
-    terms: SparseTensor  # a stored 0 where a position of the result and one of the features meet
-    floor: Tensor | None  # the least a result can be: 0 where a neighbour doesn't store the feature, -inf elsewhere
+    pattern: Pattern  # pattern of the result
+    terms: SparseTensor  # (result positions, feature positions), with a stored 0 for each term
+    floor: Tensor | None  # lower bound of each result: 0 if a neighbour does not store the feature, else -inf; None if all are -inf
 
 
 def _largest_of_stored(x: SparseTensor, A: SparseTensor) -> SparseTensor:
-    """The largest of features in CSR, which have a result wherever a neighbour stores one."""
+    """Return the maximum of CSR features; an entry is stored if a neighbour stores that feature."""
     plan = remembered(A.values, ("meeting", x.pattern), lambda: _max_plan(A, x))
     maxima: Tensor = einsum("pq,q->p", plan.terms, x.values, reduce="max_plus")
     return SparseTensor(plan.pattern, maxima if plan.floor is None else maxima.maximum(plan.floor))
 
 
 def _max_plan(A: SparseTensor, x: SparseTensor) -> _MaxPlan:
-    """Every pair of an edge and a feature of its source, sorted by target and feature."""
+    """List all pairs of an edge and a stored feature of its source, sorted by target and feature."""
     width, (pos, features) = x.shape[1], (array.long() for array in x.pattern.arrays[1])
     targets, sources = A.indices()
     stored = pos.diff()[sources]
-    first = stored.cumsum(0) - stored  # of each edge's terms
+    first = stored.cumsum(0) - stored  # offset of each edge's terms
     positions = torch.arange(int(stored.sum())) + (pos[sources] - first).repeat_interleave(stored)
     places, result_positions = torch.unique(targets.repeat_interleave(stored) * width + features[positions], return_inverse=True)
     rows = places // width

@@ -1,4 +1,4 @@
-"""One-hot rows: lookups in a table as a product of matrices."""
+"""Table lookup as a matrix product with one-hot rows."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import torch
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
 
-PRODUCT = "ni,id->nd"  # of ones at the numbers, and the table
+PRODUCT = "ni,id->nd"  # one-hot rows times the table
 
 
 def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
-    """The matrix with a one in each row, (n, num_embeddings), at the row of the table that is looked up.
+    """Return the one-hot matrix (n, num_embeddings) of row indices (n,).
 
     Raises:
-        SizeError: a number is no row's.
+        SizeError: an index is out of range.
     """
     encoded: SparseTensor = one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
     return encoded

@@ -1,9 +1,10 @@
-"""Which keys each query attends to: patterns of sparse attention, as CSR matrices of ones.
+"""Patterns of sparse attention, as CSR matrices of ones: rows are queries, columns are the keys they attend to.
 
-A row is a query, a column a key. Columns are sorted and stored once; every function takes time and memory in proportion to the
-entries, but for sorting where patterns are joined, and raises SizeError where they would be larger than the memory limit.
-The same arguments share one pattern, so that what is derived from it (its transpose, say) is computed once; ``union`` and
-``intersection`` make a new one each time.
+Columns are sorted and unique. Time and memory are linear in the number of entries, except that unions and intersections sort.
+Patterns that exceed the memory limit raise SizeError.
+
+Calls with equal arguments share one cached pattern, so derived data such as its transpose is computed once. ``union`` and
+``intersection`` make a new pattern at each call.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from .rows import check_rows, expand_blocks, of_rows, ones_at, pattern_of_ranges
 
 __all__ = ["bigbird", "block", "causal", "global_tokens", "intersection", "longformer", "random_blocks", "sliding_window", "union"]
 
-MAX_PATTERNS = 32  # patterns that each function remembers
+MAX_PATTERNS = 32  # cache capacity of each function, in patterns
 BAND = "(i, j) -> (i: dense, j: band"
 
 
 def sliding_window(n: int, w: int) -> SparseTensor:
-    """Each token attends to itself and to ``w`` tokens on each side; a window beyond the sequence is all of it.
+    """Make a sliding window: each token attends to itself and to ``w`` tokens on each side, cut at the ends of the sequence.
 
     Args:
         n: length of the sequence.
-        w: tokens to each side.
+        w: number of tokens on each side.
 
     Shape:
         (n, n).
 
     Raises:
-        SizeError: a negative argument, or entries larger than the memory limit.
+        SizeError: an argument is negative, or the entries exceed the memory limit.
 
     Source: Beltagy, Peters, Cohan, "Longformer: The Long-Document Transformer", 2020, section 3.1.
 
@@ -48,16 +49,16 @@ def sliding_window(n: int, w: int) -> SparseTensor:
             [0., 1., 1., 1.],
             [0., 0., 1., 1.]])
     """
-    return ones_at(_sliding_window(_length("sliding_window", n), _whole("sliding_window", "w", w)))
+    return ones_at(_sliding_window(_length("sliding_window", n), _checked_int("sliding_window", "w", w)))
 
 
 def causal(n: int) -> SparseTensor:
-    """Each token attends to itself and to those before it: (n, n), with n (n + 1) / 2 entries.
+    """Make the causal pattern (n, n): each token attends to itself and to earlier tokens, n (n + 1) / 2 entries.
 
-    The entries are stored, since attention reads any pattern as CSR: a ``causal`` level stores no coordinates, but n² values.
+    All entries are stored, because attention reads patterns as CSR. A ``causal`` level stores no coordinates, but n² values.
 
     Raises:
-        SizeError: n is negative, or the entries are larger than the memory limit.
+        SizeError: n is negative, or the entries exceed the memory limit.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.2.3.
 
@@ -70,18 +71,18 @@ def causal(n: int) -> SparseTensor:
 
 
 def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
-    """Some tokens attend to all, and all attend to them: rows and columns.
+    """Make the pattern of global tokens: they attend to all tokens, and all tokens attend to them.
 
     Args:
         n: length of the sequence.
-        tokens: how many, from the first on (of a shorter sequence, all), or their positions, negative ones from the end.
+        tokens: number of global tokens at the start of the sequence, or their positions; negative positions count from the end.
 
     Shape:
         (n, n).
 
     Raises:
-        RangeError: a position that the sequence hasn't.
-        SizeError: a negative count or length.
+        RangeError: a position is outside the sequence.
+        SizeError: the count or the length is negative.
 
     Source: Longformer, section 3.1; BigBird (see :func:`bigbird`), section 2.
 
@@ -95,19 +96,19 @@ def global_tokens(n: int, tokens: int | Iterable[int]) -> SparseTensor:
 
 
 def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor:
-    """Each block of queries attends to ``count`` blocks of keys, different ones at random places (all, where there are fewer).
+    """Make a pattern of random blocks: each block of queries attends to ``count`` distinct random blocks of keys, or to all if fewer.
 
     Args:
         n: length of the sequence; its last block may be shorter.
-        block: tokens in a block.
-        count: blocks of keys for each block of queries.
-        seed: of the places, which depend on the arguments alone.
+        block: number of tokens per block.
+        count: number of key blocks per query block.
+        seed: random seed; equal arguments give equal patterns.
 
     Shape:
         (n, n).
 
     Raises:
-        SizeError: a negative argument, or a block of no tokens.
+        SizeError: an argument is negative, or ``block`` is 0.
 
     Source: BigBird (see :func:`bigbird`), section 2 and appendix D.
 
@@ -115,21 +116,21 @@ def random_blocks(n: int, block: int, count: int, seed: int = 0) -> SparseTensor
     12
     """
     name = "random_blocks"
-    sizes = _length(name, n), _whole(name, "block", block, 1), _whole(name, "count", count)
+    sizes = _length(name, n), _checked_int(name, "block", block, 1), _checked_int(name, "count", count)
     return ones_at(_block_rows(*sizes, None, int(seed)))
 
 
 def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: int = 2, window: int = 2, seed: int = 0) -> SparseTensor:
-    """BigBird's pattern: global tokens, a sliding window of blocks, and random blocks, by default as in Scorch's evaluation.
+    """Make BigBird's pattern: global tokens, a sliding window of blocks, and random blocks. The defaults are those of Scorch's evaluation.
 
     Args:
-        n: length of the sequence, any; its last block may be shorter.
-        block: tokens in a block.
-        global_: tokens, not blocks, that attend to all and that all attend to: a count of first ones, or positions.
-        random: blocks of keys at random places outside of the window, for each block of queries (all, where there are fewer).
-        window: sliding blocks: those beside a block's own, half of them on each side, an odd one before it. 2 is what BigBird
-            calls a window of three blocks.
-        seed: of the random places.
+        n: length of the sequence; its last block may be shorter.
+        block: number of tokens per block.
+        global_: global tokens (not blocks): their number at the start of the sequence, or their positions.
+        random: number of random key blocks outside the window per query block, or all if fewer.
+        window: number of neighbouring blocks in the window besides the block itself, half on each side; an odd one precedes it. 2
+            corresponds to BigBird's window of three blocks.
+        seed: random seed of the random blocks.
 
     Shape:
         (n, n).
@@ -144,17 +145,18 @@ def bigbird(n: int, block: int = 16, global_: int | Iterable[int] = 2, random: i
     SparseTensor(CSR, shape=(512, 512), nnz=42080, density=0.161, float32, int32 indices)
     """
     name = "bigbird"
-    sizes = _length(name, n), _whole(name, "block", block, 1), _whole(name, "random", random), _whole(name, "window", window)
+    counts = _checked_int(name, "random", random), _checked_int(name, "window", window)
+    sizes = _length(name, n), _checked_int(name, "block", block, 1), *counts
     return ones_at(_bigbird(*sizes, _positions(n, global_), int(seed)))
 
 
 def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseTensor:
-    """Longformer's pattern: a sliding window of ``window`` tokens, half of them on each side, and global tokens.
+    """Make Longformer's pattern: a sliding window of ``window`` tokens, half of them on each side, and global tokens.
 
     Args:
         n: length of the sequence.
-        window: as in the paper the tokens on both sides together, so that each one attends to ``window // 2`` on each side.
-        global_: a count of first tokens, or positions.
+        window: number of tokens on both sides together, as in the paper: each token attends to ``window // 2`` on each side.
+        global_: number of global tokens at the start of the sequence, or their positions.
 
     Shape:
         (n, n).
@@ -170,21 +172,21 @@ def longformer(n: int, window: int, global_: int | Iterable[int] = 0) -> SparseT
             [1., 1., 1., 1.],
             [1., 0., 1., 1.]])
     """
-    return ones_at(_longformer(_length("longformer", n), _whole("longformer", "window", window), _positions(n, global_)))
+    return ones_at(_longformer(_length("longformer", n), _checked_int("longformer", "window", window), _positions(n, global_)))
 
 
 def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int) -> SparseTensor:
-    """A small mask whose every entry stands for a block of size x size.
+    """Expand a mask of blocks: each nonzero entry becomes a full block of size x size.
 
     Args:
-        mask: of bool, shape (rows, columns); of numbers, those that aren't 0 count.
-        size: of a block.
+        mask: booleans or numbers of shape (rows, columns).
+        size: number of rows and columns per block.
 
     Shape:
         (rows * size, columns * size).
 
     Raises:
-        SizeError: the mask has no two dimensions, or the size is less than 1.
+        SizeError: the mask does not have two dimensions, or the size is less than 1.
 
     Source: Child and others, "Generating Long Sequences with Sparse Transformers", 2019, section 5.
 
@@ -197,10 +199,10 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
     blocks = np.asarray(mask, dtype=np.bool_)
     if blocks.ndim != 2:
         raise SizeError(f"block of a mask with shape {blocks.shape}: a mask of blocks has two dimensions, (rows, columns)")
-    return ones_at(_blocks(blocks.tobytes(), blocks.shape, _whole("block", "size", size, 1)))
+    return ones_at(_blocks(blocks.tobytes(), blocks.shape, _checked_int("block", "size", size, 1)))
 
 
-# What follows works on patterns, and is remembered.
+# ---- cached constructors of patterns
 
 
 @lru_cache(MAX_PATTERNS)
@@ -210,7 +212,7 @@ def _sliding_window(n: int, w: int) -> Pattern:
     return pattern_of_ranges(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n, way_out)
 
 
-@lru_cache(4)  # large ones
+@lru_cache(4)  # smaller capacity: these patterns are large
 def _causal(n: int) -> Pattern:
     way_out = "torch.nn.functional.scaled_dot_product_attention(is_causal=True) stores no pattern"
     return pattern_of_ranges(np.zeros(n, np.int64), np.arange(1, n + 1), n, way_out)
@@ -218,23 +220,23 @@ def _causal(n: int) -> Pattern:
 
 @lru_cache(MAX_PATTERNS)
 def _global_tokens(n: int, tokens: tuple[int, ...]) -> Pattern:
-    """A row is the list of tokens, or of all columns, which stand one after the other in ``choices``."""
-    everywhere = np.zeros(n, np.bool_)
-    everywhere[list(tokens)] = True
+    """Make the pattern of global tokens; ``choices`` holds both kinds of rows: the global tokens, and all columns."""
+    is_global = np.zeros(n, np.bool_)
+    is_global[list(tokens)] = True
     choices = np.concatenate([np.array(tokens, np.int64), np.arange(n)])
-    starts, counts = np.where(everywhere, len(tokens), 0), np.where(everywhere, n, len(tokens))
+    starts, counts = np.where(is_global, len(tokens), 0), np.where(is_global, n, len(tokens))
     return of_rows(counts, choices[runs(starts, counts)], (n, n))
 
 
 @lru_cache(MAX_PATTERNS)
 def _block_rows(n: int, size: int, count: int, window: int | None, seed: int) -> Pattern:
-    """Random blocks, and with a window its blocks, outside of which the random ones then lie."""
+    """Make random blocks; with a window, also its blocks, and the random blocks lie outside it."""
     blocks = -(-n // size)
     diagonal = np.arange(blocks)
     before, after = (0, 0) if window is None else (min((window + 1) // 2, blocks), min(window // 2, blocks) + 1)
     low, high = np.maximum(diagonal - before, 0), np.minimum(diagonal + after, blocks)
     random = random_choices(blocks - (high - low), count, np.random.default_rng(seed))
-    random = np.where(random >= low[:, None], random + (high - low)[:, None], random)  # past the window
+    random = np.where(random >= low[:, None], random + (high - low)[:, None], random)  # skip the window
     rows = np.concatenate([np.repeat(diagonal, high - low), np.repeat(diagonal, random.shape[1])])
     columns = np.concatenate([runs(low, high - low), random.ravel()])
     keys = np.sort((rows * blocks + columns)[(columns >= 0) & (columns < blocks)])
@@ -257,42 +259,42 @@ def _blocks(mask: bytes, shape: tuple[int, int], size: int) -> Pattern:
     return expand_blocks(rows, columns, shape, size, (shape[0] * size, shape[1] * size))
 
 
-def _whole(function: str, name: str, value: int, least: int = 0) -> int:
-    """A whole number that isn't too small.
+def _checked_int(function: str, name: str, value: int, minimum: int = 0) -> int:
+    """Check that an argument is an integer of at least ``minimum``, and return it as an int.
 
     Raises:
-        SizeError: it is something else.
+        SizeError: it is not.
     """
     try:
         number = index(value)
     except TypeError as error:
-        raise SizeError(f"{function}: {name}={value!r} is no whole number") from error
-    if number < least:
-        raise SizeError(f"{function}: {name}={number} is less than {least}")
+        raise SizeError(f"{function}: {name}={value!r} is not an integer") from error
+    if number < minimum:
+        raise SizeError(f"{function}: {name}={number} is less than {minimum}")
     return number
 
 
 def _length(function: str, n: int) -> int:
-    """The length of a sequence.
+    """Check the length of a sequence.
 
     Raises:
-        SizeError: it is no whole number, or negative, or a pattern of so many rows is larger than the memory limit.
+        SizeError: it is not an integer or negative, or a pattern with n rows exceeds the memory limit.
     """
-    number = _whole(function, "n", n)
+    number = _checked_int(function, "n", n)
     check_rows(number)
     return number
 
 
 def _positions(n: int, tokens: int | Iterable[int]) -> tuple[int, ...]:
-    """A count of first tokens, or positions, as increasing positions.
+    """Convert a number of leading tokens, or positions, to increasing positions.
 
     Raises:
-        RangeError: a position that the sequence hasn't.
+        RangeError: a position is outside the sequence.
     """
     if not isinstance(tokens, Iterable) or (isinstance(tokens, torch.Tensor) and not tokens.ndim):
-        return tuple(range(min(_whole("global tokens", "tokens", tokens), n)))  # type: ignore[arg-type]
-    places = [index(token) for token in tokens]
-    for place in places:
-        if not -n <= place < n:
-            raise RangeError(f"global token {place} of a sequence of length {n}: positions go from {-n} to {n - 1}")
-    return tuple(sorted({place % n for place in places}))
+        return tuple(range(min(_checked_int("global tokens", "tokens", tokens), n)))  # type: ignore[arg-type]
+    positions = [index(token) for token in tokens]
+    for position in positions:
+        if not -n <= position < n:
+            raise RangeError(f"global token {position} of a sequence of length {n}: positions go from {-n} to {n - 1}")
+    return tuple(sorted({position % n for position in positions}))

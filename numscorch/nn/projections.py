@@ -1,4 +1,4 @@
-"""SparseMultiheadAttention: torch.nn.MultiheadAttention whose projections may have sparse weights."""
+"""SparseMultiheadAttention: torch.nn.MultiheadAttention with sparse projection weights."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .weights import WeightsFirst, check_attention
 
 
 class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
-    """torch.nn.MultiheadAttention with projections that store only some entries; every query meets every key.
+    """torch.nn.MultiheadAttention with sparse projection weights and dense attention.
 
-    It is made by :meth:`from_dense`, and called as torch's module. For attention at a pattern's entries, see
+    :meth:`from_dense` makes the module; calls match torch's module. For attention at a pattern's entries, see
     :class:`SparseAttention`.
 
     >>> from numscorch.sparsify import magnitude
@@ -32,16 +32,16 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.MultiheadAttention, sparsifier: Sparsifier, format: Format | str | None = None) -> Self:
-        """A module with the entries of ``in_proj_weight`` that a sparsifier keeps; biases and ``out_proj`` are the layer's own.
+        """Prune the ``in_proj_weight`` of a dense module; the result shares the biases and ``out_proj`` with it.
 
         Args:
-            layer: the dense module, which stays as it is.
-            sparsifier: a callable that makes a mask of the matrix (3 * embed_dim, embed_dim), True where an entry is kept.
-            format: how it is stored; by default in the sparsifier's ``format`` if it has one, else CSR.
+            layer: the dense module; it is not modified.
+            sparsifier: a callable from the matrix (3 * embed_dim, embed_dim) to a boolean mask, True where an entry is kept.
+            format: storage format of the matrix; defaults to the sparsifier's ``format`` if it has one, else CSR.
 
         Raises:
-            OperandError: not a torch.nn.MultiheadAttention, or no sparsifier.
-            UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
+            OperandError: ``layer`` is not a torch.nn.MultiheadAttention, or ``sparsifier`` is not a sparsifier.
+            UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn.
         """
         attention = cls.around(layer)
         weight: Any = attention._parameters.pop("in_proj_weight")
@@ -50,7 +50,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 
     @classmethod
     def around(cls, layer: torch.nn.MultiheadAttention) -> Self:
-        """A module that has everything of another one, whose output projection may be sparse.
+        """Make a module that shares all parameters and submodules of another one; its output projection may be sparse.
 
         Raises:
             OperandError, UnsupportedError: as :meth:`from_dense`.
@@ -73,16 +73,18 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attention as torch's module computes it; arguments and results are the same.
+        """Compute attention with the arguments and results of torch.nn.MultiheadAttention.
 
         Raises:
-            UnsupportedError: is_causal without the mask it is a hint of.
+            UnsupportedError: is_causal is given without attn_mask.
         """
         if is_causal and attn_mask is None:
-            raise UnsupportedError("is_causal=True is a hint of attn_mask: give that, as Transformer.generate_square_subsequent_mask(L)")
+            raise UnsupportedError(
+                "is_causal=True is a hint about attn_mask: give a mask, such as Transformer.generate_square_subsequent_mask(L)"
+            )
         is_batched, is_sequence_first = query.ndim == 3, query.ndim == 3 and not self.batch_first
         q, k, v = (self._heads(projected, is_sequence_first) for projected in self._projected(query, key, value))
-        mask = _joined_masks(attn_mask, key_padding_mask, q)
+        mask = _combined_mask(attn_mask, key_padding_mask, q)
         weights = None
         if need_weights:
             attended, weights = self._weigh_values(q, k, v, mask)
@@ -94,7 +96,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         return output.transpose(0, 1) if is_sequence_first else output if is_batched else output[0], weights
 
     def _projected(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Queries, keys and values: thirds of one product, which is computed once for each different input."""
+        """Return queries, keys and values, the thirds of one product, computed once per distinct input."""
         weight = unwrapped(self.in_proj_weight)
         projections: dict[int, tuple[torch.Tensor, ...]] = {}
         for tensor in (query, key, value):
@@ -104,7 +106,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         return projections[id(query)][0], projections[id(key)][1], projections[id(value)][2]
 
     def _heads(self, projected: torch.Tensor, is_sequence_first: bool) -> torch.Tensor:
-        """(N, heads, L, size of a head)."""
+        """Split a projection into heads, (N, heads, L, head size)."""
         batch = projected.transpose(0, 1) if is_sequence_first else projected if projected.ndim == 3 else projected[None]
         heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
         return heads.transpose(1, 2)
@@ -112,20 +114,20 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     def _weigh_values(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is attended to, and with which weights."""
+        """Return the weighted values and the attention weights."""
         scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
         return weights @ v, weights
 
     def to_dense(self) -> torch.nn.MultiheadAttention:
-        """The module with dense projections."""
+        """Return a torch.nn.MultiheadAttention with dense projections."""
         attention = torch.nn.MultiheadAttention.__new__(torch.nn.MultiheadAttention)
         vars(attention).update(vars(self.around(self)))
         weight: Any = self.in_proj_weight
         if isinstance(weight, SparseParameter):
             del attention._modules["in_proj_weight"]
             full = torch.nn.Parameter(weight.tensor.to_dense().detach(), weight.requires_grad)
-            vars(attention)["_parameters"] = {"in_proj_weight": full, **attention._parameters}  # the first one, as in torch's
+            vars(attention)["_parameters"] = {"in_proj_weight": full, **attention._parameters}  # first, as in torch
         projection: Any = self.out_proj
         if hasattr(projection, "to_dense"):
             attention.out_proj = projection.to_dense()
@@ -133,12 +135,12 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
 
 
 def unwrapped(weight: Any) -> Any:
-    """A weight as products take it, sparse or dense."""
+    """Return a weight as an operand of products, sparse or dense."""
     return weight.tensor if isinstance(weight, SparseParameter) else weight
 
 
-def _joined_masks(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
-    """Both masks as one that is added to the scores (N, heads, L, S)."""
+def _combined_mask(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
+    """Combine both masks into a bias that broadcasts to the scores (N, heads, L, S)."""
     if attn_mask is not None:
         attn_mask = _as_bias(attn_mask, q)
         attn_mask = attn_mask.unflatten(0, q.shape[:2]) if attn_mask.ndim == 3 else attn_mask
@@ -149,7 +151,7 @@ def _joined_masks(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor
 
 
 def _as_bias(mask: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """A mask as numbers that are added to scores: of truth values, True leaves out."""
+    """Convert a mask to a bias on the scores: -inf where a boolean mask is True."""
     if mask.dtype == torch.bool:
         return torch.zeros(mask.shape, dtype=q.dtype).masked_fill(mask, -torch.inf)
     return mask.to(q.dtype)

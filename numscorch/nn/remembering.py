@@ -1,4 +1,4 @@
-"""What is made of a tensor, remembered beside it until it is written to or dies."""
+"""A cache of values derived from tensors, valid until the tensor changes or is freed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from torch._C._functorch import is_functorch_wrapped_tensor
 from ..tensors.pattern import _untransformed
 
 T = TypeVar("T")
-MOST_REMEMBERED = 32  # things that are remembered beside one tensor
+MOST_REMEMBERED = 32  # capacity of the cache, in values per tensor
 
 Entry = tuple["weakref.ref[Tensor]", tuple[int, int], dict[Hashable, Any]]
 _entries: dict[int, Entry] = {}
 
 
 def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
-    """What ``make`` returns, made at the first call with this key since the tensor was last written to.
+    """Return ``make()``, cached by tensor and key until the tensor changes.
 
-    Nothing is set on a user's tensor, and what is remembered must not refer to it, which would keep it alive.
+    The cache does not modify the tensor. Cached values must not refer to the tensor, because that would keep it alive.
 
-    Two numbers show a change: the tensor's version, as torch counts it for autograd, and the address of its memory, which
-    ``tensor.data = other`` changes. Writes into the memory through ``.data`` or a numpy array that shares it are not seen: write within
-    ``torch.no_grad()`` instead. A tensor that was made under ``torch.inference_mode()`` has no version, and one within a transform of
-    torch.func no address: nothing is remembered beside them, and each call makes it again.
+    The cache detects changes by autograd's version counter and by the data pointer, which ``tensor.data = other`` changes. It does not
+    detect writes through ``.data`` or a numpy array that shares the memory: write within ``torch.no_grad()`` instead. Tensors
+    created under ``torch.inference_mode()`` have no version counter, and tensors within a torch.func transform have no data pointer:
+    nothing is cached for them.
 
     >>> weights, total = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
     >>> total(), weights.mul_(5).tolist(), total()
@@ -46,7 +46,11 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
         entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), state, {}
     known = entry[2]
     if key not in known:
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):  # for training, in any precision, too
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+        ):  # the value must also serve training, in any precision
             computed = _untransformed(make)
         if len(known) >= MOST_REMEMBERED:
             known.clear()
@@ -56,7 +60,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
 
 
 def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:
-    """Drop the entry of a dead tensor, unless its number belongs to another one by now."""
-    entry = entries.get(number)  # not that of the module, which has no names left when the interpreter ends
+    """Drop the entry of a freed tensor, unless another tensor has reused its id."""
+    entry = entries.get(number)  # a parameter, because the module's globals are gone at interpreter shutdown
     if entry is not None and entry[0] is dead:
         del entries[number]

@@ -1,4 +1,4 @@
-"""Rows of patterns, made by whole-array operations: runs of columns, blocks, and lists of entries as numbers."""
+"""Vectorized constructors of CSR patterns: ranges of columns, blocks, and sorted keys (row * columns + column)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from ..tensors.packing import index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 
-NUMBER = 8  # bytes of a column while rows are made
+NUMBER = 8  # bytes per column index (int64) while rows are built
 WAY_OUT = "choose fewer keys for each query, or a shorter sequence"
 
 
 def check_rows(rows: int) -> None:
-    """Refuse a pattern of so many rows if their starts are larger than the memory limit, however few entries they have.
+    """Check that the row starts of a pattern fit in the memory limit.
 
     Raises:
-        SizeError: with both sizes.
+        SizeError: they exceed the limit.
     """
     check_bytes(rows * 4 * NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", WAY_OUT)
 
 
 def random_choices(among: np.ndarray, count: int, generator: np.random.Generator) -> np.ndarray:
-    """In each row ``count`` different numbers below ``among``, each set as likely as any other; -1 where there are no more.
+    """Sample ``count`` distinct numbers below ``among`` in each row, all subsets equally likely; -1 pads rows with fewer numbers.
 
-    R. W. Floyd's algorithm ("Programming Pearls: A Sample of Brilliance", CACM 1987), for all rows at once.
+    R. W. Floyd's algorithm ("Programming Pearls: A Sample of Brilliance", CACM 1987), vectorized over rows.
 
     >>> np.sort(random_choices(np.array([3, 2]), 4, np.random.default_rng(0))).tolist()
     [[0, 1, 2], [-1, 0, 1]]
@@ -41,16 +41,16 @@ def random_choices(among: np.ndarray, count: int, generator: np.random.Generator
     for step in range(count):
         last = among - count + step
         number = generator.integers(0, np.maximum(last, 0) + 1)
-        known = (chosen[:, :step] == number[:, None]).any(1)
-        chosen[:, step] = np.where(last < 0, -1, np.where(known, last, number))
+        is_chosen = (chosen[:, :step] == number[:, None]).any(1)
+        chosen[:, step] = np.where(last < 0, -1, np.where(is_chosen, last, number))
     return chosen
 
 
 def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Runs of consecutive numbers, one after the other.
+    """Concatenate ranges of consecutive numbers.
 
     Raises:
-        SizeError: they are larger than the memory limit.
+        SizeError: they exceed the memory limit.
 
     >>> runs(np.array([5, 0]), np.array([2, 3])).tolist()
     [5, 6, 0, 1, 2]
@@ -63,31 +63,31 @@ def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _check_columns(count: int, rows: int, way_out: str = WAY_OUT) -> None:
-    """Refuse so many columns in all rows of a pattern if they are larger than the memory limit."""
+    """Check that the column indices of a pattern fit in the memory limit."""
     check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", way_out)
 
 
 def pattern_of_ranges(low: np.ndarray, high: np.ndarray, n: int, way_out: str) -> Pattern:
-    """Rows of consecutive columns.
+    """Make the CSR pattern (n, n) whose row i stores the columns from ``low[i]`` to ``high[i]``, exclusive.
 
     Raises:
-        SizeError: they are larger than the memory limit; the error ends with ``way_out``.
+        SizeError: the columns exceed the memory limit; the error ends with ``way_out``.
     """
     _check_columns(int((high - low).sum()), n, way_out)
     return of_rows(high - low, runs(low, high - low), (n, n))
 
 
 def expand_blocks(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int], size: int, shape: tuple[int, int]) -> Pattern:
-    """Sorted blocks, each a square of entries; the last row and column of blocks are cut to the shape.
+    """Expand sorted blocks to squares of entries; blocks at the end are cut to the shape.
 
     Raises:
-        SizeError: they are larger than the memory limit.
+        SizeError: the entries exceed the memory limit.
     """
     check_rows(shape[0])
     counts = np.bincount(rows, minlength=blocks[0])
     starts, lengths = ((np.cumsum(counts) - counts) * size).repeat(size)[: shape[0]], (counts * size).repeat(size)[: shape[0]]
     _check_columns(int(lengths.sum()), shape[0])
-    inner = (columns[:, None] * size + np.arange(size)).ravel()  # the columns of one row in each row of blocks
+    inner = (columns[:, None] * size + np.arange(size)).ravel()  # columns of one row per block row
     numbers = inner[runs(starts, lengths)]
     inside = numbers < shape[1]
     if inside.all():
@@ -96,20 +96,20 @@ def expand_blocks(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int]
 
 
 def keys_of(pattern: Pattern) -> np.ndarray:
-    """Each entry of a CSR matrix as one number, in increasing order."""
+    """Return the key row * columns + column of each entry of a CSR matrix, in increasing order."""
     pos, crd = pattern.level_arrays(1)
     keys: np.ndarray = np.arange(pattern.shape[0]).repeat(np.diff(pos)) * pattern.shape[1] + crd
     return keys
 
 
 def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """The CSR pattern of entries in increasing order."""
+    """Make the CSR pattern of increasing keys (:func:`keys_of`)."""
     rows, columns = np.divmod(keys, max(shape[1], 1))
     return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape)
 
 
 def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """The CSR pattern of rows of so many columns each, which are known to be right."""
+    """Make the CSR pattern with these numbers of entries per row; the columns are not checked."""
     dtype = index_dtype_for(shape, len(columns))
     pos = np.zeros(len(counts) + 1, dtype)
     np.cumsum(counts, out=pos[1:])
@@ -117,7 +117,7 @@ def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
 
 
 def of_even_rows(columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """The CSR pattern of rows of equally many columns, given as a matrix.
+    """Make the CSR pattern whose rows are the rows of a matrix of columns.
 
     >>> of_even_rows(np.array([[0, 2], [1, 2]]), (2, 3)).level_arrays(1)[0].tolist()
     [0, 2, 4]
@@ -129,7 +129,7 @@ def of_even_rows(columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
 
 
 def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """The CSR pattern of one entry in each of these rows, which increase, and none in the others.
+    """Make the CSR pattern with one entry in each of these increasing rows, and none elsewhere.
 
     >>> of_single(np.array([1, 2]), np.array([0, 4]), (4, 5)).level_arrays(1)[0].tolist()
     [0, 0, 1, 2, 2]
@@ -142,12 +142,12 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
 
 
 def of_same_rows(pattern: Pattern, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """The CSR pattern with as many entries in each row as another one."""
+    """Make the CSR pattern with the row lengths of another pattern."""
     return _pattern_with_spreads(pattern.views[0], columns, shape, pattern.spreads)
 
 
 def _pattern_with_spreads(pos: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...]) -> Pattern:
-    """A CSR pattern of which is known what the compiler asks for."""
+    """Make a CSR pattern, and set the entry counts and spreads that the compiler would otherwise compute."""
     dtype = index_dtype_for(shape, len(columns))
     pattern = Pattern.written(CSR, shape, ((), (pos.astype(dtype, copy=False), columns.astype(dtype))), f"int{8 * dtype.itemsize}")
     pattern.counts, pattern.derived["spreads"] = (len(pos) - 1, len(columns)), spreads
@@ -155,11 +155,11 @@ def _pattern_with_spreads(pos: np.ndarray, columns: np.ndarray, shape: tuple[int
 
 
 def lower(pattern: Pattern) -> Pattern:
-    """The entries on and below the diagonal of a CSR matrix."""
+    """Return the pattern of the entries on and below the diagonal of a CSR matrix."""
     keys = keys_of(pattern)
     return of_keys(keys[keys % max(pattern.shape[1], 1) <= keys // max(pattern.shape[1], 1)], pattern.shape)
 
 
 def ones_at(pattern: Pattern) -> SparseTensor:
-    """Values are the caller's own; the pattern is shared."""
+    """Make a tensor of ones; it shares the pattern, but not its values."""
     return SparseTensor(pattern, torch.ones(pattern.nnz))

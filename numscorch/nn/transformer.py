@@ -1,4 +1,4 @@
-"""SparseTransformerEncoderLayer: torch.nn.TransformerEncoderLayer whose attention has a pattern."""
+"""SparseTransformerEncoderLayer: torch.nn.TransformerEncoderLayer with pattern attention."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
 class SparseTransformerEncoderLayer(torch.nn.Module):
-    """A layer of a transformer's encoder: attention at a pattern's entries, then two linear layers, each added to its input.
+    """A transformer encoder layer: attention at a pattern's entries, then two linear layers, both with residual connections.
 
-    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, whose state can be loaded; ``torch.nn.TransformerEncoder``
-    stacks these layers with ``enable_nested_tensor=False``. The pattern is no part of the state.
+    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, so its state dict can be loaded. ``torch.nn.TransformerEncoder``
+    stacks these layers with ``enable_nested_tensor=False``. The pattern is not part of the state dict.
 
     Args:
-        pattern: as in :class:`SparseAttention`: a matrix, or a function from a length to one.
+        pattern: a matrix, or a function from a length to a matrix, as in :class:`SparseAttention`.
         d_model: size of the tokens.
-        nhead: heads of the attention.
+        nhead: number of attention heads.
         dim_feedforward: size between the two linear layers.
-        dropout: share of probabilities and activations that is dropped in training.
-        activation: "relu", "gelu", or a function.
-        layer_norm_eps: of the normalisations.
-        batch_first: whether the batch comes before the sequence; True, unlike torch's default.
+        dropout: dropout probability of attention probabilities and activations in training.
+        activation: ``"relu"``, ``"gelu"``, or a function.
+        layer_norm_eps: epsilon of the layer normalisations.
+        batch_first: whether the batch dimension precedes the sequence dimension; True, unlike torch's default.
         norm_first: whether to normalise before attention and linear layers, rather than after.
-        bias: whether linear layers and normalisations have one.
-        device: the CPU, if given.
-        dtype: of the parameters.
+        bias: whether linear layers and normalisations have a bias.
+        device: only the CPU is supported.
+        dtype: data type of the parameters.
 
     Shape:
-        src (N, L, d_model), or without N; the result is as src.
+        src (N, L, d_model), or (L, d_model); the result has the shape of src.
 
     Raises:
-        SizeError: nhead doesn't divide d_model, or the sequence doesn't fit the pattern.
-        UnsupportedError: another activation's name, or a mask.
+        SizeError: nhead does not divide d_model, or the pattern does not match the sequence length.
+        UnsupportedError: the name of the activation is unknown, or src_mask is given.
 
     Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.1; Scorch, appendix E.4.
 
@@ -80,7 +80,7 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
 
     @classmethod
     def from_dense(cls, layer: torch.nn.TransformerEncoderLayer, pattern: Any) -> SparseTransformerEncoderLayer:
-        """The layer with the settings of torch's, module by module, frozen parameters among them, and its weights, which it copies.
+        """Convert a torch.nn.TransformerEncoderLayer: copy its weights, settings, training mode, and frozen parameters.
 
         >>> from numscorch.nn import patterns
         >>> dense = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -90,21 +90,21 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
           (out_proj): Linear(in_features=8, out_features=8, bias=True)
         )
         """
-        theirs, norm = layer.self_attn, layer.norm1
+        attention, norm = layer.self_attn, layer.norm1
         encoder = cls(
             pattern,
-            theirs.embed_dim,
-            theirs.num_heads,
+            attention.embed_dim,
+            attention.num_heads,
             layer.linear1.out_features,
             layer.dropout.p,
             layer.activation,
             norm.eps,
-            theirs.batch_first,
+            attention.batch_first,
             layer.norm_first,
             layer.linear1.bias is not None,
             dtype=layer.linear1.weight.dtype,
         )
-        encoder.self_attn.dropout = theirs.dropout
+        encoder.self_attn.dropout = attention.dropout
         encoder.load_state_dict(layer.state_dict())
         return copy_settings(encoder, layer)
 
@@ -115,13 +115,13 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         src_key_padding_mask: torch.Tensor | None = None,
         is_causal: bool = False,
     ) -> torch.Tensor:
-        """The layer's output, of src's shape.
+        """Return the output, of the shape of src.
 
         Args:
-            src: the sequence of tokens.
-            src_mask: None; the pattern says what is attended to.
-            src_key_padding_mask: (N, L), which tokens are padding.
-            is_causal: leaves out the pattern's entries above the diagonal.
+            src: tokens (N, L, d_model).
+            src_mask: must be None; the pattern takes its place.
+            src_key_padding_mask: (N, L), True for padding tokens.
+            is_causal: whether to drop the pattern's entries above the diagonal.
         """
         options = {"key_padding_mask": src_key_padding_mask, "attn_mask": src_mask, "is_causal": is_causal}
         if self.norm_first:
@@ -140,14 +140,14 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         return output
 
 
-def _activation(given: str | Activation) -> Activation:
-    """A function, or one that torch's layer knows by name.
+def _activation(activation: str | Activation) -> Activation:
+    """Return an activation function, given itself or by name.
 
     Raises:
-        UnsupportedError: another name.
+        UnsupportedError: the name is unknown.
     """
-    if callable(given):
-        return given
-    if given not in ("relu", "gelu"):
-        raise UnsupportedError(f"activation={given!r}: give 'relu', 'gelu', or a function")
-    return relu if given == "relu" else gelu
+    if callable(activation):
+        return activation
+    if activation not in ("relu", "gelu"):
+        raise UnsupportedError(f"activation={activation!r}: give 'relu', 'gelu', or a function")
+    return relu if activation == "relu" else gelu

@@ -1,4 +1,4 @@
-"""Sparse weights of modules: which entries they store, how they start, and what a state dict holds of them."""
+"""Sparse weights of modules: their patterns, initialization, and state dicts."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-CLOSE = 1e-3  # by how much a density may differ from that of a format
+CLOSE = 1e-3  # absolute tolerance between a requested density and that of an n:m format
 
 
 class WeightsFirst(torch.nn.Module):
-    """A module whose parameters are listed in the order of its dense version, sparse weights first.
+    """A module that lists its parameters in the order of its dense counterpart, sparse weights first.
 
-    Optimizers number parameters in this order. A sparse weight is a module, and torch lists its values after the parameters of the
-    module that has it.
+    The state of an optimizer numbers parameters in this order. A sparse weight is a submodule, so torch would list its values after
+    the module's own parameters.
     """
 
     def named_modules(
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
-        """As torch's; within a larger module, which lists parameters in this order, the sparse weights come before their module."""
+        """As in torch, except that sparse weights precede their module when a parent module lists its submodules."""
         first = {id(weight) for weight in self._sparse_weights()} if memo is not None else ()
         yield from sorted(super().named_modules(memo, prefix, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """As torch's, with the values of the sparse weights first."""
+        """As in torch, with the values of the sparse weights first."""
         first = {id(weight.values) for weight in self._sparse_weights()}
         yield from sorted(super().named_parameters(prefix, recurse, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
-        """As torch's.
+        """As in torch.
 
         Raises:
-            UnsupportedError: a sparse parameter, as torch.nn.utils.prune gives it.
+            UnsupportedError: ``param`` is sparse; torch.nn.utils.prune registers such parameters.
         """
         if isinstance(param, SparseParameter):
             raise UnsupportedError(f"{name!r} of {type(self).__name__} is a sparse weight: {PRUNE}")
@@ -62,7 +62,7 @@ class WeightsFirst(torch.nn.Module):
 
 
 class WithSparseWeight(WeightsFirst):
-    """A module with a sparse matrix for a weight, one row for each output, and maybe a bias."""
+    """A module with a sparse weight matrix, one row per output, and an optional bias."""
 
     weight: SparseParameter
     bias: torch.nn.Parameter | None
@@ -73,20 +73,20 @@ class WithSparseWeight(WeightsFirst):
         super().__setattr__(name, value)
 
     def reset_parameters(self) -> None:
-        """Draw the values anew."""
+        """Draw weight and bias uniformly from +-1 / sqrt(entries per row)."""
         rows = self.weight.shape[0]
         bound = 1 / math.sqrt(max(self.weight.nnz / max(rows, 1), 1))
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
 
     def _set_weight(self, stored: SparseTensor, bias: bool) -> None:
-        """Hold a weight with this pattern, and a bias, both drawn anew."""
+        """Set and initialize a weight with this pattern, and a bias if wanted."""
         self.weight = SparseParameter(stored)
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
     def _copy_from_dense(self, dense: Any, stored: SparseTensor) -> Self:
-        """Take the numbers of a dense module, and what is frozen in it."""
+        """Copy values, training mode and frozen parameters from a dense module; ``stored`` is its pruned weight."""
         with torch.no_grad():
             self.weight.values.copy_(stored.values)
             self.weight.requires_grad = dense.weight.requires_grad
@@ -96,7 +96,7 @@ class WithSparseWeight(WeightsFirst):
         return self.train(dense.training)
 
     def _copy_to_dense(self, dense: Any) -> None:
-        """Hand a dense module the numbers, and what is frozen."""
+        """Copy values, training mode and frozen parameters to a dense module."""
         with torch.no_grad():
             dense.weight.copy_(self.weight.tensor.to_dense().reshape(dense.weight.shape))
             dense.weight.requires_grad_(self.weight.requires_grad)
@@ -106,7 +106,7 @@ class WithSparseWeight(WeightsFirst):
         dense.train(self.training)
 
     def _weight_summary(self) -> str:
-        """What ``extra_repr`` shows of the weight."""
+        """Describe the weight for ``extra_repr``."""
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
 
     def _load_from_state_dict(
@@ -119,67 +119,67 @@ class WithSparseWeight(WeightsFirst):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """A dense module's state has a weight that isn't ours; torch's error says so then, and what takes it."""
+        """Load a state dict; if it holds a dense weight, torch's error about unexpected keys also explains how to convert it."""
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        given = state_dict.get(prefix + "weight")
-        if given is not None:
+        dense = state_dict.get(prefix + "weight")
+        if dense is not None:
             kind = type(self).__name__
-            why = f"a dense weight of shape {tuple(given.shape)}, where {kind} has {self.weight.tensor}: load it into the dense module,"
+            why = f"a dense weight of shape {tuple(dense.shape)}, where {kind} has {self.weight.tensor}: load it into the dense module,"
             unexpected_keys[:] = [
-                Explained(key, f"{why} of which {kind}.from_dense(module, sparsifier) makes this one") if key == prefix + "weight" else key
+                Explained(key, f"{why} then convert that with {kind}.from_dense(module, sparsifier)") if key == prefix + "weight" else key
                 for key in unexpected_keys
             ]
 
 
-def check_weight(owner: WithSparseWeight, given: Any) -> None:
-    """That a module's sparse weight is replaced by a sparse one of its shape.
+def check_weight(owner: WithSparseWeight, value: Any) -> None:
+    """Check that the new weight of a module is a sparse parameter of the same shape.
 
     Raises:
-        OperandError: it isn't sparse, or no parameter.
-        SizeError: it has another shape.
+        OperandError: the value is not a sparse parameter.
+        SizeError: its shape differs.
     """
     kind, shape = type(owner).__name__, tuple(owner.weight.shape)
-    if not isinstance(given, SparseParameter):
-        what = "a SparseTensor" if isinstance(given, SparseTensor) else f"a {type(given).__name__}"
+    if not isinstance(value, SparseParameter):
+        description = "a SparseTensor" if isinstance(value, SparseTensor) else f"a {type(value).__name__}"
         way_out = "ns.nn.Parameter(A)"
-        way_out += "" if isinstance(given, SparseTensor) else " of a SparseTensor A, as of ns.from_torch(weight)"
-        raise OperandError(f"the weight of {kind} is a sparse parameter of shape {shape}, not {what}: set {way_out}")
-    if tuple(given.shape) != shape:
+        way_out += "" if isinstance(value, SparseTensor) else " of a SparseTensor A, such as ns.from_torch(weight)"
+        raise OperandError(f"the weight of {kind} is a sparse parameter of shape {shape}, not {description}: set {way_out}")
+    if tuple(value.shape) != shape:
         raise SizeError(
-            f"the weight of {kind} has shape {shape}, but the parameter has {tuple(given.shape)}: "
+            f"the weight of {kind} has shape {shape}, but the parameter has {tuple(value.shape)}: "
             f"set one of shape {shape}, or make a new {kind}"
         )
 
 
 def check_device(owner: object, device: torch.device | str | int | None) -> None:
-    """That a module is to be made on the CPU, or on torch's default device.
+    """Check that ``device`` is the CPU or None.
 
     Raises:
-        UnsupportedError: another device.
+        UnsupportedError: it is another device.
     """
     if device is not None and torch.device(device).type != "cpu":
         raise UnsupportedError(f"{type(owner).__name__} on device={device}: numscorch runs on the CPU, so leave device= out")
 
 
-def check_dense(owner: type, given: object, wanted: type[torch.nn.Module]) -> None:
-    """That ``from_dense`` was given its dense module.
+def check_dense(owner: type, module: object, expected: type[torch.nn.Module]) -> None:
+    """Check that the argument of ``from_dense`` is the expected dense module.
 
     Raises:
-        OperandError: it was given something else.
+        OperandError: it is not.
     """
-    if not isinstance(given, wanted):
-        raise OperandError(f"{owner.__name__}.from_dense takes a torch.nn.{wanted.__name__}, not {type(given).__name__}")
+    if not isinstance(module, expected):
+        raise OperandError(f"{owner.__name__}.from_dense takes a torch.nn.{expected.__name__}, not {type(module).__name__}")
 
 
-def check_attention(owner: type, given: torch.nn.MultiheadAttention) -> None:
-    """That ``from_dense`` was given attention whose queries, keys and values are projected by one matrix, and nothing is added.
+def check_attention(owner: type, module: torch.nn.MultiheadAttention) -> None:
+    """Check that the argument of ``from_dense`` is attention with one projection matrix for queries, keys and values.
 
     Raises:
-        OperandError: it was given something else.
-        UnsupportedError: keys or values of other sizes than queries, or biases of theirs.
+        OperandError: it is not a torch.nn.MultiheadAttention.
+        UnsupportedError: it uses kdim, vdim, add_bias_kv or add_zero_attn.
     """
-    check_dense(owner, given, torch.nn.MultiheadAttention)
-    if not given._qkv_same_embed_dim or given.bias_k is not None or given.add_zero_attn:
+    check_dense(owner, module, torch.nn.MultiheadAttention)
+    if not module._qkv_same_embed_dim or module.bias_k is not None or module.add_zero_attn:
         raise UnsupportedError(f"{owner.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
 
 
@@ -193,53 +193,51 @@ def new_weight(
     dtype: torch.dtype | None,
     device: torch.device | str | None,
 ) -> SparseTensor:
-    """A matrix of zeros with the entries that a density or a pattern asks for.
+    """Make a matrix of stored zeros, with its entries determined by either a density or a pattern.
 
     Raises:
         SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
-        OperandError: the density is no number, or the pattern no tensor.
-        UnsupportedError: both are given, or neither; or another device than the CPU.
+        OperandError: the density is not a number, or the pattern is not a tensor.
+        UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
     """
     check_device(owner, device)
     if min(shape) < 0:
         raise SizeError(
-            f"{type(owner).__name__} with a weight of shape {shape}: {rows_and_columns}: sizes can't be left to the first input, "
-            "since the stored entries are drawn when the module is made; give that of x, x.shape[-1]"
+            f"{type(owner).__name__} with a weight of shape {shape}: {rows_and_columns}: sizes can't be inferred from the first input, "
+            "because the stored entries are drawn when the module is made; give the input's size, x.shape[-1]"
         )
     if (density is None) == (pattern is None):
-        raise UnsupportedError(_both_or_none(type(owner).__name__, shape, density, pattern))
-    wanted, dtype = as_format(format), dtype or torch.get_default_dtype()
-    stored = _random(shape, density, wanted, dtype) if density is not None else _checked_pattern(pattern, shape, rows_and_columns, dtype)
-    return stored.to(wanted)
+        raise UnsupportedError(_both_or_neither(type(owner).__name__, shape, density, pattern))
+    target, dtype = as_format(format), dtype or torch.get_default_dtype()
+    stored = _random(shape, density, target, dtype) if density is not None else _checked_pattern(pattern, shape, rows_and_columns, dtype)
+    return stored.to(target)
 
 
-def _both_or_none(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:
-    """What is wrong where not exactly one of the two says which entries are stored."""
+def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:
+    """Return the error text for both or neither of density and pattern."""
     if density is None:
         return f"{owner} needs to know which entries it stores: give density=0.1, or pattern=, a mask or sparse tensor of shape {shape}"
-    given = f"{type(pattern).__name__} of shape {tuple(pattern.shape)}" if hasattr(pattern, "shape") else repr(pattern)
-    message = f"{owner} was given density={density!r} and pattern={given}: both say which entries it stores"
+    description = f"{type(pattern).__name__} of shape {tuple(pattern.shape)}" if hasattr(pattern, "shape") else repr(pattern)
+    message = f"{owner} was given density={density!r} and pattern={description}: both determine the stored entries"
     return f"{message}; leave density= out to store those of the pattern, or pattern= to draw them"
 
 
 def _check_density(density: Any) -> None:
-    """That it is a share.
+    """Check that the density is a number between 0 and 1.
 
     Raises:
-        OperandError: it is no number.
-        SizeError: it isn't between 0 and 1.
+        OperandError: it is not a number.
+        SizeError: it is not between 0 and 1.
     """
     if not is_number(density):
-        raise OperandError(
-            f"density={described(density)}: give a share as a number, as density=0.1, or a mask or sparse tensor as pattern="
-        )
+        raise OperandError(f"density={described(density)}: give a number, such as density=0.1, or a mask or sparse tensor as pattern=")
     if not 0 <= density <= 1:
         suggestion = f", as density={density / 100:.3g}" if 1 < density <= 100 else ""
-        raise SizeError(f"density={density}: the share of entries that is stored lies between 0 and 1{suggestion}")
+        raise SizeError(f"density={density}: the share of stored entries lies between 0 and 1{suggestion}")
 
 
 def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
-    """A CSR matrix with this share of its entries, or of a format's blocks, spread evenly over the rows."""
+    """Make a CSR matrix with a random share of its entries, or of the format's blocks, evenly distributed over the rows."""
     _check_density(density)
     if (keep := structured(format)) is not None:
         if abs(density - keep.n / keep.m) > CLOSE:
@@ -248,24 +246,24 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
         kept = from_torch(keep(torch.rand(shape)))
         return kept.with_values(torch.zeros(kept.nnz, dtype=dtype))
     height, width = _block(format)
-    indices = _places(-(-shape[0] // height), -(-shape[1] // width), density)
+    indices = _random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density)
     if (height, width) != (1, 1):
-        indices = _spread(indices, height, width)
+        indices = _block_entries(indices, height, width)
         indices = indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
     return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR)
 
 
-def _places(rows: int, columns: int, density: float) -> torch.Tensor:
-    """The coordinates of this share of all places, (2, n), equally many in each row up to one."""
+def _random_coordinates(rows: int, columns: int, density: float) -> torch.Tensor:
+    """Sample a share of all coordinates, (2, n); the numbers per row differ by at most one."""
     total = round(density * rows * columns)
     counts = torch.full((rows,), total // max(rows, 1))
     counts[torch.randperm(rows)[: total - int(counts.sum())]] += 1
-    places = [torch.randperm(columns)[: int(count)].sort().values for count in counts]
-    return torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *places])])
+    samples = [torch.randperm(columns)[: int(count)].sort().values for count in counts]
+    return torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *samples])])
 
 
 def _block(format: Format) -> tuple[int, int]:
-    """The size of the blocks that a format stores whole.
+    """Return the block size of a format; (1, 1) for formats without blocks.
 
     >>> _block(as_format("BCSR(4, 1)")), _block(CSR)
     ((4, 1), (1, 1))
@@ -277,20 +275,18 @@ def _block(format: Format) -> tuple[int, int]:
     return size[0], size[1]
 
 
-def _spread(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """The coordinates of all entries of blocks."""
-    inside = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(1, -1, 2)
+def _block_entries(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """Return the coordinates of all entries of blocks."""
+    offsets = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(1, -1, 2)
     corners = (blocks.t() * torch.tensor([height, width]))[:, None]
-    return (corners + inside).reshape(-1, 2).t()
+    return (corners + offsets).reshape(-1, 2).t()
 
 
 def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
-    """The entries of a pattern, in the data type that is wanted; dimensions behind the second are columns, too."""
+    """Make a tensor of zeros at the entries of a pattern; all dimensions after the first count as columns."""
     if isinstance(pattern, str | Format) or is_number(pattern):
-        way_out = f"density={pattern} draws so many" if is_number(pattern) else "format= says how they are stored"
-        raise OperandError(
-            f"pattern={described(pattern)}: give a mask or sparse tensor of shape {shape}, which entries to store; {way_out}"
-        )
+        way_out = f"density={pattern} draws random entries" if is_number(pattern) else "format= sets the storage format"
+        raise OperandError(f"pattern={described(pattern)}: give the entries to store, a mask or sparse tensor of shape {shape}; {way_out}")
     if not isinstance(pattern, SparseTensor | torch.Tensor):
         pattern = from_scipy(pattern) if hasattr(pattern, "tocsr") else as_tensor(pattern, "pattern")
     if pattern.ndim > 2 and tuple(pattern.shape[:1]) == shape[:1] and math.prod(pattern.shape[1:]) == shape[1]:

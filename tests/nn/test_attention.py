@@ -216,7 +216,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], list[str]]] = {
     "a pattern for each batch": (
         lambda: F.scaled_dot_product_attention(x, x, x, torch.ones(2, 18, 18).to_sparse()),
         ns.SizeError,
-        ["pattern has shape (2, 18, 18)", "every batch and head shares"],
+        ["pattern has shape (2, 18, 18)", "for all batches and heads"],
     ),
     "a scale that is trained": (
         lambda: F.scaled_dot_product_attention(x, x, x, patterns.causal(18), scale=torch.tensor(0.5, requires_grad=True)),

@@ -169,7 +169,7 @@ def test_columns_increase_in_every_row() -> None:
 BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
     "a negative length": (lambda: patterns.causal(-1), ns.SizeError, "causal: n=-1 is less than 0"),
     "a negative window": (lambda: patterns.sliding_window(4, -2), ns.SizeError, "sliding_window: w=-2 is less than 0"),
-    "half a token": (lambda: patterns.sliding_window(4, 1.5), ns.SizeError, "w=1.5 is no whole number"),
+    "half a token": (lambda: patterns.sliding_window(4, 1.5), ns.SizeError, "w=1.5 is not an integer"),
     "a token that isn't there": (lambda: patterns.global_tokens(4, [4]), IndexError, "global token 4 of a sequence of length 4"),
     "fewer than no tokens": (lambda: patterns.global_tokens(4, -1), ns.SizeError, "tokens=-1 is less than 0"),
     "empty blocks": (lambda: patterns.bigbird(4, block=0), ns.SizeError, "bigbird: block=0 is less than 1"),

@@ -83,7 +83,7 @@ def test_a_sparse_matrix_of_bags(format: ns.Format, plain: None) -> None:
     for mode in ("mean", "max"):
         ours, theirs = twins(mode=mode)
         torch.testing.assert_close(ours(ones), theirs(items, starts))
-        with pytest.raises(ns.UnsupportedError, match="values other than 1: weights go with mode='sum'"):
+        with pytest.raises(ns.UnsupportedError, match="values other than 1: weights require mode='sum'"):
             ours(A)
 
 
@@ -102,7 +102,7 @@ def test_autocast_leaves_tables_alone(plain: None) -> None:
 def test_what_is_out_of_range_is_refused() -> None:
     bags = SparseEmbeddingBag(6, 5)
     for item in (6, -1):
-        with pytest.raises(ns.RangeError, match=rf"item 1 of the input is {item}: there are num_embeddings=6, 0 to 5"):
+        with pytest.raises(ns.RangeError, match=rf"item 1 of the input is {item}: with num_embeddings=6, indices go from 0 to 5"):
             bags(torch.tensor([0, item, 2]), torch.tensor([0]))
     for starts in ([1, 2], [0, 3, 2], [0, 9]):
         with pytest.raises(ns.RangeError, match="start at 0, don't decrease, and lie below 9"):
@@ -121,7 +121,7 @@ def test_what_is_not_taken_is_refused() -> None:
         bags(ITEMS)
     with pytest.raises(ns.SizeError, match="leave offsets out"):
         bags(ITEMS.reshape(2, 4), STARTS)
-    with pytest.raises(ns.UnsupportedError, match="weights go with mode='sum'"):
+    with pytest.raises(ns.UnsupportedError, match="weights require mode='sum'"):
         bags(ITEMS, STARTS, torch.ones(8))
     with pytest.raises(ns.SizeError, match=r"per_sample_weights has shape \(7,\), but input has \(8,\)"):
         SparseEmbeddingBag(6, 5, mode="sum")(ITEMS, STARTS, torch.ones(7))

@@ -544,7 +544,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "another size": (
         lambda: ns.nn.SAGEConv(IN, OUT)((X3, None), GRAPH, size=(4, 3)),
         ns.SizeError,
-        r"size=\(4, 3\) says 4 sources, but there are features of 3",
+        r"size=\(4, 3\) gives 4 sources, but there are features of 3",
     ),
     "an edge's features": (
         lambda: ns.nn.GATConv(IN, OUT)(X3, GRAPH, torch.ones(2, 1)),
@@ -576,7 +576,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "channels for GIN's network": (
         lambda: ns.nn.GINConv(IN, OUT),
         ns.UnsupportedError,
-        r"GINConv\(6\): its first argument is the network, as torch.nn.Linear\(6, out_channels\)",
+        r"GINConv\(6\): the first argument is the network, such as torch.nn.Linear\(6, out_channels\)",
     ),
     "two aggregations of GIN": (lambda: ns.nn.GINConv(network(), aggr=["max", "min"]), ns.UnsupportedError, "give one"),
     "the largest of normalised messages": (lambda: ns.nn.GCNConv(IN, OUT, aggr="max"), ns.UnsupportedError, "it takes 'add', 'sum'$"),
@@ -591,7 +591,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "batches of attention": (lambda: ns.nn.GATConv(IN, OUT)(X3[None], GRAPH), ns.SizeError, r"takes \(nodes, 6\)"),
     "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for a size"),
     "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: sizes are positive"),
-    "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True needs the size"),
+    "projections to be found later": (lambda: ns.nn.SAGEConv(-1, OUT, project=True), ns.SizeError, "project=True needs in_channels"),
 }
 
 

@@ -269,7 +269,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "key_padding_mask has 4 entries for 17 keys: give one for each",
     ),
     "tokens of another size": (lambda: SparseAttention(patterns.causal, 4, 2)(x, x, x), ns.SizeError, r"query has shape \(2, 17, 8\)"),
-    "uneven heads": (lambda: SparseAttention(PATTERN, 9, 2), ns.SizeError, "embed_dim=9 isn't num_heads=2 times"),
+    "uneven heads": (lambda: SparseAttention(PATTERN, 9, 2), ns.SizeError, "embed_dim=9 is not divisible by num_heads=2"),
     "heads of nothing": (lambda: SparseAttention(PATTERN, num_heads=2), ns.UnsupportedError, "give embed_dim="),
     "no pattern": (lambda: SparseAttention(3, D, 2), ns.UnsupportedError, "not int"),
     "an activation": (

@@ -193,7 +193,7 @@ class TestResults:
             assert sparse(words).dtype == dense(words).dtype
         with pytest.raises(ns.OperandError, match=r"input is torch\.float32: indices"):
             sparse(torch.ones(2))
-        with pytest.raises(ns.UnsupportedError, match=r"max_norm=1\.0 is not taken by SparseEmbedding"):
+        with pytest.raises(ns.UnsupportedError, match=r"max_norm=1\.0 is not supported by SparseEmbedding"):
             SparseEmbedding.from_dense(torch.nn.Embedding(4, 4, max_norm=1.0), half)
 
     def test_the_model_may_be_the_layer(self) -> None:
@@ -529,7 +529,7 @@ class TestWhatStaysDense:
         whys = {row.name: row.note for row in report.rows}
         assert not any(row.is_sparse for row in report.rows)
         assert whys["0.weight"] == "a vector, which stays dense"
-        assert whys["1.weight"].startswith("groups=2 is not taken by SparseConv2d")
+        assert whys["1.weight"].startswith("groups=2 is not supported by SparseConv2d")
         assert whys["2.weight_orig"].startswith("is pruned by torch; torch.nn.utils.prune.remove(module, 'weight')")
         assert whys["3.parametrizations.weight.original"].startswith("is parametrized")
         assert whys["4.weight"].startswith("has user-defined hooks")

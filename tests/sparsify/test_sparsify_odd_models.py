@@ -100,15 +100,15 @@ def compiled_attention() -> nn.Module:
 
 
 DENSE: dict[str, tuple[Callable[[], nn.Module], str]] = {
-    "groups": (lambda: nn.Conv2d(4, 4, 3, groups=2), "groups=2 is not taken by SparseConv2d"),
-    "reflected": (lambda: nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect"), "padding_mode='reflect' is not taken by SparseConv2d"),
+    "groups": (lambda: nn.Conv2d(4, 4, 3, groups=2), "groups=2 is not supported by SparseConv2d"),
+    "reflected": (lambda: nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect"), "padding_mode='reflect' is not supported by SparseConv2d"),
     "weight_norm": (lambda: weight_norm(nn.Linear(8, 8)), "is normalized by torch; torch.nn.utils.remove_weight_norm"),
     "spectral_norm": (lambda: spectral_norm(nn.Linear(8, 8)), "is normalized by torch; torch.nn.utils.remove_spectral_norm"),
     "parametrized": (lambda: parametrizations.weight_norm(nn.Linear(8, 8)), "is parametrized"),
     "bias": (parametrized_bias, "ParametrizedLinear has no sparse version"),
     "subclass": (lambda: Doubled(8, 8), "Doubled has no sparse version"),
     "list": (lambda: nn.ParameterDict({"weight": torch.ones(2, 2)}), "ParameterDict has no sparse version"),
-    "sparse gradients": (lambda: nn.Embedding(10, 8, sparse=True), "sparse=True is not taken by SparseEmbedding"),
+    "sparse gradients": (lambda: nn.Embedding(10, 8, sparse=True), "sparse=True is not supported by SparseEmbedding"),
     "recurrent": (lambda: nn.LSTM(8, 8), "LSTM has no sparse version"),
     "lazy": (lambda: nn.LazyLinear(8), "has no size yet"),
     "eight bits": (lambda: nn.Linear(8, 8).to(torch.float8_e4m3fn), "is torch.float8_e4m3fn, which is not supported"),

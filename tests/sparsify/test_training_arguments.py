@@ -24,9 +24,9 @@ class TestLayersThatCanNot:
     @pytest.mark.parametrize(
         ("options", "told"),
         [
-            ({"groups": 2}, r"1\.weight: groups=2 is not taken by SparseConv2d.*weights="),
-            ({"groups": 4}, r"1\.weight: groups=4 is not taken"),
-            ({"padding_mode": "reflect", "padding": 1}, r"1\.weight: padding_mode='reflect' is not taken"),
+            ({"groups": 2}, r"1\.weight: groups=2 is not supported by SparseConv2d.*weights="),
+            ({"groups": 4}, r"1\.weight: groups=4 is not supported"),
+            ({"padding_mode": "reflect", "padding": 1}, r"1\.weight: padding_mode='reflect' is not supported"),
         ],
     )
     def test_a_convolution_without_a_sparse_version_is_told_at_first(self, options: Any, told: str) -> None:
