@@ -37,11 +37,11 @@ def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, o
     at j, A, B are merged by masks: a branch would be mispredicted
     """
     reasons: list[str] = []
-    blended = _blended(stmt, facts, appends(stmt), reasons)
-    return (blended, "; ".join(reasons)) if reasons else None
+    tagged = _tag_merges(stmt, facts, appends(stmt), reasons)
+    return (tagged, "; ".join(reasons)) if reasons else None
 
 
-def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) -> Stmt:
+def _tag_merges(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) -> Stmt:
     match stmt:
         case Forall(var, Assignment() as body, Serial()) if (names := merged_in(stmt, body)) and can_merge_without_branches(
             stmt, is_appended
@@ -49,17 +49,19 @@ def _blended(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str]) ->
             reasons.append(f"at {var}, {', '.join(names)} are merged by masks: a branch would be mispredicted")
             return replace(stmt, tag=Blend(_looks_ahead(stmt, names, facts)))
         case Forall(_, body, Serial()):  # vector loops do not mask terms
-            return replace(stmt, body=_blended(body, facts, is_appended, reasons))
+            return replace(stmt, body=_tag_merges(body, facts, is_appended, reasons))
         case Where(consumer, producer):
-            return Where(_blended(consumer, facts, is_appended, reasons), _blended(producer, facts, is_appended, reasons))
+            return Where(_tag_merges(consumer, facts, is_appended, reasons), _tag_merges(producer, facts, is_appended, reasons))
         case _:
             return stmt
 
 
 def _looks_ahead(loop: Forall, names: list[str], facts: Facts) -> bool:
     """Whether the loop merges two operands whose rows are long enough to pay for an extra loop that loads ahead."""
-    walked = {access.tensor.name: counts_of(access, facts) for access in operands_of(loop) if access.tensor.name in names}
-    return len(names) == 2 and all(counts[-1] >= tuning.MERGED_ROW * (counts[-2] if len(counts) > 1 else 1.0) for counts in walked.values())
+    level_counts = {access.tensor.name: counts_of(access, facts) for access in operands_of(loop) if access.tensor.name in names}
+    return len(names) == 2 and all(
+        counts[-1] >= tuning.MERGED_ROW * (counts[-2] if len(counts) > 1 else 1.0) for counts in level_counts.values()
+    )
 
 
 def merged_in(loop: Forall, body: Assignment) -> list[str]:
@@ -67,12 +69,12 @@ def merged_in(loop: Forall, body: Assignment) -> list[str]:
 
     The list is empty if the loop merges other levels, or neither appends to the result's last level nor sums into a register.
     """
-    lhs, walked = body.lhs, [access for access in accesses_in(body.rhs) if list(iterated_levels(access, loop))]
-    names = sorted({access.tensor.name for access in walked})
-    appended = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
-    if not 2 <= len(names) <= MOST_OPERANDS or not all(_is_compressed(access, loop) for access in walked):
+    lhs, operands = body.lhs, [access for access in accesses_in(body.rhs) if list(iterated_levels(access, loop))]
+    names = sorted({access.tensor.name for access in operands})
+    is_append = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
+    if not 2 <= len(names) <= MOST_OPERANDS or not all(_is_compressed(access, loop) for access in operands):
         return []
-    if not (appended or (lhs.tensor.is_scalar and body.op == "+=")) or not is_zero(simplified(body.rhs, names)):
+    if not (is_append or (lhs.tensor.is_scalar and body.op == "+=")) or not is_zero(simplified(body.rhs, names)):
         return []
     return names if all(access.tensor.dtype in MASKED for access in (lhs, *accesses_in(body.rhs))) else []
 

@@ -73,8 +73,8 @@ def conversion(access: Access, stored: Access, facts: Facts) -> float:
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:
     """Return the accesses, each in an ordered format if a loop merges one of its unordered levels."""
-    walked = Counter(access.level_var(at) for access in accesses for at in _iterated(access))
-    return [sorted_access(a) if any(walked[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
+    walk_counts = Counter(access.level_var(at) for access in accesses for at in _iterated(access))
+    return [sorted_access(a) if any(walk_counts[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
 
 
 def sorted_access(access: Access) -> Access:
@@ -153,15 +153,15 @@ def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float,
     """
     if not at or is_relation(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
         return 1.0
-    alike = [other for other, _ in sparse if other is not access and facts.alike(access.tensor.name, other.tensor.name)]
-    return facts.spread(access.tensor.name, at) if any(_chooses(other, access, at) for other in alike) else 1.0
+    similar = [other for other, _ in sparse if other is not access and facts.alike(access.tensor.name, other.tensor.name)]
+    return facts.spread(access.tensor.name, at) if any(_chooses(other, access, at) for other in similar) else 1.0
 
 
 def _chooses(other: Access, access: Access, at: int) -> bool:
     """Whether another sparse operand iterates the variable of the level above, and lacks the variable of the level itself."""
-    var, level_var = access.level_var(at - 1), other.tensor.format.levels
-    chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(level_var))
-    return chosen and access.level_var(at) not in other.indices
+    var, levels = access.level_var(at - 1), other.tensor.format.levels
+    is_chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(levels))
+    return is_chosen and access.level_var(at) not in other.indices
 
 
 def iterations(
@@ -173,13 +173,13 @@ def iterations(
     """
     extent = max(facts.extent(var), 1.0)
     fans = []
-    searched = not united
+    is_searchable = not united
     for access, counts in sparse:
         for at, level in enumerate(access.tensor.format.levels):
             if access.level_var(at) == var and not level.full and not level.ends:
                 parents = counts[at - 1] if at else 1.0
                 fans.append(min(counts[at] / max(parents, 1.0) * (1.0 if united else _spread(access, at, sparse, facts)), extent))
-                searched = searched and can_seek(level)
+                is_searchable = is_searchable and can_seek(level)
     if not fans:
         return extent, extent
     survivors = extent
@@ -189,4 +189,4 @@ def iterations(
         survivors = min(sum(fans), extent)
     if len(fans) == 1:
         return survivors, fans[0]
-    return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if searched else inf)
+    return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if is_searchable else inf)

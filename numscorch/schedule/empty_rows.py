@@ -36,9 +36,9 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
     tensor, result = access.tensor, stmt.lhs.tensor
     if tensor.format.levels != BY_NUMBER or order != (access.level_var(0), access.level_var(1)):
         return access
-    sums = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
-    alone = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))
+    is_sum = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
+    is_only_sparse = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))
     rows, entries = cost.counts_of(access, facts)
-    if not (sums and alone) or set(stmt.lhs.indices) == set(order) or entries * tuning.LISTED_ROWS > rows:
+    if not (is_sum and is_only_sparse) or set(stmt.lhs.indices) == set(order) or entries * tuning.LISTED_ROWS > rows:
         return access
     return Access(replace(tensor, format=Format(LISTED, tensor.format.parts)), access.indices)

@@ -88,8 +88,8 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
 
 def _in_loop(registers: int, extent: int, lanes: int, fits: bool = False) -> Tiling:
     """Tiles of ``registers`` registers in a loop, and a tail for the remainder of the extent."""
-    left = extent % (registers * lanes)
-    return Tiling(registers, ceil(left / lanes), left > 0, lanes, fits)
+    remainder = extent % (registers * lanes)
+    return Tiling(registers, ceil(remainder / lanes), remainder > 0, lanes, fits)
 
 
 def _is_usual(chunks: int) -> bool:
@@ -164,19 +164,19 @@ class Facts:
 
     def within(self, var: IndexVar, size: int, lanes: int, target: Target) -> Facts:
         """Facts inside a tile of a variable; the variable has no tiling if ``lanes`` does not divide the tile size."""
-        left = dict(self.rests)[var]
+        remainder = dict(self.rests)[var]
 
-        def divided(known: tuple[tuple[IndexVar, Tiling], ...], most: int) -> tuple[tuple[IndexVar, Tiling], ...]:
-            others = tuple((v, tiles) for v, tiles in known if v != var)
+        def divide(by_var: tuple[tuple[IndexVar, Tiling], ...], most: int) -> tuple[tuple[IndexVar, Tiling], ...]:
+            other_tilings = tuple((v, tiles) for v, tiles in by_var if v != var)
             if size % lanes:
-                return others
-            whole, tiles = dict(known)[var], tiling_within(size, left, lanes, most)
-            return (*others, (var, replace(tiles, fits=whole.fits or tiles.registers < whole.tail)))
+                return other_tilings
+            outer, tiles = dict(by_var)[var], tiling_within(size, remainder, lanes, most)
+            return (*other_tilings, (var, replace(tiles, fits=outer.fits or tiles.registers < outer.tail)))
 
         return replace(
             self.narrowed(var, size),
-            tilings=divided(self.tilings, target.accumulators),
-            sum_tilings=divided(self.sum_tilings, tuning.LONGEST_SUM_TILE),
+            tilings=divide(self.tilings, target.accumulators),
+            sum_tilings=divide(self.sum_tilings, tuning.LONGEST_SUM_TILE),
         )
 
     def narrowed(self, var: IndexVar, size: int) -> Facts:

@@ -31,49 +31,49 @@ def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
         return None
     match stmt:
         case Where(Assignment() as consumer, Forall(tag=Serial()) as nest) if consumer.lhs.tensor.is_scalar:
-            if (flat := _flat(nest)) is None or (walked := _walked(*flat)) is None:
+            if (loops_and_term := _flatten(nest)) is None or (operand := _find_operand(*loops_and_term)) is None:
                 return None
-            (outer, *loops), body = flat
-            flattened = wrap([replace(outer, tag=_tag(body, walked, facts, target)), *loops], body)
-            return replace(stmt, producer=flattened), f"all entries of {walked.tensor} are summed: one loop over its positions"
+            (outer, *loops), body = loops_and_term
+            flattened = wrap([replace(outer, tag=_tag(body, operand, facts, target)), *loops], body)
+            return replace(stmt, producer=flattened), f"all entries of {operand.tensor} are summed: one loop over its positions"
     return None
 
 
-def _flat(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
+def _flatten(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
     """The loops and the term of a sum, with the factors of inner sums moved into the term; None for other statements."""
     loops, body = unwrap(nest)
     match body:
         case Assignment(op="+=") if all(loop.tag == Serial() for loop in loops):
             return loops, body
-        case Where(Assignment(op="+=") as consumer, Forall() as producer) if (inner := _flat(producer)) is not None:
-            below, term = inner
+        case Where(Assignment(op="+=") as consumer, Forall() as producer) if (inner := _flatten(producer)) is not None:
+            inner_loops, term = inner
             factors = factors_of(consumer.rhs)
             if factors.count(term.lhs) == 1 and all(loop.tag == Serial() for loop in loops):
-                fixed = [factor for factor in factors if factor != term.lhs]
-                return [*loops, *below], replace(consumer, rhs=product([*fixed, *factors_of(term.rhs)]))
+                outer_factors = [factor for factor in factors if factor != term.lhs]
+                return [*loops, *inner_loops], replace(consumer, rhs=product([*outer_factors, *factors_of(term.rhs)]))
     return None
 
 
-def _walked(loops: list[Forall], body: Assignment) -> Access | None:
+def _find_operand(loops: list[Forall], body: Assignment) -> Access | None:
     """The operand whose entries the loops visit exactly once; None if they read any tensor that does not share its positions."""
-    read = [access for access in accesses_in(body.rhs) if not access.tensor.is_scalar]
-    owners = {access for access in read if access.tensor.shares is None}
-    if len(owners) != 1 or not any(access.tensor.has_values for access in read):
+    operands = [access for access in accesses_in(body.rhs) if not access.tensor.is_scalar]
+    owners = {access for access in operands if access.tensor.shares is None}
+    if len(owners) != 1 or not any(access.tensor.has_values for access in operands):
         return None
     (owner,) = owners
-    once = len(set(owner.indices)) == len(owner.indices) and {loop.var for loop in loops} == set(owner.indices)
-    beside = all(access == owner or access.tensor.shares == owner.tensor.name for access in read)
-    stored = not owner.tensor.is_dense and not any(level.gaps or level.ends for level in owner.tensor.format.levels)
-    return owner if once and beside and stored and is_zero(simplified(body.rhs, {owner.tensor.name})) else None
+    is_visited_once = len(set(owner.indices)) == len(owner.indices) and {loop.var for loop in loops} == set(owner.indices)
+    shares_positions = all(access == owner or access.tensor.shares == owner.tensor.name for access in operands)
+    is_stored = not owner.tensor.is_dense and not any(level.gaps or level.ends for level in owner.tensor.format.levels)
+    return owner if is_visited_once and shares_positions and is_stored and is_zero(simplified(body.rhs, {owner.tensor.name})) else None
 
 
-def _tag(body: Assignment, walked: Access, facts: Facts, target: Target) -> FlatSum:
+def _tag(body: Assignment, operand: Access, facts: Facts, target: Target) -> FlatSum:
     """Use enough registers to hide the latency of a sum, fewer for few entries; one value at a time without vector instructions."""
     dtype = body.lhs.tensor.dtype
     operators = operators_in(body.rhs) - {"*"}
     if dtype not in LANES or not operators <= set(REGISTER_FUNCTIONS):
         return FlatSum(1, 1)
     lanes, registers = target.lanes(dtype), tuning.SUMS_IN_FLIGHT
-    while registers > 1 and facts.count(walked.tensor.name)[1][-1] < tuning.FLAT_SUM_STEPS * registers * lanes:
+    while registers > 1 and facts.count(operand.tensor.name)[1][-1] < tuning.FLAT_SUM_STEPS * registers * lanes:
         registers //= 2
     return FlatSum(lanes, registers)

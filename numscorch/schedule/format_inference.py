@@ -27,43 +27,43 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
     """
     accesses = dict.fromkeys(accesses_in(stmt.rhs))  # a tensor that occurs twice is one operand
     sparse = [a for a in accesses if not a.tensor.is_dense and not is_relation(a)]
-    whole = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
-    masks = [a for a in whole if not a.tensor.has_values]
-    keepers = masks or whole
-    if len(keepers) == 1 and is_zero(simplified(stmt.rhs, {keepers[0].tensor.name})):
-        why = f"{keepers[0]} is the mask" if masks else f"rule 1: same index set as {keepers[0]}, whose pattern it keeps"
-        return _keep(stmt, keepers[0]), why
+    same_indices = [a for a in sparse if set(a.indices) == set(stmt.lhs.indices)]
+    masks = [a for a in same_indices if not a.tensor.has_values]
+    sources = masks or same_indices
+    if len(sources) == 1 and is_zero(simplified(stmt.rhs, {sources[0].tensor.name})):
+        why = f"{sources[0]} is the mask" if masks else f"rule 1: same index set as {sources[0]}, whose pattern it keeps"
+        return _keep_pattern(stmt, sources[0]), why
     sums = set(variables_in(stmt.rhs)) - set(stmt.lhs.indices)
     if not literal and (is_product(stmt.rhs) or sums) and any(a.tensor.is_dense and a.indices for a in accesses_in(stmt.rhs)):
         return with_format(stmt, dense(len(stmt.lhs.indices))), "rule 2: a factor is dense"
-    left_out = [_leaves_out(stmt.rhs, sparse, var) for var in stmt.lhs.indices]
-    common = {_seen_from(stmt.lhs, a) for a in keepers}
-    if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, left_out):
-        return with_format(stmt, shared), f"the format of {', '.join(map(str, keepers))}"
-    blocks = len(left_out) - inner
+    sparse_dims = [_may_lack_coordinates(stmt.rhs, sparse, var) for var in stmt.lhs.indices]
+    common = {_format_in_result(stmt.lhs, a) for a in sources}
+    if not literal and len(common) == 1 and can_be_assembled(shared := common.pop()) and _fits(shared, sparse_dims):
+        return with_format(stmt, shared), f"the format of {', '.join(map(str, sources))}"
+    blocks = len(sparse_dims) - inner
     collected = not in_order and not literal and not inner and blocks > 1 and bool(sums) and is_intersection(stmt.rhs)
     unsorted = "; rows are collected, and sorted when that is needed" * collected
-    if not literal and len(left_out) > 1 and not any(left_out) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
+    if not literal and len(sparse_dims) > 1 and not any(sparse_dims) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
         levels = [*[Dense()] * (blocks - 1), Compressed(ordered=not collected), *[Dense()] * inner]
         return with_format(stmt, Format(levels)), "nothing is stored where no operand stores anything" + unsorted
-    order = [*(range(blocks) if literal else sorted(range(blocks), key=left_out.__getitem__)), *range(blocks, len(left_out))]
-    loose = collected and left_out[order[-1]]
-    levels = [Compressed(ordered=not loose or d != order[-1]) if left_out[d] else Dense() for d in order]
+    order = [*(range(blocks) if literal else sorted(range(blocks), key=sparse_dims.__getitem__)), *range(blocks, len(sparse_dims))]
+    is_loose = collected and sparse_dims[order[-1]]
+    levels = [Compressed(ordered=not is_loose or d != order[-1]) if sparse_dims[d] else Dense() for d in order]
     why = "Algorithm 4: each level is sparse where a factor's is"
-    return with_format(stmt, Format(levels, tuple(order))), why + unsorted * loose
+    return with_format(stmt, Format(levels, tuple(order))), why + unsorted * is_loose
 
 
-def _seen_from(lhs: Access, operand: Access) -> Format:
+def _format_in_result(lhs: Access, operand: Access) -> Format:
     """Format of an operand in terms of the dimensions of the result."""
     return Format.flat(operand.tensor.format.levels, [lhs.indices.index(operand.level_var(n)) for n in range(len(operand.indices))])
 
 
-def _fits(fmt: Format, left_out: list[bool]) -> bool:
+def _fits(fmt: Format, sparse_dims: list[bool]) -> bool:
     """Whether exactly the levels that may lack coordinates are sparse."""
-    return all(level.full != left_out[dimension] for level, dimension in zip(fmt.levels, fmt.mode_order, strict=True))
+    return all(level.full != sparse_dims[dimension] for level, dimension in zip(fmt.levels, fmt.mode_order, strict=True))
 
 
-def _leaves_out(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
+def _may_lack_coordinates(expr: Expr, sparse: list[Access], var: IndexVar) -> bool:
     """Whether the expression is 0 at coordinates of a variable that its sparse operands do not store."""
     return is_zero(simplified(expr, {a.tensor.name for a in sparse if _is_sparse(a, var)}))
 
@@ -77,11 +77,11 @@ def with_format(stmt: Assignment, fmt: Format) -> Assignment:
     return replace(stmt, lhs=Access(replace(stmt.lhs.tensor, format=fmt), stmt.lhs.indices))
 
 
-def _keep(stmt: Assignment, operand: Access) -> Assignment:
+def _keep_pattern(stmt: Assignment, operand: Access) -> Assignment:
     """Give the result the pattern of an operand, with its levels in terms of the dimensions of the result."""
     result: TensorVar = replace(
         stmt.lhs.tensor,
-        format=_seen_from(stmt.lhs, operand),
+        format=_format_in_result(stmt.lhs, operand),
         index_dtype=operand.tensor.index_dtype,
         strides="",
         shares=operand.tensor.name,

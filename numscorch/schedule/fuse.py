@@ -49,10 +49,10 @@ from .workspace import NAMES, insert_workspaces, wrap
 @lru_cache(maxsize=1024)
 def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...], facts: Facts, target: Target) -> tuple[Step, ...]:
     """Schedule statements that share the outer loops; the last step holds the loop nest."""
-    order = outer if members[-1].lhs.tensor.prunes else _outermost(outer, facts)  # appended entries come in order
+    order = outer if members[-1].lhs.tensor.prunes else _outer_order(outer, facts)  # appended entries come in order
     reserved = {var.name for member in members for var in (*variables_in(member.rhs), *outer)}
-    bodies = [_scheduled(member, order, facts, target, member is not members[-1]) for member in members]
-    nest = fused([_with_free_registers(body, reserved) for body in bodies], reserved)
+    bodies = [_schedule_member(member, order, facts, target, member is not members[-1]) for member in members]
+    nest = fused([_rename_registers(body, reserved) for body in bodies], reserved)
     loops = wrap([Forall(var, nest) for var in order], nest)
     steps = [Step("fuse", verify(loops), _why_fused(members, order, loops))]
     parallel, why = parallelize(loops, facts)
@@ -62,24 +62,24 @@ def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...],
 def _why_fused(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: Stmt) -> str:
     """Tell which loops the statements share, and where intermediate results are kept."""
     temporaries = [member.lhs for member in members[:-1] if not member.lhs.tensor.is_returned]
-    filled = {a.lhs.tensor for a in assignments(loops)}
+    tensors_in_memory = {a.lhs.tensor for a in assignments(loops)}
     count = len(temporaries) + 1
-    loop = f"the loop{'s' if len(outer) > 1 else ''} over {_listed(outer)}"
+    loop = f"the loop{'s' if len(outer) > 1 else ''} over {_join_names(outer)}"
     return (
-        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_kept(temporaries, filled)}"
+        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_storage_text(temporaries, tensors_in_memory)}"
         if temporaries
         else f"one statement in {loop}"
     )
 
 
-def _kept(temporaries: Sequence[Access], filled: Collection[TensorVar]) -> str:
+def _storage_text(temporaries: Sequence[Access], filled: Collection[TensorVar]) -> str:
     """Tell where temporaries are kept: as a number or a row in memory if they are ``filled``, else in registers.
 
     >>> from ..ir.notation import parse_stmt
     >>> row, number = (parse_stmt(f"{text} = x").lhs for text in ("S_row[j]", "m_value"))
-    >>> _kept([row, number], {row.tensor, number.tensor})
+    >>> _storage_text([row, number], {row.tensor, number.tensor})
     'a row of S_row; the number m_value'
-    >>> _kept([row, number], {number.tensor})
+    >>> _storage_text([row, number], {number.tensor})
     'the number m_value; S_row in registers'
     """
     kinds: dict[str, list[TensorVar]] = {}
@@ -91,22 +91,22 @@ def _kept(temporaries: Sequence[Access], filled: Collection[TensorVar]) -> str:
             kinds.setdefault("the number{s} {}", []).append(tensor)
         else:
             kinds.setdefault(f"a row of {{}}{f', beside that of {tensor.shares}' if tensor.shares else ''}", []).append(tensor)
-    counted = sorted(kinds.items(), key=lambda kind: (not kind[0].startswith("a row"), "registers" in kind[0]))
-    return "; ".join(text.format(_listed(tensors), s="s" if len(tensors) > 1 else "") for text, tensors in counted)
+    groups = sorted(kinds.items(), key=lambda kind: (not kind[0].startswith("a row"), "registers" in kind[0]))
+    return "; ".join(text.format(_join_names(tensors), s="s" if len(tensors) > 1 else "") for text, tensors in groups)
 
 
-def _listed(named: Sequence[IndexVar | TensorVar]) -> str:
-    *first, last = map(str, named)
+def _join_names(objects: Sequence[IndexVar | TensorVar]) -> str:
+    *first, last = map(str, objects)
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def _outermost(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...]:
+def _outer_order(outer: tuple[IndexVar, ...], facts: Facts) -> tuple[IndexVar, ...]:
     """Move the first shared loop with enough coordinates for all threads outermost."""
     first = next((var for var in outer if facts.extent(var) >= tuning.SHARED_COORDINATES), outer[0])
     return (first, *(var for var in outer if var != first))
 
 
-def _scheduled(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, target: Target, is_kept: bool) -> Stmt:
+def _schedule_member(member: Assignment, outer: tuple[IndexVar, ...], facts: Facts, target: Target, is_kept: bool) -> Stmt:
     """Schedule the loops of one statement below the shared loops; a kept row is written once and never added to.
 
     Raises:
@@ -123,7 +123,7 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
     """Wrap a statement in loops, with sums in registers, and in vectors if these pay."""
     nest: Stmt = wrap(loops, member)
     if member.lhs.tensor.prunes:
-        return _appending(nest, facts)
+        return _vectorize_append(nest, facts)
     if not loops:
         return nest
     if member.lhs.indices:
@@ -133,17 +133,17 @@ def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target)
             return vectorize(nest, facts, target)[0]
         summed, _ = vectorize(Where(member, nest), facts, target)  # the sum is a register already
         return summed.producer if isinstance(summed, Where) else nest
-    return _in_registers(nest, facts, target)
+    return _vectorize_loop(nest, facts, target)
 
 
-def _appending(nest: Stmt, facts: Facts) -> Stmt:
+def _vectorize_append(nest: Stmt, facts: Facts) -> Stmt:
     """Vectorise a loop that appends the kept entries of a row, if the row is dense and blocks with limited entries divide a register.
 
     >>> from ..ir.format import CSR, dense
     >>> from ..ir.notation import parse_stmt
     >>> tensors = {"C": TensorVar("C", CSR, prunes=True), "C_row": TensorVar("C_row", dense(1), strides="1")}
     >>> loop = parse_stmt("forall(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))", tensors)
-    >>> print(_appending(loop, Facts.of({IndexVar("k"): 64}, {}, 8, Target())))
+    >>> print(_vectorize_append(loop, Facts.of({IndexVar("k"): 64}, {}, 8, Target())))
     vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
     """
     match nest:
@@ -169,12 +169,12 @@ def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[Ind
     used = [var for var in dict.fromkeys([*variables_in(member.rhs), *member.lhs.indices]) if var not in outer]
     stored = [var for var in used if any(_stores(a, var) for a in accesses_in(member.rhs))]
     summed = [var for var in used if var not in member.lhs.indices and var not in stored]
-    rest = [var for var in used if var not in stored and var not in summed]
+    dense_vars = [var for var in used if var not in stored and var not in summed]
     side_by_side = is_product(member.rhs) and member.op in ("=", "+=") and member.lhs.tensor.dtype in LANES
     accesses = [member.lhs, *accesses_in(member.rhs)]
-    side_by_side = side_by_side and all(unit_stride(a, var) for var in rest[-1:] for a in accesses if var in a.indices)
-    last = [*rest, *stored, *summed]
-    return [[*stored, *summed, *rest], last] if side_by_side else [last]
+    side_by_side = side_by_side and all(unit_stride(a, var) for var in dense_vars[-1:] for a in accesses if var in a.indices)
+    sums_last = [*dense_vars, *stored, *summed]
+    return [[*stored, *summed, *dense_vars], sums_last] if side_by_side else [sums_last]
 
 
 def _stores(access: Access, var: IndexVar) -> bool:
@@ -182,27 +182,27 @@ def _stores(access: Access, var: IndexVar) -> bool:
     return not access.tensor.is_dense and any(not level.full and access.level_var(at) == var for at, level in enumerate(levels))
 
 
-def _in_registers(nest: Stmt, facts: Facts, target: Target) -> Stmt:
+def _vectorize_loop(nest: Stmt, facts: Facts, target: Target) -> Stmt:
     """Run the only loop of a statement in registers if all of its operators have vector instructions."""
     match nest:
         case Where(Assignment() as consumer, Forall(_, Assignment()) as loop):
-            return Where(consumer, _tagged(loop, facts, target))
+            return Where(consumer, _tag_loop(loop, facts, target))
         case Forall(_, Assignment()):
-            return _tagged(nest, facts, target)
+            return _tag_loop(nest, facts, target)
         case _:
             return nest
 
 
-def _tagged(loop: Forall, facts: Facts, target: Target) -> Forall:
+def _tag_loop(loop: Forall, facts: Facts, target: Target) -> Forall:
     """Tag a loop to take several positions at once, or several adjacent coordinates; return other loops unchanged."""
     var, term = loop.var, loop.body
     if not isinstance(term, Assignment) or term.lhs.tensor.dtype not in LANES or not can_run_in_registers(term.rhs):
         return loop
     lanes = target.lanes(term.lhs.tensor.dtype)
-    walked = [a for a in accesses_in(term.rhs) if _stores(a, var)]
-    if walked:
-        last = len(walked[0].indices) - 1
-        lanes = in_masks(fan_of(walked[0], last, facts), facts.spread(walked[0].tensor.name, last), lanes)
+    sparse = [a for a in accesses_in(term.rhs) if _stores(a, var)]
+    if sparse:
+        last = len(sparse[0].indices) - 1
+        lanes = in_masks(fan_of(sparse[0], last, facts), facts.spread(sparse[0].tensor.name, last), lanes)
         return replace(loop, tag=Positions(lanes, masked=True)) if lanes and can_take_positions(loop) else loop
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
@@ -228,21 +228,21 @@ def fused(bodies: Sequence[Stmt], reserved: Collection[str] = ()) -> Stmt:
     """
     nest = bodies[-1]
     for body in reversed(bodies[:-1]):
-        nest = _joined(nest, body, reserved) or Where(nest, body)
+        nest = _join_loops(nest, body, reserved) or Where(nest, body)
     return nest
 
 
-def _joined(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:
+def _join_loops(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> Stmt | None:
     """Join two vector loops and drop the row between them; None if the loops differ or values would be computed more than once."""
     match consumer, producer:
-        case Forall(var, read, Vector() as tag), Forall(other, filled, other_tag) if var == other and tag == other_tag:
-            row = next(assignments(filled))
-            if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(read, row.lhs) > 1):
+        case Forall(var, reader, Vector() as tag), Forall(other, writer, other_tag) if var == other and tag == other_tag:
+            row = next(assignments(writer))
+            if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(reader, row.lhs) > 1):
                 return None
-            filled = _with_free_registers(filled, _registers(read).union(reserved))
-            row = next(assignments(filled))
-            inlined = map_rhs(read, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
-            return Forall(var, inlined if isinstance(filled, Assignment) else _around(inlined, filled), tag)
+            writer = _rename_registers(writer, _registers(reader).union(reserved))
+            row = next(assignments(writer))
+            inlined = map_rhs(reader, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
+            return Forall(var, inlined if isinstance(writer, Assignment) else _replace_assignment(inlined, writer), tag)
         case _:
             return None
 
@@ -252,16 +252,16 @@ def _registers(stmt: Stmt) -> set[str]:
     return {a.lhs.tensor.name for a in assignments(stmt) if a.lhs.tensor.is_scalar}
 
 
-def _with_free_registers(stmt: Stmt, used: Collection[str]) -> Stmt:
+def _rename_registers(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
     """Rename the registers of a statement whose names are in use.
 
     >>> from ..ir.notation import parse_stmt
-    >>> print(_with_free_registers(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
+    >>> print(_rename_registers(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
     where(T_row[k] = v, forall(j, v += A[j] * X[j,k]))
     """
     registers = _registers(stmt)
-    free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in registers and name not in used)
-    names = {name: next(free) for name in sorted(registers & set(used))}
+    free = (name for name in chain(NAMES, (f"sum_{number}" for number in counted())) if name not in registers and name not in names_in_use)
+    names = {name: next(free) for name in sorted(registers & set(names_in_use))}
     return map_expr(stmt, lambda a: replace(a, tensor=replace(a.tensor, name=names.get(a.tensor.name, a.tensor.name))))
 
 
@@ -269,8 +269,8 @@ def _times_read(stmt: Stmt, access: Access) -> int:
     return sum(read == access for assignment in assignments(stmt) for read in accesses_in(assignment.rhs))
 
 
-def _around(consumer: Stmt, filled: Stmt) -> Stmt:
+def _replace_assignment(consumer: Stmt, writer: Stmt) -> Stmt:
     """Replace the assignment to the row by the consumer."""
-    if isinstance(filled, Where) and isinstance(filled.consumer, Assignment):
-        return Where(consumer, filled.producer)
-    raise TypeError(f"{filled} fills no row")
+    if isinstance(writer, Where) and isinstance(writer.consumer, Assignment):
+        return Where(consumer, writer.producer)
+    raise TypeError(f"{writer} fills no row")

@@ -27,23 +27,23 @@ def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options 
     at j, A has about 4 coordinates and B 1.02e+03: A is walked, and the others are searched
     """
     reasons: list[str] = []
-    galloped = _galloped(stmt, facts, reasons)
-    return (galloped, "; ".join(reasons)) if reasons else None
+    tagged = _tag_loops(stmt, facts, reasons)
+    return (tagged, "; ".join(reasons)) if reasons else None
 
 
-def _galloped(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
+def _tag_loops(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
     match stmt:
         case Forall(var, body, tag):
             fans = fans_of(stmt, facts) if isinstance(tag, Serial) else {}
-            rest = _galloped(body, facts, reasons)
-            return replace(stmt, body=rest, tag=_decided(str(var), fans, reasons)) if fans else replace(stmt, body=rest)
+            inner = _tag_loops(body, facts, reasons)
+            return replace(stmt, body=inner, tag=_choose_tag(str(var), fans, reasons)) if fans else replace(stmt, body=inner)
         case Where(consumer, producer):
-            return Where(_galloped(consumer, facts, reasons), _galloped(producer, facts, reasons))
+            return Where(_tag_loops(consumer, facts, reasons), _tag_loops(producer, facts, reasons))
         case Assignment():
             return stmt
 
 
-def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:
+def _choose_tag(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:
     """Choose the tag of a loop from the average number of coordinates of each operand."""
     short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
     reason = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
@@ -57,12 +57,12 @@ def _decided(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | S
 def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
     """Average coordinates below one parent, by operand of an intersection; empty unless the loop intersects searchable levels."""
     value = value_of(loop.body)
-    iterated = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
-    if len(iterated) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in iterated.values()):
+    levels = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
+    if len(levels) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in levels.values()):
         return {}
-    if not all(is_zero(simplified(value, {name})) for name in iterated):
+    if not all(is_zero(simplified(value, {name})) for name in levels):
         return {}
-    return {name: cost.fan_of(access, at, facts) for name, (access, at) in iterated.items()}
+    return {name: cost.fan_of(access, at, facts) for name, (access, at) in levels.items()}
 
 
 def iterated_levels(access: Access, loop: Forall) -> Iterator[int]:

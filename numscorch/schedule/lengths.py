@@ -30,10 +30,10 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
     """
     lengths = {var.name: float(size) for var, size in facts.extents}
     summed_whole = any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt))
-    known = {name for name, _, _ in facts.counts}
+    measured_names = {name for name, _, _ in facts.counts}
     for access in operands_of(stmt):
         tensor = access.tensor
-        if not is_relation(access) and tensor.name not in known:
+        if not is_relation(access) and tensor.name not in measured_names:
             continue
         counts, levels = cost.counts_of(access, facts), len(tensor.format.levels)
         for at in range(levels):

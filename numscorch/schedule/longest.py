@@ -31,8 +31,8 @@ def longest_sum(summed: Collection[IndexVar], sparse: Sequence[tuple[Access, tup
     for access, counts in sparse:
         peak = inf if is_relation(access) else peak_of(access, [var for var in access.indices if var not in summed], counts[-1], facts)
         sums.append(peak * prod(facts.extent(var) for var in summed if var not in access.indices))
-    known = [terms for terms in sums if terms < inf]
-    return (max if united else min)(known, default=0.0)
+    finite_sums = [terms for terms in sums if terms < inf]
+    return (max if united else min)(finite_sums, default=0.0)
 
 
 def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Facts) -> float:

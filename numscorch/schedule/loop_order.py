@@ -34,9 +34,9 @@ class LoopOrder:
     converted: tuple[Access, ...]
 
     def __str__(self) -> str:
-        moved = "".join(f", {a.tensor} stored as {a.tensor.format.name}" for a in self.converted)
-        apart = "" if all(len(var.name) == 1 for var in self.order) else " "
-        return f"{apart.join(var.name for var in self.order)}: {self.cost:.3g}{moved}"
+        conversions = "".join(f", {a.tensor} stored as {a.tensor.format.name}" for a in self.converted)
+        separator = "" if all(len(var.name) == 1 for var in self.order) else " "
+        return f"{separator.join(var.name for var in self.order)}: {self.cost:.3g}{conversions}"
 
 
 def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
@@ -53,17 +53,17 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
     choices = candidates(stmt, variables, facts, target, wanted)
     if not choices:
-        raise _impossible(wanted or (), stmt, candidates(stmt, variables, facts, target))
+        raise _order_error(wanted or (), stmt, candidates(stmt, variables, facts, target))
     best = choices[0]
-    moved = {a.tensor.name: a.tensor for a in best.converted}
+    conversions = {a.tensor.name: a.tensor for a in best.converted}
     summed = set(variables) != set(stmt.lhs.indices) and not _is_written_once(stmt, best.order)
     op = "+=" if stmt.op == "=" else stmt.op
     body: Stmt = Assignment(stmt.lhs, stmt.rhs, op if summed or REDUCTIONS[op].of_stored else "=")
-    body = map_expr(body, lambda a: Access(replace(moved.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
+    body = map_expr(body, lambda a: Access(replace(conversions.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
-    placed = f"; entries of {stmt.lhs} are placed" if _is_placed(stmt, best.order) else ""
-    return body, "; ".join(map(str, choices)) + placed
+    note = f"; entries of {stmt.lhs} are placed" if _is_placed(stmt, best.order) else ""
+    return body, "; ".join(map(str, choices)) + note
 
 
 def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
@@ -71,7 +71,7 @@ def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
     return candidates(stmt, variables_in(stmt.rhs), facts, target, most=1)[0]
 
 
-def _impossible(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
+def _order_error(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
     """The error for a loop order that cannot be compiled."""
     possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
@@ -86,51 +86,51 @@ def candidates(
     """The ``most`` cheapest orders, or only the ``wanted`` order; ties follow the order in which variables appear."""
     shared = stmt.lhs.tensor.shares
 
-    def priced(order: tuple[IndexVar, ...]) -> tuple[float, LoopOrder] | None:
+    def price_order(order: tuple[IndexVar, ...]) -> tuple[float, LoopOrder] | None:
         choice = price(stmt, order, facts, target)
         if any(a.tensor.name == shared for a in choice.converted) or not _can_be_made(stmt, choice):
             return None
         return choice.cost, choice
 
-    return Search(_space(stmt, variables, facts, target, wanted), priced).cheapest(most)
+    return Search(_space(stmt, variables, facts, target, wanted), price_order).cheapest(most)
 
 
 def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None) -> Space:
     """The search space of a statement: its loop orders, and lower bounds of their costs."""
-    given, result = list(dict.fromkeys(_sparse(stmt))), set(stmt.lhs.indices)
-    first, run, once = first_loops(stmt), _run(stmt), stmt.lhs.tensor.is_assembled and _visits_once(stmt)
+    operands, result = list(dict.fromkeys(_sparse(stmt))), set(stmt.lhs.indices)
+    first, ordered, is_single = first_loops(stmt), _ordered_variables(stmt), stmt.lhs.tensor.is_assembled and _visits_once(stmt)
 
     def may_follow(prefix: tuple[IndexVar, ...], var: IndexVar) -> bool:
         return (
             (wanted is None or var.name == wanted[len(prefix)])
-            and (var not in run or set(run[: run.index(var)]) <= set(prefix))
-            and _is_due(first, prefix, var, stmt, once)
+            and (var not in ordered or set(ordered[: ordered.index(var)]) <= set(prefix))
+            and _may_come_next(first, prefix, var, stmt, is_single)
         )
 
     placed, sums = _is_placeable(stmt), stmt.op in ("=", "+=")
-    by_table = any(level.constants for access in given for level in access.tensor.format.levels)
+    by_table = any(level.constants for access in operands for level in access.tensor.format.levels)
     result_vars = [at for at, var in enumerate(variables) if var in result]
 
-    def apart(order: tuple[int, ...]) -> object:
+    def extra_key(order: tuple[int, ...]) -> object:
         return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in result_vars)[-1:])
 
-    ends = [_last_step(stmt, variables, at, [access.indices for access in given], target, by_table) for at in range(len(variables))]
+    bounds = [_last_step(stmt, variables, at, [access.indices for access in operands], target, by_table) for at in range(len(variables))]
     return Space(
         variables,
         [max(facts.extent(var), 1.0) for var in variables],
-        operands_walked(given, variables, facts, stmt.lhs.tensor.shares),
+        operands_walked(operands, variables, facts, stmt.lhs.tensor.shares),
         not is_intersection(stmt.rhs),
         sum(1 << at for at, var in enumerate(variables) if var not in result),
         may_follow,
-        lambda var, scatters: ends[var][scatters],
+        lambda var, scatters: bounds[var][scatters],
         [tuning.COST_SERIAL if result and var not in result else 1.0 for var in variables],
-        [tuning.COST_ALONE if _is_alone(var, variables, given, facts) else 1.0 for var in variables],
-        apart,
+        [tuning.COST_ALONE if _is_alone(var, variables, operands, facts) else 1.0 for var in variables],
+        extra_key,
     )
 
 
 def _last_step(
-    stmt: Assignment, variables: list[IndexVar], at: int, walked: list[tuple[IndexVar, ...]], target: Target, by_table: bool
+    stmt: Assignment, variables: list[IndexVar], at: int, sparse_indices: list[tuple[IndexVar, ...]], target: Target, by_table: bool
 ) -> tuple[float, float]:
     """Lower bounds on the cost of a step of an innermost loop (see :func:`_nest_cost`): if no outer loop scatters, and if one does."""
     inner, lanes = variables[at], target.lanes(stmt.lhs.tensor.dtype)
@@ -139,15 +139,15 @@ def _last_step(
     if stmt.op not in ("=", "+="):
         return 1.0 / lanes, 1.0 / lanes
     scatters = inner in stmt.lhs.indices and any(var not in stmt.lhs.indices for var in variables)
-    around = [var for var in variables if var != inner]
-    again = bool(walked) and any(all(var not in indices for indices in walked) for var in around)
-    step = tuning.COST_STRIDED if not any(inner in indices for indices in walked) else tuning.COST_WALK if again else 1.0
+    outer_vars = [var for var in variables if var != inner]
+    is_repeated = bool(sparse_indices) and any(all(var not in indices for indices in sparse_indices) for var in outer_vars)
+    step = tuning.COST_STRIDED if not any(inner in indices for indices in sparse_indices) else tuning.COST_WALK if is_repeated else 1.0
     return step * (tuning.COST_SCATTER if scatters else 1.0), step * tuning.COST_SCATTER
 
 
-def _is_alone(var: IndexVar, variables: list[IndexVar], given: list[Access], facts: Facts) -> bool:
+def _is_alone(var: IndexVar, variables: list[IndexVar], operands: list[Access], facts: Facts) -> bool:
     """Whether an outermost loop over the variable has a single step, which threads cannot share."""
-    return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in given)
+    return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in operands)
 
 
 def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
@@ -155,12 +155,12 @@ def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
     if not _is_placed(stmt, choice.order):
         first = first_loops(stmt)
         return not stmt.lhs.tensor.is_assembled or choice.order[: len(first)] == first or _is_written_once(stmt, choice.order)
-    moved = {a.tensor.name: a for a in choice.converted}
-    read = [moved.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
-    return may_be_placed(stmt.lhs, read, choice.order)
+    conversions = {a.tensor.name: a for a in choice.converted}
+    operands = [conversions.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
+    return may_be_placed(stmt.lhs, operands, choice.order)
 
 
-def _run(stmt: Assignment) -> list[IndexVar]:
+def _ordered_variables(stmt: Assignment) -> list[IndexVar]:
     """Variables of the sparse levels of a result whose entries may be placed; loops must keep their order."""
     return run_to_place(stmt.lhs) if _is_placeable(stmt) else []
 
@@ -198,8 +198,8 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
 
     An assembled result is appended to, so all but the last of its sparse levels come first, in order. The last sparse level
     may come later, through a workspace, unless dense levels lie below it. For other results, a register combines the terms of
-    a reduction that is not a sum, so its loops come last, unless a sparse operand scatters its terms along one variable of a
-    dense result (see :func:`_scatters`). Placed entries may come in any order.
+    a reduction that is not a sum, so its loops come last. An exception is a sparse operand that scatters its terms along one
+    variable of a dense result (see :func:`_scatters`). Placed entries may come in any order.
     """
     if _is_placeable(stmt):
         return ()
@@ -213,55 +213,57 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
 
 
-def _is_due(first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment, once: bool) -> bool:
-    if once:  # loops over other variables do not count
+def _may_come_next(
+    first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment, is_single: bool
+) -> bool:
+    if is_single:  # loops over other variables do not count
         prefix = tuple(before for before in prefix if before in stmt.lhs.indices)
-    if len(prefix) >= len(first) or (once and var not in stmt.lhs.indices):
+    if len(prefix) >= len(first) or (is_single and var not in stmt.lhs.indices):
         return True
-    due = first[len(prefix)]
-    return var == due or (due is None and (var in stmt.lhs.indices or _scatters(stmt, prefix)))
+    required = first[len(prefix)]
+    return var == required or (required is None and (var in stmt.lhs.indices or _scatters(stmt, prefix)))
 
 
 def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
     """Whether one variable of a dense result remains below these loops, and a sparse operand scatters terms along it."""
-    left = [var for var in stmt.lhs.indices if var not in prefix]
-    if len(left) != 1 or not stmt.lhs.tensor.is_dense:
+    remaining = [var for var in stmt.lhs.indices if var not in prefix]
+    if len(remaining) != 1 or not stmt.lhs.tensor.is_dense:
         return False
-    return any(left[0] in access.indices for access in _sparse(stmt)) and not is_contiguous(stmt, left[0])
+    return any(remaining[0] in access.indices for access in _sparse(stmt)) and not is_contiguous(stmt, remaining[0])
 
 
 def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> LoopOrder:
     """Price an order with the cheapest format of each operand: reordered if needed, or with rows that are located or searched."""
-    given = list(dict.fromkeys(_sparse(stmt)))
-    stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in given]
-    best = _price_stored(stmt, order, given, stored, facts, target)
+    operands = list(dict.fromkeys(_sparse(stmt)))
+    stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in operands]
+    best = _price_stored(stmt, order, operands, stored, facts, target)
     if not is_intersection(stmt.rhs):
         return best
     for at, access in enumerate(stored):
-        rows = cost.in_rows(access, stored, order, facts)
-        if rows is not access and access.tensor.name != stmt.lhs.tensor.shares:
-            other = [*stored[:at], rows, *stored[at + 1 :]]
-            choice = _price_stored(stmt, order, given, other, facts, target)
+        in_rows = cost.in_rows(access, stored, order, facts)
+        if in_rows is not access and access.tensor.name != stmt.lhs.tensor.shares:
+            formats = [*stored[:at], in_rows, *stored[at + 1 :]]
+            choice = _price_stored(stmt, order, operands, formats, facts, target)
             if choice.cost < best.cost:
-                best, stored = choice, other
+                best, stored = choice, formats
     return best
 
 
 def _price_stored(
-    stmt: Assignment, order: tuple[IndexVar, ...], given: list[Access], formats: list[Access], facts: Facts, target: Target
+    stmt: Assignment, order: tuple[IndexVar, ...], operands: list[Access], formats: list[Access], facts: Facts, target: Target
 ) -> LoopOrder:
     """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
     sparse, converted = [], []
     total = 0.0
-    for access, stored in zip(given, cost.mergeable(formats), strict=True):
+    for access, stored in zip(operands, cost.mergeable(formats), strict=True):
         if stored is not access:
             total += cost.conversion(access, stored, facts)
-        read = without_empty_rows(stmt, order, stored, facts)
-        sparse.append((read, cost.counts_of(read, facts)))
-        if read is not access:
-            converted.append(read)
+        access_read = without_empty_rows(stmt, order, stored, facts)
+        sparse.append((access_read, cost.counts_of(access_read, facts)))
+        if access_read is not access:
+            converted.append(access_read)
     total += _nest_cost(stmt, order, sparse, facts, target)
-    if order and _is_alone(order[0], list(order), given, facts):
+    if order and _is_alone(order[0], list(order), operands, facts):
         total *= tuning.COST_ALONE
     return LoopOrder(order, total, tuple(converted))
 
@@ -286,8 +288,8 @@ def _nest_cost(
     if is_contiguous(stmt, inner):
         lanes = target.lanes(stmt.lhs.tensor.dtype)
         steps = ceil(steps / lanes) * lanes  # a partly filled register takes as long
-        kept = inner in result and (_tail_is_summed(order, result) or chosen_by_table(stmt, order) is not None)
-        step = (1.0 if kept else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
+        in_registers = inner in result and (_tail_is_summed(order, result) or chosen_by_table(stmt, order) is not None)
+        step = (1.0 if in_registers else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
     elif _is_tiled_reduction(stmt, order):
         step /= target.lanes(stmt.lhs.tensor.dtype)
     elif not any(a.indices and inner in a.indices for a, _ in sparse):
@@ -299,8 +301,8 @@ def _nest_cost(
     if not scatters:
         return total
     average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
-    inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], sparse, united, average, facts)
-    return total * tuning.COST_INEXACT if inexact else total
+    is_inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], sparse, united, average, facts)
+    return total * tuning.COST_INEXACT if is_inexact else total
 
 
 def _is_rounded(stmt: Assignment) -> bool:
@@ -354,11 +356,11 @@ def chosen_by_table(stmt: Assignment, order: tuple[IndexVar, ...]) -> Access | N
     if len(order) < 3 or not is_product(stmt.rhs) or not stmt.lhs.tensor.is_dense:
         return None
     columns, rows, lanes = order[-3:]
-    result, read = stmt.lhs.indices, accesses_in(stmt.rhs)
-    walked = [a for a in read if not a.tensor.is_dense and {columns, rows, lanes} & set(a.indices)]
-    if columns in result or rows not in result or lanes not in result or len(walked) != 1 or lanes in walked[0].indices:
+    result, operands = stmt.lhs.indices, accesses_in(stmt.rhs)
+    sparse = [a for a in operands if not a.tensor.is_dense and {columns, rows, lanes} & set(a.indices)]
+    if columns in result or rows not in result or lanes not in result or len(sparse) != 1 or lanes in sparse[0].indices:
         return None
-    levels = walked[0].tensor.format.levels
-    is_chosen = len(levels) >= 2 and (walked[0].level_var(len(levels) - 2), walked[0].level_var(len(levels) - 1)) == (columns, rows)
-    apart = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != walked[0])
-    return walked[0] if is_chosen and apart and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None
+    levels = sparse[0].tensor.format.levels
+    is_chosen = len(levels) >= 2 and (sparse[0].level_var(len(levels) - 2), sparse[0].level_var(len(levels) - 1)) == (columns, rows)
+    is_independent = all(rows not in moved_by(factor) for factor in factors_of(stmt.rhs) if factor != sparse[0])
+    return sparse[0] if is_chosen and is_independent and 0 < sum(map(len, levels[-1].constants)) <= tuning.MOST_COPIES else None

@@ -56,8 +56,8 @@ def parse_options(text: str) -> Options:
     while text[at:].strip():
         match = DIRECTIVE.match(text, at)
         if match is None or match[1] not in KNOWN or match[1] in options:
-            what = "can't be read" if match is None else f"{match[1]} occurs twice" if match[1] in options else f"{match[1]} is unknown"
-            raise ScheduleError(f"schedule {text!r}: {what}\n  write " + "; ".join(KNOWN.values()))
+            problem = "can't be read" if match is None else f"{match[1]} occurs twice" if match[1] in options else f"{match[1]} is unknown"
+            raise ScheduleError(f"schedule {text!r}: {problem}\n  write " + "; ".join(KNOWN.values()))
         options[match[1]] = _arguments(match[2])
         at = match.end()
     for name in ("parallelize", "vectorize"):
@@ -71,9 +71,9 @@ def parse_options(text: str) -> Options:
     return Options(options.get("reorder"), one.get("parallelize"), one.get("vectorize"), kind[0] if kind else None, tile)
 
 
-def _tile(text: str, given: tuple[str, ...]) -> tuple[str, int]:
+def _tile(text: str, arguments: tuple[str, ...]) -> tuple[str, int]:
     """Variable and tile size of a ``tile`` directive; the variable is empty if tiling is disabled."""
-    match given:
+    match arguments:
         case ():
             return "", 0
         case (var, size) if size.isascii() and size.isdecimal() and 0 < int(size) < LARGEST_TILE:

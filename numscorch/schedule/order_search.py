@@ -37,7 +37,7 @@ class Prefix:
     order: tuple[int, ...] = ()
     bound: int = 0
     modes: tuple[int, ...] = ()
-    moved: float = 0.0
+    conversions: float = 0.0
     steps: float = 0.0
     runs: float = 1.0
     scatters: bool = False
@@ -49,7 +49,7 @@ class Space:
 
     ``may_follow`` says whether a variable may follow a prefix. ``last`` is a lower bound on the cost of a step of an innermost
     loop, by the variable and whether outer loops scatter. An outermost loop multiplies the price of the nest by ``serial``, and
-    that of the nest and the conversions by ``alone``. ``apart`` is the part of a prefix that further affects the price.
+    that of the nest and the conversions by ``alone``. ``extra_key`` is any other part of a prefix that affects the price.
     """
 
     variables: Sequence[IndexVar]
@@ -61,10 +61,10 @@ class Space:
     last: Callable[[int, bool], float]
     serial: Sequence[float]
     alone: Sequence[float]
-    apart: Callable[[tuple[int, ...]], object]
+    extra_key: Callable[[tuple[int, ...]], object]
 
     @cached_property
-    def whole(self) -> int:
+    def full(self) -> int:
         """The set of all variables."""
         return (1 << len(self.variables)) - 1
 
@@ -74,7 +74,7 @@ class Space:
         return {at for operand in self.operands for level in operand.levels.values() for at, _ in level.choosers}
 
     @cached_property
-    def left(self) -> list[list[tuple[float, float]]]:
+    def bounds(self) -> list[list[tuple[float, float]]]:
         """Lower bounds on the cost of the loops outside each set of variables: per iteration of the set's loops, and in total.
 
         The first list is for prefixes without a scattering loop, the second list for other prefixes.
@@ -85,9 +85,9 @@ class Space:
         """Lower bound on the price of an order that starts with this prefix."""
         if not prefix.order:
             return 0.0
-        each, all_of_them = self.left[prefix.scatters][prefix.bound] if self.left and prefix.bound != self.whole else (0.0, 0.0)
-        first, left = prefix.order[0], max(prefix.runs * each, all_of_them)
-        return (prefix.moved + (prefix.steps + left) * self.serial[first]) * self.alone[first] * EXACT
+        each, in_total = self.bounds[prefix.scatters][prefix.bound] if self.bounds and prefix.bound != self.full else (0.0, 0.0)
+        first, remaining = prefix.order[0], max(prefix.runs * each, in_total)
+        return (prefix.conversions + (prefix.steps + remaining) * self.serial[first]) * self.alone[first] * EXACT
 
     def extended(self, prefix: Prefix) -> Iterator[Prefix]:
         """Yield the prefixes with one more loop, for each storage mode of the operands that this loop walks first."""
@@ -95,11 +95,13 @@ class Space:
         for var, name in enumerate(self.variables):
             if prefix.bound >> var & 1 or not self.may_follow(names, name):
                 continue
-            ways = [self.ways(operand, mode, var, prefix.bound) for operand, mode in zip(self.operands, prefix.modes, strict=True)]
-            for modes in product(*ways):
+            choices = [
+                self.storage_modes(operand, mode, var, prefix.bound) for operand, mode in zip(self.operands, prefix.modes, strict=True)
+            ]
+            for modes in product(*choices):
                 yield self.with_loop(prefix, var, modes)
 
-    def ways(self, operand: Walked, mode: int, var: int, bound: int) -> tuple[int, ...]:
+    def storage_modes(self, operand: Walked, mode: int, var: int, bound: int) -> tuple[int, ...]:
         """Possible storage modes of an operand if a variable is bound next."""
         if not operand.mask >> var & 1:
             return (mode,)
@@ -118,15 +120,15 @@ class Space:
         bound = prefix.bound | 1 << var
         scatters = prefix.scatters or (not self.summed >> var & 1 and bool(prefix.bound & self.summed))
         walk = tuning.COST_WALK if survivors < self.extents[var] else 1.0
-        step = self.last(var, prefix.scatters) if bound == self.whole else walk
+        step = self.last(var, prefix.scatters) if bound == self.full else walk
         pairs = zip(self.operands, prefix.modes, modes, strict=True)
-        moved = sum(operand.conversion for operand, before, after in pairs if before == UNTOUCHED and after >= 0)
-        total = prefix.steps + prefix.runs * steps * step
-        return Prefix((*prefix.order, var), bound, modes, prefix.moved + moved, total, prefix.runs * survivors, scatters)
+        conversions = sum(operand.conversion for operand, before, after in pairs if before == UNTOUCHED and after >= 0)
+        total_steps = prefix.steps + prefix.runs * steps * step
+        return Prefix((*prefix.order, var), bound, modes, prefix.conversions + conversions, total_steps, prefix.runs * survivors, scatters)
 
     def iterations(self, var: int, bound: int, modes: Sequence[int]) -> tuple[float, float]:
         """Compute :func:`cost.iterations` from the tables of the operands."""
-        extent, fans, searched = self.extents[var], list[float](), not self.united
+        extent, fans, is_searchable = self.extents[var], list[float](), not self.united
         for operand, mode in zip(self.operands, modes, strict=True):
             if not operand.mask >> var & 1:
                 continue
@@ -135,30 +137,30 @@ class Space:
                 if level.is_walked:
                     long = level.spread if any(self.is_walked(at, up, modes[at]) for at, up in level.choosers) else 1.0
                     fans.append(min(level.fan * long, extent))
-                    searched = searched and level.can_seek
-            elif (walked := operand.in_rows(var, bound) if mode >= ROWS else operand.converted(var, bound)) is not None:
-                fans.append(walked[0])
-                searched = searched and walked[1]
+                    is_searchable = is_searchable and level.can_seek
+            elif (converted := operand.in_rows(var, bound) if mode >= ROWS else operand.converted(var, bound)) is not None:
+                fans.append(converted[0])
+                is_searchable = is_searchable and converted[1]
         if not fans:
             return extent, extent
         survivors = min(sum(fans), extent) if self.united else extent * prod(fan / extent for fan in fans)
         if len(fans) == 1:
             return survivors, fans[0]
-        return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if searched else inf)
+        return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if is_searchable else inf)
 
     def is_walked(self, operand: int, var: int, mode: int) -> bool:
         """Whether an operand in this storage mode lacks coordinates of a variable."""
-        walked = self.operands[operand]
+        owner = self.operands[operand]
         if mode == KEPT:
-            return not walked.levels[var].is_full
-        return not (walked.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (walked.starts_full and mode == var)
+            return not owner.levels[var].is_full
+        return not (owner.located >> var & 1 and mode == ROWS + var) if mode >= ROWS else not (owner.starts_full and mode == var)
 
-    def likeness(self, prefix: Prefix) -> object:
+    def state_key(self, prefix: Prefix) -> object:
         """Key of all that affects the price of further loops; prefixes with equal keys differ only in their cost so far."""
         pairs = enumerate(zip(self.operands, prefix.modes, strict=True))
         modes = tuple(mode if operand.mask & ~prefix.bound or at in self.choosers else KEPT for at, (operand, mode) in pairs)
         first = prefix.order[0]
-        return prefix.bound, modes, prefix.scatters, self.serial[first], self.alone[first], self.apart(prefix.order)
+        return prefix.bound, modes, prefix.scatters, self.serial[first], self.alone[first], self.extra_key(prefix.order)
 
 
 @dataclass
@@ -167,7 +169,7 @@ class Search(Generic[T]):
 
     space: Space
     price: Callable[[tuple[IndexVar, ...]], tuple[float, T] | None]
-    waiting: list[tuple[float, tuple[int, ...], int, Prefix | None]] = field(default_factory=list)
+    queue: list[tuple[float, tuple[int, ...], int, Prefix | None]] = field(default_factory=list)
     priced_orders: list[T] = field(default_factory=list)
     seen: dict[object, dict[tuple[int, ...], float]] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=count)
@@ -178,24 +180,24 @@ class Search(Generic[T]):
         With more than ``FEW`` variables, the search stops at the first order; the other orders are the cheapest priced so far.
         After ``tuning.SEARCHED_PREFIXES`` prefixes, or without bounds for sets, a beam search takes over.
         """
-        wanted = most if len(self.space.variables) <= FEW else 1
+        order_count = most if len(self.space.variables) <= FEW else 1
         self.add(Prefix(modes=(UNTOUCHED,) * len(self.space.operands)))
         best: list[T] = []
-        prefixes: float = tuning.SEARCHED_PREFIXES if len(self.space.variables) <= WIDEST else 0
-        while self.waiting and len(best) < wanted:
-            if len(self.seen) > prefixes:
-                if self.search_beam(wanted):
+        prefix_limit: float = tuning.SEARCHED_PREFIXES if len(self.space.variables) <= WIDEST else 0
+        while self.queue and len(best) < order_count:
+            if len(self.seen) > prefix_limit:
+                if self.search_beam(order_count):
                     break
-                prefixes = inf  # no order of the beam can be compiled: continue with the other prefixes
-            _, order, number, prefix = heappop(self.waiting)
+                prefix_limit = inf  # no order of the beam can be compiled: continue with the other prefixes
+            _, order, number, prefix = heappop(self.queue)
             if prefix is None:
                 best.append(self.priced_orders[number])
-            elif prefix.bound == self.space.whole:
+            elif prefix.bound == self.space.full:
                 self.complete(order)
-            elif self.is_new(prefix, wanted):
+            elif self.is_new(prefix, order_count):
                 for longer in self.space.extended(prefix):
                     self.add(longer)
-        priced = sorted((price, order, number) for price, order, number, prefix in self.waiting if prefix is None)
+        priced = sorted((price, order, number) for price, order, number, prefix in self.queue if prefix is None)
         return [*best, *(self.priced_orders[number] for _, _, number in priced[: most - len(best)])]
 
     def search_beam(self, most: int) -> bool:
@@ -204,10 +206,10 @@ class Search(Generic[T]):
         All other prefixes stay in the queue.
         """
         for length in range(len(self.space.variables) + 1):
-            beam = nsmallest(tuning.BEAM, (entry for entry in self.waiting if len(entry[1]) == length and entry[3] is not None))
+            beam = nsmallest(tuning.BEAM, (entry for entry in self.queue if len(entry[1]) == length and entry[3] is not None))
             numbers = {number for *_, number, _ in beam}
-            self.waiting = [entry for entry in self.waiting if entry[3] is None or entry[2] not in numbers]
-            heapify(self.waiting)
+            self.queue = [entry for entry in self.queue if entry[3] is None or entry[2] not in numbers]
+            heapify(self.queue)
             for _, order, _, prefix in beam:
                 if length == len(self.space.variables):
                     self.complete(order)
@@ -218,7 +220,7 @@ class Search(Generic[T]):
 
     def add(self, prefix: Prefix) -> None:
         """Queue a prefix with its lower bound."""
-        heappush(self.waiting, (self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix))
+        heappush(self.queue, (self.space.bound_of(prefix), prefix.order, next(self.numbers), prefix))
 
     def complete(self, order: tuple[int, ...]) -> None:
         """Price a complete order once, and queue it."""
@@ -226,23 +228,23 @@ class Search(Generic[T]):
             return
         self.seen[order] = {}
         if (priced := self.price(tuple(self.space.variables[at] for at in order))) is not None:
-            heappush(self.waiting, (priced[0], order, len(self.priced_orders), None))
+            heappush(self.queue, (priced[0], order, len(self.priced_orders), None))
             self.priced_orders.append(priced[1])
 
     def is_new(self, prefix: Prefix, most: int) -> bool:
         """Whether fewer than ``most`` prefixes with the same key and no more iterations were extended before."""
         if not prefix.order:
             return True
-        runs = self.seen.setdefault(self.space.likeness(prefix), {})
-        alike = sum(runs_before <= prefix.runs * (2 - EXACT) for runs_before in runs.values())
-        if prefix.order in runs or alike >= most:
+        runs = self.seen.setdefault(self.space.state_key(prefix), {})
+        count_before = sum(runs_before <= prefix.runs * (2 - EXACT) for runs_before in runs.values())
+        if prefix.order in runs or count_before >= most:
             return False
         runs[prefix.order] = prefix.runs
         return True
 
 
 def lower_bounds(space: Space) -> list[list[tuple[float, float]]]:
-    """Compute :attr:`Space.left` by a dynamic program over sets, with the cheapest storage mode of each operand at each loop."""
+    """Compute :attr:`Space.bounds` by a dynamic program over sets, with the cheapest storage mode of each operand at each loop."""
     every = len(space.variables)
     sets, sizes = np.arange(1 << every), np.zeros(1, np.int64)
     for _ in range(every):
@@ -299,27 +301,27 @@ def _cheapest_loop(space: Space, var: int, sets: np.ndarray) -> _Loop:
     """Lower bounds for the loop over a variable."""
     extent, shape = space.extents[var], len(sets)
     ranges = [_fans(operand, var, sets) for operand in space.operands if operand.mask >> var & 1]
-    sure, narrows, survivors = np.zeros(shape, np.int64), np.zeros(shape, np.bool_), np.full(shape, extent)
+    certain_count, narrows, survivors = np.zeros(shape, np.int64), np.zeros(shape, np.bool_), np.full(shape, extent)
     for low, _, high in ranges:
-        sure += high < inf
+        certain_count += high < inf
         narrows |= high < extent
         survivors *= np.minimum(low, extent) / extent
 
     def summed(fans: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         """The sum over operands that lack coordinates in every storage mode, and the minimum over all operands."""
-        least, surely = np.full(shape, extent), np.zeros(shape)
+        least, certain_sum = np.full(shape, extent), np.zeros(shape)
         for fan, (_, _, high) in zip(fans, ranges, strict=True):
             least = np.minimum(least, fan)
-            surely += np.where(high < inf, fan, 0.0)
-        return surely, least
+            certain_sum += np.where(high < inf, fan, 0.0)
+        return certain_sum, least
 
     def steps(fans: Sequence[np.ndarray]) -> np.ndarray:
-        surely, least = summed(fans)
-        return np.where(sure > 1, tuning.COST_MERGE * np.minimum(surely, (1 + tuning.SEEK) * least), least)
+        certain_sum, least = summed(fans)
+        return np.where(certain_count > 1, tuning.COST_MERGE * np.minimum(certain_sum, (1 + tuning.SEEK) * least), least)
 
     if space.united:
-        surely, least = summed([low for low, _, _ in ranges])
-        survivors = np.where(sure > 0, np.minimum(surely, extent), least)
+        certain_sum, least = summed([low for low, _, _ in ranges])
+        survivors = np.where(certain_count > 0, np.minimum(certain_sum, extent), least)
     survivors, walk = np.maximum(survivors, 1e-300), np.where(narrows & (survivors < extent), tuning.COST_WALK, 1.0)
     return _Loop(steps([low for low, _, _ in ranges]), steps([joint for _, joint, _ in ranges]), walk, survivors)
 
@@ -338,16 +340,16 @@ def _fans(operand: Walked, var: int, sets: np.ndarray) -> tuple[np.ndarray, np.n
 def _fan_range(operand: Walked, var: int, bound: int) -> tuple[float, float, float]:
     """As :func:`_fans`, for one set of bound variables of the operand, in any order."""
     level, size = operand.levels[var], operand.sizes[var]
-    ways = []
+    ranges = []
     if operand.is_kept(bound) and operand.fits(var, bound):
         fan, most = (min(level.fan, size), min(level.fan * level.spread, size)) if level.is_walked else (size, inf)
-        ways.append((fan, operand.kept_share(bound) * fan, most))
-    if operand.is_moved(bound) or (operand.may_move and operand.may_clash(bound | 1 << var)) or not ways:
+        ranges.append((fan, operand.kept_share(bound) * fan, most))
+    if operand.is_moved(bound) or (operand.may_move and operand.may_clash(bound | 1 << var)) or not ranges:
         fan_ = operand.converted(var, bound)
         fan, most = (size, inf) if fan_ is None else (fan_[0], fan_[0])
-        ways.append((fan, operand.moved_share(bound) * fan, most))
+        ranges.append((fan, operand.moved_share(bound) * fan, most))
     if operand.has_rows:
         fan_ = operand.in_rows(var, bound)
-        ways.append((size, size, inf) if fan_ is None else (fan_[0], operand.moved_share(bound) * fan_[0], fan_[0]))
-    low, joint, high = (choose(way) for choose, way in zip((min, min, max), zip(*ways, strict=True), strict=True))
+        ranges.append((size, size, inf) if fan_ is None else (fan_[0], operand.moved_share(bound) * fan_[0], fan_[0]))
+    low, joint, high = (choose(way) for choose, way in zip((min, min, max), zip(*ranges, strict=True), strict=True))
     return low, joint / max(operand.share(bound), 1e-300), high

@@ -47,16 +47,16 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     wanted = options.parallel
     if wanted == "":
         return stmt, "asked for: serial"
-    parallel, why = _parallelized(stmt)
+    parallel, why = _tag_outermost(stmt)
     if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(parallel)):
         raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
     steps = steps_of(parallel, facts)
-    few = (
+    note = (
         ", by one worker, since there is too little to do for threads"
         if parallel != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
         else ""
     )
-    return parallel, f"about {steps:.3g} steps: {why}{few}"
+    return parallel, f"about {steps:.3g} steps: {why}{note}"
 
 
 def pays(stmt: Stmt, facts: Facts) -> bool:
@@ -64,11 +64,11 @@ def pays(stmt: Stmt, facts: Facts) -> bool:
     return steps_of(stmt, facts) >= tuning.PARALLEL_STEPS
 
 
-def _parallelized(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
+def _tag_outermost(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt, str]:
     """Tag the outermost loop; a loop over a variable of an outer tile loop (``within``) has no blocks, which would exceed the tile."""
     match stmt:
         case Forall(var, tiled, Tile()):
-            tiled, why = _parallelized(tiled, (*within, var))
+            tiled, why = _tag_outermost(tiled, (*within, var))
             return replace(stmt, body=tiled), f"in each tile of {var}, {why}"
         case Forall(var, _, Serial()) | Where(_, Forall(var, _, Serial())) if var in within:
             return stmt, "but the outermost loop runs over that tile alone, serially"
@@ -103,8 +103,8 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
 
     Rows that are scattered into dense arrays add no steps: they are looked up at the coordinates of other operands.
     """
-    rows = _laid_out(stmt)
-    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in rows]
+    scattered = _scattered_operands(stmt)
+    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in scattered]
     work, steps, united = 1.0, 1.0, not is_intersection(value_of(stmt))
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
         survivors, steps = cost.iterations(var, sparse, facts, united)
@@ -112,14 +112,14 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
     return steps
 
 
-def _laid_out(stmt: Stmt) -> set[str]:
+def _scattered_operands(stmt: Stmt) -> set[str]:
     """The operands that are read only to scatter their rows into dense arrays."""
-    rows: set[str] = set()
-    others: set[str] = set()
+    scattered: set[str] = set()
+    other_reads: set[str] = set()
     for each in assignments(stmt):
-        read = rows if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else others
+        read = scattered if [type(level) for level in each.lhs.tensor.format.levels] == [Marked] else other_reads
         read |= {access.tensor.name for access in accesses_in(each.rhs)}
-    return rows - others
+    return scattered - other_reads
 
 
 def _can_be_summed(loop: Forall) -> bool:

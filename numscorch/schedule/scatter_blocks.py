@@ -44,7 +44,7 @@ class _Pass:
     """Inserts blocks into a statement, given its sparse operands and facts, and lists its reasons."""
 
     def __init__(self, sparse: list[tuple[Access, tuple[float, ...]]], united: bool, facts: Facts, reasons: list[str]):
-        self.sparse, self.united, self.whole, self.reasons = sparse, united, facts, reasons
+        self.sparse, self.united, self.facts, self.reasons = sparse, united, facts, reasons
 
     def blocked(self, stmt: Stmt, facts: Facts) -> Stmt:
         match stmt:
@@ -67,23 +67,23 @@ class _Pass:
 
     def _blocks(self, loop: Forall, facts: Facts) -> int | None:
         """The number of blocks of a loop, a power of two; None if the loop adds few terms to each place, or scatters nothing."""
-        loops, added = _around(loop)
-        if not _is_scattered(added, loops):
+        loops, assignment = _loops_and_assignment(loop)
+        if not _is_scattered(assignment, loops):
             return None
         inner = dict.fromkeys(each.var for each in loops)
-        places = prod(max(self.whole.extent(var), 1.0) for var in inner if var in added.lhs.indices)
+        places = prod(max(self.facts.extent(var), 1.0) for var in inner if var in assignment.lhs.indices)
         terms = prod(cost.iterations(var, self.sparse, facts, self.united)[0] for var in inner)
         average = terms / places
-        longest = longest_sum([var for var in inner if var not in added.lhs.indices], self.sparse, self.united, facts)
+        longest = longest_sum([var for var in inner if var not in assignment.lhs.indices], self.sparse, self.united, facts)
         longest = longest if longest > tuning.UNEVEN_SUMS * average else average
         count = int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, average / tuning.SCATTERED_BLOCK)))
         if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:
             return None
-        self.reasons.append(f"{added.lhs.tensor}: about {longest:.3g} terms in a sum, in blocks of {loop.var}")
+        self.reasons.append(f"{assignment.lhs.tensor}: about {longest:.3g} terms in a sum, in blocks of {loop.var}")
         return 1 << count.bit_length() - 1
 
 
-def _around(loop: Forall) -> tuple[list[Forall], Assignment]:
+def _loops_and_assignment(loop: Forall) -> tuple[list[Forall], Assignment]:
     """This loop and the loops inside it around the assignment that they write, and the assignment."""
     loops, inner = [loop], loop.body
     while not isinstance(inner, Assignment):
@@ -92,11 +92,11 @@ def _around(loop: Forall) -> tuple[list[Forall], Assignment]:
     return loops, inner
 
 
-def _is_scattered(added: Assignment, loops: list[Forall]) -> bool:
+def _is_scattered(assignment: Assignment, loops: list[Forall]) -> bool:
     """Whether the first of these loops is summed, and the loops add to several adjacent places in memory."""
-    lhs = added.lhs
+    lhs = assignment.lhs
     inner = {loop.var for loop in loops}
-    if added.op != "+=" or loops[0].var in lhs.indices or not inner & set(lhs.indices):
+    if assignment.op != "+=" or loops[0].var in lhs.indices or not inner & set(lhs.indices):
         return False
     if not lhs.tensor.dtype.startswith(("float", "complex")):
         return False

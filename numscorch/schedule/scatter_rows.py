@@ -50,33 +50,33 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     """
     if result_of(stmt).tensor.is_assembled or not is_product(value_of(stmt)):
         return None
-    choices = _repeated(stmt, (), facts)
-    if choices is None:
+    choice = _find_row(stmt, (), facts)
+    if choice is None:
         return None
-    row, var, between = choices
+    row, var, between = choice
     last = row.level_var(len(row.indices) - 1)
-    times = _times(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
+    times = _merge_count(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
     if times < tuning.SCATTERED_MERGES:
         return None
     reason = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
-    return _rewritten(stmt, row, var, last), reason
+    return _scatter_row(stmt, row, var, last), reason
 
 
-def _repeated(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice | None:
+def _find_row(stmt: Stmt, outer: tuple[IndexVar, ...], facts: Facts) -> Choice | None:
     """The row that is merged repeatedly, the loop that fixes it, and the loops between that loop and the merge; None if there is none."""
     match stmt:
         case Forall(var, Assignment() as body, Serial()) if body.lhs.tensor.is_scalar and body.op == "+=":
             names = merged_in(stmt, body) if facts.extent(var) <= tuning.SCATTERED_EXTENT else []
-            read = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
-            kept: set[str | None] = {access.tensor.name for access in read if not access.tensor.has_values}
-            kept |= {access.tensor.shares for access in accesses_in(body.rhs)}  # other values are read at the positions of these operands
-            rows = [access for access in read if access.tensor.name not in kept]
+            operands = [access for access in accesses_in(body.rhs) if access.tensor.name in names] if len(names) == 2 else []
+            excluded: set[str | None] = {access.tensor.name for access in operands if not access.tensor.has_values}
+            excluded |= {access.tensor.shares for access in accesses_in(body.rhs)}  # values are read at their positions
+            rows = [access for access in operands if access.tensor.name not in excluded]
             choices = [choice for row in rows if (choice := _choice(row, var, outer)) is not None]
             return max(choices, key=lambda choice: len(choice[2]), default=None)
         case Forall(var, body, Serial()):  # vector loops do not mask terms
-            return _repeated(body, (*outer, var), facts)
+            return _find_row(body, (*outer, var), facts)
         case Where(consumer, producer):
-            return _repeated(producer, outer, facts) or _repeated(consumer, outer, facts)
+            return _find_row(producer, outer, facts) or _find_row(consumer, outer, facts)
         case _:
             return None
 
@@ -88,7 +88,7 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
     return row, outer[max(above)], outer[max(above) + 1 :]
 
 
-def _times(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
+def _merge_count(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
     """Estimate how often the loops ``between`` run their bodies."""
     sparse = [(access, cost.counts_of(access, facts)) for access in operands_of(stmt) if not access.tensor.is_dense]
     times = 1.0
@@ -97,16 +97,16 @@ def _times(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
     return times
 
 
-def _rewritten(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
+def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
     """Scatter the row at the start of the body of the loop over ``at``, and read the dense arrays instead of it."""
     match stmt:
         case Forall(var, body) if var == at:
             space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))
-            filled = Forall(last, Assignment(space, row))
-            return replace(stmt, body=Where(map_expr(body, lambda access: space if access == row else access), filled))
+            fill = Forall(last, Assignment(space, row))
+            return replace(stmt, body=Where(map_expr(body, lambda access: space if access == row else access), fill))
         case Forall(_, body):
-            return replace(stmt, body=_rewritten(body, row, at, last))
+            return replace(stmt, body=_scatter_row(body, row, at, last))
         case Where(consumer, producer):
-            return Where(_rewritten(consumer, row, at, last), _rewritten(producer, row, at, last))
+            return Where(_scatter_row(consumer, row, at, last), _scatter_row(producer, row, at, last))
         case Assignment():
             return stmt

@@ -55,18 +55,18 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     if chooser is None or any(loop.var not in body.lhs.indices for loop in outer) or not isinstance(vector.tag, Vector):
         return None
     if may_tile and (registers := _registers_of_a_kind(chooser, vector, stmt, facts, target)):
-        return _kind_by_kind(outer, columns, rows, vector, body, registers, chooser, facts)
+        return _sum_by_kind(outer, columns, rows, vector, body, registers, chooser, facts)
     registers = _registers(chooser, vector.tag, target)
     if not registers:
         return None
-    held = Held(_sizes(chooser)[1])
-    space = Access(TensorVar(free_names(loops)[0], Format((held,)), body.lhs.tensor.dtype), (rows.var,))
-    summed = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
-    written = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "="))
+    level = Held(_sizes(chooser)[1])
+    space = Access(TensorVar(free_names(loops)[0], Format((level,)), body.lhs.tensor.dtype), (rows.var,))
+    sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
+    write_nest = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "="))
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
     outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # the new tiles replace larger ones
-    specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(written, summed)))
-    why = f"a table chooses {rows.var} for each kind of {columns.var}: {held.size} x {registers} registers hold all of them"
+    specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(write_nest, sum_nest)))
+    why = f"a table chooses {rows.var} for each kind of {columns.var}: {level.size} x {registers} registers hold all of them"
     for var, size in tiles.items():
         specialized, why = tiled(specialized, var, size), f"{why}; tiles of {size} of {var}"
     return specialized, why
@@ -91,17 +91,17 @@ def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Fac
     return 1 << (most.bit_length() - 1) if most > 1 else 0
 
 
-def _kind_by_kind(
+def _sum_by_kind(
     outer: list[Forall], columns: Forall, rows: Forall, vector: Forall, body: Assignment, registers: int, chooser: Access, facts: Facts
 ) -> tuple[Stmt, str]:
     """Sum the columns of a chunk that share a row in registers, and add the sums to the result, row by row."""
     space = Access(
         TensorVar(free_names([*outer, columns, rows, vector])[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,)
     )
-    summed = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
-    written = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+="))
+    sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
+    write_nest = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+="))
     tag = narrowed(vector, registers, facts)
-    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=Specialize("tiles"), body=Where(written, summed)))
+    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=Specialize("tiles"), body=Where(write_nest, sum_nest)))
     size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
     why = f"a table chooses one row for each kind of {columns.var}: {registers} registers sum a kind's columns of a chunk"
     for var, most in ((columns.var, chunk), (vector.var, size)):
@@ -112,16 +112,16 @@ def _kind_by_kind(
 
 def _sizes(access: Access) -> tuple[int, int]:
     """Number of rows that a column adds to, and number of rows of a block."""
-    known = access.tensor.format.levels[-1].constants
-    return len(known[0]), 1 + max(max(rows) for rows in known)
+    table = access.tensor.format.levels[-1].constants
+    return len(table[0]), 1 + max(max(rows) for rows in table)
 
 
 def _registers(access: Access, tag: Vector, target: Target) -> int:
     """Number of registers for each row; a factor needs another register, and so does a column that is used more than once."""
     each, rows = _sizes(access)
     most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
-    wanted = tag.registers or tag.tail
-    return min(wanted, 1 << (most.bit_length() - 1)) if most else 0
+    vector_registers = tag.registers or tag.tail
+    return min(vector_registers, 1 << (most.bit_length() - 1)) if most else 0
 
 
 def _tiles(
@@ -137,10 +137,10 @@ def _tiles(
     least = registers * target.lanes(result_of(stmt).tensor.dtype)
     rows = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
     if rows * least * size * 4 <= target.own_cache:
-        wanted = {columns: max(tuning.TABLE_TILE // (least * size) // chunk, 1) * chunk, lanes: least}
+        sizes = {columns: max(tuning.TABLE_TILE // (least * size) // chunk, 1) * chunk, lanes: least}
     else:
         parts = ceil(facts.extent(columns) / tuning.TABLE_ROWS)
-        read = ceil(facts.extent(columns) / parts)
-        width = max(target.own_cache // 2 // size // read // least, 1) * least
-        wanted = {lanes: width, columns: ceil(read / chunk) * chunk}
-    return {var: tile for var, tile in wanted.items() if tile < facts.extent(var)}
+        tile_columns = ceil(facts.extent(columns) / parts)
+        width = max(target.own_cache // 2 // size // tile_columns // least, 1) * least
+        sizes = {lanes: width, columns: ceil(tile_columns / chunk) * chunk}
+    return {var: tile for var, tile in sizes.items() if tile < facts.extent(var)}

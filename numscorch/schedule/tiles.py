@@ -35,7 +35,7 @@ def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = 
     tile_forall<128>(k, forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k]))))
     """
     if options.tile is None:
-        return _tiled_where_it_pays(stmt, facts, target)
+        return _tile_if_it_pays(stmt, facts, target)
     name, size = options.tile
     if not name:
         return stmt, "asked for: no tiles"
@@ -46,22 +46,22 @@ def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = 
     return tiled(stmt, IndexVar(name), size), f"asked for: tiles of {size}"
 
 
-def _tiled_where_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+def _tile_if_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
-        for access in _reused(var, stmt, facts) if refusal(var, stmt) is None else ():
-            size = _size(access, var, facts, target)
+        for access in _reused_operands(var, stmt, facts) if refusal(var, stmt) is None else ():
+            size = _tile_size(access, var, facts, target)
             if size:
                 return tiled(stmt, var, size), f"{access} is reused, and too large for the cache: tiles of {size} stay there"
     return stmt, "no dense operand is reused often, too large for the cache, and small enough in tiles"
 
 
-def _reused(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
+def _reused_operands(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
     """Yield the contiguous dense operands whose values are used many times, for a result whose values have many terms."""
     result = result_of(stmt)
     work = work_of(stmt, facts) if var in result.indices else 0.0
     for access in operands_of(stmt):
-        contiguous = access.tensor.is_dense and access.tensor.has_values and var in access.indices and unit_stride(access, var)
-        if contiguous and work >= tuning.TILE_REUSE * max(_values(access, facts), _values(result, facts)):
+        is_contiguous = access.tensor.is_dense and access.tensor.has_values and var in access.indices and unit_stride(access, var)
+        if is_contiguous and work >= tuning.TILE_REUSE * max(_values(access, facts), _values(result, facts)):
             yield access
 
 
@@ -71,23 +71,23 @@ def _values(access: Access, facts: Facts) -> float:
     return prod(facts.extent(var) for var, stride in zip(access.indices, strides, strict=True) if stride != "0")
 
 
-def _size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
+def _tile_size(access: Access, var: IndexVar, facts: Facts, target: Target) -> int:
     """The largest power of two whose tiles of an operand fit in their share of the cache; 0 if tiles do not pay."""
     total = _values(access, facts) * itemsize(access.tensor.dtype)
     if total <= target.cache / tuning.TILED_SHARE:
         return 0
-    fits = int(target.cache / tuning.TILE_SHARE / total * facts.extent(var))
-    size = 1 << max(fits.bit_length() - 1, 0)
+    limit = int(target.cache / tuning.TILE_SHARE / total * facts.extent(var))
+    size = 1 << max(limit.bit_length() - 1, 0)
     return size if size * itemsize(access.tensor.dtype) >= tuning.TILE_ROW else 0
 
 
 def tiled(stmt: Stmt, var: IndexVar, size: int) -> Stmt:
     """Run the statement once for each tile; a sum over the variable is added to the result tile by tile."""
     lhs = result_of(stmt)
-    return Forall(var, stmt if var in lhs.indices else _added(stmt, lhs), Tile(size))
+    return Forall(var, stmt if var in lhs.indices else _accumulate(stmt, lhs), Tile(size))
 
 
-def _added(stmt: Stmt, result: Access) -> Stmt:
+def _accumulate(stmt: Stmt, result: Access) -> Stmt:
     """Let the statement add to the result instead of overwriting it."""
     match stmt:
         case Assignment(lhs, _, "=") if lhs.tensor == result.tensor:
@@ -95,9 +95,9 @@ def _added(stmt: Stmt, result: Access) -> Stmt:
         case Assignment():
             return stmt
         case Forall(_, body):
-            return replace(stmt, body=_added(body, result))
+            return replace(stmt, body=_accumulate(body, result))
         case Where(consumer, producer):
-            return Where(_added(consumer, result), producer)
+            return Where(_accumulate(consumer, result), producer)
 
 
 def refusal(var: IndexVar, stmt: Stmt) -> str | None:

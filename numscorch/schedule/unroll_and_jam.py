@@ -63,16 +63,16 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     if best is None:
         return None
     _, _, times, registers, at = best
-    jammed = outer[at]
-    tag = Jam(times, rest=dict(facts.rests)[jammed.var] % times != 0)
-    inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_plain(body))
-    moved = wrap([*outer[:at], *outer[at + 1 :], replace(jammed, tag=tag)], inner)
-    why = f"{times} coordinates of {jammed.var} share what is loaded for one: {times} x {registers} registers"
-    size, where = _tile(jammed.var, {loop.var for loop in outer}, times, moved, facts, target)
-    return (tiled(moved, jammed.var, size), f"{why}; tiles of {size} stay in {where}") if size else (moved, why)
+    jam_loop = outer[at]
+    tag = Jam(times, rest=dict(facts.rests)[jam_loop.var] % times != 0)
+    inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_without_unrolling(body))
+    nest = wrap([*outer[:at], *outer[at + 1 :], replace(jam_loop, tag=tag)], inner)
+    why = f"{times} coordinates of {jam_loop.var} share what is loaded for one: {times} x {registers} registers"
+    size, where = _choose_tile(jam_loop.var, {loop.var for loop in outer}, times, nest, facts, target)
+    return (tiled(nest, jam_loop.var, size), f"{why}; tiles of {size} stay in {where}") if size else (nest, why)
 
 
-def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> tuple[int, str]:
+def _choose_tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> tuple[int, str]:
     """Tile size for which the operands of a tile stay in a cache, and the name of the cache; 0 for no tiles.
 
     The nearest cache is chosen if that saves more than rereading the shared operands for each tile costs, else half of a
@@ -82,9 +82,9 @@ def _tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Fa
     for access in operands_of(stmt):
         if access.tensor.is_dense and var in access.indices:
             each += prod(facts.extent(v) for v in moved_by(access) - outer) * itemsize(access.tensor.dtype)
-    near = int(tuning.NEAREST_CACHE / each) // times * times if each else 0
-    if 0 < near < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
-        return near, "the nearest cache"
+    near_size = int(tuning.NEAREST_CACHE / each) // times * times if each else 0
+    if 0 < near_size < facts.extent(var) and _pays_in_the_nearest(each, var, outer, times, stmt, facts, target):
+        return near_size, "the nearest cache"
     if each * facts.extent(var) * 2 <= target.own_cache:
         return 0, ""
     size = int(target.own_cache / 2 / each) // times * times
@@ -98,12 +98,12 @@ def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times
     line. They add another read of the shared operands for each tile. That read is sequential: at full speed from a core's own
     cache, and at half the speed from the last cache.
     """
-    whole = sum(_stored(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
-    shared = whole / max(prod(facts.extent(v) for v in outer - {var}), 1.0)
-    return times * min(each, shared) > shared * (1 if whole <= target.own_cache else 2)
+    total = sum(_bytes_of(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
+    shared = total / max(prod(facts.extent(v) for v in outer - {var}), 1.0)
+    return times * min(each, shared) > shared * (1 if total <= target.own_cache else 2)
 
 
-def _stored(access: Access, facts: Facts) -> float:
+def _bytes_of(access: Access, facts: Facts) -> float:
     """Number of bytes of an operand's values."""
     if access.tensor.is_dense:
         return prod(facts.extent(v) for v in access.indices) * itemsize(access.tensor.dtype)
@@ -131,7 +131,7 @@ def _can_be_jammed(loop: Forall, lanes: IndexVar, stmt: Stmt) -> bool:
     result, var = result_of(stmt), loop.var
     if not isinstance(loop.tag, Serial) or var not in result.indices or _is_tiled(stmt, var):
         return False
-    if any(_leads_on(access, var) for access in operands_of(stmt)):
+    if any(_is_sparse_below(access, var) for access in operands_of(stmt)):
         return False
     return any(lanes in moved_by(factor) and var not in moved_by(factor) for factor in _loaded(value_of(stmt)))
 
@@ -151,7 +151,7 @@ def _loaded(value: Expr) -> list[Access]:
     return [access for access in accesses_in(value) if access.tensor.has_values]
 
 
-def _leads_on(access: Access, var: IndexVar) -> bool:
+def _is_sparse_below(access: Access, var: IndexVar) -> bool:
     """Whether an operand is sparse at the level of a variable or below it."""
     if access.tensor.is_dense:
         return False
@@ -160,14 +160,14 @@ def _leads_on(access: Access, var: IndexVar) -> bool:
     return any(not level.full for at in positions for level in levels[at:])
 
 
-def _plain(stmt: Stmt) -> Stmt:
+def _without_unrolling(stmt: Stmt) -> Stmt:
     """Remove unrolled loops over positions; the coordinates at once already give enough independent sums."""
     match stmt:
         case Forall(_, body, Unroll()):
-            return replace(stmt, tag=Serial(), body=_plain(body))
+            return replace(stmt, tag=Serial(), body=_without_unrolling(body))
         case Forall(_, body):
-            return replace(stmt, body=_plain(body))
+            return replace(stmt, body=_without_unrolling(body))
         case Where(consumer, producer):
-            return Where(consumer, _plain(producer))
+            return Where(consumer, _without_unrolling(producer))
         case _:
             return stmt

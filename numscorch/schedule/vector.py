@@ -50,16 +50,16 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
     wanted = options.vector
     if wanted == "":
         return stmt, "asked for: plain loops"
-    vectorized, why = _vectorized(stmt, facts, target)
-    loops_ = [loop.var.name for loop in loops_of(vectorized) if isinstance(loop.tag, Vector | Positions | Unroll)]
-    if wanted is not None and wanted not in loops_:
+    vectorized, why = _vectorize_innermost(stmt, facts, target)
+    vector_loops = [loop.var.name for loop in loops_of(vectorized) if isinstance(loop.tag, Vector | Positions | Unroll)]
+    if wanted is not None and wanted not in vector_loops:
         raise ScheduleError(
             f"vectorize({wanted}): {why}\n  {stmt}     the loop must be innermost, and contiguous or a sum over one sparse level"
         )
     return vectorized, why
 
 
-def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     """Vectorise the innermost loop, by one of three rules.
 
     * A dense, contiguous loop over a dimension of the result moves outside the summed loops around it. Its tiles stay in
@@ -70,7 +70,7 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     match stmt:
         case Forall(var, body, Tile(size)):
             lanes = target.lanes(result_of(stmt).tensor.dtype)
-            body, why = _vectorized(body, facts.within(var, size, lanes, target), target)
+            body, why = _vectorize_innermost(body, facts.within(var, size, lanes, target), target)
             return tiled(body, var, size), why + (f", and {lanes} lanes don't divide tiles of {size}" if size % lanes else "")
     loops, body = unwrap(stmt)
     if result_of(stmt).tensor.dtype not in LANES:
@@ -90,7 +90,7 @@ def _vectorized(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
             inner, why = _vectorize_sum(producer, facts, target)
-            return wrap(_jammed(loops, consumer, inner), Where(consumer, inner)), why
+            return wrap(_unroll_dot_products(loops, consumer, inner), Where(consumer, inner)), why
         case _:
             return stmt, "the innermost loop is neither contiguous nor a sum"
 
@@ -99,8 +99,8 @@ def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target
     """Evaluate functions along a contiguous loop in registers; None if tensors are merged or an operator has no instruction."""
     if not loops or not isinstance(body, Assignment) or body.op != "=" or body.lhs.tensor.is_assembled or is_product(body.rhs):
         return None
-    var, read = loops[-1].var, accesses_in(body.rhs)
-    sparse = {a.tensor.name for a in read if not a.tensor.is_dense}
+    var, operands = loops[-1].var, accesses_in(body.rhs)
+    sparse = {a.tensor.name for a in operands if not a.tensor.is_dense}
     if len(sparse) > 1 or var not in body.lhs.indices or not operators_in(body.rhs) <= set(REGISTER_FUNCTIONS):
         return None
     if not _is_dense_loop(var, body, facts) or any(not is_zero(simplified(body.rhs, {name})) for name in sparse):
@@ -116,12 +116,12 @@ def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Targe
     var, (inner, term) = loops[-1].var, unwrap(body.producer)
     if not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function or body.consumer.op != "=":
         return None
-    read, whole = accesses_in(term.rhs), Assignment(body.consumer.lhs, term.rhs)
-    sparse = {a.tensor.name for a in read if not a.tensor.is_dense}
-    walked = any(var in a.indices for a in read if not a.tensor.is_dense)
-    if len(sparse) != 1 or walked or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+    operands, assignment = accesses_in(term.rhs), Assignment(body.consumer.lhs, term.rhs)
+    sparse = {a.tensor.name for a in operands if not a.tensor.is_dense}
+    is_sparse_along = any(var in a.indices for a in operands if not a.tensor.is_dense)
+    if len(sparse) != 1 or is_sparse_along or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
         return None
-    if not (_is_dense_loop(var, whole, facts) and _moves(var, whole) and body.consumer.rhs == term.lhs):
+    if not (_is_dense_loop(var, assignment, facts) and _varies(var, assignment) and body.consumer.rhs == term.lhs):
         return None
     tag = _tag(facts.tiling(var))
     why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
@@ -158,12 +158,12 @@ def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Tar
     return [replace(loop, tag=tags.get(loop.var, loop.tag)) for loop in order]
 
 
-def _jammed(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
+def _unroll_dot_products(loops: list[Forall], consumer: Assignment, producer: Stmt) -> list[Forall]:
     """Let the innermost loop take several results at once if each is a dot product at an entry of a pattern."""
     match producer:
         case Forall(_, Assignment(), Vector(lanes)) if loops and lanes >= tuning.DOT_PRODUCTS:
-            jammed = replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS), body=Where(consumer, producer))
-            return [*loops[:-1], jammed] if can_join_dot_products(jammed) else loops
+            unrolled = replace(loops[-1], tag=Unroll(tuning.DOT_PRODUCTS), body=Where(consumer, producer))
+            return [*loops[:-1], unrolled] if can_join_dot_products(unrolled) else loops
         case _:
             return loops
 
@@ -173,10 +173,10 @@ def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
     return facts.extent(var) > 1 and facts.fits_registers(var) and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
-def _moves(var: IndexVar, body: Assignment) -> bool:
+def _varies(var: IndexVar, body: Assignment) -> bool:
     """Whether a factor varies along a variable; a sum of broadcast factors or patterns has no lanes to add up."""
-    moved = [a for a in accesses_in(body.rhs) if var in a.indices and a.tensor.has_values]
-    return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in moved)
+    operands = [a for a in accesses_in(body.rhs) if var in a.indices and a.tensor.has_values]
+    return any(not a.tensor.is_dense or a.tensor.strides[a.indices.index(var)] != "0" for a in operands)
 
 
 def _tag(tiles: Tiling) -> Vector:
@@ -236,7 +236,7 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
     if not loops or not isinstance(body, Assignment):
         return producer, "nothing to vectorise"
     last = loops[-1]
-    if _is_dense_loop(last.var, body, facts) and _moves(last.var, body):
+    if _is_dense_loop(last.var, body, facts) and _varies(last.var, body):
         tag = _tag(facts.sum_tiling(last.var))
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     fan, spread = _fan(last.var, body, facts), _spread(last.var, body, facts)
@@ -269,16 +269,16 @@ def in_masks(fan: float, spread: float, lanes: int) -> int:
 
 def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
     """Average coordinates per parent in the sparse level that a loop iterates; None unless it iterates exactly one."""
-    iterated = _walked(var, body)
-    return cost.fan_of(*iterated[0], facts) if len(iterated) == 1 else None
+    levels = _sparse_levels(var, body)
+    return cost.fan_of(*levels[0], facts) if len(levels) == 1 else None
 
 
 def _spread(var: IndexVar, body: Assignment, facts: Facts) -> float:
     """Unevenness of the rows that a loop iterates; the end of an uneven row is mispredicted."""
-    return max((facts.spread(access.tensor.name, at) for access, at in _walked(var, body)), default=1.0)
+    return max((facts.spread(access.tensor.name, at) for access, at in _sparse_levels(var, body)), default=1.0)
 
 
-def _walked(var: IndexVar, body: Assignment) -> list[tuple[Access, int]]:
+def _sparse_levels(var: IndexVar, body: Assignment) -> list[tuple[Access, int]]:
     return [(a, at) for a in accesses_in(body.rhs) for at in _iterated_levels(a, var)]
 
 

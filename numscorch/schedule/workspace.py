@@ -46,22 +46,22 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
         return stmt, "the workspaces are there already"
-    split = _appended_late(loops, assignment) if assignment.lhs.tensor.is_assembled else _counted_late(loops, assignment)
+    split = _collecting_split(loops, assignment) if assignment.lhs.tensor.is_assembled else _counting_split(loops, assignment)
     if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace != "hash"):
         level, why = _kind(loops, split, assignment, facts, options.workspace)
-        return _through_list(loops, split, assignment, level), why
+        return _collect_rows(loops, split, assignment, level), why
     if options.workspace is not None:
-        raise _needless(options.workspace, stmt, assignment.lhs)
-    counts = assignment.op not in ("=", "+=") and not _adds(loops, assignment)  # its register counts the terms
+        raise _unused_workspace_error(options.workspace, stmt, assignment.lhs)
+    counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
     body = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
     return body, "a sum stays in a register while only summed loops run"
 
 
-def _needless(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
+def _unused_workspace_error(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
     """The error for a workspace that collects no row."""
-    appended = f"these loops append to {result} in order"
-    why = appended if result.tensor.is_assembled else f"the entries of {result} have their places before they are computed"
+    reason_appended = f"these loops append to {result} in order"
+    why = reason_appended if result.tensor.is_assembled else f"the entries of {result} have their places before they are computed"
     return ScheduleError(
         f"workspace({wanted}): {why}, so no row is collected\n  {stmt}     reorder(...) puts a summed loop above the last level"
     )
@@ -73,38 +73,38 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     In a banded matrix, neighbouring rows use the same places, and hashing takes twice as long as dense arrays. In a random
     matrix it takes about as long. With few sums, the allocation of dense arrays takes much longer than hashing.
     """
-    counts = _counts(loops[split:], assignment)
+    must_count = _must_count(loops[split:], assignment)
     if wanted is not None:
-        return KINDS[wanted](counts), f"asked for: {wanted}"
-    extent = facts.extent(_collected(loops[split:], assignment.lhs))
+        return KINDS[wanted](must_count), f"asked for: {wanted}"
+    extent = facts.extent(_collected_variable(loops[split:], assignment.lhs))
     sums = _insertions(loops, assignment, facts)
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
     if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
-        return Cleared(counts), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
+        return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
     if _is_one_row(assignment) and sums >= extent:
-        return Flagged(counts), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
+        return Flagged(must_count), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
     hashed = assignment.lhs.tensor.is_assembled and extent > tuning.DENSE_ROW and sums < tuning.REUSED_PLACES * extent
     how = "found by hashing" if hashed else "listed, in dense arrays"
-    return KINDS["hash" if hashed else "list"](counts), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
+    return KINDS["hash" if hashed else "list"](must_count), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
 
 
-def _counts(loops: list[Forall], assignment: Assignment) -> bool:
+def _must_count(loops: list[Forall], assignment: Assignment) -> bool:
     """Whether a row must count the terms of each value: several loops add terms to it, and absent terms change the value."""
-    return _adds(loops, assignment) and counts_absent(assignment.op, assignment.rhs)
+    return _accumulates(loops, assignment) and counts_absent(assignment.op, assignment.rhs)
 
 
-def _adds(loops: list[Forall], assignment: Assignment) -> bool:
+def _accumulates(loops: list[Forall], assignment: Assignment) -> bool:
     """Whether terms are added to a value in several passes: a summed loop is outside a loop of the result."""
     around = loops[: len(loops) - len(summed_tail(loops, assignment.lhs))]
     return any(loop.var not in assignment.lhs.indices for loop in around)
 
 
-def _counted_late(loops: list[Forall], assignment: Assignment) -> int | None:
+def _counting_split(loops: list[Forall], assignment: Assignment) -> int | None:
     """Number of loops around the workspace that counts the terms of a dense row's values; None if none is needed."""
-    return len(assignment.lhs.indices) - 1 if _counts(loops, assignment) else None
+    return len(assignment.lhs.indices) - 1 if _must_count(loops, assignment) else None
 
 
-def _collected(loops: list[Forall], lhs: Access) -> IndexVar:
+def _collected_variable(loops: list[Forall], lhs: Access) -> IndexVar:
     """The variable of the result that a workspace collects: the innermost one of the loops that fill it."""
     return next(loop.var for loop in reversed(loops) if loop.var in lhs.indices)
 
@@ -112,8 +112,8 @@ def _collected(loops: list[Forall], lhs: Access) -> IndexVar:
 def _is_one_row(assignment: Assignment) -> bool:
     """Whether all sums go to one row, so that scanning all of its places once is cheap."""
     levels = assignment.lhs.tensor.format.levels
-    plain = levels[0].arrays == ("pos", "crd") and levels[0].is_unique and levels[0].appended
-    return len(levels) == 1 and plain
+    is_plain = levels[0].arrays == ("pos", "crd") and levels[0].is_unique and levels[0].appended
+    return len(levels) == 1 and is_plain
 
 
 def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
@@ -125,7 +125,7 @@ def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> fl
     return sums
 
 
-def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
+def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None:
     """Number of loops around the workspace that collects the result's last level; None if none is needed."""
     lhs = assignment.lhs
     count = len(lhs.indices)
@@ -136,26 +136,26 @@ def _appended_late(loops: list[Forall], assignment: Assignment) -> int | None:
         return None
     sparse = [a for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
     order = [loop.var for loop in loops]
-    once = visits_once(lhs, sparse, order) and in_storage_order(lhs, sparse, order)
-    if not once and order[:count] != [lhs.level_var(level) for level in range(count)]:
+    is_in_order = visits_once(lhs, sparse, order) and in_storage_order(lhs, sparse, order)
+    if not is_in_order and order[:count] != [lhs.level_var(level) for level in range(count)]:
         return count - 1
     last = lhs.level_var(count - 1)
-    read = [level for a in sparse for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) == last]
-    return count - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in read) else None
+    levels_read = [level for a in sparse for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) == last]
+    return count - 1 if levels[-1].is_ordered and not all(level.is_ordered for level in levels_read) else None
 
 
-def _through_list(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
+def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level: Level) -> Stmt:
     """where(forall(j, C[i,j] = w[j]), ...): collect the sums of one row before they are appended."""
     names = free_names(loops)
-    var = _collected(loops[split:], assignment.lhs)
+    var = _collected_variable(loops[split:], assignment.lhs)
     name = "w" if "w" in names else names[-1]
     inner, dtype = loops[split:], assignment.lhs.tensor.dtype
     if isinstance(level, Listed | Hashed) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
         dtype = WIDE.get(dtype, dtype)
     space = Access(TensorVar(name, Format((level,)), dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op
-    added = Assignment(space, assignment.rhs, op)
-    producer = in_register(inner, added, tuple(n for n in names if n != name)) if summed_tail(inner, space) else wrap(inner, added)
+    update = Assignment(space, assignment.rhs, op)
+    producer = in_register(inner, update, tuple(n for n in names if n != name)) if summed_tail(inner, space) else wrap(inner, update)
     return wrap(loops[:split], Where(Forall(var, Assignment(assignment.lhs, space, "=")), producer))
 
 
@@ -164,7 +164,7 @@ def in_register(loops: list[Forall], assignment: Assignment, names: tuple[str, .
     inner = summed_tail(loops, assignment.lhs)
     outer = loops[: len(loops) - len(inner)]
     factors = factors_of(assignment.rhs) if assignment.op == "+=" else [assignment.rhs]
-    body = sum_in_register(assignment.lhs, assignment.op if _adds(loops, assignment) else "=", inner, factors, names, assignment.op)
+    body = sum_in_register(assignment.lhs, assignment.op if _accumulates(loops, assignment) else "=", inner, factors, names, assignment.op)
     return wrap(outer, body)
 
 
