@@ -24,7 +24,7 @@ from .binder import Binder
 from .product_bounds import pair_product_in
 from .result_arrays import ResultLayout, bounded_starts, hashed_room, workers_for
 
-ALLOTTED = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
+BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
 PARTS = "R_pos, R_crd, R_vals"  # arrays of a result whose number of entries is bounded in advance
 APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return layout.closed(({PARTS}), S, starts, parents)"
 
@@ -50,15 +50,15 @@ class AssemblingBinder(Binder):
 
     def function(self) -> Callable[..., Any]:
         if self.bound is not None:
-            return self.compiled([*self.patterns(), *self.in_one_pass(self.bound)])
+            return self.compile_body([*self.patterns(), *self.bounded_lines(self.bound)])
         most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
-        body = [*self.patterns(), *self.checked(), f"n = {most}" if self.parallel else "n = 1", *self.spaces_made()]
-        body += self.with_room() if "once" in self.before else []
-        body += self.allocated()
-        body += [*self.called("fill", self.kernel), "return layout.finished(R)"]
-        return self.compiled(body)
+        body = [*self.patterns(), *self.size_check(), f"n = {most}" if self.parallel else "n = 1", *self.workspace_lines()]
+        body += self.single_pass_lines() if "once" in self.before else []
+        body += self.allocation()
+        body += [*self.call_lines("fill", self.kernel), "return layout.finished(R)"]
+        return self.compile_body(body)
 
-    def checked(self) -> list[str]:
+    def size_check(self) -> list[str]:
         """Lines that refuse a product whose lower bound exceeds a limit, before its entries are counted."""
         layout, product = self.scope["layout"], pair_product_in(self.problem, self.accesses)
         if product is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
@@ -66,63 +66,63 @@ class AssemblingBinder(Binder):
         self.scope["product"] = product
         return [f"product.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in product.names)})"]
 
-    def with_room(self) -> list[str]:
+    def single_pass_lines(self) -> list[str]:
         """Lines that append entries in one pass, if the number of insertions into rows is small enough to allocate."""
-        lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("room", self.before["room"])]
+        lines = [f"bounds = np.zeros({self.blocks}, np.int64)", *self.call_lines("room", self.before["room"])]
         if not self.parallel:
-            then = [f"cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []
-            then += ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
-            then += [*self.called("once", self.before["once"], ALLOTTED), APPENDED]
-            return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in then)]
+            one_pass = [f"cuts = {self.cuts()}"] if self.kernel.source.program.parallel else []
+            one_pass += ["starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded(most)"]
+            one_pass += [*self.call_lines("once", self.before["once"], BLOCK_PER_WORKER), APPENDED]
+            return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in one_pass)]
         lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
-        then = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
-        then += ["starts = S[:-1].copy()", f"{PARTS} = layout.bounded(int(S[-1]))"]
-        return [*lines, *(f"    {line}" for line in [*then, *self.called("once", self.before["once"], ALLOTTED), CLOSED])]
+        one_pass = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
+        one_pass += ["starts = S[:-1].copy()", f"{PARTS} = layout.bounded(int(S[-1]))"]
+        return [*lines, *(f"    {line}" for line in [*one_pass, *self.call_lines("once", self.before["once"], BLOCK_PER_WORKER), CLOSED])]
 
     @property
     def inner(self) -> int:
         """Number of parents below each coordinate of the outermost loop, for a result with one sparse level."""
         return prod(self.problem.format.sizes(self.problem.shape)[1:-1])
 
-    def in_one_pass(self, bound: Bound) -> list[str]:
+    def bounded_lines(self, bound: Bound) -> list[str]:
         """Lines that append entries in one pass, at positions bounded by the operands, and close the gaps between workers."""
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
         counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
         most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
-        fill = self.called("fill", self.kernel)
+        fill = self.call_lines("fill", self.kernel)
         if not self.parallel:
-            lines = ["n = 1", *self.spaces_made(), "starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded({most})"]
+            lines = ["n = 1", *self.workspace_lines(), "starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded({most})"]
             return [*lines, *fill, APPENDED]
-        bound_ = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
+        starts_source = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
         return [
             "n = workers()",
             "if n == 1:",
             f"    parents, S, starts = None, (0, {most}), np.zeros(1, np.int64)",
             "else:",
             f"    parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}",
-            f"    S = {bound_}",
+            f"    S = {starts_source}",
             "    starts = S[:-1].copy()",
-            *self.spaces_made(),
+            *self.workspace_lines(),
             f"{PARTS} = layout.bounded(int(S[-1]))",
             *fill,
             CLOSED,
         ]
 
-    def allocated(self) -> list[str]:
+    def allocation(self) -> list[str]:
         """Lines that count the result's entries and allocate its arrays.
 
         Placed entries are counted for each parent and worker, appended entries for each block and run.
         """
         if is_spaced(self.result.format):
             return ["R = layout.spaced(P0)"]
-        counted = self.called("count", self.before["count"]) if self.runs else []
+        counted = self.call_lines("count", self.before["count"]) if self.runs else []
         if self.placed:
             return [f"heads = layout.heads(n, {self.parents})", *counted, "R = layout.placed(heads, n)"]
         return [f"starts = np.zeros({self.blocks * self.runs}, np.int64)", *counted, "R = layout.allocated(starts)"]
 
     @property
     def pieces(self) -> str:
-        return "n" if self.placed else super().pieces  # nothing is summed where entries are placed
+        return "n" if self.placed else super().pieces  # placed entries are not summed
 
     @property
     def parents(self) -> int:
@@ -130,11 +130,11 @@ class AssemblingBinder(Binder):
         ((first, _),) = runs_of(self.result.format)
         return prod(self.problem.format.sizes(self.problem.shape)[:first])
 
-    def bounded(self, space: ix.Access) -> list[str]:
+    def hash_size_lines(self, space: ix.Access) -> list[str]:
         """Lines that find the largest number of insertions into one row, and the size of its hash table."""
         extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
         line = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
-        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.called("bound", self.before["bound"]), line]
+        return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.call_lines("bound", self.before["bound"]), line]
 
     def argument(self, param: Param, stage: str = "kernel") -> str:
         if param.what in ("heads", "parents"):

@@ -37,11 +37,11 @@ from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
-MADE = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy functions that allocate workspaces
+ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
-PAST = 16  # places past the end of a row, even of an empty row, that a register may reach
-NOTHING: Mapping[str, str] = {}
-BY_BLOCKS = ("partial", "starts", "bounds")  # arrays with a part for each block
+PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
+NO_CHANGES: Mapping[str, str] = {}
+BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 
 
 class Binder:
@@ -77,16 +77,18 @@ class Binder:
 
     def function(self) -> Callable[..., Any]:
         """Compile the function from its source."""
-        results = [self.returned(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
-        results_ = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
-        return self.compiled([*self.patterns(), *self.allocation(), *results_, *self.more(), *self.call(), f"return {', '.join(results)}"])
+        results = [self.result_expression(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
+        wrapping = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
+        return self.compile_body(
+            [*self.patterns(), *self.allocation(), *wrapping, *self.extra_results(), *self.call(), f"return {', '.join(results)}"]
+        )
 
-    def more(self) -> list[str]:
+    def extra_results(self) -> list[str]:
         """Lines that allocate the additional results."""
         shapes = {access.tensor.name: tuple(self.problem.extents[var] for var in access.indices) for access in self.beside}
         return [f"{name} = np.empty({shape}, dtype)" for name, shape in shapes.items()]
 
-    def compiled(self, body: list[str]) -> Callable[..., Any]:
+    def compile_body(self, body: list[str]) -> Callable[..., Any]:
         """Compile a function of the operands with this body."""
         arguments = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
         lines = [f"def run({', '.join(arguments)}):"]
@@ -104,8 +106,8 @@ class Binder:
         """
         if not self.parallel:
             return "1"
-        has_own = any(param.what in BY_BLOCKS for param in self.kernel.source.params)
-        return str(tuning.BLOCKS) if has_own else f"{tuning.BLOCKS} if n > 1 else 1"
+        has_arrays = any(param.what in BLOCK_ARRAYS for param in self.kernel.source.params)
+        return str(tuning.BLOCKS) if has_arrays else f"{tuning.BLOCKS} if n > 1 else 1"
 
     @property
     def blocks(self) -> int:
@@ -116,29 +118,29 @@ class Binder:
         """Lines that call the kernel, with one worker per thread if several workers pay."""
         count = ["n = workers()"] if self.parallel else ["n = 1"]
         self.scope["run_kernel"] = self.kernel.run if self.kernel.is_compiled else None  # compiled now, not at the first call
-        return [*count, *self.spaces_made(), *self.called("kernel", self.kernel, run="run_kernel")]
+        return [*count, *self.workspace_lines(), *self.call_lines("kernel", self.kernel, run="run_kernel")]
 
-    def called(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NOTHING, run: str = "") -> list[str]:
+    def call_lines(self, name: str, kernel: Kernel, instead: Mapping[str, str] = NO_CHANGES, run: str = "") -> list[str]:
         """Lines that call a kernel.
 
         ``instead`` replaces the expressions of arguments. ``run`` names a function in the scope that calls the kernel, instead of
         the kernel's attribute. Machine code takes 64-bit words: numbers, and addresses of arrays. Variables hold these arrays
         until the kernel returns.
         """
-        given = [(param, instead.get(param.what) or self.argument(param, name)) for param in kernel.source.params]
+        arguments = [(param, instead.get(param.what) or self.argument(param, name)) for param in kernel.source.params]
         if not kernel.is_compiled:
             self.scope[f"plain_{name}"] = kernel.plain
-            return [f"plain_{name}({', '.join(value for _, value in given)})"]
+            return [f"plain_{name}({', '.join(value for _, value in arguments)})"]
         self.scope[name] = kernel
-        self.scope[f"pack_{name}"] = Struct(f"{len(given)}q").pack
+        self.scope[f"pack_{name}"] = Struct(f"{len(arguments)}q").pack
         lines, words = [], []
-        for at, (param, value) in enumerate(given):
-            known = self.known_address(param) if param.what not in instead else None
-            if param.is_array and known is None:
+        for at, (param, value) in enumerate(arguments):
+            location = self.known_address(param) if param.what not in instead else None
+            if param.is_array and location is None:
                 is_cut = param.what == "cuts" and param.what not in instead
                 lines.append(f"{name}{at} = {self.placed_cuts() if is_cut else value}")
-                known = f"{name}{at}[1]" if is_cut else f"address({name}{at})"
-            words.append(known if param.is_array and known is not None else value)
+                location = f"{name}{at}[1]" if is_cut else f"address({name}{at})"
+            words.append(location if param.is_array and location is not None else value)
         return [*lines, f"{run or f'{name}.run'}(pack_{name}({', '.join(words)}), n)"]
 
     def known_address(self, param: Param) -> str | None:
@@ -156,17 +158,19 @@ class Binder:
             return f"o{at}.data_ptr()" if is_read and not operand.dtype.startswith("complex") else None
         return f"a{at}" if self.stored(param.of) == operand.format else None
 
-    def spaces_made(self) -> list[str]:
+    def workspace_lines(self) -> list[str]:
         """Lines that allocate the workspaces, with a part for each worker."""
         lines = []
         for space in self.spaces:
             name, size = space.tensor.name, self.room(space)
-            lines += self.bounded(space) if is_hashed(space) else []
-            lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)}) + {PAST}"] if space.tensor.shares is not None else []
+            lines += self.hash_size_lines(space) if is_hashed(space) else []
+            lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)}) + {PADDING}"] if space.tensor.shares is not None else []
             level = space.tensor.format.levels[0]
             dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
-            lines += [f"{name}_{array} = np.{MADE[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
-            lines += [f"{name}_vals = {self.started(space, size) if is_flagged(space) else f'space(n * {size}, np.{space.tensor.dtype})'}"]
+            lines += [f"{name}_{array} = np.{ALLOCATORS[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
+            lines += [
+                f"{name}_vals = {self.initial_values(space, size) if is_flagged(space) else f'space(n * {size}, np.{space.tensor.dtype})'}"
+            ]
         used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
         return [*lines, *(f"{name} = space(n * {self.places(param.of)}, np.{param.dtype})" for name, param in used.items())]
 
@@ -185,7 +189,7 @@ class Binder:
         """Stride of a dense tensor in a dimension, in values."""
         return 1 if access.tensor.strides[at] == "1" else self.strides[access.tensor.name][at]
 
-    def started(self, space: ix.Access, size: str) -> str:
+    def initial_values(self, space: ix.Access, size: str) -> str:
         """Expression for values that start as the identity of the reduction."""
         added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
         start = start_of(added.op, added.rhs, space.tensor.dtype)
@@ -201,7 +205,7 @@ class Binder:
         check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
         return str(size)
 
-    def bounded(self, space: ix.Access) -> list[str]:
+    def hash_size_lines(self, space: ix.Access) -> list[str]:
         """Lines that find the size of a hashed workspace."""
         raise NotImplementedError
 
@@ -212,14 +216,14 @@ class Binder:
             if operand.format.is_dense:
                 continue
             lines.append(f"P{at} = o{at}.pattern")
-            stored = self.stored(NAMES[at])
-            if stored != operand.format:
-                self.scope[f"F{at}"] = stored
+            kernel_format = self.stored(NAMES[at])
+            if kernel_format != operand.format:
+                self.scope[f"F{at}"] = kernel_format
                 lines += [f"M{at} = converted(P{at}, F{at})", f"P{at} = M{at}.pattern"]
             if self.accesses[NAMES[at]].tensor.shares is None:
-                lines += self.views(at, sum(len(level.arrays) for level in stored.levels))
+                lines += self.views(at, sum(len(level.arrays) for level in kernel_format.levels))
             is_read = any(param.what == "vals" and param.of == NAMES[at] for param in self.kernel.source.params)
-            if self.kernel.is_compiled and stored == operand.format and is_read:
+            if self.kernel.is_compiled and kernel_format == operand.format and is_read:
                 lines += [f"v{at} = o{at}._values", f"a{at} = v{at}.data_ptr()", f"if a{at} != o{at}._address: o{at}.viewed"]
         return lines
 
@@ -256,7 +260,7 @@ class Binder:
         if self.last is not None:
             shape = with_last(self.problem.shape, self.last)
         if self.problem.rows is not None:
-            shape = (self.problem.rows, *shape[self._slowest(shape) + 1 :])
+            shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
         if zeroed and fill:
             self.scope["inf"] = np.inf
             return [f"C = np.full({self.spaced(shape)}, {fill}, dtype)"]
@@ -325,9 +329,9 @@ class Binder:
         at = NAMES.index(name)
         operand = self.operands[at]
         if not operand.format.is_dense:
-            stored = self.stored(name)
+            kernel_format = self.stored(name)
             view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
-            return view if stored == operand.format else f"M{at}.values({view})"
+            return view if kernel_format == operand.format else f"M{at}.values({view})"
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"flat(L{at}(o{at}))"
         contiguous = operand.strides == row_major(operand.shape)
@@ -362,21 +366,21 @@ class Binder:
             return how, f"P{NAMES.index(largest.tensor.name)}"
         return "equal_cuts", str(self.problem.extents[loop.var])
 
-    def returned(self) -> str:
+    def result_expression(self) -> str:
         """Expression for the result in its public type, row-major."""
         if self.result.shares is not None:
-            return self.kept()
-        written = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
+            return self.sparse_result_expression()
+        written_shape = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
         text = "C"
         if self.problem.rows is not None:
-            text = f"C[:{written[self._slowest(written)]}].reshape({self.spaced(written)})"
-        if self.spaced(written) != tuple(written):
-            text = f"{text}[..., :{written[-1]}]"
+            text = f"C[:{written_shape[self._first_long_dimension(written_shape)]}].reshape({self.spaced(written_shape)})"
+        if self.spaced(written_shape) != tuple(written_shape):
+            text = f"{text}[..., :{written_shape[-1]}]"
         text = "T" if text == "C" and self.kernel.is_compiled else f"torch.from_numpy({text})"
         return text if self.last is None else f"L{len(self.operands)}({text}{', into' if self.into else ''})"
 
     @staticmethod
-    def _slowest(shape: Sequence[int]) -> int:
+    def _first_long_dimension(shape: Sequence[int]) -> int:
         """The first dimension whose size is not 1."""
         return next((at for at, size in enumerate(shape) if size != 1), 0)
 
@@ -385,7 +389,7 @@ class Binder:
         """The dimension of a dense result that is contiguous while the kernel writes it; None if it is the last dimension."""
         return None if self.problem.layout is None else self.problem.layout.result
 
-    def kept(self) -> str:
+    def sparse_result_expression(self) -> str:
         """Expression for a sparse result with the pattern of an operand, transposed like the result's dimensions."""
         permutation = self.problem.permutation
         pattern = f"P{self.shared}"

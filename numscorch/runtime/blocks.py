@@ -19,11 +19,11 @@ def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
     """First-level positions at which blocks of about equal work start; cached with the pattern."""
     cuts = pattern.derived.get(("cuts", blocks))
     if cuts is None:
-        cuts = pattern.remember(("cuts", blocks), lambda: _balanced(pattern, blocks))
+        cuts = pattern.remember(("cuts", blocks), lambda: _balance(pattern, blocks))
     return cuts
 
 
-def _balanced(pattern: Pattern, blocks: int) -> np.ndarray:
+def _balance(pattern: Pattern, blocks: int) -> np.ndarray:
     if blocks == 1:
         return np.array([0, pattern.counts[0]])
     starts = leaf_starts(pattern)
@@ -81,9 +81,9 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
     """Move cuts back to the start of a run of equal coordinates."""
     crd = pattern.level_arrays(0)[-1]  # levels with repeated coordinates store them
     inner = cuts[1:-1]
-    inside = np.minimum(inner, len(crd) - 1) if len(crd) else inner
+    clipped = np.minimum(inner, len(crd) - 1) if len(crd) else inner
     if len(crd):
-        cuts[1:-1] = np.where(inner < len(crd), np.searchsorted(crd, crd[inside]), inner)
+        cuts[1:-1] = np.where(inner < len(crd), np.searchsorted(crd, crd[clipped]), inner)
     return cuts
 
 

@@ -75,16 +75,16 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
         BundleError: no kernel of the cache is compiled for this machine, or none contains one of the texts.
         OSError: the file cannot be written.
     """
-    wanted = {text: _squeezed(text) for text in only}
+    wanted = {text: _without_whitespace(text) for text in only}
     if kernel_cache.entries():
         launcher.keep(BUILDING)  # the launcher runs all other kernels
-    entries = [(path_.path, _squeezed(path_.expression)) for path_ in kernel_cache.entries()]
-    for text, squeezed in wanted.items():
-        if not any(squeezed in expression for _, expression in entries):
+    entries = [(path_.path, _without_whitespace(path_.expression)) for path_ in kernel_cache.entries()]
+    for text, compact in wanted.items():
+        if not any(compact in expression for _, expression in entries):
             raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: list the kernels with python -m numscorch cache")
-    chosen = [path_ for path_, expression in entries if _is_taken(path_, expression, wanted.values())]
-    kernels = {path_.stem: files for path_ in chosen if (files := _stored(path_))}
-    left_out = [path_.stem for path_ in chosen if path_.stem not in kernels]
+    paths = [path_ for path_, expression in entries if _is_selected(path_, expression, wanted.values())]
+    kernels = {path_.stem: files for path_ in paths if (files := _kernel_files(path_))}
+    left_out = [path_.stem for path_ in paths if path_.stem not in kernels]
     if not kernels.keys() - {launcher.name()}:
         raise BundleError(
             f"no kernel in {kernel_cache.folder()} is compiled for this machine: run the program that needs them first, or "
@@ -97,15 +97,15 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
     return Bundled(len(kernels), len(left_out), len(schedules))
 
 
-def _is_taken(path: Path, expression: str, wanted: Collection[str]) -> bool:
+def _is_selected(path: Path, expression: str, wanted: Collection[str]) -> bool:
     return not wanted or path.stem == launcher.name() or any(text in expression for text in wanted)
 
 
-def _squeezed(text: str) -> str:
+def _without_whitespace(text: str) -> str:
     return "".join(text.split())
 
 
-def _stored(path: Path) -> Files:
+def _kernel_files(path: Path) -> Files:
     """A kernel's source and machine code; empty if the machine code is missing, damaged, or for another machine."""
     if (source := read_whole(path)) is None:
         return {}
@@ -156,18 +156,18 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
         raise BundleError(f"{path} is not a regular file: pass the file that python -m numscorch cache export wrote")
     with path.open("rb") as file:
         try:
-            entries, files = _unpacked(path, file)
+            entries, files = _unpack(path, file)
         except UNREADABLE as error:
-            what = "is damaged" if zipfile.is_zipfile(file) else "is no bundle of kernels"
-            raise BundleError(f"{path} {what} ({error}): make one with python -m numscorch cache export") from error
+            problem = "is damaged" if zipfile.is_zipfile(file) else "is no bundle of kernels"
+            raise BundleError(f"{path} {problem} ({error}): make one with python -m numscorch cache export") from error
     description = _description(path, files.pop(TOLD))
     if entries != len(files) + 1:
-        raise _damaged(path, "it lists a file twice")
+        raise _damage_error(path, "it lists a file twice")
     _check_files(path, files, description["digests"])
     return description, files
 
 
-def _unpacked(path: Path, file: BinaryIO) -> tuple[int, Files]:
+def _unpack(path: Path, file: BinaryIO) -> tuple[int, Files]:
     """The number of entries in an archive, and their contents by name."""
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
@@ -192,28 +192,28 @@ def _description(path: Path, text: bytes) -> dict[str, Any]:
     try:
         description = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"{TOLD} can't be read") from error
+        raise _damage_error(path, f"{TOLD} can't be read") from error
     if not isinstance(description, dict) or description.get("kind") != KIND or not isinstance(description.get("digests"), dict):
-        raise _damaged(path, f"{TOLD} doesn't say what the bundle holds")
+        raise _damage_error(path, f"{TOLD} doesn't say what the bundle holds")
     if description.get("layout") != LAYOUT:
         raise BundleError(f"{path} has layout {description.get('layout')}, but this version of numscorch reads {LAYOUT}: {WARM}")
     if not tells_maker(description.get("made")):
-        raise _damaged(path, f"{TOLD} does not name the versions that made it")
+        raise _damage_error(path, f"{TOLD} does not name the versions that made it")
     return description
 
 
 def _check_files(path: Path, files: Files, digests: Mapping[str, Any]) -> None:
     if missing := sorted(digests.keys() ^ files.keys()):
-        raise _damaged(path, f"{missing[0]} is missing" if missing[0] in digests else f"{missing[0]} is not listed in {TOLD}")
+        raise _damage_error(path, f"{missing[0]} is missing" if missing[0] in digests else f"{missing[0]} is not listed in {TOLD}")
     for name, data in files.items():
         if hashlib.sha256(data).hexdigest() != digests[name]:
-            raise _damaged(path, f"the digest of {name} does not match")
+            raise _damage_error(path, f"the digest of {name} does not match")
     for name in files:
         if (match := COMPILED.fullmatch(name)) and f"{match[1]}.py" not in files:
-            raise _damaged(path, f"{name} has no source")
+            raise _damage_error(path, f"{name} has no source")
 
 
-def _damaged(path: Path, why: str) -> BundleError:
+def _damage_error(path: Path, why: str) -> BundleError:
     return BundleError(f"{path} is damaged, {why}: nothing was imported; copy it again")
 
 
@@ -221,9 +221,9 @@ def _schedules(path: Path, text: bytes) -> dict[str, str]:
     try:
         schedules = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"{tuned.FILE} can't be read") from error
+        raise _damage_error(path, f"{tuned.FILE} can't be read") from error
     if not isinstance(schedules, dict) or not all(isinstance(schedule, str) for schedule in schedules.values()):
-        raise _damaged(path, f"{tuned.FILE} holds no schedules")
+        raise _damage_error(path, f"{tuned.FILE} holds no schedules")
     return schedules
 
 

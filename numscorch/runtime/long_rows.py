@@ -54,18 +54,18 @@ def _cut(pattern: Pattern, share: int, parts: int) -> Cut:
     """
     starts, crd = pattern.level_arrays(1)[0], pattern.arrays[1][1]
     rows, length = len(starts) - 1, max(pattern.nnz // parts, 1)
-    long = np.flatnonzero(np.diff(starts) * share > pattern.nnz)
-    inner = [np.arange(starts[row] + length, starts[row + 1], length, dtype=starts.dtype) for row in long]
+    long_rows = np.flatnonzero(np.diff(starts) * share > pattern.nnz)
+    inner = [np.arange(starts[row] + length, starts[row + 1], length, dtype=starts.dtype) for row in long_rows]
     counts = [len(further) for further in inner]
-    behind = np.repeat(long + 1, counts)
+    insertions = np.repeat(long_rows + 1, counts)
     ends = rows + np.cumsum([0, *counts])
-    pos = np.insert(starts, behind, np.concatenate(inner))
-    target = np.insert(np.arange(rows, dtype=starts.dtype), behind, np.arange(rows, ends[-1], dtype=starts.dtype))
+    pos = np.insert(starts, insertions, np.concatenate(inner))
+    target = np.insert(np.arange(rows, dtype=starts.dtype), insertions, np.arange(rows, ends[-1], dtype=starts.dtype))
     first = (torch.from_numpy(np.array([0, len(target)], starts.dtype)), torch.from_numpy(target))
     dimension = pattern.format.mode_order[0]
     shape = tuple(int(ends[-1]) if d == dimension else size for d, size in enumerate(pattern.shape))
     pieces = Pattern(Format((Compressed(ordered=False), Compressed()), pattern.format.parts), shape, (first, (torch.from_numpy(pos), crd)))
-    places = zip(long.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
+    places = zip(long_rows.tolist(), ends[:-1].tolist(), ends[1:].tolist(), strict=True)
     return Cut(pieces, rows, tuple((row, slice(start, end)) for row, start, end in places))
 
 

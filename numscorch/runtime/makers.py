@@ -70,6 +70,6 @@ def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
 
 def _features(theirs: Iterable[str], ours: Iterable[str]) -> str:
     """The features that only one of two processors has, as text."""
-    there, here = ({flags[1:] for flags in features if flags.startswith("+")} for features in (theirs, ours))
-    parts = [("with", there - here), ("without", here - there)]
+    only_theirs, only_ours = ({flags[1:] for flags in features if flags.startswith("+")} for features in (theirs, ours))
+    parts = [("with", only_theirs - only_ours), ("without", only_ours - only_theirs)]
     return "".join(f" {what} {' '.join(sorted(names))}" for what, names in parts if names)

@@ -58,7 +58,7 @@ class Plan:
     run: Callable[..., Any]
 
 
-def as_made(request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
+def keep_plan(request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
     """Return a new plan unchanged."""
     return plan
 
@@ -70,20 +70,20 @@ class Tables:
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    on_plan: Callable[[Request, Sequence[Operand], Plan], Plan] = as_made
+    on_plan: Callable[[Request, Sequence[Operand], Plan], Plan] = keep_plan
 
 
-_apart: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
+_context_tables: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
 
 
 def _tables() -> Tables:
-    return _apart.get() or Tables(build, _plans, _kernels)
+    return _context_tables.get() or Tables(build, _plans, _kernels)
 
 
 def known_plan(request: Hashable, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
     """The cached plan or chain of a request or program for operands with these signatures; None if there is none."""
-    apart = _apart.get()
-    return (_plans if apart is None else apart.plans).get((request, format, *signatures))
+    tables = _context_tables.get()
+    return (_plans if tables is None else tables.plans).get((request, format, *signatures))
 
 
 def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
@@ -146,9 +146,9 @@ def _plan_of(request: Request, described: Sequence[Operand], format: Format | st
     request, problem, steps, source = compile_tuned(request, described, format)
     kernel, stmt = kernel_for(source), steps[-1].stmt
     if (at := operand_to_cut(request, problem, described)) is not None:
-        return _tables().on_plan(request, described, Plan(problem, steps, kernel, _in_parts(request, at)))
+        return _tables().on_plan(request, described, Plan(problem, steps, kernel, _run_in_parts(request, at)))
     if problem.slabs is not None:
-        run = in_slabs(problem.slabs, problem, _into(request, problem.slabs.of(described), format, kernel))
+        run = in_slabs(problem.slabs, problem, _bind_slab(request, problem.slabs.of(described), format, kernel))
         return _tables().on_plan(request, described, Plan(problem, steps, kernel, run))
     before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
     run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(request, problem, stmt))
@@ -167,8 +167,8 @@ def compile_tuned(
     text = chosen(str(request), described, format) if request.is_product else None
     if text is not None:
         with suppress(ScheduleError):  # the schedule was chosen for operands of similar size, maybe by hand
-            tuned = scheduled(request, text)
-            return tuned, *compile_source(tuned, described, format)
+            tuned_request = scheduled(request, text)
+            return tuned_request, *compile_source(tuned_request, described, format)
     return request, *compile_source(request, described, format)
 
 
@@ -182,18 +182,18 @@ def forget(request: Request) -> None:
             del plans[key]
 
 
-def _in_parts(request: Request, at: int) -> Callable[..., Any]:
+def _run_in_parts(request: Request, at: int) -> Callable[..., Any]:
     """The function of a plan that cuts the long rows of an operand, and launches the plan of the cut operand."""
 
     def run(*operands: Any) -> Any:
-        parts = cut(operands[at].pattern)
-        pieces = [SparseTensor.trusted(parts.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
-        return parts.joined(launch(request, pieces, "dense"))
+        cut_rows = cut(operands[at].pattern)
+        pieces = [SparseTensor.trusted(cut_rows.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
+        return cut_rows.joined(launch(request, pieces, "dense"))
 
     return run
 
 
-def _into(request: Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
+def _bind_slab(request: Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
     """The function that takes the operands of a slab and the array for its results."""
     problem, steps, _ = compile_source(request, described, format)
     stmt, copies = steps[-1].stmt, _copies(problem, described, into=True)
@@ -210,22 +210,22 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -
     if layout is None:
         return {}
     copies = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
-    copies = copies if into else {at: _listed(copy) for at, copy in copies.items()}
+    copies = copies if into else {at: _record_copy(copy) for at, copy in copies.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
-        written = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
-        back = moving(len(shape), layout.result, back=True)
+        operand = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
+        request = moving(len(shape), layout.result, back=True)
         if into:
-            moved, steps, source = compile_source(back, [written], None)
-            threads = _runs_threads(back, moved, steps[-1].stmt)
-            run = bind(moved, steps[-1].stmt, kernel_for(source), [written], {}, {}, threads, into=True)
-            copies[len(operands)] = _tables().on_plan(back, [written], Plan(moved, steps, kernel_for(source), run)).run
+            copy_of_result, steps, source = compile_source(request, [operand], None)
+            threads = _runs_threads(request, copy_of_result, steps[-1].stmt)
+            run = bind(copy_of_result, steps[-1].stmt, kernel_for(source), [operand], {}, {}, threads, into=True)
+            copies[len(operands)] = _tables().on_plan(request, [operand], Plan(copy_of_result, steps, kernel_for(source), run)).run
         else:
-            copies[len(operands)] = _listed(_plan_of(back, [written], None).run)
+            copies[len(operands)] = _record_copy(_plan_of(request, [operand], None).run)
     return copies
 
 
-def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
+def _record_copy(copy: Callable[..., Any]) -> Callable[..., Any]:
     def run(tensor: Any) -> Any:
         note("copy", "a dense tensor with another dimension contiguous", tensor.nbytes)
         return copy(tensor)
@@ -236,19 +236,19 @@ def _listed(copy: Callable[..., Any]) -> Callable[..., Any]:
 @contextmanager
 def apart(tables: Tables) -> Iterator[Tables]:
     """Use these tables of plans and kernels within the context; other threads and tasks use those of the process."""
-    token = _apart.set(tables)
+    token = _context_tables.set(tables)
     try:
         yield tables
     finally:
-        _apart.reset(token)
+        _context_tables.reset(token)
 
 
 def is_apart() -> bool:
     """Whether this context has tables that are dropped with it."""
-    return _apart.get() is not None
+    return _context_tables.get() is not None
 
 
-tables_apart = _apart.get  # the tables of the current context, or None; an alias, since a wrapper would cost another call
+tables_apart = _context_tables.get  # the tables of the current context, or None; an alias, since a wrapper would cost another call
 
 
 @contextmanager
@@ -270,8 +270,8 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
         problem = make_problem(request, operands, host(), format)
     check_loops(problem, request.options)
     if (slabs := slabs_of(problem, request.subscripts, operands, host())) is not None:
-        one, steps, source = compile_source(request, slabs.of(operands), format)
-        if one.layout == problem.layout:
+        slab, steps, source = compile_source(request, slabs.of(operands), format)
+        if slab.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
     steps = schedule(problem.stmt, problem.facts, host(), request.options)
     return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))

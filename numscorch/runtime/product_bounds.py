@@ -67,14 +67,14 @@ class PairProduct:
 
     def _rows(self, left: Pattern, right: Pattern) -> tuple[np.ndarray, np.ndarray]:
         """For each entry of the left operand: the number of its row in the result, and how many entries it adds to that row."""
-        first_columns, other = _columns(left, self.levels[0]), _columns(right, self.levels[1])
-        count, others = (len(columns[levels[0]]) for columns, levels in zip((first_columns, other), self.levels, strict=True))
-        numbers = _numbered([np.concatenate([first_columns[var], other[var]]) for var in self.shared], count + others)
-        met, meets = numbers[:count], numbers[count:]
-        if not self.kept | self.shared >= other.keys():  # entries of the right operand coincide in the result
-            meets = meets[_firsts([meets, *(other[var] for var in other.keys() & self.kept)])]
-        lengths = np.bincount(meets, minlength=int(numbers.max(initial=0)) + 1)
-        return _numbered([column for var, column in first_columns.items() if var in self.kept], count), lengths[met]
+        left_columns, right_columns = _columns(left, self.levels[0]), _columns(right, self.levels[1])
+        count, other_count = (len(columns[levels[0]]) for columns, levels in zip((left_columns, right_columns), self.levels, strict=True))
+        numbers = _number_entries([np.concatenate([left_columns[var], right_columns[var]]) for var in self.shared], count + other_count)
+        left_keys, right_keys = numbers[:count], numbers[count:]
+        if not self.kept | self.shared >= right_columns.keys():  # entries of the right operand coincide in the result
+            right_keys = right_keys[_first_indices([right_keys, *(right_columns[var] for var in right_columns.keys() & self.kept)])]
+        lengths = np.bincount(right_keys, minlength=int(numbers.max(initial=0)) + 1)
+        return _number_entries([column for var, column in left_columns.items() if var in self.kept], count), lengths[left_keys]
 
 
 def pair_product_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> PairProduct | None:
@@ -112,10 +112,10 @@ def _columns(pattern: Pattern, levels: Sequence[ix.IndexVar]) -> dict[ix.IndexVa
     return dict(zip(levels, level_coordinates(pattern), strict=True))
 
 
-def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+def _number_entries(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
     """A number for each entry; entries with equal columns have equal numbers. Numbers stay below ``tuning.WIDE_NUMBERS`` times the count.
 
-    >>> _numbered([np.array([5, 5, 7]), np.array([10**12, 10**12, 0])], 3).tolist()
+    >>> _number_entries([np.array([5, 5, 7]), np.array([10**12, 10**12, 0])], 3).tolist()
     [0, 0, 1]
     """
     numbers = np.zeros(count, np.int64)
@@ -126,6 +126,6 @@ def _numbered(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
     return numbers if int(numbers.max(initial=0)) < tuning.WIDE_NUMBERS * count else np.unique(numbers, return_inverse=True)[1]
 
 
-def _firsts(columns: Sequence[np.ndarray]) -> np.ndarray:
+def _first_indices(columns: Sequence[np.ndarray]) -> np.ndarray:
     """Index of the first occurrence of each distinct entry."""
-    return np.unique(_numbered(columns, len(columns[0])), return_index=True)[1]
+    return np.unique(_number_entries(columns, len(columns[0])), return_index=True)[1]

@@ -24,23 +24,23 @@ from ..tensors.sparse_tensor import SparseTensor
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
-def _together(array: np.ndarray, filled: Sequence[slice], total: int) -> np.ndarray:
+def _concatenate(array: np.ndarray, slices: Sequence[slice], total: int) -> np.ndarray:
     """Concatenate the filled parts of an array; pooled memory is copied to a new array, other memory is shrunk in place."""
-    joined, at = array if array.flags.owndata else room(total, array.dtype), 0
-    for piece in filled:
-        end = at + piece.stop - piece.start
-        if joined is not array or piece.start != at:
-            joined[at:end] = array[piece]
+    output, at = array if array.flags.owndata else room(total, array.dtype), 0
+    for part in slices:
+        end = at + part.stop - part.start
+        if output is not array or part.start != at:
+            output[at:end] = array[part]
         at = end
-    if joined is array:
-        joined.resize(total, refcheck=False)
-    return joined
+    if output is array:
+        output.resize(total, refcheck=False)
+    return output
 
 
-def _shortened(array: np.ndarray, total: int) -> np.ndarray:
+def _truncate(array: np.ndarray, total: int) -> np.ndarray:
     """The first ``total`` values of an array, in memory of that size."""
     if not array.flags.owndata:
-        return _together(array, [slice(0, total)], total)
+        return _concatenate(array, [slice(0, total)], total)
     array.resize(total, refcheck=False)
     return array
 
@@ -128,9 +128,9 @@ class ResultLayout:
             SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
         runs = runs_of(self.format)
-        counted = starts.reshape(-1, max(len(runs), 1))
-        totals = counted.sum(axis=0)
-        counted[:] = np.cumsum(counted, axis=0) - counted
+        counts = starts.reshape(-1, max(len(runs), 1))
+        totals = counts.sum(axis=0)
+        counts[:] = np.cumsum(counts, axis=0) - counts
         index: dict[tuple[int, str], np.ndarray] = {}
         positions, sizes = 1, self.sizes
         for at, level in enumerate(self.format.levels):
@@ -140,16 +140,20 @@ class ResultLayout:
                 self._check(positions, f"level {at + 1} of the result", padded=True)
                 index |= {} if level.mark is None else {(at, level.mark): np.zeros(positions, level.array_dtype(level.mark))}
                 continue
-            total = self._counted(int(totals[run]))
+            total = self._check_count(int(totals[run]))
             self._check((positions + 1 + total) * 8, f"level {at + 1} of the result", padded=positions > total)
             if "pos" in level.arrays:
                 index[at, "pos"] = np.zeros(positions + 1, self.index_dtype)
                 index[at, "pos"][-1] = total
             index[at, "crd"] = self._coordinates(at, total)
             positions = total
-        below = not runs or runs[-1][1] < len(self.format.levels) - 1
-        self._check(positions * self.width, f"the result's {positions} values", padded=below)
-        values = np.full(positions, self.fill, self.dtype) if below and self.fill else (np.zeros if below else room)(positions, self.dtype)
+        is_padded = not runs or runs[-1][1] < len(self.format.levels) - 1
+        self._check(positions * self.width, f"the result's {positions} values", padded=is_padded)
+        values = (
+            np.full(positions, self.fill, self.dtype)
+            if is_padded and self.fill
+            else (np.zeros if is_padded else room)(positions, self.dtype)
+        )
         return Arrays(values, index)
 
     def heads(self, workers: int, parents: int) -> np.ndarray:
@@ -171,7 +175,7 @@ class ResultLayout:
         heads = heads.reshape(workers, -1)
         pos = np.zeros(heads.shape[1] + 1, np.int64)
         np.cumsum(heads[0] if workers == 1 else heads.sum(axis=0), out=pos[1:])
-        total = self._counted(int(pos[-1]))
+        total = self._check_count(int(pos[-1]))
         each = (last + 1 - first) * 8 + self.width
         self._check(total * each, f"the result's {total} values", padded=False)
         start = pos[:-1]
@@ -192,7 +196,7 @@ class ResultLayout:
         """
         level, sizes = self.format.levels[1], self.sizes
         arrays = level.spread(np.diff(pattern.level_arrays(1)[0]))
-        total = self._counted(len(arrays[-1])) * prod(sizes[2:])
+        total = self._check_count(len(arrays[-1])) * prod(sizes[2:])
         self._check(total * self.width, f"the result's {total} values", padded=True)
         named = zip(level.arrays, arrays, strict=True)
         index = {(1, name): array.astype(level.array_dtype(name) or self.index_dtype, copy=False) for name, array in named}
@@ -220,7 +224,7 @@ class ResultLayout:
             SizeError: the entries exceed the memory limit or the range of the index type.
         """
         self._check(least * self.each, f"the result, of {least} entries or more,", padded=False)
-        self._counted(least, "has at least")
+        self._check_count(least, "has at least")
 
     def bounded(self, most: int) -> Parts:
         """Allocate the two index arrays and the values of a result with one sparse level and at most ``most`` entries.
@@ -229,7 +233,7 @@ class ResultLayout:
             SizeError: the arrays exceed the memory limit, or the entries the range of the index type.
         """
         parents = self.parents
-        size = (parents + 1 + self._counted(most, "may have")) * 8 + most * self.width
+        size = (parents + 1 + self._check_count(most, "may have")) * 8 + most * self.width
         if size > memory.ASK_FROM:
             self._check(size, f"the result's {most} values, if no two of its terms coincide,", padded=parents > most)
         pos = np.empty(parents + 1, self.index_dtype)
@@ -240,7 +244,7 @@ class ResultLayout:
         """The tensor of the entries that one worker appended."""
         pos[-1] = total  # the kernel visits no parent to write the end of a single row
         if len(crd) != total:
-            crd, values = _shortened(crd, total), _shortened(values, total)
+            crd, values = _truncate(crd, total), _truncate(values, total)
         return self._with_one_level(pos, crd, values)
 
     def closed(self, arrays: Parts, starts: Sequence[int], ends: np.ndarray, parents: Sequence[int]) -> SparseTensor:
@@ -248,14 +252,14 @@ class ResultLayout:
         pos, crd, values = arrays
         if len(ends) == 1:
             return self.appended(pos, crd, values, int(ends[0]))
-        filled = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
-        total = filled[0].stop
-        for worker, count in enumerate(filled[1:], 1):
-            if count.start != total:
-                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= count.start - total
-            total += count.stop - count.start
+        slices = [slice(int(start), int(end)) for start, end in zip(starts[:-1], ends, strict=True)]
+        total = slices[0].stop
+        for worker, part in enumerate(slices[1:], 1):
+            if part.start != total:
+                pos[parents[worker] + 1 : parents[worker + 1] + 1] -= part.start - total
+            total += part.stop - part.start
         pos[-1] = total
-        return self._with_one_level(pos, *(_together(array, filled, total) for array in (crd, values)))
+        return self._with_one_level(pos, *(_concatenate(array, slices, total) for array in (crd, values)))
 
     def _with_one_level(self, pos: np.ndarray, crd: np.ndarray, values: np.ndarray) -> SparseTensor:
         """The tensor of these arrays, whose last level is its only sparse level."""
@@ -275,7 +279,7 @@ class ResultLayout:
         way_out = compressed_instead(self.format.order) if padded else "no format takes much less memory: compute the result in parts"
         check_bytes(size, what, str(self.format), way_out)
 
-    def _counted(self, total: int, has: str = "has") -> int:
+    def _check_count(self, total: int, has: str = "has") -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:
             raise SizeError(f"the result {has} {total} entries, more than int32 can count: convert an operand to int64 indices")
         return total

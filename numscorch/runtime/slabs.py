@@ -32,8 +32,8 @@ def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operan
     if layout is None or layout.result != 0 or problem.members or not problem.result.is_dense:
         return None
     extent, lanes = problem.shape[0], target.lanes(problem.result.dtype)
-    copied = [prod(operands[at].shape) for at in layout.operands] + [prod(problem.shape)]
-    if extent < 2 * tuning.SLAB or sum(copied) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
+    sizes = [prod(operands[at].shape) for at in layout.operands] + [prod(problem.shape)]
+    if extent < 2 * tuning.SLAB or sum(sizes) * itemsize(problem.result.dtype) <= 2 * target.own_cache:
         return None
     places = {at: indices.index(layout.index) for at, indices in enumerate(subscripts.operands) if layout.index in indices}
     if any(operands[at].shape[place] != extent for at, place in places.items()):
@@ -46,7 +46,7 @@ def in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any]) -> Callabl
     """A function of the operands that calls ``run`` for each slab, with its operands and the array for its results."""
     dtype, size, starts = getattr(np, problem.result.dtype), slabs.size, slabs.starts
 
-    def whole(*operands: Any) -> torch.Tensor:
+    def run_slabs(*operands: Any) -> torch.Tensor:
         result = room(problem.shape, dtype)
         for at in problem.layout.operands if problem.layout is not None else ():
             note("copy", "a dense tensor with another dimension contiguous", operands[at].nbytes)
@@ -56,4 +56,4 @@ def in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any]) -> Callabl
             run(*pieces, result[start : start + size])
         return torch.from_numpy(result)
 
-    return whole
+    return run_slabs

@@ -44,8 +44,8 @@ def _order_of(strides: Sequence[int]) -> str:
 
 def chosen(expr: str, operands: Sequence[Operand], format: Format | str | None) -> str | None:
     """The schedule chosen for such operands; None if none was chosen, or the compiler's own was the fastest."""
-    known = _known()
-    return known.get(key_of(expr, operands, format)) or None if known else None
+    schedules = _known()
+    return schedules.get(key_of(expr, operands, format)) or None if schedules else None
 
 
 def remember(key: str, schedule: str) -> None:
@@ -55,7 +55,7 @@ def remember(key: str, schedule: str) -> None:
 
 def kept() -> dict[str, str]:
     """All schedules kept on disk, by key."""
-    return _stored()
+    return _read_file()
 
 
 def adopt(schedules: Mapping[str, str]) -> None:
@@ -65,19 +65,19 @@ def adopt(schedules: Mapping[str, str]) -> None:
 
 def _keep(change: Callable[[dict[str, str]], dict[str, str]]) -> None:
     with BUILDING:  # a fork waits for this lock; a child could inherit another lock in its locked state
-        known = change(_read.get(None, {}) | _stored())  # other processes may have written since
-        _read[kernel_cache.write(FILE, json.dumps(known, indent=1, sort_keys=True).encode())] = known
+        schedules = change(_read.get(None, {}) | _read_file())  # other processes may have written since
+        _read[kernel_cache.write(FILE, json.dumps(schedules, indent=1, sort_keys=True).encode())] = schedules
 
 
 def _known() -> dict[str, str]:
     folder = kernel_cache.folder()
-    known = _read.get(folder)
-    return _read.setdefault(folder, _stored()) if known is None else known
+    schedules = _read.get(folder)
+    return _read.setdefault(folder, _read_file()) if schedules is None else schedules
 
 
-def _stored() -> dict[str, str]:
+def _read_file() -> dict[str, str]:
     """The contents of the file; empty if it is missing or damaged."""
     with suppress(ValueError, RecursionError):
-        stored = json.loads(kernel_cache.read(FILE) or b"{}")
-        return {str(key): str(schedule) for key, schedule in stored.items()} if isinstance(stored, dict) else {}
+        contents = json.loads(kernel_cache.read(FILE) or b"{}")
+        return {str(key): str(schedule) for key, schedule in contents.items()} if isinstance(contents, dict) else {}
     return {}
