@@ -1,9 +1,10 @@
-"""Sparse tensors for PyTorch, by a compiler that prints Python.
+"""Sparse tensors for PyTorch, by a compiler that generates Python.
 
-Every name that is not ours is torch's, so that ``import numscorch as torch`` works.
+Names that numscorch doesn't define are torch's, so ``import numscorch as torch`` works.
 
-The first call of each kind compiles a kernel, which stays on disk for later processes. A terminal shows a line while that takes
-more than a second; ``NUMSCORCH_PROGRESS=0`` turns it off. ``logging.getLogger("numscorch").setLevel(logging.INFO)`` lists every kernel.
+The first call of each kind compiles a kernel and stores it on disk for later processes. If compilation takes more than a second, a
+terminal shows a progress line; ``NUMSCORCH_PROGRESS=0`` turns it off. To log every kernel, call
+``logging.getLogger("numscorch").setLevel(logging.INFO)``.
 """
 
 import sys as _sys
@@ -152,17 +153,15 @@ __all__ = [
 ]
 
 
-# pickles name a class by its module: the public one outlives moves between files
+# pickles refer to a class by its module: the public module stays valid when files are reorganized
 for _module in (nn, sparsify, _sys.modules[__name__]):
     for _value in map(vars(_module).get, _module.__all__):
         if isinstance(_value, type | _FunctionType):
             _value.__module__ = _module.__name__
-_rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # named in pickles, too
+_rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # pickles refer to these too
 
 
-REPLACED = {
-    "from_edge_index": "use ns.adj_t(edge_index), the matrix A[target, source] that graph layers take; its .t() is A[source, target]"
-}
+REPLACED = {"from_edge_index": "use ns.adj_t(edge_index), the matrix A[target, source] of graph layers; its .t() is A[source, target]"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""``numscorch``, or ``python -m numscorch``: the demo, what a kernel looks like, timing beside peers, the cache, the installation."""
+"""The command line, ``numscorch`` or ``python -m numscorch``: demo, explain, bench, cache and doctor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .errors import NumscorchError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status: 0, 1 where ``doctor`` or ``bench`` found something amiss, 2 for bad input."""
+    """Run a command and return the exit status: 0 for success, 1 if ``doctor`` or ``bench`` found a problem, 2 for bad input."""
     parser = _parser()
     arguments = parser.parse_args(argv)
     command: Callable[[argparse.Namespace], int] | None = arguments.command
@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = command(arguments)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader has enough, as head
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # which Python flushes at the end
+    except BrokenPipeError:  # the reader closed the pipe, like head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at exit
         return 0
     except (NumscorchError, OSError) as error:
         print(f"numscorch: {error_text(error)}", file=sys.stderr)
@@ -42,21 +42,21 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND")
     parser.set_defaults(command=None)
 
-    demo = commands.add_parser("demo", help="train a GCN on a real graph, beside torch.sparse and PyTorch Geometric")
+    demo = commands.add_parser("demo", help="train a GCN on a real graph, and compare with torch.sparse and PyTorch Geometric")
     data = demo.add_mutually_exclusive_group()
-    data.add_argument("file", nargs="?", type=Path, metavar="FILE", help="a graph (.npz) of your own, or a Matrix Market file")
-    data.add_argument("--graph", type=Path, metavar="FILE.npz", help="a graph of your own, in place of the digits' nearest neighbours")
+    data.add_argument("file", nargs="?", type=Path, metavar="FILE", help="your own graph (.npz), or a Matrix Market file")
+    data.add_argument("--graph", type=Path, metavar="FILE.npz", help="your own graph, instead of the digits' nearest neighbours")
     data.add_argument("--matrix", type=Path, metavar="FILE.mtx", help="multiply this Matrix Market file with a dense matrix instead")
-    demo.add_argument("--threads", type=positive, metavar="N", help="torch's thread count, which kernels follow")
+    demo.add_argument("--threads", type=positive, metavar="N", help="the number of threads of torch and of kernels")
     demo.add_argument(
-        "--out", type=Path, default=Path("numscorch-demo"), metavar="FOLDER", help="where the picture goes (default: %(default)s)"
+        "--out", type=Path, default=Path("numscorch-demo"), metavar="FOLDER", help="the folder of the picture (default: %(default)s)"
     )
     demo.set_defaults(command=_demo)
 
     add_explain(commands)
     add_bench(commands)
     add_cache(commands)
-    doctor = commands.add_parser("doctor", help="print versions, threading layer, processor, cache folder, and what is amiss")
+    doctor = commands.add_parser("doctor", help="check versions, processor, threading layer, threads and kernel cache")
     doctor.set_defaults(command=_doctor)
     return parser
 

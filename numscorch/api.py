@@ -1,4 +1,4 @@
-"""What a user calls: einsum, evaluate, explain, load and save."""
+"""The main public functions: einsum, evaluate, explain, load and save."""
 
 from __future__ import annotations
 
@@ -47,51 +47,45 @@ def einsum(
     schedule: str | None = None,
     sparsifier: Any = None,
 ) -> Any:
-    """Sum of products over any mix of sparse and dense tensors, in numpy's einsum notation.
+    """Sum of products of sparse and dense tensors, in numpy's einsum notation.
 
     Args:
-        expr: the expression, as ``"ij,jk->ik"``; ellipsis, repeated indices and an implicit result
-            mean what they mean in ``numpy.einsum``, but a result without the ellipsis sums over its dimensions, as torch's does. The
-            sublist form is taken as well, of lists or arrays.
-        operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, on the
-            CPU: floats of 16, 32 or 64 bits, signed integers of 8 to 64, uint8, complex, or bool, whose products
-            are joined by or. Operands of several data types are promoted as by torch's operators; the ledger lists each
-            converted copy. Integers and bool are added up in int64, as by torch, where
-            an index of one operand alone is summed over.
-        format: the result's format; by default it keeps a sparse operand's pattern where that has
-            the result's index set, and is dense where a factor is dense. ``"infer"`` gives the
-            literal answer of Algorithm 4 (Scorch, section D.2).
-        out: a tensor that receives the result: a strided one, or a SparseTensor whose pattern a
-            sparse result keeps.
-        reduce: what joins the terms of indices that the result lacks: ``sum``, ``mean``, ``max``,
-            ``min``, ``prod``, ``any`` or ``all``; terms of entries that aren't stored are 0, and count.
-            ``min_plus``, ``max_plus`` and ``or_and`` are semirings, whose product joins the factors: an
-            entry that isn't stored annihilates a term. A place without a term is not stored in a sparse result; where the format
-            stores it (a dense result, padding), it is inf for ``min_plus``, -inf for ``max_plus`` and 0 for ``or_and``. The other
-            reductions of no terms, over a size of 0, are 0, nan, -inf, inf, 1, 0 (false) and 1 (true), in the order above; the
-            ``max`` of integers is the data type's smallest number. Such a result is dense unless ``format`` or ``mask`` says otherwise.
-        mask: a sparse tensor, ours or torch's, of the result's shape; only where it has an entry is the result
-            computed, and the result has its pattern; the format may be a plain one (CSR, say) where the mask is stored in blocks or
-            hash tables. Its values don't matter, and a mask in a dense format changes nothing.
-        schedule: what the passes must do, as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``; what is
-            left out, they decide. ``parallelize()`` and ``vectorize()`` ask for none.
-        sparsifier: of ``numscorch.sparsify``: only what it keeps of the result is stored, as ``sparsify`` stores it, or in ``format``.
-            What streaming sparsifiers keep, and ``n_m``, is stored by the kernel that makes the result, which never exists as a whole;
-            ``explain`` says where that isn't so, and why.
+        expr: the expression, such as ``"ij,jk->ik"``. Ellipsis, repeated indices and an implicit result work like in ``numpy.einsum``,
+            with one exception: a result without the ellipsis sums over the ellipsis dimensions, like in torch. The sublist form is
+            supported too, with lists or arrays.
+        operands: SparseTensors, torch's sparse tensors of any layout, and strided tensors, all on the CPU. Data types are floats of 16,
+            32 or 64 bits, signed integers of 8 to 64 bits, uint8, complex, and bool (whose sum is the logical or). Operands of
+            different data types are promoted like in torch; the ledger lists each converted copy. If a summed index belongs to a
+            single operand, integers and bool are summed in int64, like in torch.
+        format: the result's format. By default the result is dense if a factor is dense; otherwise it keeps the pattern of a sparse
+            operand that has the result's index set. ``"infer"`` applies Algorithm 4 (Scorch, section D.2) literally.
+        out: a tensor that receives the result: a strided tensor, or a SparseTensor with the pattern of the sparse result.
+        reduce: the reduction over indices that the result lacks: ``sum``, ``mean``, ``max``, ``min``, ``prod``, ``any`` or ``all``.
+            Unstored entries count as 0. Over a dimension of size 0 these give 0, nan, -inf, inf, 1, 0 (false) and 1 (true), in this
+            order; the ``max`` of integers gives the data type's smallest number. The semirings ``min_plus``, ``max_plus`` and
+            ``or_and`` also replace the product; an unstored entry annihilates its term. An element without terms is not stored in a
+            sparse result; where the format stores it anyway (dense results, padding), it is inf for ``min_plus``, -inf for
+            ``max_plus`` and 0 for ``or_and``. Results of reductions other than ``sum`` are dense unless ``format`` or ``mask`` is given.
+        mask: a sparse tensor (a SparseTensor or torch's) of the result's shape. The result is computed only at the mask's entries and
+            has its pattern. If the mask is stored in blocks or hash tables, ``format`` may be a plain format such as CSR. The mask's
+            values are ignored, and a mask in a dense format has no effect.
+        schedule: directives for the passes, such as ``"reorder(i, k, j) parallelize(i) vectorize(j)"``. The passes decide everything
+            else. ``parallelize()`` and ``vectorize()`` without arguments disable these transformations.
+        sparsifier: a sparsifier of ``numscorch.sparsify``. The result stores only the entries that it keeps, in the format of
+            ``sparsify`` or in ``format``. With streaming sparsifiers and ``n_m``, the kernel prunes the result while computing it, so the
+            complete result is never materialized; ``explain`` reports the exceptions and their reasons.
 
     Returns:
-        A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor where every
-        operand is torch's).
+        A torch tensor, or a SparseTensor for a sparse result (a torch sparse tensor if all operands are torch's).
 
     Raises:
-        ExpressionError: the text can't be read, or doesn't fit the operands' ranks.
+        ExpressionError: the text can't be parsed, or doesn't fit the operands' ranks.
         SizeError: an index has two sizes.
-        ScheduleError: the schedule can't be followed; the text says which rule it breaks.
+        ScheduleError: the schedule can't be followed; the text names the violated rule.
         UnsupportedError: the construct isn't compiled yet.
 
-    Complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k
-    columns. Entries that aren't stored take no part: a NaN or inf that meets only those doesn't
-    reach the result.
+    The complexity is that of a loop nest over the stored values: O(nnz * k) for a matrix times k columns. Unstored entries don't take
+    part: a NaN or inf that is multiplied only with unstored entries doesn't reach the result.
 
     Source: Scorch, section 4; the compiler is described in ``docs/ARCHITECTURE.md``.
 
@@ -136,38 +130,39 @@ def einsum(
 
 @beside_programs
 def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifier: Any = None, **operands: Any) -> Any:
-    """Statements of index notation over any mix of sparse and dense tensors.
+    """Evaluate statements of index notation over sparse and dense tensors.
 
-    Indices are names, constants as in ``A[i,0]``, or windows: in ``A[i,j(1:8:2)]`` j counts the columns 1, 3, 5, 7, and
-    ``A[i,1:8:2]`` sums over them. The slices are made first, as copies of sparse tensors. The size of an index that only the
-    left side has is given by its name: ``evaluate("R[i,j] = b[i]", b=b, j=5)``.
+    Statements are separated by newlines or semicolons. Each statement can read the results of earlier ones by name; the left side of the
+    last statement is the result. An index that the left side lacks is summed over, in the smallest subexpression that contains all its
+    uses. ``+=``, ``max=``, ``min=`` and ``*=`` reduce the complete right side.
 
-    Statements are separated by newlines or semicolons; each reads, by name, what those before it made, and the last one's
-    left side is the result. An index that the left side lacks is summed over, in the smallest part of the right side that
-    holds all its uses. ``+=``, ``max=``, ``min=`` and ``*=`` reduce the whole right side. Where an operand
-    stores no entry, it is 0: a product is then 0, a sum the other term, a function its value at 0.
-    ``stored(A[i,j])`` is 1 where A stores an entry, whatever its value, and 0 elsewhere; a dense tensor stores every
-    entry. ``m[i] stored max= A[i,j]`` is the largest stored entry, -inf without any, in a dense tensor; to gradients it
-    is a constant, being what softmax subtracts (``max=`` has a gradient, and counts entries that aren't stored as 0).
+    Indices are names, constants as in ``A[i,0]``, or windows: in ``A[i,j(1:8:2)]``, j runs over the columns 1, 3, 5, 7, and
+    ``A[i,1:8:2]`` sums over them. Windows of sparse tensors are sliced first, into copies. An index that occurs only on the left side
+    gets its size by keyword: ``evaluate("R[i,j] = b[i]", b=b, j=5)``.
+
+    Unstored entries are 0: there a product is 0, a sum is its other term, and a function is its value at 0. ``stored(A[i,j])`` is 1 at
+    the stored entries of A, for any value, and 0 elsewhere; dense tensors store every entry. ``m[i] stored max= A[i,j]`` is a dense
+    tensor of the largest stored entries, -inf for rows without entries. It is a constant in differentiation, as suits the maximum that
+    softmax subtracts. By contrast, ``max=`` is differentiable and counts unstored entries as 0.
 
     Args:
-        statement: as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``, or several. Operators are ``+ - * / // % **``, with Python's
-            precedence, and comparisons (1 or 0), which are not chained. Functions are ``stored`` and torch's element-wise ones, as ``exp``,
-            ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. A statement nests at most 100 parentheses and 200
-            operators, and has at most 25 operands: a tensor that is read by several lists of indices counts once for each.
-        format, sparsifier: of the result; as for :func:`einsum`.
-        operands: the tensors, or numbers, by their names. Data types are promoted statement by statement, as torch's
-            operators do: numbers, and tensors without dimensions, take the data type of the others if that holds their kind. Quotients
-            and functions as ``exp`` convert integers to the default data type; sums of integers or bool are int64, but those of
-            products that share the summed index keep the data type, as in :func:`einsum`. Comparisons are 1 or 0 in the data type
-            of the tensors that they compare. The condition of ``where`` is promoted with the values.
+        statement: one or more statements, such as ``"D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j]"``. Operators are ``+ - * / // % **``
+            with Python's precedence, and comparisons (1 or 0), which can't be chained. Functions are ``stored`` and torch's elementwise
+            functions, such as ``exp``, ``atan2`` and ``where``; ``docs/OPERATORS.md`` lists them. A statement nests at most 100
+            parentheses and 200 operators, and has at most 25 operands; a tensor that is read with several index lists counts once for each.
+        format, sparsifier: the result's format and sparsifier, as for :func:`einsum`.
+        operands: the tensors or numbers, by name. Data types are promoted statement by statement like in torch: numbers, and tensors
+            without dimensions, take the data type of the other operands if it can hold their kind. Quotients and functions such as
+            ``exp`` convert integers to the default data type. Sums of integers or bool are int64, but sums of products that share the
+            summed index keep the data type, as in :func:`einsum`. Comparisons have the data type of the compared tensors. The condition
+            of ``where`` is promoted together with the values.
 
     Returns:
         A torch tensor, or a SparseTensor for a sparse result.
 
     Raises:
-        ExpressionError: a statement can't be read, or doesn't fit the operands; a name is assigned twice, or
-            read before it is assigned.
+        ExpressionError: a statement can't be parsed, or doesn't fit the operands; or a name is assigned twice, or read before its
+            assignment.
         SizeError: an index has two sizes.
         RangeError: a constant index is out of range.
 
@@ -203,21 +198,21 @@ def explain(
     timed: bool = False,
     **named: Any,
 ) -> Explanation:
-    """Every stage of compiling an expression: formats, passes, costs, source, and its file.
+    """Explain how an expression is compiled: formats, passes, costs, source, and the source file.
 
     Args:
-        expr: as for :func:`einsum`, or a statement as for :func:`evaluate`.
-        operands, named: tensors, or formats or their text (``"dense"`` too), which stand for a tensor of size
-            1024 in every dimension with 16 nonzeros in a row; a statement's by their names.
-        format, reduce, mask, schedule, sparsifier: as for :func:`einsum`; a statement takes just a format and a sparsifier, and formats
-            can't stand for the tensors of a reduction, or beside a mask.
-        timed: whether to compute it too, for about a second, and tell the time beside what memory and processor allow.
+        expr: an expression as for :func:`einsum`, or a statement as for :func:`evaluate`.
+        operands, named: tensors or formats, in order for an einsum, by name for a statement. A format, or its text (``"dense"`` too),
+            stands for a tensor of size 1024 in every dimension with 16 nonzeros per row.
+        format, reduce, mask, schedule, sparsifier: as for :func:`einsum`. Statements take only ``format`` and ``sparsifier``. With
+            ``reduce`` or ``mask``, all operands must be tensors.
+        timed: whether to also run the computation, for about a second, and compare its time with the machine's roofs.
 
     Returns:
-        An :class:`Explanation`; ``print`` it, ``save`` it as a page, or read ``.source`` and ``.path``.
+        An :class:`Explanation`: print it, save it as a page with ``save``, or read ``.source`` and ``.path``.
 
     Raises:
-        OperandError: a module or a function is given in place of an expression.
+        OperandError: ``expr`` is a module or a function.
         ExpressionError, FormatError, SizeError: as for :func:`einsum`.
 
     >>> import numscorch as ns
@@ -231,14 +226,14 @@ def explain(
     if isinstance(expr, str) and "=" in expr:
         names = tensor_names(expr)
         if isinstance(mask, OPERANDS) and "mask" in names:
-            named, mask = named | {"mask": mask}, None  # a tensor of that name
+            named, mask = named | {"mask": mask}, None  # an operand named mask
         if isinstance(reduce, OPERANDS) and "reduce" in names:
             named, reduce = named | {"reduce": reduce}, "sum"
         if isinstance(timed, OPERANDS) and "timed" in names:
             named, timed = named | {"timed": timed}, False
         if schedule is not None or mask is not None or reduce != "sum":
-            given = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
-            raise UnsupportedError(f"{given}: statements take none, only einsum does\n  {expr}")
+            option = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
+            raise UnsupportedError(f"{option}: statements take none, only einsum does\n  {expr}")
         page = explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
         return timed_story(page, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else page
     if named:
@@ -251,21 +246,21 @@ def explain(
     return timed_story(page, lambda: einsum(expr, *operands, **options), request, operands_read)
 
 
-def _check_expression(given: Any) -> None:
-    """That an expression is no module and no function."""
-    if isinstance(given, torch.nn.Module) and not isinstance(given, SparseParameter):
+def _check_expression(expr: Any) -> None:
+    """Raise an OperandError if the expression is a module or a function."""
+    if isinstance(expr, torch.nn.Module) and not isinstance(expr, SparseParameter):
         way_out = "give one of its products, as in explain('ni,oi->no', x, layer.weight)"
-    elif callable(given) and not isinstance(given, OPERANDS):
+    elif callable(expr) and not isinstance(expr, OPERANDS):
         way_out = "call ns.fuse(function).explain(*arguments)"
     else:
         return
-    raise OperandError(f"explain takes an expression and its operands, not {type(given).__name__}: {way_out}")
+    raise OperandError(f"explain takes an expression and its operands, not {type(expr).__name__}: {way_out}")
 
 
 def _explained(
     expr: str, operands: tuple[Any, ...], format: Any, reduce: str, mask: Any, schedule: str | None, sparsifier: Any
 ) -> tuple[Explanation, str | Request, Sequence[Any]]:
-    """An einsum's explanation, and the request and the operands that it comes to."""
+    """The explanation of an einsum, and the request and operands that it is computed from."""
     if sparsifier is not None:
         return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format), expr, operands
     if reduce == "sum" and mask is None:
@@ -276,34 +271,34 @@ def _explained(
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:
-    """Read a SparseTensor from a file; files that ``torch.save`` wrote are read by ``torch.load``.
+    """Read a SparseTensor from a file. Other files are read by ``torch.load``.
 
     ===================  ==========================================================================
-    .mtx, .mtx.gz        Matrix Market, as from the SuiteSparse collection; CSR
+    .mtx, .mtx.gz        Matrix Market, as in the SuiteSparse collection; CSR
     .tns, .tns.gz        FROSTT: a tensor of any number of dimensions; COO
     .smtx, .smtx.gz      DLMC: the pattern of a pruned weight, with values 1; CSR
-    .npz                 what :func:`save` or ``scipy.sparse.save_npz`` wrote, or a graph's arrays
-    .safetensors         what :func:`save` wrote; needs the package safetensors
-    other names          what ``torch.save`` wrote, or :func:`save` under any such name
+    .npz                 an archive of :func:`save` or ``scipy.sparse.save_npz``, or a graph's arrays
+    .safetensors         a file of :func:`save`; needs the package safetensors
+    other names          a file of ``torch.save``, or of :func:`save` under such a name
     ===================  ==========================================================================
 
     Args:
-        f: a path, or whatever ``torch.load`` takes.
-        format: the result's format, as ``ns.CSC``; by default as above, and what ``save`` wrote keeps its own.
-        dtype: data type of the values; float32 by default, and what ``save`` wrote keeps its own.
-        shape: the shape of a .tns file without a comment ``# shape:``; by default the largest indices.
-        progress: whether to show a bar on stderr; by default for more than 64 MB of text, where stderr is a terminal.
-        args, kwargs: these four, for our files; for others the arguments of ``torch.load``.
+        f: a path, or any argument of ``torch.load``.
+        format: the result's format, such as ``ns.CSC``; by default as above, or the stored one for files of ``save``.
+        dtype: the data type of the values; by default float32, or the stored one for files of ``save``.
+        shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
+        progress: whether to show a progress bar on stderr; by default for files of more than 64 MB if stderr is a terminal.
+        args, kwargs: the four arguments above for the listed suffixes; otherwise the arguments of ``torch.load``.
 
     Returns:
-        A SparseTensor; for other names whatever was saved.
+        A SparseTensor; for other names the saved object.
 
     Raises:
-        FormatError: the file is not what its suffix says (the text names the line), or another program's, as .csv and .h5 (the
-            text names a library that reads it).
+        FormatError: the file is malformed (the text names the line), or belongs to another program, such as .csv and .h5 (the text
+            names a library that reads it).
         SizeError: the tensor would not fit in memory in this format.
-        UnsupportedError: a complex matrix, or a data type that kernels can't read.
-        FileNotFoundError: there is no such file; the text names one with another suffix.
+        UnsupportedError: the matrix is complex, or kernels can't read the data type.
+        FileNotFoundError: the file doesn't exist; the text suggests a file of the same name with another suffix.
 
     >>> import pathlib, tempfile, numscorch as ns
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "small.mtx"
@@ -325,28 +320,28 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-    """Write a SparseTensor to a file that :func:`load` reads; other names and file objects go to ``torch.save``.
+    """Write a SparseTensor to a file for :func:`load`. Other names and file objects are written by ``torch.save``.
 
     ===================  ==========================================================================
     .npz                 a tensor in any format, with its data type
-    .safetensors         likewise; needs the package safetensors
+    .safetensors         a tensor in any format, with its data type; needs the package safetensors
     .mtx, .mtx.gz        Matrix Market: a matrix, as text; pass ``dtype=`` to ``load``
-    .tns, .tns.gz        FROSTT: a tensor, as text; likewise
+    .tns, .tns.gz        FROSTT: a tensor, as text; pass ``dtype=`` to ``load``
     .smtx, .smtx.gz      DLMC: the pattern of a matrix of ones, as text
-    other names          ``torch.save``, as for .pt, of any object; suffixes of other programs, as .csv, are refused
+    other names          any object, by ``torch.save``; suffixes of other programs, such as .csv, raise an error
     ===================  ==========================================================================
 
-    An old file is replaced at the end, in one step.
+    An existing file is replaced atomically at the end.
 
     Args:
-        obj: a SparseTensor or a parameter that holds one, or whatever torch.save takes.
-        f: a path that ends in one of these, or whatever torch.save takes.
-        progress: whether to show a bar on stderr; by default for large files, where it is a terminal.
-        args, kwargs: ``progress`` for our files; for others the arguments of ``torch.save``.
+        obj: a SparseTensor or a parameter that holds one, or any object that ``torch.save`` takes.
+        f: a path with one of these suffixes, or any file argument of ``torch.save``.
+        progress: whether to show a progress bar on stderr; by default for large files if stderr is a terminal.
+        args, kwargs: ``progress`` for the listed suffixes; otherwise the arguments of ``torch.save``.
 
     Raises:
-        FormatError: a text file would lose values or dimensions, the object is no SparseTensor, or the suffix is another program's.
-        UnsupportedError: values that the file can't hold, or a package that isn't installed.
+        FormatError: a text file would lose values or dimensions, the object isn't a SparseTensor, or the suffix is another program's.
+        UnsupportedError: the file can't hold the values, or a package isn't installed.
         OSError: the file can't be written.
 
     >>> import tempfile, pathlib, numscorch as ns
@@ -362,7 +357,7 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
     suffix = suffix_of(f) if is_path else None
     if suffix is None:
         if is_path and Path(f).is_dir():
-            raise IsADirectoryError(EISDIR, "numscorch.save writes a file, not a folder: name a file in it, as A.npz", str(f))
+            raise IsADirectoryError(EISDIR, "numscorch.save writes a file, not a folder: name a file in it, such as A.npz", str(f))
         return torch.save(obj, f, *args, **kwargs)
     if not isinstance(A, SparseTensor):
         kind, way_out = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""

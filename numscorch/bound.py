@@ -1,4 +1,4 @@
-"""plan: an einsum bound to operands of certain formats, data types and shapes, as by ``opt_einsum.contract_expression``."""
+"""plan: an einsum bound to operand formats, data types and shapes, like ``opt_einsum.contract_expression``."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .tensors.sparse_tensor import SparseTensor, beside_programs
 
 @dataclass(frozen=True, slots=True)
 class OperandSpec:
-    """What a plan knows of an operand or of its result.
+    """The shape, format, data type and device of a plan's operand or result.
 
     >>> OperandSpec.of(torch.ones(2, 3))
     2x3 (dense, float32)
@@ -48,21 +48,21 @@ class OperandSpec:
     is_dense: bool = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "is_dense", self.format.is_dense)  # found here, where torch's compiler does not trace
+        object.__setattr__(self, "is_dense", self.format.is_dense)  # computed once, because torch's compiler can't trace it
 
     @classmethod
     def of(cls, operand: Any) -> OperandSpec:
-        """What is known of a tensor.
+        """The specification of a tensor.
 
         Raises:
-            OperandError: it is no tensor.
+            OperandError: the operand isn't a tensor.
         """
         operand = unwrapped(operand)
         check_is_tensor(operand)
         if isinstance(operand, Tensor) and (operand.layout is STRIDED or operand.device.type != "cpu"):
             return cls(tuple(operand.shape), dense(operand.ndim), operand.dtype, operand.device.type)
         if isinstance(operand, Tensor) and operand.layout is torch.sparse_coo and not (operand.is_coalesced() or operand.dense_dim()):
-            return cls(tuple(operand.shape), COO(operand.ndim), operand.dtype)  # without a copy
+            return cls(tuple(operand.shape), COO(operand.ndim), operand.dtype)  # avoids the copy of wrap
         pattern = operand.pattern if isinstance(operand, SparseTensor) else wrap(operand).pattern
         format = dense(len(pattern.shape)) if pattern.is_dense else pattern.format
         return cls(pattern.shape, format, operand.dtype, operand.device.type)
@@ -74,15 +74,15 @@ class OperandSpec:
 
 
 class BoundEinsum:
-    """An einsum for operands of certain formats, data types and shapes, made by :func:`plan`.
+    """An einsum for operands of given formats, data types and shapes, returned by :func:`plan`.
 
-    A call checks that the operands fit, and runs the kernel. Operands that require grad, and calls within ``vmap``, ``autocast`` or a
-    compiled program, are computed as by :func:`einsum`, after the same checks. Another pattern of the same format and shape fits.
+    A call checks its operands and runs the kernel. The operands' patterns may differ from call to call. Operands that require grad, and
+    calls within ``vmap``, ``autocast`` or a compiled program, are checked too and then computed by :func:`einsum`.
 
-    ``expr``, ``format``, ``reduce``, ``mask`` and ``schedule`` are the arguments of :func:`plan`; ``operands`` describe the operands,
-    and ``result`` the result, None until the first call where a chain of kernels computes it.
+    ``expr``, ``format``, ``reduce``, ``mask`` and ``schedule`` are the arguments of :func:`plan`. ``operands`` describes the operands.
+    ``result`` describes the result; it is None until the first call if a chain of kernels computes the result.
 
-    Plans can be copied and pickled; a loaded plan binds its kernel at the first call. Threads may share a plan.
+    Plans can be copied and pickled; an unpickled plan binds its kernel at the first call. Threads may share a plan.
     """
 
     __slots__ = ("__weakref__", "_fittings", "expr", "format", "mask", "operands", "reduce", "result", "schedule")
@@ -102,39 +102,39 @@ class BoundEinsum:
         self._fittings = Fittings()
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
-        """The result for these operands.
+        """Compute the result for these operands.
 
         Args:
-            operands: in the order of the plan.
+            operands: the operands, in the plan's order.
             out: a tensor that receives the result, as for :func:`einsum`.
 
         Raises:
-            SizeError: an operand, or out, has another shape.
-            FormatError: an operand has another format.
-            OperandError: an operand has another data type, is on another device, or is no tensor.
-            ExpressionError: there are more or fewer operands.
+            SizeError: the shape of an operand, or of ``out``, differs from the plan's.
+            FormatError: the format of an operand differs.
+            OperandError: the data type or the device of an operand differs, or an operand isn't a tensor.
+            ExpressionError: the number of operands differs.
         """
         if torch.compiler.is_dynamo_compiling():
             return self._traced(*operands, out=out)
         return self._checked(*operands, out=out)
 
-    def _traced(self, *given: Any, out: Any = None) -> Any:
-        """The result in a program that torch compiles, as of einsum."""
-        operands = tuple([operand for operand in given if operand is not ABSENT])
-        if not _is_traced_alike(self.operands, operands):
-            from .tensors.aside import aside  # late: it imports torch's compiler
+    def _traced(self, *args: Any, out: Any = None) -> Any:
+        """The result within a program that torch compiles, computed by einsum."""
+        operands = tuple([operand for operand in args if operand is not ABSENT])
+        if not _is_match(self.operands, operands):
+            from .tensors.aside import aside  # imported late: it imports torch's compiler
 
             aside(self._check, operands)
         return self._einsum(operands, out)
 
-    def _checked(self, *given: Any, out: Any = None) -> Any:
-        """The result of a call that no fitting takes, or another one than the last."""
-        operands = tuple([operand for operand in given if operand is not ABSENT])
+    def _checked(self, *args: Any, out: Any = None) -> Any:
+        """The result of a call that the most recent fitting doesn't take."""
+        operands = tuple([operand for operand in args if operand is not ABSENT])
         if TRACERS and holds_traced(operands):
             return self._einsum(operands, out)
         self._check(operands)
         if out is None and (fitting := self._fittings.look_up(operands)) is not None:
-            self._take(fitting)
+            self._install(fitting)
             return fitting.call(self, *operands)
         result = self._einsum(operands, out)
         if self.result is None and current_transform() is None:
@@ -142,8 +142,8 @@ class BoundEinsum:
         self._learn(operands)
         return result
 
-    def _take(self, fitting: Fitting) -> None:
-        """Let the next calls try a fitting first: Python looks ``__call__`` up in the class, so that each plan has a class."""
+    def _install(self, fitting: Fitting) -> None:
+        """Make the next calls try a fitting first. Python looks up ``__call__`` in the class, so each plan gets its own class."""
         if type(self) is BoundEinsum:
             self.__class__ = type("BoundEinsum", (BoundEinsum,), {"__slots__": (), "__module__": __name__, "__doc__": self.__doc__})
         type(self).__call__ = update_wrapper(fitting.call, BoundEinsum.__call__)  # type: ignore[method-assign]
@@ -153,7 +153,7 @@ class BoundEinsum:
         return einsum(self.expr, *operands, out=out, **options)
 
     def _learn(self, operands: Sequence[Any]) -> None:
-        """Keep the plan that einsum used for such operands, if it is one kernel, or a chain of them, whose result nothing converts."""
+        """Remember einsum's plan for these operands, if it is a kernel or a chain of kernels whose result needs no conversion."""
         if not self._is_plain(operands):
             return
         request, operands_read = self._request(operands)
@@ -164,10 +164,10 @@ class BoundEinsum:
         patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
         fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
         if fitting is not None:
-            self._take(fitting)
+            self._install(fitting)
 
     def _is_plain(self, operands: Sequence[Any]) -> bool:
-        """Whether einsum passes these operands on as they are, in a context that a fitting can tell from others."""
+        """Whether a fitting can replace einsum for these operands: no transform, autocast or preparation of operands is involved."""
         if current_transform() is not None or forward_ad._current_level >= 0 or is_apart():
             return False
         if any_autocast() and torch.is_autocast_enabled("cpu"):
@@ -177,23 +177,23 @@ class BoundEinsum:
         return self.reduce == "sum" or not _has_diagonal(self.expr, self.operands)
 
     def _request(self, operands: Sequence[Any]) -> tuple[Request, Sequence[Any]]:
-        """The request that einsum comes to, and what it is computed of: the mask is the last operand."""
+        """The request that einsum computes, and its operands; a mask is the last operand."""
         if self.reduce == "sum" and self.mask is None and self.schedule is None:
             return einsum_request(self.expr, tuple([len(spec.shape) for spec in self.operands])), operands
         return prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
 
     def _check(self, operands: Sequence[Any]) -> None:
-        """That the operands are those that the plan was made for, in all but their patterns and values."""
-        given = tuple(map(OperandSpec.of, operands))
-        if given != self.operands:
-            raise _misfit(self, given)
+        """Check the operands against the plan's specifications."""
+        specs = tuple(map(OperandSpec.of, operands))
+        if specs != self.operands:
+            raise _mismatch(self, specs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Kernels belong to a process."""
+        """Pickle the arguments without the kernel, which is valid only in this process."""
         return BoundEinsum, (self.expr, self.operands, self.format, self.reduce, self.mask, self.schedule, self.result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BoundEinsum:
-        """A plan like this one, with the same mask."""
+        """A copy that shares the mask."""
         return copy.copy(self)
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class BoundEinsum:
 
 
 def name_of(format: Format | str) -> str:
-    """A format's name, or the text that stands for one.
+    """The name of a format, or the text itself.
 
     >>> name_of("dense"), name_of(as_format("CSR"))
     ('dense', 'CSR')
@@ -223,31 +223,31 @@ def plan(
     mask: SparseTensor | Tensor | None = None,
     schedule: str | None = None,
 ) -> BoundEinsum:
-    """Bind an einsum to operands of these formats, data types and shapes, for many calls on small tensors.
+    """Bind an einsum to the formats, data types and shapes of its operands, for many calls on small tensors.
 
-    The kernel is compiled now. A call only checks its operands and runs the kernel.
-    Contractions that einsum splits into pairs, and operands of several data types, are compiled at the first call.
+    The kernel is compiled immediately, so calls only check their operands and run the kernel. Contractions that einsum splits into
+    pairs, and operands of different data types, are compiled at the first call.
 
     Args:
-        expr: as for :func:`einsum`.
-        operands: examples, of which formats, data types and shapes are taken, but no values and no patterns; they are not kept.
+        expr: the expression, as for :func:`einsum`.
+        operands: example operands. The plan uses their formats, data types and shapes, not their values or patterns, and doesn't keep them.
         format, reduce, schedule: as for :func:`einsum`.
         mask: as for :func:`einsum`; the plan keeps it.
 
     Shape:
-        Each call takes operands of the shapes of ``operands``, and returns what :func:`einsum` returns.
+        Each call takes operands of the same shapes as ``operands``, and returns the same result as :func:`einsum`.
 
     Returns:
         A :class:`BoundEinsum`: call it as ``plan(*operands, out=None)``.
 
     Raises:
-        ExpressionError: the text can't be read, or doesn't fit the operands' ranks.
+        ExpressionError: the text can't be parsed, or doesn't fit the operands' ranks.
         SizeError: an index has two sizes.
-        OperandError: an operand is no tensor.
+        OperandError: an operand isn't a tensor.
         ScheduleError: the schedule can't be followed.
         UnsupportedError: the construct isn't compiled yet.
 
-    Complexity: that of compiling, and O(nnz) for statistics of each new pattern.
+    Complexity: the time of compilation, and O(nnz) for the statistics of each new pattern.
 
     >>> import torch, numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)
@@ -264,19 +264,19 @@ def plan(
       plan    A: 2x3 (CSR, float32)   B: 3x2 (dense, float32)
       given   A: 2x3 (CSR, float32)   B: 3x4 (dense, float32)     make another plan, ns.plan('ij,jk->ik', A, B), or call ns.einsum
     """
-    text, given = call_form(expr, operands)
+    text, operands = call_form(expr, operands)
     if "[" in text:
-        raise ExpressionError(f"a plan takes the notation of einsum, as 'ij,j->i': call ns.evaluate for statements\n  {text}")
+        raise ExpressionError(f"a plan takes the notation of einsum, such as 'ij,j->i': call ns.evaluate for statements\n  {text}")
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    bound = BoundEinsum(text, tuple(map(OperandSpec.of, given)), format, reduce, mask, schedule)
-    check_reduction(reduce, given)
-    _compile(bound, given)
+    bound = BoundEinsum(text, tuple(map(OperandSpec.of, operands)), format, reduce, mask, schedule)
+    check_reduction(reduce, operands)
+    _compile(bound, operands)
     return bound
 
 
 def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
-    """Compile the kernel, if one computes the expression; else check the sizes.
+    """Compile the kernel if a single one computes the expression; else check the sizes only.
 
     Raises:
         SizeError: an index has two sizes.
@@ -298,11 +298,11 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     bound._learn(operands)
 
 
-def _is_traced_alike(wanted: Sequence[OperandSpec], given: Sequence[Any]) -> bool:
-    """Whether operands fit a plan, for torch's compiler, which can't trace all of :meth:`OperandSpec.of`."""
-    if len(wanted) != len(given):
+def _is_match(specs: Sequence[OperandSpec], operands: Sequence[Any]) -> bool:
+    """Whether operands match a plan's specifications, in code that torch's compiler can trace (unlike :meth:`OperandSpec.of`)."""
+    if len(specs) != len(operands):
         return False
-    for spec, operand in zip(wanted, map(unwrapped, given), strict=True):
+    for spec, operand in zip(specs, map(unwrapped, operands), strict=True):
         if not isinstance(operand, SparseTensor | Tensor) or tuple(operand.shape) != spec.shape or operand.dtype != spec.dtype:
             return False
         if isinstance(operand, SparseTensor) and operand.pattern.format != spec.format:
@@ -313,12 +313,12 @@ def _is_traced_alike(wanted: Sequence[OperandSpec], given: Sequence[Any]) -> boo
 
 
 def _is_final(plan: Plan, operands: Sequence[Any]) -> bool:
-    """Whether the kernel's result is einsum's: it is neither converted, nor wanted as a sparse tensor of torch."""
+    """Whether einsum returns the kernel's result without converting it to another format or to a torch sparse tensor."""
     return plan.problem.requested is None and (plan.problem.result.is_dense or not is_all_native(operands))
 
 
 def _has_diagonal(expr: str, operands: Sequence[OperandSpec]) -> bool:
-    """Whether an operand has an index twice."""
+    """Whether an operand repeats an index."""
     terms = parse_einsum(expr, tuple([len(operand.shape) for operand in operands])).operands
     return any(len(set(names)) < len(names) for names in terms)
 
@@ -327,30 +327,32 @@ def _listed(operands: Sequence[OperandSpec]) -> list[str]:
     return [f"{name}: {operand}" for name, operand in zip(NAMES, operands, strict=False)]
 
 
-def _misfit(bound: BoundEinsum, given: tuple[OperandSpec, ...]) -> NumscorchError:
-    """The error that shows the operands of a plan and those that were given."""
-    wanted = bound.operands
-    names = ", ".join(NAMES[: len(wanted)])
+def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchError:
+    """The error that compares the operands of a plan with those of a call."""
+    expected = bound.operands
+    names = ", ".join(NAMES[: len(expected)])
     way_out = f"make another plan, ns.plan({bound.expr!r}, {names}), or call ns.einsum"
     kind: type[NumscorchError] = ExpressionError
-    if len(given) != len(wanted):
-        message = f"the plan takes {len(wanted)} operand{'s' * (len(wanted) != 1)}, not {len(given)}"
+    if len(actual) != len(expected):
+        message = f"the plan takes {len(expected)} operand{'s' * (len(expected) != 1)}, not {len(actual)}"
     else:
-        at = next(at for at, (spec, other) in enumerate(zip(wanted, given, strict=True)) if spec != other)
-        message, kind = f"operand {NAMES[at]} is not what the plan was made for", _kind_of(wanted[at], given[at])
-        if sorted(map(repr, given)) == sorted(map(repr, wanted)):
+        at = next(at for at, (spec, other) in enumerate(zip(expected, actual, strict=True)) if spec != other)
+        message, kind = f"operand {NAMES[at]} is not what the plan was made for", _error_class(expected[at], actual[at])
+        if sorted(map(repr, actual)) == sorted(map(repr, expected)):
             way_out = f"pass the operands in the order {names}"
         elif kind is FormatError:
-            how = ".to_dense()" if wanted[at].is_dense else f"ns.from_torch({NAMES[at]}, format)" if given[at].is_dense else ".to(format)"
-            way_out = f"convert it with {how}, or {way_out}"
+            sparse = f"ns.from_torch({NAMES[at]}, format)" if actual[at].is_dense else ".to(format)"
+            way_out = f"convert it with {'.to_dense()' if expected[at].is_dense else sparse}, or {way_out}"
         elif kind is OperandError:
-            way_out = f"convert it with {'.cpu()' if given[at].device != wanted[at].device else f'.to({wanted[at].dtype})'}, or {way_out}"
-    plan, called = "   ".join(_listed(wanted)), "   ".join(_listed(given))
-    return kind(f"{message}\n  plan    {plan}\n  given   {called}     {way_out}")
+            way_out = (
+                f"convert it with {'.cpu()' if actual[at].device != expected[at].device else f'.to({expected[at].dtype})'}, or {way_out}"
+            )
+    plan, call = "   ".join(_listed(expected)), "   ".join(_listed(actual))
+    return kind(f"{message}\n  plan    {plan}\n  given   {call}     {way_out}")
 
 
-def _kind_of(wanted: OperandSpec, given: OperandSpec) -> type[NumscorchError]:
-    """The class of an error about an operand."""
-    if wanted.shape != given.shape:
+def _error_class(expected: OperandSpec, actual: OperandSpec) -> type[NumscorchError]:
+    """The class of the error about an operand."""
+    if expected.shape != actual.shape:
         return SizeError
-    return OperandError if wanted.device != given.device or wanted.format == given.format else FormatError
+    return OperandError if expected.device != actual.device or expected.format == actual.format else FormatError

@@ -1,16 +1,16 @@
-"""The errors numscorch raises: each shows the request, the clash, and the way out."""
+"""The exceptions and warnings of numscorch. Each error text shows the request, the clash, and the way out."""
 
 
 class NumscorchError(Exception):
-    """Base class of every error raised by numscorch."""
+    """Base class of all errors raised by numscorch."""
 
 
 class ExpressionError(NumscorchError, ValueError, RuntimeError):
-    """The expression's text can't be read, or doesn't fit the operands' ranks: a RuntimeError too, as torch raises."""
+    """The expression can't be parsed, or doesn't fit the operands' ranks. Also a RuntimeError, for compatibility with torch."""
 
 
 class SizeError(NumscorchError, ValueError, RuntimeError):
-    """Sizes disagree, or a result would not fit in memory: a RuntimeError too, as torch raises."""
+    """Sizes disagree, or a result would not fit in memory. Also a RuntimeError, for compatibility with torch."""
 
 
 class RangeError(SizeError, IndexError):
@@ -18,7 +18,7 @@ class RangeError(SizeError, IndexError):
 
 
 class FormatError(NumscorchError, ValueError):
-    """A format's text is wrong, or arrays break what their format promises."""
+    """The text of a format is invalid, or arrays violate their format's invariants."""
 
 
 class ScheduleError(NumscorchError, RuntimeError):
@@ -26,32 +26,32 @@ class ScheduleError(NumscorchError, RuntimeError):
 
 
 class UnsupportedError(NumscorchError, NotImplementedError):
-    """The request is meaningful, but not (yet) compiled; the text names the construct."""
+    """The request is valid but not supported (yet); the text names the construct."""
 
 
 class DenseFallbackWarning(UserWarning):
-    """An operator made a sparse tensor dense, unasked; told once for each operator."""
+    """An operator implicitly converted a sparse tensor to dense; issued once per operator."""
 
 
 class PatternWarning(UserWarning):
-    """Index arrays of a sparse parameter were overwritten with another pattern; told once for each parameter."""
+    """The index arrays of a sparse parameter were overwritten with another pattern; issued once per parameter."""
 
 
 class OperandError(UnsupportedError, TypeError):
-    """Something was passed that is no tensor, or no number where one is needed."""
+    """An argument isn't a tensor, or isn't a number where a number is required."""
 
 
 class IndexKindError(OperandError, IndexError):
-    """A tensor is indexed by something that is no index, as a text."""
+    """A tensor is indexed by an invalid object, such as a string."""
 
 
 class MissingError(AttributeError, UnsupportedError):
-    """A SparseTensor has no such attribute; the text says what to write instead where torch's tensors have it."""
+    """A SparseTensor lacks an attribute; if torch's tensors have it, the text names an alternative."""
 
 
 class MemoryLimitError(NumscorchError, MemoryError):
-    """A limit on the process's memory leaves too little to compile a kernel."""
+    """The process's memory limit leaves too little memory to compile a kernel."""
 
 
 class BundleError(NumscorchError, ValueError):
-    """A file is no bundle of kernels, is damaged, or was made for another machine or other versions."""
+    """A file isn't a bundle of kernels, is damaged, or was created for another machine or other versions."""

@@ -1,4 +1,4 @@
-"""fuse: a function of tensors as one program of index notation."""
+"""fuse: trace a function of tensors into one program of index notation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .explanation.explanation import Explanation
 from .explanation.page import notebook, save, titled_program
 from .explanation.programs import explain_program, explain_sparsified
 from .ir.functions import FUNCTIONS
-from .programs import traced_calls as traced_calls  # which says what is written down
+from .programs import traced_calls as traced_calls  # defines the calls that tracing records
 from .programs.evaluation import evaluate_parts
 from .programs.surroundings import SCALARS, Wrapper, surroundings
 from .programs.traced_programs import TracedProgram, program_of, viewed
@@ -30,15 +30,15 @@ from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor, beside_programs
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
-FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}
-MOST_PROGRAMS = 256  # programs that a function keeps
-OURS = Path(__file__).parent
+FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # data types of fused operands
+RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}  # names that operands can't have
+MOST_PROGRAMS = 256  # cached programs per function
+OURS = Path(__file__).parent  # error texts name no lines of these files
 
 
 @dataclass(frozen=True, slots=True)
 class Unfused:
-    """Why a function runs as it is written; not for all shapes, if it is these that don't fit."""
+    """The reason why a function runs unfused. ``always`` is False if the reason may not hold for other shapes."""
 
     why: str
     always: bool = True
@@ -46,7 +46,7 @@ class Unfused:
 
 @dataclass(frozen=True, slots=True)
 class FusedExplanation:
-    """What became of a function: its program and how that is compiled, or what kept it from being one."""
+    """The program of a fused function and its explanation, or the reason why the function runs unfused."""
 
     name: str
     program: TracedProgram | Unfused
@@ -55,7 +55,7 @@ class FusedExplanation:
 
     @property
     def text(self) -> str:
-        """The program; empty where there is none."""
+        """The text of the program; empty if the function runs unfused."""
         return self.program.text if isinstance(self.program, TracedProgram) else ""
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class FusedExplanation:
     __repr__ = __str__
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write it as a page, as :meth:`Explanation.save`."""
+        """Write the explanation as an HTML page; see :meth:`Explanation.save`."""
         save(path, *self._titled())
 
     def _repr_html_(self) -> str:
@@ -78,7 +78,7 @@ class FusedExplanation:
 
 
 class Fused(Wrapper):
-    """A function that :func:`fuse` made; ``function`` is the one it is made of."""
+    """A function returned by :func:`fuse`; ``function`` is the original function."""
 
     def __init__(self, function: Callable[..., Any]):
         self.function = function
@@ -99,114 +99,114 @@ class Fused(Wrapper):
         return f"<fused {getattr(self, '__qualname__', repr(self.function))}>"
 
     def __reduce__(self) -> str:
-        """By its name in its module, as functions are pickled."""
+        """Pickle by qualified name, like a function."""
         return str(getattr(self, "__qualname__", repr(self)))
 
     def __copy__(self) -> Fused:
         return self
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Fused:
-        """As a function: itself."""
+        """Return the object itself, like for a function."""
         return self
 
     def explain(self, *args: Any, **kwargs: Any) -> FusedExplanation:
-        """The program for these operands and the story of each of its parts, or the call that keeps the function from being one."""
+        """Explain the program for these operands, or why the function runs unfused."""
         program, operands = self.program(args, kwargs)
         story, explanation = "", None
         if isinstance(program, TracedProgram):
             try:
-                explanation = _explained(program, _read(program, operands))
+                explanation = _explained(program, _operands_of(program, operands))
                 story = str(explanation)
             except UnsupportedError as error:
-                story = str(error)  # all of it is torch's
+                story = str(error)  # torch computes all parts
         return FusedExplanation(getattr(self.function, "__qualname__", repr(self.function)), program, story, explanation)
 
     def program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, dict[str, Any]]:
-        """The program for these arguments, and its operands by their names."""
-        named = self._named(args, kwargs)
-        operands = {name: value for name, value in named.items() if isinstance(value, TENSORS)}
-        if (why := _elsewhere() or _unfit(list(operands.values()))) is not None:
+        """The program for these arguments, and its operands by name."""
+        arguments = self._named_arguments(args, kwargs)
+        operands = {name: value for name, value in arguments.items() if isinstance(value, TENSORS)}
+        if (why := _active_mode() or _unsupported_operands(list(operands.values()))) is not None:
             return Unfused(why), operands
-        around = surroundings(self.function, set())
-        kinds = tuple(map(_kind, named.values()))
+        environment = surroundings(self.function, set())
+        kinds = tuple(map(_kind, arguments.values()))
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-        key = None if around is None or None in kinds else (*modes, *around, *named, *kinds)
-        if key is not None and (known := self.programs.get(key)) is not None:
-            return known, operands
-        sized = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
-        if sized is not None and (known := self.programs.get(sized)) is not None:
-            return known, operands
-        program, reads_sizes = self._traced(args, kwargs, named)
+        key = None if environment is None or None in kinds else (*modes, *environment, *arguments, *kinds)
+        if key is not None and (program := self.programs.get(key)) is not None:
+            return program, operands
+        sized_key = None if key is None else (key, *(tuple(o.shape) for o in operands.values()))
+        if sized_key is not None and (program := self.programs.get(sized_key)) is not None:
+            return program, operands
+        program, reads_sizes = self._trace(args, kwargs, arguments)
         if not (isinstance(program, Unfused) and not program.always) and key is not None:
             for oldest in list(self.programs)[: max(len(self.programs) - MOST_PROGRAMS + 1, 0)]:
-                self.programs.pop(oldest, None)  # which another thread may have done
-            self.programs[sized if reads_sizes else key] = program
+                self.programs.pop(oldest, None)  # another thread may have removed it
+            self.programs[sized_key if reads_sizes else key] = program
         return program, operands
 
-    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments by their names, in order; those that are called otherwise in a text get another one."""
+    def _named_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments by name, in order. Names that a program can't use are replaced."""
         code = getattr(self.function, "__code__", None)
-        known = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
-        named: dict[str, Any] = {}
+        parameters = code.co_varnames[: code.co_argcount] if isinstance(code, CodeType) else ()
+        arguments: dict[str, Any] = {}
         for at, value in enumerate(args):
-            named[_spelled(known[at] if at < len(known) else f"x{at}", named)] = value
+            arguments[_operand_name(parameters[at] if at < len(parameters) else f"x{at}", arguments)] = value
         for name, value in kwargs.items():
-            named[_spelled(name, named)] = value
-        return named
+            arguments[_operand_name(name, arguments)] = value
+        return arguments
 
-    def _traced(self, args: Sequence[Any], kwargs: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, bool]:
-        """The program that one run on stand-ins writes down, and whether it is for these sizes only."""
+    def _trace(self, args: Sequence[Any], kwargs: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[TracedProgram | Unfused, bool]:
+        """The program recorded by one run on proxy operands, and whether it is valid for these sizes only."""
         tracer = Tracer()
-        given = [tracer.operand(name, v.shape, _is_sparse(v)) if isinstance(v, TENSORS) else v for name, v in named.items()]
-        keywords = dict(zip(kwargs, given[len(args) :], strict=True))
+        proxies = [tracer.operand(name, v.shape, _is_sparse(v)) if isinstance(v, TENSORS) else v for name, v in arguments.items()]
+        keywords = dict(zip(kwargs, proxies[len(args) :], strict=True))
         try:
             with at_work(tracer):
-                result = self.function(*given[: len(args)], **keywords)
+                result = self.function(*proxies[: len(args)], **keywords)
                 if tracer.stopped is not None:
                     raise tracer.stopped
-                return _program(result, tracer, list(named)), tracer.reads_sizes
+                return _program(result, tracer, list(arguments)), tracer.reads_sizes
         except Stop as stop:
-            return Unfused(f"{stop}{_place_of(stop)}", always=not isinstance(stop, Mismatch)), tracer.reads_sizes
-        except Exception as error:  # whatever it is, the function runs as it is written, and raises its own
-            return Unfused(f"on stand-ins for tensors it raises {type(error).__name__}: {error}{_place_of(error)}", always=False), True
+            return Unfused(f"{stop}{_line_of(stop)}", always=not isinstance(stop, Mismatch)), tracer.reads_sizes
+        except Exception as error:  # the function then runs unfused, and raises its own error if it fails
+            return Unfused(f"on proxies of tensors it raises {type(error).__name__}: {error}{_line_of(error)}", always=False), True
 
 
 @beside_programs
 def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The result: of the program, or of the function as it is written."""
+    """Run the program, or the original function if it can't be fused."""
     program, operands = fused.program(args, kwargs)
     if isinstance(program, Unfused):
         return fused.function(*args, **kwargs)
     if program.sparsifier is not None:
-        return evaluate_sparsified(program.text, _read(program, operands), program.sparsifier, program.format)
-    result = evaluate_parts(program.text, _read(program, operands), program.format)
+        return evaluate_sparsified(program.text, _operands_of(program, operands), program.sparsifier, program.format)
+    result = evaluate_parts(program.text, _operands_of(program, operands), program.format)
     for dimension in program.missing:
         result = result.unsqueeze(dimension)
     return result
 
 
 def fuse(function: Callable[..., Any]) -> Fused:
-    """A function of tensors, written with torch's or numscorch's operators, as one program that is compiled.
+    """Compile a function of tensors, written with torch's or numscorch's operators, as one program.
 
-    It is run once on stand-ins for its operands, which write down what is done to them; the program is kept for
-    operands of the same kinds, and :func:`numscorch.evaluate` runs it. What can't be fused runs as it is written, on the
-    operands themselves: another operator, a decision or a loop that depends on values, several results, tensors that are
-    no operands, and integers. ``fused.explain(*operands)`` prints the program, or says which call it was.
+    The function runs once on proxies that record their operations. The recorded program is cached for operands of the same kinds, and
+    :func:`numscorch.evaluate` runs it. Functions that can't be traced run unfused, on the operands themselves. These are functions with
+    unsupported operators, with control flow that depends on values, with several results, with tensors that aren't arguments, or with
+    integer operands. ``fused.explain(*operands)`` shows the program, or the call that prevents fusion.
 
-    An entry that isn't stored is 0, and softmax is that of the stored entries, as in numscorch's operators. A product of a
-    sparse tensor and a dense matrix product is computed at the stored entries alone; nothing else is reordered. Where the
-    function returns what ``numscorch.sparsify.sparsify`` makes, that is the program's ``sparsifier=``.
+    As in numscorch's operators, unstored entries are 0, and softmax runs over the stored entries. The elementwise product of a sparse
+    tensor with a dense matrix product is computed only at the stored entries; nothing else is reordered. If the function returns the
+    result of ``numscorch.sparsify.sparsify``, its sparsifier becomes the program's ``sparsifier=``.
 
     Args:
-        function: of tensors, numbers and whatever else it takes. It has no effect but its result: it may be run
-            on stand-ins at any call, and not at all where its program is known.
+        function: a function of tensors, numbers and other arguments, without side effects: a call may run it on proxies, or not at all
+            if its program is cached.
 
     Returns:
-        A function of the same arguments, through which gradients flow to every operand.
+        A function with the same arguments. Gradients flow to every operand.
 
     Raises:
-        UnsupportedError: it is no function.
-        SizeError: shapes don't fit; errors of a function that isn't fused are its own.
+        UnsupportedError: the argument isn't a function.
+        SizeError: shapes don't fit. An unfused function raises its own errors.
 
     Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
 
@@ -229,10 +229,10 @@ def fuse(function: Callable[..., Any]) -> Fused:
 
 
 def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
-    """The program of what a function returns.
+    """The program that computes the result of a traced function.
 
     Raises:
-        Stop: it isn't one tensor that it computed, with a tensor's data type.
+        Stop: the result isn't a single computed tensor, or is boolean.
     """
     if isinstance(result, Sparsified):
         program = _program(Traced(tracer, result.node), tracer, names)
@@ -249,24 +249,24 @@ def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
     return program_of(node, names)
 
 
-def _elsewhere() -> str | None:
-    """What is at work that wants each operator by itself, if anything is."""
+def _active_mode() -> str | None:
+    """The active mode that handles each operator separately, in words; None if there is none."""
     if TRACERS:
-        return "it is a part of what is fused"
+        return "it is called within another fused function"
     if torch.is_autocast_enabled("cpu"):
         return "torch.autocast chooses a data type for each operator"
     if forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None:
-        return "a transform of torch.func, or forward-mode, is at work"
+        return "a transform of torch.func, or forward-mode AD, is active"
     return None
 
 
-def _unfit(operands: list[Any]) -> str | None:
-    """Why operands don't go into a program, if they don't."""
+def _unsupported_operands(operands: list[Any]) -> str | None:
+    """The reason why operands can't be fused, or None."""
     if not any(map(_is_sparse, operands)):
-        return "every operand is dense, so that it is torch's"
+        return "every operand is dense, so torch computes it"
     kinds = {str(o.dtype).removeprefix("torch.") for o in operands}
     if len(kinds) > 1 or operands[0].dtype not in FUSED:
-        return f"operands of {' and '.join(sorted(kinds))}: all have to be floats of one type"
+        return f"operands of {' and '.join(sorted(kinds))}: all must be floats of one type"
     return None
 
 
@@ -275,37 +275,37 @@ def _is_sparse(operand: Any) -> bool:
 
 
 def _kind(value: Any) -> Hashable:
-    """What of an argument a program depends on; None if that can't be told."""
+    """The part of an argument that the cache key contains; None if the argument can't be cached."""
     if isinstance(value, TENSORS):
         return _is_sparse(value), tuple(size == 1 for size in value.shape), 0 in value.shape
     return (type(value), value) if isinstance(value, SCALARS) else None
 
 
-def _spelled(name: str, used: Mapping[str, Any]) -> str:
-    """The name as a tensor of a text may have it."""
+def _operand_name(name: str, used: Mapping[str, Any]) -> str:
+    """An unused operand name, valid in a program, that resembles a parameter's name."""
     name = name if name[0].isalpha() and name.isascii() else f"x{name}" if name.isascii() else "x"
     while name in used or name in RESERVED:
         name += "_"
     return name
 
 
-def _place_of(error: BaseException) -> str:
-    """The line of the function that raised it."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_inside(frame.filename)]
+def _line_of(error: BaseException) -> str:
+    """The innermost line of user code in an error's traceback."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library_file(frame.filename)]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
 
 
-def _is_inside(filename: str) -> bool:
+def _is_library_file(filename: str) -> bool:
     return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
 
 
-def _explained(program: TracedProgram, read: Mapping[str, Any]) -> Explanation:
-    """The story of a program's kernels."""
+def _explained(program: TracedProgram, operands: Mapping[str, Any]) -> Explanation:
+    """The explanation of a program's kernels."""
     if program.sparsifier is None:
-        return explain_program(program.text, read, program.format)
-    return explain_sparsified(program.text, read, program.sparsifier, program.format)
+        return explain_program(program.text, operands, program.format)
+    return explain_sparsified(program.text, operands, program.sparsifier, program.format)
 
 
-def _read(program: TracedProgram, operands: Mapping[str, Any]) -> Mapping[str, Any]:
+def _operands_of(program: TracedProgram, operands: Mapping[str, Any]) -> Mapping[str, Any]:
     """The operands that a program reads."""
     return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}

@@ -1,4 +1,4 @@
-"""Whether a format does what it promises: every expression of a list, un-jitted with checked accesses, against torch on dense tensors."""
+"""Tests of level formats: run a list of expressions uncompiled, with checked accesses, and compare with torch on dense tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .runtime.plans import uncompiled
 from .tensors.sparse_tensor import SparseTensor
 from .tensors.validate import validate
 
-# A is stored in the format that is checked; S, T are stored otherwise, x, X, Y are dense
+# A has the tested format, S and T have other sparse formats, and x, X and Y are dense
 EXPRESSIONS: dict[int, tuple[str, ...]] = {
     1: (
         "R = A[i]", "R[i] = A[i] * x[i]", "R[i] = A[i] * S[i]", "R[i] = A[i] + S[i]", "R[i,j] = A[i] * x[j]", "R[j] = A[i] * S[i,j]",
@@ -51,13 +51,14 @@ EXPRESSIONS: dict[int, tuple[str, ...]] = {
         "R[i,m] = A[i,j,k,l] * X[j,m] * Y[k,m]", "R[i,j,k,l] = A[i,j,k,l] * S[k,l]",
     ),
 }  # fmt: skip
-MOST_CHECKS = 400  # of the checks of a level, which are about 1400
+MOST_CHECKS = 400  # default upper bound of the checks of a level (about 1400 exist)
+# formats of S and T, by order
 OTHERS = {1: ("s", "d", "o"), 2: (CSR, CSC, COO(2), DCSR), 3: (CSF(3), COO(3), "dss"), 4: (CSF(4), COO(4))}
 
 
 @dataclass(frozen=True)
 class RandomCheck:
-    """One statement, the formats of its sparse operands and of its result, and the seed of its values."""
+    """A check: a statement, the formats of its sparse operands and of its result, and the seed of its values."""
 
     text: str
     formats: dict[str, Format]
@@ -69,7 +70,7 @@ class RandomCheck:
         return f"{self.text}   {listed}" + (f" -> {self.result.name}" if self.result else "") + f"   seed {self.seed}"
 
     def operands(self) -> dict[str, torch.Tensor]:
-        """Dense operands of small integers, so that sums are exact; square where indices repeat."""
+        """Random dense operands. Values are small integers, so sums are exact; all sizes are equal if an operand repeats an index."""
         numbers = random.Random(self.seed)
         sizes = {name: numbers.choice((1, 2, 3, 4, 5, 7)) for name in "ijklm"}
         terms = _terms(self.text)
@@ -80,96 +81,96 @@ class RandomCheck:
         for name, term in terms.items():
             shape = [sizes[index] for index in term]
             values = torch.randint(-3, 4, shape, generator=torch_numbers).to(torch.float64)
-            kept = torch.rand(shape, generator=torch_numbers) < numbers.choice((0.0, 0.2, 0.5, 1.0))
-            operands[name] = values * kept if name in "AST" else values
+            mask = torch.rand(shape, generator=torch_numbers) < numbers.choice((0.0, 0.2, 0.5, 1.0))
+            operands[name] = values * mask if name in "AST" else values
         return operands
 
     def run(self) -> bool:
-        """Whether the entries could be stored; if so, the answer was right.
+        """Run the check; return whether the formats could store the entries.
 
         Raises:
-            FormatError: it was not; the text starts with the statement and the formats.
+            FormatError: the result is wrong; the text starts with the statement and the formats.
         """
         try:
-            return self._holds()
+            return self._compare()
         except Exception as error:
             reason = error if isinstance(error, FormatError) else f"{type(error).__name__}: {error}"
             raise FormatError(f"{self}: {reason}") from error
 
-    def _holds(self) -> bool:
+    def _compare(self) -> bool:
         dense = self.operands()
         expected = evaluate_parts(self.text, dense, None)
         try:
-            given = {name: from_torch(value, self.formats[name]) if name in self.formats else value for name, value in dense.items()}
+            operands = {name: from_torch(value, self.formats[name]) if name in self.formats else value for name, value in dense.items()}
             if self.result is not None:
                 from_torch(expected, self.result)
         except FormatError:
             return False
         for name, fmt in self.formats.items():
-            self.expect(torch.equal(given[name].to_dense(), dense[name]), f"{name} was not stored as it is in {fmt}")
-            stored: Any = given[name]
+            self.expect(torch.equal(operands[name].to_dense(), dense[name]), f"{name} changed when it was stored in {fmt}")
+            stored: Any = operands[name]
             exact = fmt.is_padded or stored.nnz == int(dense[name].count_nonzero())
             self.expect(exact, f"{name} has positions without an entry in {fmt}, whose innermost level says padded = False")
         try:
-            result = evaluate_parts(self.text, given, self.result)
+            result = evaluate_parts(self.text, operands, self.result)
         except FormatError:
             if self.result is None:
                 raise
-            return False  # zeros that are stored have no place in a format with room for a few entries
+            return False  # explicit zeros may exceed the capacity of the format
         if isinstance(result, SparseTensor):
             validate(result.pattern)
-            right = self.result is None or result.format.parts == self.result.parts
-            self.expect(right, f"the result has the format {result.format.name}")
-        result_ = result.to_dense() if isinstance(result, SparseTensor) else result
-        self.expect(np.allclose(result_, expected, equal_nan=True), f"the result is\n{result_}\nbut should be\n{expected}")
+            has_format = self.result is None or result.format.parts == self.result.parts
+            self.expect(has_format, f"the result has the format {result.format.name}")
+        actual = result.to_dense() if isinstance(result, SparseTensor) else result
+        self.expect(np.allclose(actual, expected, equal_nan=True), f"the result is\n{actual}\nbut should be\n{expected}")
         return True
 
-    def expect(self, holds: bool, what: str) -> None:
-        """Raise FormatError unless something holds."""
-        if not holds:
-            raise FormatError(what)
+    def expect(self, condition: bool, problem: str) -> None:
+        """Raise a FormatError if a condition is false."""
+        if not condition:
+            raise FormatError(problem)
 
 
 def _terms(text: str) -> dict[str, str]:
     """The index names of each operand of a statement."""
-    rest = text.split("=", 1)[1]
-    pieces = [piece.split("[") for piece in rest.replace("(", " ").replace(")", " ").split() if "[" in piece]
+    value = text.split("=", 1)[1]
+    pieces = [piece.split("[") for piece in value.replace("(", " ").replace(")", " ").split() if "[" in piece]
     return {name: indices.rstrip("],").replace(",", "") for name, indices in pieces}
 
 
 def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
-    """Every expression with each format for its operand A, for the results that have its order, or for both."""
+    """All checks of some formats: each expression with the format for operand A and, if the order fits, for the result or for both."""
     numbers = random.Random(seed)
     for fmt in formats:
         for text in EXPRESSIONS[fmt.order]:
             terms = _terms(text)
-            others = {name: _other(numbers, len(term)) for name, term in terms.items() if name in "ST"}
+            others = {name: _random_format(numbers, len(term)) for name, term in terms.items() if name in "ST"}
             order = text.split("=")[0].count(",") + ("[" in text.split("=")[0])
             for role in ("operand", "both", "result") if order == fmt.order else ("operand",):
-                format_ = fmt if role != "result" else _other(numbers, fmt.order)
+                format_ = fmt if role != "result" else _random_format(numbers, fmt.order)
                 yield RandomCheck(text, {"A": format_, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
 
 
-def _other(numbers: random.Random, order: int) -> Format:
+def _random_format(numbers: random.Random, order: int) -> Format:
     chosen = numbers.choice(OTHERS[order])
     return chosen if isinstance(chosen, Format) else Format(chosen)
 
 
 def formats_with(level: Level) -> list[Format]:
-    """Formats of order 1 to 3 with a level in every place, beside dense and compressed ones, and within blocks."""
+    """Formats of orders 1 to 3 with the level in every place among dense and compressed levels, and formats with blocks."""
     formats: list[Format] = []
     for order in (1, 2, 3):
         for place, others in product(range(order), product((Dense(), Compressed()), repeat=order - 1)):
             levels = [*others[:place], level, *others[place:]]
             for modes in (range(order), reversed(range(order))):
-                _keep_valid(formats, levels, list(modes))
-    _keep_valid(formats, [Dense(), Compressed(), level, Dense()], [Part(0, 2), Part(1, 2), Part(1, 1, 2), Part(0, 1, 2)])
-    _keep_valid(formats, [Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)])
+                _add_if_valid(formats, levels, list(modes))
+    _add_if_valid(formats, [Dense(), Compressed(), level, Dense()], [Part(0, 2), Part(1, 2), Part(1, 1, 2), Part(0, 1, 2)])
+    _add_if_valid(formats, [Dense(), level, Dense()], [Part(0, 2), Part(1), Part(0, 1, 2)])
     return formats
 
 
-def _keep_valid(formats: list[Format], levels: Sequence[Level], parts: Sequence[int | Part]) -> None:
-    """Add a format, unless a level refuses its place."""
+def _add_if_valid(formats: list[Format], levels: Sequence[Level], parts: Sequence[int | Part]) -> None:
+    """Add a format to the list if its levels accept their places."""
     try:
         format_ = Format(levels, parts)
     except FormatError:
@@ -179,47 +180,48 @@ def _keep_valid(formats: list[Format], levels: Sequence[Level], parts: Sequence[
 
 
 def register_level(level: Level, *, check: bool = True, most: int = MOST_CHECKS) -> None:
-    """Let formats name a level of your own, after checking it in many places and expressions.
+    """Register a user-defined level for use in formats, after checking it in many formats and expressions.
 
-    The level is a frozen dataclass derived from :class:`numscorch.ir.levels.Level`: level functions in loop IR, and
-    ``pack``, ``unpack`` and ``count`` on numpy arrays. Its ``spelling`` is its name in the text of formats, with the
-    dataclass's fields as arguments. The check stores random entries in formats that have the level in every place, and
-    runs many expressions un-jitted, with checked memory accesses, against dense tensors. It takes half a minute or so;
-    which expressions are run with which formats depends on nothing but ``most``.
+    The level is a frozen dataclass derived from :class:`numscorch.ir.levels.Level`. It has level functions in loop IR, and ``pack``,
+    ``unpack`` and ``count`` on numpy arrays. Its ``spelling`` is its name in the text of formats, with the dataclass's fields as
+    arguments.
+
+    The check stores random entries in formats with the level in every place. It runs many expressions uncompiled, with checked memory
+    accesses, and compares the results with those of dense tensors. It takes about half a minute. The selection of expressions and
+    formats depends only on ``most``.
 
     Args:
-        level: an example, with parameters that can store some random entries.
-        check: run the check.
-        most: how many expressions to run at the most, of about 1400.
+        level: an example of the level, with parameters that can store some random entries.
+        check: whether to run the check.
+        most: the upper bound of expressions to run (about 1400 exist).
 
     Raises:
-        FormatError: another level has this name, no random entries can be stored, or an answer is wrong. The text
+        FormatError: another level has this name, no random entries can be stored, or a result is wrong. For a wrong result, the text
             starts with the statement, the formats, and the seed of the entries.
 
     >>> from numscorch.ir.padded import Fixed
     >>> register_level(Fixed(), check=False)
     """
     if not isinstance(level, Level):
-        raise FormatError(f"register_level takes a level, as MyLevel(), an object of a class derived from Level, not {level!r}")
-    known = LEVELS.get(level.spelling, type(level))
-    if known is not type(level) or not level.spelling.isidentifier():
-        raise FormatError(f"{level.spelling!r} is the name of another level, or no name: choose a spelling of your own")
+        raise FormatError(f"register_level takes a level (an instance of a class derived from Level, such as MyLevel()), not {level!r}")
+    if LEVELS.get(level.spelling, type(level)) is not type(level) or not level.spelling.isidentifier():
+        raise FormatError(f"{level.spelling!r} is the name of another level, or not an identifier: choose another spelling")
     if check:
         check_formats(formats_with(level), most=most)
     LEVELS[level.spelling] = type(level)
 
 
 def check_formats(formats: Sequence[Format], seed: int = 0, most: int | None = None) -> int:
-    """Run the checks of some formats un-jitted, ``most`` of them where that is given, and say in how many entries could be stored.
+    """Run the checks of some formats uncompiled (at most ``most``), and return the number of checks whose entries could be stored.
 
     Raises:
-        FormatError: an answer is wrong, or none of the random entries could be stored.
+        FormatError: a result is wrong, or none of the random entries could be stored.
     """
-    listed = list(checks(formats, seed))
-    if most is not None and most < len(listed):
-        listed = random.Random(seed).sample(listed, most)
+    selected = list(checks(formats, seed))
+    if most is not None and most < len(selected):
+        selected = random.Random(seed).sample(selected, most)
     with uncompiled():
-        stored = sum(check.run() for check in listed)
+        stored = sum(check.run() for check in selected)
     if not stored:
         raise FormatError(f"none of the random entries could be stored in {', '.join(map(str, formats[:3]))}")
     return stored

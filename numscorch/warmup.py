@@ -1,4 +1,4 @@
-"""Compiling ahead of the first step: a module or function is run once, on inputs like those that will come."""
+"""Compilation ahead of the first step: run a module or function once, on sample inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .tensors.sparse_tensor import SparseTensor
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Warmed:
-    """What :func:`warm` did: kernels that it compiled and that it loaded from the cache folder, and seconds for all of it.
+    """The result of :func:`warm`: the numbers of kernels compiled and loaded from the cache folder, and the total time in seconds.
 
     >>> Warmed(compiled=3, loaded=1, seconds=2.514)
     <warm: 3 kernels compiled, 1 loaded, 2.5 s>
@@ -41,24 +41,25 @@ class Warmed:
 
 
 def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
-    """Compile or load the kernels of a module or function: forward and backward run once, and a module's forward for evaluation.
+    """Compile or load the kernels of a module or function, by running forward and backward once.
 
-    Parameters, buffers, gradients, the training mode and the random state of torch, numpy and Python stay as they are: a copy of the module
-    runs. Of a function, the tensors of modules in its closure, its globals and its bound arguments are restored afterwards.
-    Backward runs for results that require grad; within ``torch.no_grad()``, forward runs alone. Then a module's forward runs as in
-    evaluation, after ``eval()`` and within ``torch.no_grad()``. Kernels depend on formats, data types and rough sizes: pass inputs like
-    those of the first step.
+    A module also runs forward in evaluation mode, after ``eval()`` and within ``torch.no_grad()``. Backward runs for results that require
+    grad; within ``torch.no_grad()``, only forward runs. Kernels depend on formats, data types and rough sizes, so pass inputs like those
+    of the first step.
+
+    Parameters, buffers, gradients, the training mode, and the random states of torch, numpy and Python don't change: a copy of the module
+    runs. For a function, the tensors of modules in its closure, globals and bound arguments are restored afterwards.
 
     Args:
-        call: the module, or a function, as one that computes a loss.
-        inputs: its arguments.
-        kwargs: its arguments by name.
+        call: the module or a function, for example one that computes a loss.
+        inputs: the positional arguments.
+        kwargs: the keyword arguments.
 
     Returns:
-        The number of kernels that were compiled and that were loaded from disk, both 0 if this process has them all, and seconds.
+        The numbers of kernels compiled and loaded from disk (0 if this process already has them), and the time in seconds.
 
     Raises:
-        OperandError: it is neither a module nor a function.
+        OperandError: ``call`` is neither a module nor a function.
         UnsupportedError: the module can't be copied, or NUMBA_DISABLE_JIT is set.
 
     >>> import numscorch as ns
@@ -71,7 +72,7 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
     """
     _check(call)
     if jit_is_disabled():
-        raise UnsupportedError("NUMBA_DISABLE_JIT asks for plain Python, so that nothing is compiled: unset it")
+        raise UnsupportedError("NUMBA_DISABLE_JIT is set, so nothing is compiled: unset it")
     started, ready, compiled = time.perf_counter(), counts.ready, counts.compiled
     with _random_states(), _restored(_modules_of(call)):
         copied = _copied(call)
@@ -92,17 +93,17 @@ def _check(call: object) -> None:
 
 
 def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Forward, and backward for all results that require grad."""
+    """Run forward, and backward for all results that require grad."""
     note = "while ns.warm ran forward: it takes the inputs of the first step, as in ns.warm(model, x, edge_index)"
     result = _forward(call, inputs, kwargs, note)
     results = [tensor for tensor in _tensors(result) if tensor.requires_grad]
     leaves = _leaves(results)
-    if leaves:  # gradients are returned, not accumulated; graphs that began before stay
+    if leaves:  # returns gradients instead of accumulating them; retain_graph keeps graphs of the caller
         torch.autograd.grad(results, leaves, [torch.ones_like(output) for output in results], retain_graph=True, allow_unused=True)
 
 
 def _forward(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], note: str) -> Any:
-    """The result; errors have the note."""
+    """Call a function, and add a note to its errors."""
     try:
         return call(*inputs, **kwargs)
     except Exception as error:
@@ -111,7 +112,7 @@ def _forward(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[st
 
 
 def _copied(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A module's copy, or a function as it is."""
+    """A copy of a module or of a bound method's module; other functions are returned unchanged."""
     owner = getattr(call, "__self__", None)
     if isinstance(owner, Module) and isinstance(call, MethodType):
         return MethodType(call.__func__, _copied(owner))
@@ -127,7 +128,7 @@ def _copied(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _modules_of(call: Any) -> list[Module]:
-    """The modules that a function refers to."""
+    """The modules in a function's closure, globals, defaults and bound arguments."""
     if isinstance(call, functools.partial):
         bound = [value for value in (*call.args, *call.keywords.values()) if isinstance(value, Module)]
         return [*bound, *_modules_of(call.func)]
@@ -140,18 +141,18 @@ def _modules_of(call: Any) -> list[Module]:
 
 @contextmanager
 def _restored(modules: Sequence[Module]) -> Iterator[None]:
-    """Parameters, buffers, gradients and training modes of modules are the same afterwards."""
+    """Restore the parameters, buffers, gradients and training modes of modules afterwards."""
     owned = [tensor for module in modules for tensor in (*module.parameters(), *module.buffers())]
     tensors = [tensor for tensor in {id(value): value for value in owned}.values() if not is_lazy(tensor) and not tensor.is_inference()]
-    kept = [(tensor, tensor._version, tensor.detach().clone(), tensor.grad) for tensor in tensors]
+    states = [(tensor, tensor._version, tensor.detach().clone(), tensor.grad) for tensor in tensors]
     modes = [(part, part.training) for module in modules for part in module.modules()]
     for tensor in tensors:
         tensor.grad = None
     try:
         yield
     finally:
-        for tensor, version, values, gradient in kept:
-            if tensor._version != version or not torch.equal(tensor, values):  # statistics of batches change without a new version
+        for tensor, version, values, gradient in states:
+            if tensor._version != version or not torch.equal(tensor, values):  # batch statistics change without a new version
                 with torch.no_grad():
                     tensor.copy_(values)
             tensor.grad = gradient
@@ -161,19 +162,19 @@ def _restored(modules: Sequence[Module]) -> Iterator[None]:
 
 @contextmanager
 def _random_states() -> Iterator[None]:
-    """The random states of torch, numpy and Python are the same afterwards."""
+    """Restore the random states of torch, numpy and Python afterwards."""
     devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    ours, numpys = random.getstate(), np.random.get_state()
+    python_state, numpy_state = random.getstate(), np.random.get_state()
     try:
         with torch.random.fork_rng(devices=devices):
             yield
     finally:
-        random.setstate(ours)
-        np.random.set_state(numpys)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
 
 
 def _detached(value: Any) -> Any:
-    """Inputs whose gradients and graphs are apart from those of the originals."""
+    """Inputs detached from the caller's graph, with the same ``requires_grad``."""
     if isinstance(value, SparseTensor):
         return SparseTensor(value.pattern, _detached(value.values)) if value.requires_grad else value
     if isinstance(value, torch.Tensor):
@@ -184,7 +185,7 @@ def _detached(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a result."""
+    """The tensors in a nested result."""
     if isinstance(value, SparseTensor):
         yield value.values
     elif isinstance(value, torch.Tensor):
@@ -195,7 +196,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _leaves(results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that gradients of these results reach."""
+    """The leaf tensors of the results' autograd graphs."""
     leaves: dict[int, torch.Tensor] = {id(result): result for result in results if result.is_leaf}
     waiting, seen = [result.grad_fn for result in results], set()
     while waiting:
