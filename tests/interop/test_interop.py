@@ -441,7 +441,10 @@ class Data:
     ("given", "text"),
     [
         (Data(), r"adj_t takes an edge_index, not a Data: pass its edges, as in adj_t\(data\.edge_index, size=data\.num_nodes\)"),
-        (ns.from_torch(torch.eye(3)), r"not a SparseTensor: graph layers take A\[target, source\] as it is, else A\.t\(\)"),
+        (
+            ns.from_torch(torch.eye(3)),
+            r"not a SparseTensor: pass the matrix itself to graph layers if it is A\[target, source\], else A\.t\(\)",
+        ),
         (torch.eye(3).to_sparse(), r"not a matrix \(torch\.sparse_coo\): make it a SparseTensor with ns\.from_torch\(adj\)"),
         (torch.eye(3), r"not a matrix of shape \(3, 3\): make a dense adjacency matrix sparse with ns\.from_torch\(adj\)"),
     ],

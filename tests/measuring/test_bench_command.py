@@ -81,7 +81,7 @@ def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:
         ("ij->i", {"A": A}, {"dtype": "float31"}, OperandError, "'float31' is no data type of values: they are float32"),
         ("ij->i", {"A": A}, {"dtype": "nn"}, OperandError, "is no data type"),
         ("ij->i", {"A": A}, {"formats": {"A": "XYZ"}}, FormatError, "or a name, for this operand of order 2"),
-        (",".join(["i"] * 27), {}, {}, ExpressionError, "has 27 operands, but only 26"),
+        (",".join(["i"] * 27), {}, {}, ExpressionError, "has 27 operands, but the command line names at most 26"),
     ],
 )
 def test_what_makes_no_sense(expr: str, specs: dict[str, str], options: dict[str, Any], error: type[Exception], message: str) -> None:
