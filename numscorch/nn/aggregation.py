@@ -20,16 +20,16 @@ Nodes = tuple[int, int]  # sources, targets
 FLAT = 1e-5  # lower bound of the variance under the square root
 
 
-def aggregation_names(layer: str, aggr: Any, known: Sequence[str]) -> tuple[str, ...]:
+def aggregation_names(layer: str, aggr: Any, supported: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the aggregations, whose results the layer concatenates.
 
     Raises:
         UnsupportedError: a name is unknown.
     """
     names = tuple(aggr) if isinstance(aggr, list | tuple) else (aggr,)
-    if not names or any(not isinstance(name, str) or name not in known for name in names):
-        several = ", or a list of them" if len(known) > 2 else ""
-        raise UnsupportedError(f"{layer} with aggr={aggr!r}: it takes {', '.join(map(repr, known))}{several}")
+    if not names or any(not isinstance(name, str) or name not in supported for name in names):
+        several = ", or a list of them" if len(supported) > 2 else ""
+        raise UnsupportedError(f"{layer} with aggr={aggr!r}: it takes {', '.join(map(repr, supported))}{several}")
     return names
 
 

@@ -83,8 +83,12 @@ def mask_bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     >>> mask_bias(torch.tensor([False, True]), torch.float32)
     tensor([ 0.0000e+00, -3.4028e+38])
     """
-    least = torch.finfo(dtype).min
-    return mask.new_zeros(mask.shape, dtype=dtype).masked_fill(mask, least) if mask.dtype is torch.bool else mask.to(dtype).clamp(min=least)
+    minimum = torch.finfo(dtype).min
+    return (
+        mask.new_zeros(mask.shape, dtype=dtype).masked_fill(mask, minimum)
+        if mask.dtype is torch.bool
+        else mask.to(dtype).clamp(min=minimum)
+    )
 
 
 @lru_cache(maxsize=256)

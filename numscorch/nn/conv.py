@@ -144,9 +144,9 @@ class SparseConv2d(WithSparseWeight):
         if self.kernel_size == self.stride == (1, 1) and not any(self._sides):
             return batch.flatten(2)
         left, right, top, bottom = self._sides
-        even = (left, top) == (right, bottom)
-        padded = batch if even else pad(batch, self._sides)
-        columns = unfold(padded, self.kernel_size, self.dilation, (top, left) if even else 0, self.stride)
+        is_symmetric = (left, top) == (right, bottom)
+        padded = batch if is_symmetric else pad(batch, self._sides)
+        columns = unfold(padded, self.kernel_size, self.dilation, (top, left) if is_symmetric else 0, self.stride)
         if not torch.compiler.is_compiling():
             note("copy", f"the unfolded input {tuple(columns.shape)} of SparseConv2d", columns.nbytes)
         return columns
@@ -154,8 +154,8 @@ class SparseConv2d(WithSparseWeight):
     def _sizes(self, height: int, width: int) -> tuple[int, int]:
         """Return height and width of the output."""
         left, right, top, bottom = self._sides
-        around = (height + top + bottom, width + left + right)
-        windows = list(zip(around, self.kernel_size, self.stride, self.dilation, strict=True))
+        padded_sizes = (height + top + bottom, width + left + right)
+        windows = list(zip(padded_sizes, self.kernel_size, self.stride, self.dilation, strict=True))
         sizes = [(size - dilation * (kernel - 1) - 1) // stride + 1 for size, kernel, stride, dilation in windows]
         if min(sizes) < 1:
             raise SizeError(

@@ -18,16 +18,16 @@ class Convolution(torch.nn.Module):
 
     Args:
         aggr, flow, node_dim: see the subclasses.
-        known: names of the supported aggregations.
+        supported: names of the supported aggregations.
 
     Raises:
         UnsupportedError: the aggregation or the direction is unknown.
     """
 
-    def __init__(self, aggr: Any, flow: str, node_dim: int, known: Sequence[str]):
+    def __init__(self, aggr: Any, flow: str, node_dim: int, supported: Sequence[str]):
         super().__init__()
         layer = type(self).__name__
-        self.aggr, self._aggregations = aggr, aggregation_names(layer, aggr, known)
+        self.aggr, self._aggregations = aggr, aggregation_names(layer, aggr, supported)
         check_flow(layer, flow)
         self.flow, self.node_dim = flow, node_dim
 

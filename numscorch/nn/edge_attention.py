@@ -70,9 +70,9 @@ def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tenso
     """Return ones at each edge and head, and the edges' multiplicities (None if all are 1); cached with the graph."""
 
     def make() -> tuple[SparseTensor, Tensor | None]:
-        known = by_heads(graph.pattern, heads)
+        pattern = by_heads(graph.pattern, heads)
         counts = None if bool((graph.values == 1).all()) else graph.values.repeat_interleave(heads)
-        return SparseTensor(known, torch.ones(known.nnz, dtype=graph.dtype)), counts
+        return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=graph.dtype)), counts
 
     return remembered(graph.values, ("by heads", heads), make)
 

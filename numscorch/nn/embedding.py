@@ -208,9 +208,9 @@ def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
 
 def _drop_padding(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> BagLists:
     """Drop the items of the padding embedding."""
-    kept = items != padding
-    before = torch.cat([starts.new_zeros(1), kept.cumsum(0, dtype=starts.dtype)])
-    return before[starts.long()], items[kept], None if weights is None else weights[kept]
+    is_item = items != padding
+    before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
+    return before[starts.long()], items[is_item], None if weights is None else weights[is_item]
 
 
 def _check_items(items: torch.Tensor, count: int) -> None:
@@ -220,6 +220,6 @@ def _check_items(items: torch.Tensor, count: int) -> None:
         raise RangeError(f"item {at} of the input is {int(items[at])}: with num_embeddings={count}, indices go from 0 to {count - 1}")
 
 
-def _kind(given: object) -> str:
+def _kind(value: object) -> str:
     """Describe an argument for an error."""
-    return f"a tensor {tuple(given.shape)} of {given.dtype}" if isinstance(given, torch.Tensor) else f"a {type(given).__name__}"
+    return f"a tensor {tuple(value.shape)} of {value.dtype}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"

@@ -105,5 +105,5 @@ def size_of(
     for kind, length, count in zip(("sources", "targets"), rows, counts, strict=True):
         if length is not None and count is not None and length != count:
             raise SizeError(f"size={counts} gives {count} {kind}, but there are features of {length}: leave size out, or correct it")
-    known = (rows[1], counts[1], None if of_graph is None else of_graph[1], rows[0])
-    return rows[0], next(count for count in known if count is not None)
+    candidates = (rows[1], counts[1], None if of_graph is None else of_graph[1], rows[0])
+    return rows[0], next(count for count in candidates if count is not None)

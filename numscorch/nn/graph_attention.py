@@ -137,10 +137,10 @@ class GATConv(Convolution):
             SizeError: the features have another shape.
             UnsupportedError: edge_attr is given without ``edge_dim``, or with a matrix as the graph.
         """
-        features, others = checked_pair(x, self._channels, self)
-        self._materialize(features, others, edge_attr)
-        nodes, graph = self._size(features, others, size, edge_index), self._directed(edge_index, features, others)
-        sources, targets = self._features_by_head(features, others)
+        features, target_features = checked_pair(x, self._channels, self)
+        self._materialize(features, target_features, edge_attr)
+        nodes, graph = self._size(features, target_features, size, edge_index), self._directed(edge_index, features, target_features)
+        sources, targets = self._features_by_head(features, target_features)
         if targets is sources and isinstance(features, SparseTensor):
             source_scores, target_scores = self._scores(features)
         else:
@@ -153,17 +153,17 @@ class GATConv(Convolution):
         else:
             attended, weights = self._attend_by_edge(graph, nodes, edge_attr, sources, source_scores, target_scores)
         result = attended.flatten(1) if self.concat else attended.mean(1)
-        if self.res is not None and others is not None:
-            result = result + linear(others, self.res.weight)
+        if self.res is not None and target_features is not None:
+            result = result + linear(target_features, self.res.weight)
         result = result if self.bias is None else result + self.bias
         return (result, weights) if return_attention_weights else result
 
-    def _materialize(self, features: Features, others: Features | None, edge_attr: Tensor | None) -> None:
+    def _materialize(self, features: Features, target_features: Features | None, edge_attr: Tensor | None) -> None:
         """Materialize lazy layers with the sizes of the inputs."""
         if edge_attr is not None and self.lin_edge is None:
             raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of features per edge")
         lin_src, lin_dst = getattr(self, "lin_src", None), getattr(self, "lin_dst", None)
-        pairs = [(self.lin, features), (lin_src, features), (lin_dst, others), (self.res, others)]
+        pairs = [(self.lin, features), (lin_src, features), (lin_dst, target_features), (self.res, target_features)]
         for layer, x in pairs:
             if x is not None:
                 materialize(layer, x.shape[-1])
@@ -186,14 +186,16 @@ class GATConv(Convolution):
         endpoints = edges.endpoints.flip(0) if self.flow == TO_TARGET else edges.endpoints
         return weighted_sums(matrix, sources), (endpoints, weights) if is_list else matrix
 
-    def _features_by_head(self, features: Features, others: Features | None) -> tuple[Tensor, Tensor | None]:
+    def _features_by_head(self, features: Features, target_features: Features | None) -> tuple[Tensor, Tensor | None]:
         """Return the transformed features of sources and targets, (nodes, heads, out_channels)."""
         heads = (-1, self.heads, self.out_channels)
         if self.lin is not None:
             sources = linear(features, self.lin.weight).view(heads)
-            return sources, sources if others is features else None if others is None else linear(others, self.lin.weight).view(heads)
+            return sources, sources if target_features is features else None if target_features is None else linear(
+                target_features, self.lin.weight
+            ).view(heads)
         sources = linear(features, self.lin_src.weight).view(heads)
-        return sources, None if others is None else linear(others, self.lin_dst.weight).view(heads)
+        return sources, None if target_features is None else linear(target_features, self.lin_dst.weight).view(heads)
 
     def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
         """Return source and target scores of sparse features; multiplying the weights first leaves a product with 2 * heads columns."""

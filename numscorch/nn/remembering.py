@@ -44,18 +44,18 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
     entry, state = _entries.get(id(tensor)), (tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0)
     if entry is None or entry[0]() is not tensor or entry[1] != state:
         entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), state, {}
-    known = entry[2]
-    if key not in known:
+    values = entry[2]
+    if key not in values:
         with (
             torch.inference_mode(False),
             torch.no_grad(),
             torch.autocast("cpu", enabled=False),
         ):  # the value must also serve training, in any precision
             computed = _untransformed(make)
-        if len(known) >= MOST_REMEMBERED:
-            known.clear()
-        known[key] = computed
-    value: T = known[key]
+        if len(values) >= MOST_REMEMBERED:
+            values.clear()
+        values[key] = computed
+    value: T = values[key]
     return value
 
 

@@ -243,8 +243,8 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
         if abs(density - keep.n / keep.m) > CLOSE:
             message = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
             raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
-        kept = from_torch(keep(torch.rand(shape)))
-        return kept.with_values(torch.zeros(kept.nnz, dtype=dtype))
+        stored = from_torch(keep(torch.rand(shape)))
+        return stored.with_values(torch.zeros(stored.nnz, dtype=dtype))
     height, width = _block(format)
     indices = _random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density)
     if (height, width) != (1, 1):

@@ -1,1 +1,1 @@
-"""Programs: statements that are computed together, fused where they share loops, their gradients, and functions traced into them."""
+"""Programs of several statements: evaluation, fusion into shared loops, gradients, and tracing of Python functions."""

@@ -1,8 +1,9 @@
-"""Adjoints: the gradients of a fused program, as programs that are fused themselves.
+"""Adjoints: the gradients of a fused program, as fused programs.
 
-What the forward kernel kept as a row is computed again, row by row, for the gradients of what is read by rows, and column by
-column, on the pattern's transpose, for those of what its columns choose: only the numbers of each row, as the sums of a
-softmax, are kept from the forward kernel (as in Dao and others, "FlashAttention", NeurIPS 2022, algorithm 4).
+The backward kernels recompute the rows of intermediate values instead of storing them. Gradients of operands that the program reads
+by row are computed row by row. Gradients of operands that it reads by column are computed column by column, on the transposed
+pattern. The forward kernel saves only the scalars of each row, such as the sums of a softmax (Dao and others, "FlashAttention",
+NeurIPS 2022, algorithm 4).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ RESULT, UPSTREAM = "result", "upstream"
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A name, its indices, and its value in operands' letters and other statements' names."""
+    """A statement: its name, its indices, and its value in terms of operands' letters and other statements' names."""
 
     name: str
     indices: tuple[IndexVar, ...]
@@ -37,7 +38,10 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """One kernel: the names that it makes, its result's first, and of which names, the sparse operand in a format."""
+    """One kernel: the names of its result and of what it returns besides, its request, and its operands' names.
+
+    ``format`` is the format to which the sparse operand is converted first; None if it is not converted.
+    """
 
     names: tuple[str, ...]
     request: FusedRequest
@@ -47,7 +51,7 @@ class KernelRun:
 
 @dataclass(frozen=True, slots=True)
 class Adjoint:
-    """The forward request, which also returns numbers of the rows, and the kernels of the gradients of these operands."""
+    """The forward request, which also returns the scalars of each row; the backward kernels; and the name of each gradient."""
 
     forward: FusedRequest
     runs: tuple[KernelRun, ...]
@@ -56,9 +60,10 @@ class Adjoint:
 
 @lru_cache(maxsize=256)
 def adjoint_of(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]) -> Adjoint | None:
-    """How to compute the gradients of the wanted letters, of operands of these kinds; None where kernels of parts do better.
+    """Return the adjoint for the gradients of the wanted letters, or None if separate kernels for the parts are better.
 
-    Worth it is what would store the entries of a pattern between parts. A row of a dense tensor is better stored than made again.
+    Fused gradients pay off if separate parts would store values at the entries of a pattern. Storing a row of a dense tensor is
+    cheaper than recomputing it.
     """
     try:
         return made_adjoint(request, kinds, wanted)
@@ -67,10 +72,10 @@ def adjoint_of(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tu
 
 
 def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]) -> Adjoint:
-    """The same.
+    """Return the adjoint, as :func:`adjoint_of`.
 
     Raises:
-        NotFused: kernels of parts do better; the text says why.
+        NotFused: separate kernels for the parts are better; the text gives the reason.
     """
     if request.keeps:
         raise NotFused("the result is sparse")
@@ -80,7 +85,7 @@ def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: 
 
 
 class _Adjoining:
-    """Makes the adjoint of one request."""
+    """Builds the adjoint of one request."""
 
     def __init__(self, request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: tuple[str, ...]):
         self.request, self.wanted = request, wanted
@@ -111,7 +116,7 @@ class _Adjoining:
     # ---- statements
 
     def _differentiated(self, forward: Sequence[Statement]) -> dict[str, str]:
-        """The statements of all gradients, in reverse; the names of those that are wanted."""
+        """Add the statements of all gradients by reverse-mode differentiation; return the names of the wanted gradients by letter."""
         moving = self._moving(forward)
         terms: dict[str, list[Expr]] = {}
         indices: dict[str, tuple[IndexVar, ...]] = {}
@@ -129,7 +134,7 @@ class _Adjoining:
         return {name: self._summed(name, indices[name], terms[name]) for name in self.wanted if name in terms}
 
     def _moving(self, forward: Sequence[Statement]) -> set[str]:
-        """What the wanted operands move."""
+        """Return the names of operands and statements that depend on the wanted operands."""
         moving = set(self.wanted)
         for statement in forward:
             if any(a.tensor.name in moving and a.tensor.has_values for a in accesses_in(statement.value)):
@@ -137,7 +142,7 @@ class _Adjoining:
         return moving
 
     def _upstream(self, statement: Statement, terms: dict[str, list[Expr]]) -> Access | None:
-        """The gradient of what a statement makes."""
+        """Return an access to the gradient of a statement's result, or None if nothing depends on it."""
         if statement.name == RESULT:
             return Access(TensorVar(UPSTREAM, dense(len(statement.indices))), statement.indices)
         if statement.name not in terms:
@@ -151,7 +156,7 @@ class _Adjoining:
         return Binary("*", Access(replace(owner.tensor, dtype=PATTERN), owner.indices), value)
 
     def _summed(self, name: str, indices: tuple[IndexVar, ...], terms: Sequence[Expr]) -> str:
-        """The statement of a gradient of one or more terms; a term that sums gets a statement of its own."""
+        """Add the statement of a gradient with one or more terms; terms with reductions become separate statements."""
         if len(terms) > 1:
             terms = [t if set(variables_in(t)) <= set(indices) else self._alone(name, indices, t) for t in terms]
         total = terms[0]
@@ -165,13 +170,13 @@ class _Adjoining:
         return self._where_stored(access, self.pattern) if is_beside else access
 
     def _add(self, name: str, indices: tuple[IndexVar, ...], value: Expr) -> str:
-        """The name of a new statement, for a gradient of what has this name.
+        """Add the statement of the gradient of ``name``, and return the statement's name.
 
         Raises:
-            NotFused: it is the same along some index, which its value doesn't have.
+            NotFused: the gradient is constant along an index.
         """
         if not set(indices) <= set(variables_in(value)):
-            raise NotFused(f"the gradient of {name} is the same along an index")
+            raise NotFused(f"the gradient of {name} is constant along an index")
         fresh = f"grad_{name}"
         while fresh in self.statements or fresh in self.backward:
             fresh += "_"
@@ -181,22 +186,24 @@ class _Adjoining:
     # ---- kernels
 
     def adjoint(self) -> Adjoint:
-        """The forward request with what is saved, and the kernels, those by rows first."""
-        known = [*self.saved, UPSTREAM]
+        """Return the forward request, with the names that it saves, and the backward kernels, by rows first, then by columns."""
+        available = [*self.saved, UPSTREAM]
         by_rows = [name for name in self.gradients.values() if not self._is_by_columns(name)]
         by_columns = [name for name in self.gradients.values() if self._is_by_columns(name)]
-        needed = [n for n in dict.fromkeys(n for name in by_columns for n in self._slice(name, known) if n != name) if self._is_of_row(n)]
+        needed = [
+            n for n in dict.fromkeys(n for name in by_columns for n in self._slice(name, available) if n != name) if self._is_of_row(n)
+        ]
         runs = []
         for name in by_rows:
-            sliced = [n for n in needed if n in self._slice(name, known)]
-            runs.append(self._run(name, known, None, sliced))
-            known += sliced
+            sliced = [n for n in needed if n in self._slice(name, available)]
+            runs.append(self._run(name, available, None, sliced))
+            available += sliced
             needed = [n for n in needed if n not in sliced]
         for name in needed:
-            runs.append(self._run(name, known, None, ()))
-            known.append(name)
+            runs.append(self._run(name, available, None, ()))
+            available.append(name)
         transposed = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
-        runs += [self._run(name, known, transposed, ()) for name in by_columns]
+        runs += [self._run(name, available, transposed, ()) for name in by_columns]
         return Adjoint(replace(self.request, returned=tuple(self.saved)), tuple(runs), self.gradients)
 
     def _is_by_columns(self, name: str) -> bool:
@@ -209,38 +216,40 @@ class _Adjoining:
     def _statement(self, name: str) -> Statement:
         return self.backward.get(name) or self.statements[name]
 
-    def _slice(self, name: str, known: Iterable[str]) -> list[str]:
-        """The statements that one needs, itself last."""
+    def _slice(self, name: str, available: Iterable[str]) -> list[str]:
+        """Return the names of the statements to compute for a statement, itself last; ``available`` ones need no computation."""
         visited: dict[str, None] = {}
 
         def visit(name_: str) -> None:
             for access in accesses_in(self._statement(name_).value):
-                if access.tensor.name not in (*self.kinds, *known, *visited):
+                if access.tensor.name not in (*self.kinds, *available, *visited):
                     visit(access.tensor.name)
             visited[name_] = None
 
         visit(name)
         return list(visited)
 
-    def _run(self, name: str, known: Sequence[str], format: Format | None, returned: Sequence[str]) -> KernelRun:
-        """The kernel of one gradient.
+    def _run(self, name: str, available: Sequence[str], format: Format | None, returned: Sequence[str]) -> KernelRun:
+        """Return the kernel of one gradient.
 
         Raises:
-            NotFused: it takes more than one.
+            NotFused: the gradient takes more than one kernel.
         """
-        kinds = dict(self.kinds) | {name_: OperandKind(len(self._indices(name_)), self.dtype, None, self._units(name_)) for name_ in known}
+        kinds = dict(self.kinds) | {
+            name_: OperandKind(len(self._indices(name_)), self.dtype, None, self._units(name_)) for name_ in available
+        }
         if format is not None:
             kinds[self.pattern.tensor.name] = replace(self.kinds[self.pattern.tensor.name] or OperandKind(2, self.dtype), format=format)
-        parts = [_part(self._statement(name_)) for name_ in self._slice(name, known)]
+        parts = [_part(self._statement(name_)) for name_ in self._slice(name, available)]
         request, operands = fused_request(parts, kinds, set())
         members = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
         if not all(set(m.indices) <= set(request.outer) for _, m in members.values()):
-            raise NotFused(f"{', '.join(returned)} aren't numbers of one row")
+            raise NotFused(f"{', '.join(returned)} aren't scalars of a row")
         names = (name, *(members[name_][0] for name_ in sorted(members)))
         return KernelRun(names, replace(request, returned=tuple(sorted(members))), operands, format)
 
     def _units(self, name: str) -> tuple[int, ...]:
-        """The dimensions of size 1 of what a statement makes: of indices that have no more in any operand."""
+        """Return the dimensions of size 1 of a statement's result: the size of an index is 1 if it is 1 in every operand."""
         terms = zip(self.request.subscripts.operands, self.kinds.values(), strict=True)
         wide = {index for names, kind in terms if kind is not None for at, index in enumerate(names) if at not in kind.units}
         return tuple([at for at, var in enumerate(self._indices(name)) if var.name not in wide])
@@ -256,7 +265,7 @@ def _value(request: FusedRequest) -> Expr:
 
 
 def _part(statement: Statement) -> ProgramPart:
-    """The statement as a part: its operands by letters."""
+    """Convert a statement to a program part, whose request names operands by letters."""
     accesses = list(dict.fromkeys(Access(TensorVar(a.tensor.name, dense(len(a.indices))), a.indices) for a in accesses_in(statement.value)))
     letters = {(a.tensor.name, a.indices): NAMES[at] for at, a in enumerate(accesses)}
     value = mapped(

@@ -1,6 +1,6 @@
-"""Operands that a program derives from what it is given: slices, as ``A[:,0]``, and ones along an index that only has a size.
+"""Derived operands of programs: slices such as ``A[:,0]``, and vectors of ones for indices that have only a size.
 
-The parser names such an operand by how it is derived: ``A[i,0]`` reads the operand ``A[:,0]``, and ``:j`` is 1 for each coordinate of j.
+The parser names such an operand after its derivation: ``A[i,0]`` reads the operand ``A[:,0]``, and ``:j`` is 1 for each coordinate of j.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ Key = tuple[int | slice, ...]
 
 @lru_cache(maxsize=1024)
 def derives(text: str) -> bool:
-    """Whether a program reads slices of tensors, or indices of which only the size is given."""
+    """Return whether a program has derived operands: slices of tensors, or indices with only a size."""
     return any(base_of(name) != name for part in parse_program(text) for name in part.operands)
 
 
 def is_index_size(text: str, name: str) -> bool:
-    """Whether an operand of a program is the size of an index."""
+    """Return whether an operand of a program is the size of an index."""
     return any(f"{SIZE}{name}" in part.operands for part in parse_program(text))
 
 
 def with_derived(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
-    """Add the derived operands of parts whose tensors are there.
+    """Add to ``values`` the derived operands of parts whose tensors are available.
 
     Raises:
-        ExpressionError: a slice has another number of dimensions than its tensor, or a size is no whole number.
-        RangeError: a constant index lies outside of its dimension.
+        ExpressionError: a slice has another number of dimensions than its tensor, or a size is not a whole number.
+        RangeError: a constant index is out of range.
+        UnsupportedError: a slice of something other than a tensor.
 
     >>> from ..frontend.statements import parse_program
     >>> values = {"A": torch.arange(6).reshape(2, 3)}
@@ -67,7 +68,7 @@ def _slice(text: str, name: str, tensor: Any) -> Any:
 
 
 def key_of(name: str) -> Key:
-    """The index of a slice's name, as Python's.
+    """Convert the name of a slice to a Python index.
 
     >>> key_of("A[0,:,1:8:2]")
     (0, slice(None, None, None), slice(1, 8, 2))
@@ -82,7 +83,7 @@ def _entry(text: str) -> int | slice:
 
 
 def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:
-    """1 for each coordinate of an index, in a data type that promotes no other."""
+    """Return a vector of ones with the size of an index, in a data type that does not promote other operands."""
     size = _size(values[name])
     if size is None:
         raise ExpressionError(
@@ -93,17 +94,17 @@ def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:
     return torch.ones(1, dtype=dtype).expand(size)
 
 
-def _size(given: Any) -> int | None:
-    """The size that a Python or numpy integer, or a tensor of one, gives; None where it is none."""
-    if isinstance(given, bool) or getattr(given, "dtype", None) is torch.bool:
+def _size(value: Any) -> int | None:
+    """Return a nonnegative integer of Python, numpy or torch as an int; None for anything else."""
+    if isinstance(value, bool) or getattr(value, "dtype", None) is torch.bool:
         return None
     try:
-        size = operator.index(given)
+        size = operator.index(value)
     except TypeError:
         return None
     return size if size >= 0 else None
 
 
 def _shown(value: Any) -> str:
-    """A value in an error: numbers and texts are spelled out, other things named by their type."""
+    """Describe a value for an error: the repr of numbers, strings and None, else the type."""
     return repr(value) if value is None or isinstance(value, int | float | complex | str) else f"a {type(value).__name__}"

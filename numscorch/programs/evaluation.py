@@ -1,4 +1,4 @@
-"""evaluate_parts: a program's parts, computed one after the other, on operands given by their names."""
+"""Evaluate programs: compute the parts in order, fused where possible, with operands given by name."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
 SCALAR = torch.Size([])
 
 
-def evaluate_parts(text: str, given: Mapping[str, Any], format: Format | str | None) -> Any:
-    """Every part of a program, one after the other; where it was evaluated before, as the chain that this came to.
+def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str | None) -> Any:
+    """Evaluate a program; repeated calls with operands of the same kinds replay a recorded chain of kernels.
 
     Raises:
-        ExpressionError: operands are missing, unknown, or have another rank than their indices.
+        ExpressionError: operands are missing or unknown, or their rank differs from the number of indices.
     """
-    if torch.is_autocast_enabled("cpu"):  # einsum narrows its operands; programs compute in the data type that they are given
+    if torch.is_autocast_enabled("cpu"):  # einsum narrows operands under autocast, but programs keep their data types
         with torch.autocast("cpu", enabled=False):
-            return evaluate_parts(text, given, format)
+            return evaluate_parts(text, operands, format)
     if forward_ad._current_level >= 0:
-        refuse_tangents([value for value in given.values() if isinstance(value, SparseTensor | Tensor)])
-    key = _key(text, given, format)
-    if key is None:
-        return _evaluated(text, given, format, None)
-    ready, recorder_ = key
-    chain = known_plan(text, format, recorder_)
+        refuse_tangents([value for value in operands.values() if isinstance(value, SparseTensor | Tensor)])
+    chainable = _chain_key(text, operands, format)
+    if chainable is None:
+        return _evaluated(text, operands, format, None)
+    ready, key = chainable
+    chain = known_plan(text, format, key)
     if chain is not None:
         return chain.run(*ready)
     recorder = ChainRecorder()
-    result = _evaluated(text, dict(zip(given, ready, strict=True)), format, recorder)
+    result = _evaluated(text, dict(zip(operands, ready, strict=True)), format, recorder)
     if isinstance(result, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
-        remember((text, format, *recorder_), chain)
+        remember((text, format, *key), chain)
     return result
 
 
-def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], tuple[Hashable, ...]] | None:
-    """The operands as kernels take them, and what a chain is found by; None where gradients flow, or some operand is converted first."""
-    values = list(given.values())
+def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[list[Any], tuple[Hashable, ...]] | None:
+    """Return the operands as kernels take them, and the cache key of a chain; None if gradients flow or an operand needs conversion."""
+    values = list(operands.values())
     kinds = set(map(type, values))
     if not kinds <= PLAIN or current_transform() is not None or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
         return None
@@ -82,12 +82,12 @@ def _key(text: Any, given: Mapping[str, Any], format: Any) -> tuple[list[Any], t
         return None
     if any(type(operand) is SparseTensor and type(value) is not SparseTensor for operand, value in zip(ready, values, strict=True)):
         return None
-    return ready, (*given, *signatures)
+    return ready, (*operands, *signatures)
 
 
 def _number(value: float, dtype: torch.dtype) -> Tensor:
-    """The number as a tensor, which nothing writes to."""
-    return _remembered_number(value, dtype) if value else as_tensor(value, dtype)  # 0.0 and -0.0 are equal
+    """Return a number as a cached tensor, which must not be modified."""
+    return _remembered_number(value, dtype) if value else as_tensor(value, dtype)  # no cache: 0.0 and -0.0 are equal as keys
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -95,28 +95,35 @@ def _remembered_number(value: float, dtype: torch.dtype) -> Tensor:
     return as_tensor(value, dtype)
 
 
-def _evaluated(text: str, given: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
-    """Every part of a program, as :func:`computed`."""
+def _evaluated(text: str, operands: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None) -> Any:
+    """Check the names of the operands, compute every part, and return the result of the last one."""
     if not isinstance(text, str):
-        raise ExpressionError(f"evaluate takes a program's text, as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
+        raise ExpressionError(f"evaluate takes a program's text, such as 'y[i] = A[i,j] * x[j]', not {type(text).__name__}")
     if isinstance(format, SparseTensor | Tensor):
         raise ExpressionError(f"format= is the result's format, not an operand: rename that tensor\n  {text}")
-    if given.keys() != tensor_names(text):
-        _refuse_names(text, given)
+    if operands.keys() != tensor_names(text):
+        _refuse_names(text, operands)
     parts = parse_program(text)
-    return computed(text, parts, given, format, recorder)[parts[-1].name]
+    return computed(text, parts, operands, format, recorder)[parts[-1].name]
 
 
 def computed(
-    text: str, parts: tuple[ProgramPart, ...], given: Mapping[str, Any], format: Format | str | None, recorder: ChainRecorder | None = None
+    text: str,
+    parts: tuple[ProgramPart, ...],
+    operands: Mapping[str, Any],
+    format: Format | str | None,
+    recorder: ChainRecorder | None = None,
 ) -> dict[str, Any]:
-    """What is given, and what each part makes of it, one after the other; a last part that prunes is left out where it isn't fused."""
-    values = dict(given)
-    for name, value in given.items():
+    """Compute the parts in order, and return the values of operands and results by name.
+
+    If the last part prunes its result and is not fused, it is not computed.
+    """
+    values = dict(operands)
+    for name, value in operands.items():
         if not _is_plain(value) and not is_index_size(text, name):
-            values[name] = unwrapped(_operand(value, given))
+            values[name] = unwrapped(_operand(value, operands))
             check_is_tensor(values[name])
-    places = {name: at for at, name in enumerate(given)}
+    places = {name: at for at, name in enumerate(operands)}
     at = 0
     while at < len(parts):
         with_derived(text, parts[at:], values)
@@ -134,41 +141,41 @@ def computed(
         if recorder is not None:
             recorder.is_fixed &= group is None or _is_as_made(group, values, result)
             recorder.note(ran, wanted, [places[name] for name in names], [values[name] for name in names], result)
-            places[parts[at - 1].name] = len(given) + len(recorder.steps) - 1
+            places[parts[at - 1].name] = len(operands) + len(recorder.steps) - 1
         values[parts[at - 1].name] = result
     return values
 
 
 def _is_as_made(group: Group, values: Mapping[str, Any], result: Any) -> bool:
-    """Whether a group's result is the kernel's own: a sparse one may have been stored as torch's operands are."""
+    """Return whether a group's result comes from the kernel unchanged: sparse results may be converted to torch's layout."""
     return isinstance(result, Tensor) or not is_native(group.request, [values[name] for name in group.operands])
 
 
 def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
-    """What one kernel computes of the parts from here on; None where gradients flow, and kernels of the parts alone do better."""
+    """Compute a group of parts with one kernel; return None if gradients flow and separate kernels for the parts are better."""
     for part in parts[at : group.end]:
         _check_ranks(text, part, values)
-    given = [values[name] for name in group.operands]
-    operands = list(map(widened_operand, given))
+    inputs = [values[name] for name in group.operands]
+    operands = list(map(widened_operand, inputs))
 
-    def again(tensors: Sequence[Any]) -> Any:
-        known = dict(zip(group.operands, tensors, strict=True))
+    def by_parts(tensors: Sequence[Any]) -> Any:
+        results = dict(zip(group.operands, tensors, strict=True))
         for part in parts[at : group.end]:
-            known[part.name] = _computed(text, parts, part, known, format_of(part, parts))
-        return known[parts[group.end - 1].name]
+            results[part.name] = _computed(text, parts, part, results, format_of(part, parts))
+        return results[parts[group.end - 1].name]
 
     try:
         if not (torch.is_grad_enabled() and gradients.wanted(operands)):
-            return returned(group.request, given, compute(group.request, operands))
-        result = fused_with_gradients(group, operands, again)
+            return returned(group.request, inputs, compute(group.request, operands))
+        result = fused_with_gradients(group, operands, by_parts)
     except SizeError:
-        again(operands)  # whose error speaks of the part that doesn't fit
+        by_parts(operands)  # raises an error that names the part with the mismatch
         raise
-    return None if result is None else returned(group.request, given, result)
+    return None if result is None else returned(group.request, inputs, result)
 
 
 def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any], format: Format | str | None) -> Any:
-    """One part alone."""
+    """Compute one part with its own kernel."""
     _check_ranks(text, part, values)
     check_sizes(text, parts, part, values)
     operands = [values[name] for name in part.operands]
@@ -178,30 +185,32 @@ def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values
 
 
 def format_of(part: ProgramPart, parts: Sequence[ProgramPart]) -> str | None:
-    """The format of a part's result where none is asked for, None if it is inferred.
+    """Return the default format of a part's result, or None to infer it.
 
-    What has no stored term is -inf, which a sparse result can't say; and sums that other parts read are, as those of
-    ``numscorch.sum``, dense if they have fewer than two dimensions.
+    ``stored max=`` gives a dense result, because its value is -inf at rows without stored terms. Reductions that other parts read
+    are dense if they have fewer than two dimensions, as in ``numscorch.sum``.
     """
     is_read = part is not parts[-1] and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
     return "dense" if part.request.op == CONSTANT or is_read else None
 
 
-def _refuse_names(text: str, given: Mapping[str, Any]) -> None:
-    """Refuse other tensors than the program's operands."""
+def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
+    """Raise the error for operands whose names differ from the program's."""
     wanted = tensor_names(text)
-    missing, unknown = sorted(wanted - set(given)), sorted(set(given) - wanted)
+    missing, unknown = sorted(wanted - set(operands)), sorted(set(operands) - wanted)
     assigned = sorted({part.name for part in parse_program(text)} & set(unknown))
     if assigned and not missing:
         raise ExpressionError(f"operands: {', '.join(assigned)} assigned in the text\n  {text}     leave it out, or rename one of the two")
     if sizes := [name for name in missing if is_index_size(text, name)]:
-        raise ExpressionError(f"index {sizes[0]} is on the left side only, so its extent is unknown: give it, as {sizes[0]}=5\n  {text}")
-    what = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
-    raise ExpressionError(f"operands: {what}\n  {text}     give each tensor by its name, as A=A")
+        raise ExpressionError(
+            f"index {sizes[0]} is on the left side only, so its extent is unknown: pass it as an argument, such as {sizes[0]}=5\n  {text}"
+        )
+    clash = f"{', '.join(missing)} missing" if missing else f"{', '.join(unknown)} not in the statement"
+    raise ExpressionError(f"operands: {clash}\n  {text}     give each tensor by its name, such as A=A")
 
 
 def _check_ranks(text: str, part: ProgramPart, values: Mapping[str, Any]) -> None:
-    """Check that each operand has a dimension for each index."""
+    """Check that each operand has as many dimensions as indices."""
     for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
         if name in values and (order := values[name].ndim) != len(indices):
             access = written_access(name, indices, text)
@@ -209,13 +218,13 @@ def _check_ranks(text: str, part: ProgramPart, values: Mapping[str, Any]) -> Non
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a tensor with dimensions, which is taken as it is."""
+    """Return whether a value is a tensor with dimensions, which needs no conversion."""
     return (type(value) is SparseTensor or type(value) is Tensor) and value.ndim > 0
 
 
-def _operand(value: Any, given: Mapping[str, Any]) -> Any:
-    """A number, or a tensor without dimensions, takes the data type of those that have some, unless torch would promote these."""
-    tensors = [other for other in given.values() if isinstance(other, SparseTensor | Tensor)]
+def _operand(value: Any, operands: Mapping[str, Any]) -> Any:
+    """Convert a number or 0-dimensional tensor to the data type of the tensors with dimensions, unless torch would promote these."""
+    tensors = [other for other in operands.values() if isinstance(other, SparseTensor | Tensor)]
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
         return as_tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
@@ -226,7 +235,7 @@ def _operand(value: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
-    """torch's data type for a tensor of this one times a scalar.
+    """Return torch's result type of a tensor of this data type times a scalar.
 
     >>> _promoted(torch.int32, 2.5), _promoted(torch.float32, torch.tensor(2.5, dtype=torch.float64))
     (torch.float32, torch.float32)
@@ -235,12 +244,12 @@ def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Whether it is a tensor without dimensions whose value can be looked at."""
+    """Return whether a value is a strided 0-dimensional CPU tensor, whose value can be read."""
     return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
 
 
 def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
-    """The number in a data type, or in that to which torch promotes this one beside it.
+    """Convert a number to a tensor of a data type, or of the type to which torch promotes that with the number.
 
     >>> as_tensor(2, torch.float32), as_tensor(0.5, torch.int64), as_tensor(2, torch.bool)
     (tensor(2.), tensor(0.5000), tensor(2))

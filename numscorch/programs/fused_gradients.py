@@ -1,4 +1,4 @@
-"""Fused programs with gradients: the forward kernel, and in reverse those of its adjoint."""
+"""Autograd of fused programs: the forward kernel, and the backward kernels of its adjoint."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
 from .fusion import Group, OperandKind
 
-Again = Callable[[Sequence[Any]], Tensor]
+ByParts = Callable[[Sequence[Any]], Tensor]
 
 
-def fused_with_gradients(group: Group, operands: Sequence[Any], again: Again) -> Tensor | None:
-    """The group's result, through which gradients flow; None where kernels of its parts do better.
+def fused_with_gradients(group: Group, operands: Sequence[Any], by_parts: ByParts) -> Tensor | None:
+    """Return the differentiable result of a group, or None if separate kernels for the parts are better.
 
-    ``again`` computes it part by part: for gradients of gradients.
+    ``by_parts`` computes the result part by part, for double backward.
     """
     values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
     kinds = tuple(kind for operand in operands if (kind := OperandKind.of(operand)) is not None)
@@ -30,32 +30,32 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], again: Again) ->
     if adjoint is None:
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
-    through: Any = _Fused
-    result: Tensor = through.apply(_ProgramCall(adjoint, patterns, again), *values)
+    function: Any = _Fused
+    result: Tensor = function.apply(_ProgramCall(adjoint, patterns, by_parts), *values)
     return result
 
 
 class _ProgramCall:
-    """One call: how its gradients are computed, and of which patterns."""
+    """One call: its adjoint, and the patterns of its sparse operands."""
 
-    def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], again: Again):
-        self.adjoint, self.patterns, self.again = adjoint, patterns, again
+    def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], by_parts: ByParts):
+        self.adjoint, self.patterns, self.by_parts = adjoint, patterns, by_parts
 
     def operands(self, values: Sequence[Tensor]) -> list[Any]:
-        """Operands again, of their values."""
+        """Rebuild the operands from their values."""
         return [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
 
     def gradients(self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
-        """The gradient of each operand that wants one, by its letter."""
-        known: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
-        known |= {NAMES[at]: operand for at, operand in enumerate(self.operands(values))}
+        """Return the gradient of each operand that requires one, by its letter."""
+        tensors: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
+        tensors |= {NAMES[at]: operand for at, operand in enumerate(self.operands(values))}
         for run in self.adjoint.runs:
-            operands = [known[name] for name in run.operands]
+            operands = [tensors[name] for name in run.operands]
             if run.format is not None:
                 operands = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in operands]
             results = compute(run.request, operands)
-            known |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
-        return {letter: known[name] for letter, name in self.adjoint.gradients.items()}
+            tensors |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
+        return {letter: tensors[name] for letter, name in self.adjoint.gradients.items()}
 
 
 class _Fused(torch.autograd.Function):
@@ -73,9 +73,9 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         values, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
         needed = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # a gradient of this gradient may be asked for
+        if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
             wanted = [v for v, need in zip(values, needed, strict=True) if need]
-            result = ctx.call.again(ctx.call.operands(values))
+            result = ctx.call.by_parts(ctx.call.operands(values))
             grads = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
             return (None, *(next(grads) if need else None for need in needed))
         gradients = ctx.call.gradients(values, saved, upstream)
@@ -85,7 +85,7 @@ class _Fused(torch.autograd.Function):
 
 
 def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
-    """A gradient as its operand is: its values where that is sparse, and in its shape, whose dimensions of size 1 are broadcast."""
+    """Convert a gradient to the shape of its operand's values: take the values if sparse, and sum over broadcast dimensions."""
     if gradient is None:
         return None
     if is_sparse:

@@ -1,4 +1,4 @@
-"""Operands as fused kernels take them, and results as the parts of a program would leave them, were they computed alone."""
+"""Conversion of operands for fused kernels, and of results to the type and layout that separate parts would return."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..tensors.sparse_tensor import SparseTensor
 
 
 def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
-    """A tensor as a fused kernel takes it: torch's sparse ones wrapped, by rows, and 16 bits widened; gradients flow to it."""
+    """Convert an operand for fused kernels: wrap sparse torch tensors by rows, and widen 16-bit types. Differentiable."""
     if isinstance(operand, SparseTensor):
         operand = attached(operand)
     elif operand.layout is not STRIDED:
@@ -30,7 +30,7 @@ def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
 
 
 def by_rows(operand: SparseTensor) -> SparseTensor:
-    """A matrix that torch stores by coordinates, by rows; the values, and one index array, are shared.
+    """Convert a COO matrix to CSR, sharing its values and column indices; return other formats unchanged.
 
     >>> by_rows(attached(torch.eye(2).to_sparse())).format.name
     'CSR'
@@ -38,20 +38,20 @@ def by_rows(operand: SparseTensor) -> SparseTensor:
     return operand.to(CSR) if operand.format == COO(2) else operand
 
 
-def returned(request: FusedRequest, given: Sequence[Any], result: SparseTensor | Tensor) -> Any:
-    """The result, rounded once if the operands that were ``given`` have 16 bits, in the owner's layout, and torch's where they are."""
-    narrow = given[valued(request)[0]].dtype
-    result = result if result.dtype is narrow else result.to(narrow)
+def returned(request: FusedRequest, operands: Sequence[Any], result: SparseTensor | Tensor) -> Any:
+    """Convert a result to the operands' data type and to the owner's layout, and to a torch tensor if the operands are."""
+    dtype = operands[valued(request)[0]].dtype
+    result = result if result.dtype is dtype else result.to(dtype)
     if not isinstance(result, SparseTensor) or request.owner is None or request.form.prunes:
         return result
-    owner = given[NAMES.index(request.owner.tensor.name)]
-    listed = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo
-    return stored_as(result, COO(2) if listed and result.format == CSR else None, is_native(request, given), asked=False)
+    owner = operands[NAMES.index(request.owner.tensor.name)]
+    is_coo = isinstance(owner, Tensor) and owner.layout is torch.sparse_coo
+    return stored_as(result, COO(2) if is_coo and result.format == CSR else None, is_native(request, operands), asked=False)
 
 
-def is_native(request: FusedRequest, given: Sequence[Any]) -> bool:
-    """Whether the parts alone would return a tensor of torch's: whatever sparse tensor the last one reads is torch's, or made of such."""
-    native = {NAMES[at]: not isinstance(operand, SparseTensor) for at, operand in enumerate(given)}
+def is_native(request: FusedRequest, operands: Sequence[Any]) -> bool:
+    """Return whether separate parts would return a torch tensor: all sparse inputs of the last part derive from torch tensors."""
+    native = {NAMES[at]: not isinstance(operand, SparseTensor) for at, operand in enumerate(operands)}
     for member in request.members:
         native[member.name] = not member.is_stored or all(native[a.tensor.name] for a in accesses_in(member.value))
     return request.value is not None and all(native[a.tensor.name] for a in accesses_in(request.value))

@@ -1,7 +1,7 @@
-"""Fusion: which parts of a program one kernel computes, without what is between them ever being stored as a whole.
+"""Fusion: group parts of a program into one kernel that never stores the intermediate results completely.
 
-Parts are fused where they share loops over indices that all their results have, and where what one passes on is, inside
-these loops, a number, a row, or a row beside the entries of a sparse operand. What is left runs part by part.
+Parts are fused if they share loops over indices that all their results have. Inside these loops, each intermediate result must be a
+scalar, a row, or a row of values at the entries of a sparse operand. The remaining parts run one by one.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from ..schedule.options import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
 
-JOINING = ("=", "+=", "max=", "min=", "stored max=")  # how the terms of a part may be joined
+JOINING = ("=", "+=", "max=", "min=", "stored max=")  # assignment operators that can be fused
 FLOATS = ("float32", "float64")
-MOST_ACCESSES = 1000  # of operands in a result, were all that is between written out
-FUSED = (*FLOATS, "float16", "bfloat16")  # those of 16 bits are widened for the call
+MOST_ACCESSES = 1000  # upper bound of the operand accesses of a part with all intermediate results inlined
+FUSED = (*FLOATS, "float16", "bfloat16")  # data types that can be fused; kernels widen the 16-bit types
 DTYPES = {dtype: str(dtype).removeprefix("torch.") for dtype in STORED}
 
 
 class NotFused(Exception):
-    """Why parts aren't fused."""
+    """Parts cannot be fused; the text gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperandKind:
-    """What fusion depends on of an operand: its format, None for a dense tensor; ``units`` are its dimensions of size 1."""
+    """The properties of an operand that fusion depends on; ``format`` is None for dense tensors, ``units`` are dimensions of size 1."""
 
     order: int
     dtype: str
@@ -52,7 +52,7 @@ class OperandKind:
 
     @classmethod
     def of(cls, operand: Any) -> OperandKind | None:
-        """The kind of a tensor as a fused kernel takes it, or of what is known of one; None for anything else."""
+        """Return the kind of a tensor or of a description of one; None if kernels do not accept it."""
         if isinstance(operand, Operand):
             return cls(len(operand.shape), operand.dtype, None if operand.format.is_dense else operand.format, _units(operand.shape))
         if not isinstance(operand, SparseTensor | Tensor) or (dtype := DTYPES.get(operand.dtype)) is None:
@@ -72,21 +72,21 @@ def _units(shape: Sequence[int]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Parts up to ``end`` as one request, and the names of its operands."""
+    """Consecutive parts up to ``end`` (exclusive) as one request, and the names of its operands."""
 
     request: FusedRequest
     operands: tuple[str, ...]
     end: int
 
     def can_be(self, format: Format | str | None) -> bool:
-        """Whether its result has this format as it is made."""
+        """Return whether the kernel's result has this format without a conversion."""
         return format is None or (isinstance(format, str) and format == "dense" and not self.request.keeps)
 
 
 def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
-    """The longest run of parts from ``start`` on that one kernel computes; None where that is one part alone.
+    """Return the longest run of parts from ``start`` that one kernel can compute; None if no two parts can be fused.
 
-    ``format`` is what is asked for of the last part's result, which no fused kernel converts to.
+    ``format`` is the requested format of the last part's result; fused kernels do not convert their result.
     """
     if start == len(parts) - 1:
         return None
@@ -98,7 +98,7 @@ def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, 
 
 
 def why_alone(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> str | None:
-    """Why a part isn't fused with the next one; None where it could be, or is the last one.
+    """Return why a part is not fused with the next one; None if it can be fused, or is the last one.
 
     >>> import torch
     >>> from numscorch.frontend.statements import parse_program
@@ -138,35 +138,38 @@ def _longest(parts: tuple[ProgramPart, ...], start: int, kinds: tuple[tuple[str,
 def fused_request(
     parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]
 ) -> tuple[FusedRequest, tuple[str, ...]]:
-    """The parts as one request; ``later`` are the names that parts behind them read.
+    """Merge parts into one request; ``later`` are the names that subsequent parts read.
 
     Raises:
-        NotFused: they can't be; the text says why.
+        NotFused: the parts cannot be fused; the text gives the reason.
     """
     return _Fusing(parts, kinds, later).request()
 
 
 class _Fusing:
-    """Makes one request of several parts."""
+    """Merges several parts into one request."""
 
     def __init__(self, parts: Sequence[ProgramPart], kinds: Mapping[str, OperandKind | None], later: set[str]):
         self.parts, self.kinds, self.later = parts, kinds, later
-        self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # of each operand as it is accessed
+        self.letters: dict[tuple[str, tuple[str, ...]], str] = {}  # (operand, indices) -> letter in the request
         self.members: dict[str, Member] = {}
-        self.alone: dict[str, Format] = {}  # of each part's result
+        self.alone: dict[str, Format] = {}  # format of each part's result without fusion
         self.outer = self._shared()
 
     def _shared(self) -> tuple[IndexVar, ...]:
-        """The indices that all results have, and that run over whole dimensions."""
+        """Return the indices that all results have and that loop over full dimensions."""
         shared = set.intersection(*(set(part.request.subscripts.result) for part in self.parts))
         shared -= {name for part in self.parts for name in self._walked(part)}
         if not shared:
-            raise NotFused("no loop is shared: no index is one of every result and of a dense dimension")
+            raise NotFused("no loop is shared: no index of a dense dimension is in every result")
         outer = [name for name in self.parts[-1].request.subscripts.result if name in shared]
         return tuple(map(IndexVar, outer[:-1] if len(outer) > 1 and self._runs_along(outer[-1]) else outer))
 
     def _runs_along(self, name: str) -> bool:
-        """Whether a shared index is better left inside, for registers to run along: results end in it, and rows of a sum are added up."""
+        """Return whether a shared index should be an inner loop, which can be vectorized.
+
+        This holds if it is the last index of every result, no sparse operand has it, and some part sums over another index.
+        """
         terms = [term for part in self.parts for term in zip(part.operands, part.request.subscripts.operands, strict=True)]
         sparse = {name_ for name_, _ in terms if (kind := self.kinds.get(name_)) is not None and kind.format is not None}
         results = [part.request.subscripts.result for part in self.parts]
@@ -178,7 +181,7 @@ class _Fusing:
         )
 
     def _walked(self, part: ProgramPart) -> Iterator[str]:
-        """The indices of a part that run over what its sparse operands store."""
+        """Yield the indices of a part that iterate over stored entries of its sparse operands."""
         for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
             kind = self.kinds.get(name)
             if kind is not None and kind.format is not None and kind.format.is_plain:
@@ -207,33 +210,33 @@ class _Fusing:
         return request, tuple(name for name, _ in self.letters)
 
     def _check_pruned(self, part: ProgramPart, member: Member) -> None:
-        """That what is appended comes in order, and that rows of which blocks keep their largest values are made whole."""
+        """Check that pruned results can be appended in order, and that rows pruned per block are computed completely."""
         if part.request.form.prunes and member.indices[: len(self.outer)] != self.outer:
-            raise NotFused(f"the rows of {part.name} aren't made in order")
+            raise NotFused(f"the rows of {part.name} aren't computed in order")
         if part.request.form.prunes and member.owner is not None and len(member.indices) != 2:
             raise NotFused(f"{part.name} would be sparse, with {len(member.indices)} dimensions")
         if part.request.form.largest is not None and (member.owner is not None or member.indices[-1] in self.outer):
-            raise NotFused(f"{part.name} keeps the largest of a block, and its rows aren't made one after the other")
+            raise NotFused(f"{part.name} keeps the largest values of each block, and its rows aren't computed one after the other")
 
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
         dtypes = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
         if any(has_complex_number(part.request) for part in self.parts):
-            raise NotFused("a complex number: fused are floats")
+            raise NotFused("a complex number: only floats are fused")
         if len(dtypes) != 1 or not dtypes <= set(FUSED):
-            raise NotFused(f"data types {', '.join(sorted(dtypes))}: fused are floats, all of one type")
+            raise NotFused(f"data types {', '.join(sorted(dtypes))}: only floats of one data type are fused")
 
     def _check_size(self) -> None:
-        """That parts don't read one another so often that the passes, which look at a result as one expression, take long."""
+        """Check the size of the results with all intermediate results inlined, which bounds the time of the passes."""
         sizes: dict[str, int] = {}
         for part in self.parts:
             read = [] if part.request.value is None else accesses_in(part.request.value)
             sizes[part.name] = sum(sizes.get(part.operands[NAMES.index(access.tensor.name)], 1) for access in read)
             if sizes[part.name] > MOST_ACCESSES:
-                raise NotFused(f"{part.name} reads what is before it too often")
+                raise NotFused(f"{part.name} reads earlier parts too often")
 
     def _check_extents(self) -> None:
-        """That no part has size 1 along an index of which others have more: loops run over all of it."""
+        """Check that no part has size 1 along an index that is larger in other parts, because they share the loop over it."""
         wide: set[str] = set()
         lean: dict[str, set[str]] = {}
         narrow: dict[str, set[str]] = {}
@@ -246,7 +249,7 @@ class _Fusing:
             lean[part.name] = narrow[part.name] & set(part.request.subscripts.result)
             wide |= indices
         if broadcast := [part.name for part in self.parts if narrow[part.name] & wide]:
-            raise NotFused(f"{broadcast[0]} has size 1 along an index of which others have more")
+            raise NotFused(f"{broadcast[0]} has size 1 along an index that is larger in other parts")
 
     def _kind(self, name: str) -> OperandKind:
         kind = self.kinds.get(name)
@@ -255,14 +258,14 @@ class _Fusing:
         return kind
 
     def _member(self, part: ProgramPart) -> Member:
-        """A part as a statement of the kernel."""
+        """Convert a part to a statement of the kernel."""
         request = part.request
         is_other = request.mask is not None or request.form.exact or request.options != AUTOMATIC
         if request.op not in JOINING or is_other or request.value is None:
             raise NotFused(f"{request}: {request.op} isn't fused")
         value = mapped(request.value, lambda a: self._access(part, a))
         if request.op == "stored max=" and set(variables_in(value)) <= set(map(IndexVar, request.subscripts.result)):
-            raise NotFused(f"{part.name} is -inf where nothing is stored, and is the largest of one term elsewhere")
+            raise NotFused(f"{part.name} takes the maximum of a single term")
         owner = self._owner(part, value)
         indices = tuple(map(IndexVar, request.subscripts.result))
         alone = self._format_alone(part, value, indices)
@@ -275,18 +278,18 @@ class _Fusing:
         return member
 
     def _format_alone(self, part: ProgramPart, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
-        """The format that a part's result would have if it were computed alone."""
+        """Return the format of a part's result without fusion."""
         result = Access(TensorVar(part.name, dense(len(indices))), indices)
         stmt = Assignment(result, mapped(value, self._as_alone), part.request.op)
         return infer_format(stmt, in_order=part.request.form.in_order)[0].lhs.tensor.format
 
     def _as_alone(self, access: Access) -> Access:
-        """An access to what a part before would have made alone."""
+        """Give an access to an earlier part the format that the part's result has without fusion."""
         counterparts = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
         return Access(replace(access.tensor, format=counterparts[0]), access.indices) if counterparts else access
 
     def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
-        """What a part's result is called in the kernel: a row, or a number."""
+        """Return the name of a part's result in the kernel, which ends in ``_row`` or ``_value``."""
         kind = "value" if set(indices) <= set(self.outer) else "row"
         fresh = name if name.endswith(f"_{kind}") else f"{kind}_{name}" if name.isdigit() else f"{name}_{kind}"
         while fresh in {member.name for member in self.members.values()}:
@@ -294,14 +297,14 @@ class _Fusing:
         return fresh
 
     def _access(self, part: ProgramPart, access: Access) -> Access:
-        """An access to an operand, under its letter, or to what a part before makes."""
+        """Convert an access to one of an operand, by its letter, or of an earlier part."""
         at = NAMES.index(access.tensor.name)
         name, names = part.operands[at], part.request.subscripts.operands[at]
         if (member := self.members.get(name)) is not None:
             if tuple(map(IndexVar, names)) != member.indices:
-                raise NotFused(f"{name} is read at other indices than it is made at")
+                raise NotFused(f"{name} is read at other indices than it is computed at")
             if not access.tensor.has_values and not member.is_stored:
-                raise NotFused(f"{name} is not sparse, and only where it is stored is asked for")
+                raise NotFused(f"{name} is not sparse, so stored({name}) has no pattern")
             return Access(TensorVar(member.name, dense(len(names)), access.tensor.dtype), member.indices)
         kind = self._kind(name)
         letter = self.letters.setdefault((name, names), NAMES[len(self.letters)])
@@ -313,22 +316,22 @@ class _Fusing:
         return Access(TensorVar(letter, fmt, access.tensor.dtype), tuple(map(IndexVar, names)))
 
     def _check_walked(self, name: str, access: Access, kind: OperandKind) -> None:
-        """That a sparse operand has a row for each coordinate of the shared loops."""
+        """Check that the shared loops iterate over the rows of a sparse operand."""
         fmt = access.tensor.format
         if not fmt.is_plain or kind.units or len(set(access.indices)) < len(access.indices):
             raise NotFused(f"{name} has blocks, a diagonal, or a dimension of size 1")
         *above, last = range(len(fmt.levels))
         level = fmt.levels[last]
         if not all(fmt.levels[at].full for at in above) or level.full or not level.is_unique or level.arrays != ("pos", "crd"):
-            raise NotFused(f"{name} is stored as {fmt.name}: fused are dense levels above a compressed one, as in CSR")
+            raise NotFused(f"{name} is stored as {fmt.name}: fusion needs dense levels above a compressed one, as in CSR")
         if access.level_var(last) in self.outer or not all(access.level_var(at) in self.outer for at in above):
             raise NotFused(f"{name} is not read row by row in the shared loops")
 
     def _owner(self, part: ProgramPart, value: Expr) -> Access | None:
-        """The operand outside of whose entries a part's value is 0.
+        """Return the sparse operand outside whose entries a part's value is 0; None for dense parts.
 
         Raises:
-            NotFused: sparse operands are merged, or the value isn't 0 where nothing is stored.
+            NotFused: the part merges sparse operands, or its value is not 0 where nothing is stored.
         """
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
@@ -349,11 +352,11 @@ class _Fusing:
         return owner
 
     def _member_of(self, access: Access) -> Member | None:
-        """The part that makes what an access of a kernel's value reads; None for an operand."""
+        """Return the statement whose result an access reads; None for an operand."""
         return next((member for member in self.members.values() if member.name == access.tensor.name), None)
 
     def _check_loops(self, part: ProgramPart, member: Member) -> None:
-        """That a row is all that is kept, and that no dense product is computed row by row."""
+        """Check that intermediate results are scalars or rows, and that no part is a dense product."""
         inner = [var for var in member.indices if var not in self.outer]
         used = [var for var in variables_in(member.value) if var not in self.outer]
         if len(inner) > 1:
@@ -363,5 +366,5 @@ class _Fusing:
 
 
 def _valued(access: Access) -> Access:
-    """An access as one of values, also where just the pattern is read."""
+    """Convert an access to a pattern to an access to values."""
     return Access(replace(access.tensor, dtype=FLOATS[0]), access.indices)

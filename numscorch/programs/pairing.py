@@ -1,4 +1,4 @@
-"""Pairing: a part that multiplies many operands, as parts of two operands each, where the contraction path says so."""
+"""Pairing: split a product of three or more operands into parts of two operands, along a contraction path."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
 from ..schedule.options import AUTOMATIC
 
-NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # of tensors, and of what is known of one
+NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # as torch dtypes and as names
 
 
 def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> tuple[ProgramPart, ...]:
-    """The program with the part at this place in pairs; the very same one where a single nest is better, or it is no product.
+    """Split the part at index ``at`` into pairs; return the same program if one loop nest is better, or the part is no product.
 
-    Operands of about the same size share a path, and what is made of it.
+    Operands of similar size share a cached path.
 
     >>> import torch, numscorch as ns
     >>> from numscorch.frontend.statements import parse_program
@@ -34,15 +34,15 @@ def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any])
         return parts
     operands = [values[name] for name in part.operands]
     if len({operand.dtype for operand in operands}) > 1 or operands[0].dtype in NARROW:
-        return parts  # what is rounded once, or refused, is computed as a whole
+        return parts  # 16-bit products are rounded once, and mixed data types may be rejected
     if any(len(o.shape) != len(names) for o, names in zip(operands, part.request.subscripts.operands, strict=True)):
-        return parts  # which is refused where it is computed
+        return parts  # the part itself raises the error
     pairs = pairs_for(plain_request(part.request.subscripts), operands)
     return _with_pairs(parts, at, pairs) if pairs else parts
 
 
 def _is_plain_product(request: Request) -> bool:
-    """Whether a request adds up products of the values of its operands, each once and in order."""
+    """Return whether a request is a sum of products of all its operands' values, each once and in order."""
     if request.value is None or request.op not in ("=", "+=") or request.mask is not None or request.options != AUTOMATIC:
         return False
     accesses = accesses_in(request.value)
@@ -55,23 +55,23 @@ def _is_plain_product(request: Request) -> bool:
 
 @lru_cache(maxsize=1024)
 def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
-    """The program with one part for each pair, of which the last has the part's name; the others are numbered on."""
+    """Replace a part by one part per pair; the last keeps the part's name, and the others get the next free numbers."""
     part, pieces = parts[at], []
     number = max((int(other.name) for other in parts if other.is_temporary), default=0)
-    left, names = list(part.operands), dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
+    pending, names = list(part.operands), dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
     letters = str.maketrans(dict(zip(LETTERS, names, strict=False)))
     for pair in pairs:
         is_last = pair is pairs[-1]
         number += 1
         name = part.name if is_last else str(number)
-        operands = left[pair.left], left.pop(pair.right)
+        operands = pending[pair.left], pending.pop(pair.right)
         pieces.append(ProgramPart(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
-        left[pair.left] = name
+        pending[pair.left] = name
     return (*parts[:at], *pieces, *parts[at + 1 :])
 
 
 def _product(expr: str, in_order: bool) -> Request:
-    """The request of a pair, whose indices are named as in the part."""
+    """Return the request of a pair, with the index names of the part."""
     terms, _, result = expr.partition("->")
     left, right = (Access(TensorVar(NAMES[n], dense(len(t))), tuple(map(IndexVar, t))) for n, t in enumerate(terms.split(",")))
     subscripts = Subscripts(tuple(tuple(term) for term in terms.split(",")), tuple(result))
@@ -79,7 +79,7 @@ def _product(expr: str, in_order: bool) -> Request:
 
 
 def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
-    """The pairs in which an einsum is contracted, as parts of a program that reads A, B, ...
+    """Convert the pairs of an einsum's contraction path to parts of a program with operands A, B, ...
 
     >>> import torch, numscorch as ns
     >>> from numscorch.frontend.parser import parse_einsum
@@ -95,7 +95,7 @@ def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[ProgramPa
 
 
 def spelled_einsum(subscripts: Subscripts) -> str:
-    """The statement of an einsum of operands A, B, ...
+    """Write an einsum as a statement of operands A, B, ...
 
     >>> from numscorch.frontend.parser import parse_einsum
     >>> spelled_einsum(parse_einsum("ij,j->i", (2, 1)))

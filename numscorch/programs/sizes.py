@@ -1,4 +1,4 @@
-"""Checks of the sizes of indices in a program; errors use the names of the program's text."""
+"""Checks of index sizes in a program; errors use the names in the program's text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..runtime.plans import describe
 
 
 def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any]) -> None:
-    """Check that the operands of a part agree about the size of each index; size 1 broadcasts, but not on a diagonal.
+    """Check that the operands of a part agree on the size of each index; size 1 broadcasts, except on a diagonal.
 
     Raises:
         SizeError: an index has two sizes.
@@ -35,13 +35,13 @@ def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, valu
     for at, (name, indices) in enumerate(zip(part.operands, part.request.subscripts.operands, strict=True)):
         shape = values[name].shape
         for index, size in zip(indices, shape, strict=True):
-            if (above := shape[indices.index(index)]) != size:
-                raise _clash(text, parts, part, values, index, (at, above), (at, size))
-            first, known = sizes.get(index, (at, 1))
-            if known == 1:
+            if (first_size := shape[indices.index(index)]) != size:
+                raise _clash(text, parts, part, values, index, (at, first_size), (at, size))
+            first, expected = sizes.get(index, (at, 1))
+            if expected == 1:
                 sizes[index] = (at, size)
-            elif size not in (1, known):
-                raise _clash(text, parts, part, values, index, (first, known), (at, size))
+            elif size not in (1, expected):
+                raise _clash(text, parts, part, values, index, (first, expected), (at, size))
 
 
 def _clash(
@@ -53,7 +53,7 @@ def _clash(
     first: tuple[int, int],
     second: tuple[int, int],
 ) -> SizeError:
-    """The error of an index with two sizes; ``first`` and ``second`` are the places of two operands and their sizes."""
+    """Return the error for an index with two sizes; ``first`` and ``second`` are pairs of an operand's position and its size."""
     operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
     written = index_names(text)
     names = [_named(name, parts, written) for name in part.operands]
@@ -73,7 +73,7 @@ def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
 
 
 def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) -> str:
-    """An operand's name in the program; a temporary's is its part of the text."""
+    """Return an operand's name in the program's text; for a temporary, its expression."""
     part = next((other for other in parts if other.name == name and other.is_temporary), None)
     if part is None or part.request.value is None:
         return name

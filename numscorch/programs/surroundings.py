@@ -1,4 +1,4 @@
-"""What a function reads besides its arguments, as far as that can be told without running it."""
+"""Determine what a function reads besides its arguments, by inspecting it without running it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import torch
 
 SCALARS = (int, float, complex, str, bytes, bool, type(None), torch.dtype)
 LIBRARIES = ("builtins", "functools", "math", "numscorch", "operator", "torch", "typing")
-# Names of libraries' functions whose results change from call to call, and which torch's modes don't see.
+# Library functions whose results change between calls and which torch function modes do not intercept.
 READING = ("__import__", "eval", "exec", "globals", "input", "locals", "open", "vars")
 CHANGING = frozenset((*READING, "get_default_dtype", "get_num_threads", "get_rng_state", "initial_seed", "seed"))
 
 
 class Wrapper:
-    """What is called as its ``function``."""
+    """Base class of callables that wrap a ``function``."""
 
     function: Callable[..., Any]
 
 
 def surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
-    """The globals, defaults and captured values of a function, as far as they are numbers, texts, and functions.
+    """Return the globals, defaults and captured values that a function reads, if they are scalars, strings, functions or libraries.
 
-    None if it reads other things, which may change without a trace.
+    Returns None if the function reads other objects, because these may change undetected. ``seen`` holds the ids of visited functions.
     """
     if isinstance(function, Wrapper):
         function = function.function
@@ -38,7 +38,7 @@ def surroundings(function: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
     read = [function.__globals__[name] for name in names if name in function.__globals__]
     try:
         read += [cell.cell_contents for cell in function.__closure__ or ()]
-    except ValueError:  # one that isn't filled yet
+    except ValueError:  # an empty cell
         return None
     read += (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values(), *function.__dict__.values())
     return _all_of(read, seen)
@@ -56,7 +56,7 @@ def _all_of(values: list[Any] | tuple[Any, ...], seen: set[int]) -> tuple[Hashab
 
 def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
     if isinstance(value, SCALARS):
-        return type(value), value  # type: ignore[return-value]  # a union of types, which are all hashable
+        return type(value), value  # type: ignore[return-value]  # all types of the union are hashable
     if type(value) is tuple:
         return (tuple, len(value), *inner) if (inner := _all_of(value, seen)) is not None else None
     if _is_library(value):
@@ -65,13 +65,13 @@ def _surrounding(value: Any, seen: set[int]) -> tuple[Hashable, ...] | None:
 
 
 def _is_library(value: Any) -> bool:
-    """Whether it is a module, a class or a function that holds nothing of the user's, nor an object's method."""
+    """Return whether a value is a module, class or function of a library; bound methods of objects do not count."""
     match value:
         case ModuleType():
             return _is_home(value.__name__)
         case BuiltinFunctionType():
             return isinstance(value.__self__, ModuleType | type | None) and _is_home(value.__module__) and _is_same(value.__name__)
-        case FunctionType():  # its own module as well: functools.wraps writes another one's name
+        case FunctionType():  # also check the globals' module, because functools.wraps overwrites __module__
             return _is_home(value.__module__) and _is_home(value.__globals__.get("__name__")) and _is_same(value.__name__)
         case type():
             return _is_home(value.__module__)
@@ -83,15 +83,15 @@ def _is_home(module: str | None) -> bool:
 
 
 def _is_same(name: str) -> bool:
-    """Whether a library's function of this name is the same one at every call."""
+    """Return whether the library function of this name gives the same result at every call."""
     return name not in CHANGING
 
 
 @lru_cache(maxsize=1024)
 def _names_in(code: CodeType) -> list[str] | None:
-    """The names of globals and attributes in a function's code, and in that of functions within it.
+    """Return the names of globals and attributes in a function's code, nested functions included.
 
-    None if it imports what isn't a library, or calls what changes from call to call.
+    Returns None if the code imports a module that is no library, or names a function whose result changes between calls.
     """
     imported = [step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"]
     if not all(map(_is_home, imported)) or not CHANGING.isdisjoint(code.co_names):

@@ -1,4 +1,4 @@
-"""What torch's functions write down of stand-ins for tensors: nodes, or that they can't be said in index notation."""
+"""Tracing rules of torch's functions: each returns a node, or stops the tracer if index notation cannot express the call."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
 
 
 def _node_of(value: Any) -> Node:
-    """The node of an argument, which may be a number."""
+    """Return the node of an argument: a traced tensor or a finite number."""
     if isinstance(value, Traced):
         return value._node
     if isinstance(value, bool) or not isinstance(value, int | float):
-        what = (
+        why = (
             "a tensor that is no operand: pass it as an argument" if hasattr(value, "dtype") else f"a {type(value).__name__} as an operand"
         )
-        raise TRACERS[-1].stop(what)
+        raise TRACERS[-1].stop(why)
     if not math.isfinite(value):
         raise TRACERS[-1].stop(f"the number {value}")
     return Node("number", repr(float(value)))
@@ -31,21 +31,21 @@ def _traced(node: Node) -> Traced:
 
 
 def _is_mixed(nodes: Sequence[Node]) -> bool:
-    """Whether torch's result has other values, or another data type, than numbers have for truth values."""
+    """Return whether nodes combine booleans with numbers only, where torch's result differs from that of 0 and 1 as floats."""
     return any(node.is_test for node in nodes) and not any(node.kind != "number" and not node.is_test for node in nodes)
 
 
-def joined(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
-    """An operator, or a function, of tensors and numbers that broadcast."""
+def elementwise(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
+    """Trace an operator or function of tensors and numbers that broadcast."""
     nodes = tuple(map(_node_of, values))
     tests = nodes[1:] if form == "where" else nodes
     if _is_mixed(tests) or (any(node.is_test for node in tests) and form != "*"):
-        raise TRACERS[-1].stop(f"{form} of truth values")
+        raise TRACERS[-1].stop(f"{form} of booleans")
     return _broadcast(kind, form, nodes, is_test)
 
 
 def _broadcast(kind: str, form: str, nodes: tuple[Node, ...], is_test: bool) -> Traced:
-    """A node of arguments that broadcast."""
+    """Make a node of arguments that broadcast."""
     try:
         shape = broadcast_shape(form, *(node.shape for node in nodes))
     except SizeError as error:
@@ -56,119 +56,119 @@ def _broadcast(kind: str, form: str, nodes: tuple[Node, ...], is_test: bool) -> 
 
 def _operator(op: str, is_test: bool = False) -> Callable[..., Traced]:
     def operator(input: Any, other: Any) -> Traced:
-        return joined("op", op, input, other, is_test=is_test)
+        return elementwise("op", op, input, other, is_test=is_test)
 
     return operator
 
 
 def _function(name: str) -> Callable[..., Traced]:
     def function(input: Any) -> Traced:
-        return joined("call", name, input)
+        return elementwise("call", name, input)
 
     return function
 
 
 def add(input: Any, other: Any, *, alpha: float = 1) -> Traced:
-    """input + alpha * other"""
-    return joined("op", "+", input, other if alpha == 1 else joined("op", "*", alpha, other))
+    """Trace ``input + alpha * other``."""
+    return elementwise("op", "+", input, other if alpha == 1 else elementwise("op", "*", alpha, other))
 
 
 def sub(input: Any, other: Any, *, alpha: float = 1) -> Traced:
-    """input - alpha * other"""
-    return joined("op", "-", input, other if alpha == 1 else joined("op", "*", alpha, other))
+    """Trace ``input - alpha * other``."""
+    return elementwise("op", "-", input, other if alpha == 1 else elementwise("op", "*", alpha, other))
 
 
 def rsub(input: Any, other: Any) -> Traced:
-    """other - input"""
-    return joined("op", "-", other, input)
+    """Trace ``other - input``."""
+    return elementwise("op", "-", other, input)
 
 
 def negative(input: Traced) -> Traced:
-    """-input"""
-    return joined("op", "-", 0, input)
+    """Trace ``-input``."""
+    return elementwise("op", "-", 0, input)
 
 
 def square(input: Traced) -> Traced:
-    """input * input"""
-    return joined("op", "*", input, input)
+    """Trace ``input * input``."""
+    return elementwise("op", "*", input, input)
 
 
 def power(input: Traced, exponent: Any) -> Traced:
-    """input ** exponent, for an exponent of 2."""
+    """Trace ``input ** 2``; other exponents are not supported."""
     if exponent != 2:
         raise ValueError("only squares are fused")
     return square(input)
 
 
 def relu(input: Traced, inplace: bool = False) -> Traced:
-    """torch's relu; what it would write to is a stand-in."""
+    """Trace torch's relu, except in place."""
     if inplace:
         raise ValueError("inplace=True")
-    return joined("call", "relu", input)
+    return elementwise("call", "relu", input)
 
 
 def leaky_relu(input: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Traced:
-    """input where it is positive, and its product with the slope elsewhere."""
+    """Trace torch's leaky_relu, except in place."""
     if inplace:
         raise ValueError("inplace=True")
-    return where(joined("op", ">", input, 0, is_test=True), input, joined("op", "*", negative_slope, input))
+    return where(elementwise("op", ">", input, 0, is_test=True), input, elementwise("op", "*", negative_slope, input))
 
 
 def gelu(input: Traced, *, approximate: str = "none") -> Traced:
-    """torch's gelu, without an approximation."""
+    """Trace torch's gelu, except with an approximation."""
     if approximate != "none":
         raise ValueError(f"approximate={approximate!r}")
-    return joined("call", "gelu", input)
+    return elementwise("call", "gelu", input)
 
 
 def where(condition: Any, input: Any, other: Any) -> Traced:
-    """input where a comparison holds, else other."""
+    """Trace ``where``, whose condition must be a comparison."""
     if not _node_of(condition).is_test:
         raise ValueError("the condition is no comparison")
-    return joined("call", "where", condition, input, other)
+    return elementwise("call", "where", condition, input, other)
 
 
-def _of_truths(kind: str, form: str) -> Callable[..., Traced]:
+def _logical(kind: str, form: str) -> Callable[..., Traced]:
     def function(input: Any, other: Any) -> Traced:
         nodes = _node_of(input), _node_of(other)
         if not all(node.is_test for node in nodes):
-            raise ValueError("of other things than comparisons")
+            raise ValueError("arguments other than comparisons")
         return _broadcast(kind, form, nodes, is_test=True)
 
     return function
 
 
 def logical_not(input: Any) -> Traced:
-    """1 less a comparison."""
+    """Trace the negation of a comparison, ``1 - input``."""
     node = _node_of(input)
     if not node.is_test:
-        raise ValueError("of other things than comparisons")
+        raise ValueError("arguments other than comparisons")
     return _traced(Node("op", "-", node.shape, node.used, (Node("number", "1.0"), node), is_test=True))
 
 
 def isnan(input: Any) -> Traced:
-    """Whether it isn't equal to itself."""
-    return joined("op", "!=", input, input, is_test=True)
+    """Trace ``input != input``, which is True for nan only."""
+    return elementwise("op", "!=", input, input, is_test=True)
 
 
 def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
-    """What is kept of a tensor."""
+    """Trace the sparsification of a tensor."""
     if input._node.is_test:
-        raise ValueError("truth values")
+        raise ValueError("booleans")
     return Sparsified(TRACERS[-1], input._node, sparsifier, format)
 
 
 def permute(input: Traced, *dims: Any) -> Traced:
-    """The tensor with its dimensions in another order."""
-    given = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-    order = tuple(_place(d, input.ndim) for d in given)
+    """Trace a permutation of the dimensions."""
+    dims = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
+    order = tuple(_place(d, input.ndim) for d in dims)
     if sorted(order) != list(range(input.ndim)):
         raise ValueError(f"the order {order}")
     return _viewed(input, order)
 
 
 def transpose(input: Traced, dim0: int, dim1: int) -> Traced:
-    """The tensor with two dimensions exchanged."""
+    """Trace the exchange of two dimensions."""
     order = list(range(input.ndim))
     first, second = _place(dim0, input.ndim), _place(dim1, input.ndim)
     order[first], order[second] = order[second], order[first]
@@ -176,23 +176,23 @@ def transpose(input: Traced, dim0: int, dim1: int) -> Traced:
 
 
 def transposed(input: Traced) -> Traced:
-    """The transposed matrix; a vector as it is."""
+    """Trace the transpose of a matrix; vectors are unchanged."""
     if input.ndim > 2:
         raise ValueError(f"{input.ndim} dimensions")
     return _viewed(input, tuple(reversed(range(input.ndim))))
 
 
 def unsqueeze(input: Traced, dim: int) -> Traced:
-    """The tensor with a dimension of size 1 more."""
+    """Trace the insertion of a dimension of size 1."""
     order: list[int | None] = list(range(input.ndim))
     order.insert(_place(dim, input.ndim + 1), None)
     return _viewed(input, order)
 
 
 def inserted(input: Traced, key: tuple[Any, ...]) -> Traced:
-    """input[key], where the key keeps every dimension whole, and puts in new ones."""
+    """Trace ``input[key]``, whose key may contain only full slices, ellipses and None."""
     if any(not (entry is None or entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))) for entry in key):
-        raise input._tracer.stop("an index that takes parts of a tensor: only [:, None] and such are fused")
+        raise input._tracer.stop("an index that takes parts of a tensor: only full slices and None, such as [:, None], are fused")
     missing = [slice(None)] * (input.ndim - sum(isinstance(entry, slice) for entry in key))
     at = next((at for at, entry in enumerate(key) if entry is Ellipsis), len(key))
     order: list[int | None] = []
@@ -215,7 +215,7 @@ def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
 
 
 def matmul(input: Any, other: Any) -> Traced:
-    """torch's matrix product."""
+    """Trace torch's matrix product."""
     left, right = _node_of(input), _node_of(other)
     if not left.shape or not right.shape:
         raise ValueError("an operand without dimensions")
@@ -237,19 +237,19 @@ def _of_ranks(name: str, first: int, second: int) -> Callable[..., Traced]:
 
 
 def linear(input: Any, weight: Any, bias: Any = None) -> Traced:
-    """torch.nn.functional.linear"""
+    """Trace torch.nn.functional.linear."""
     product = matmul(input, transposed(weight))
-    return product if bias is None else joined("op", "+", product, bias)
+    return product if bias is None else elementwise("op", "+", product, bias)
 
 
 def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
-    """The einsum of one operand or two."""
+    """Trace an einsum of one or two operands."""
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
         operands = tuple(operands[0])
     if not isinstance(expr, str) or any(value is not None and value != "sum" for value in options.values()):
         raise ValueError("only einsum's text and operands are fused")
     if len(operands) > 2:
-        raise ValueError("more than two operands are contracted in the pairs that cost least")
+        raise ValueError("more than two operands need a contraction path")
     nodes = tuple(map(_node_of, operands))
     try:
         subscripts = parse_einsum(expr, tuple(len(node.shape) for node in nodes))
@@ -259,17 +259,17 @@ def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
 
 
 def contracted(nodes: tuple[Node, ...], terms: Sequence[Sequence[str]], result: Sequence[str], exact: str = "") -> Traced:
-    """The sum of the products of tensors with these indices; the sizes of an ``exact`` one don't broadcast."""
+    """Trace the contraction of tensors with these indices; the size of the ``exact`` index does not broadcast."""
     sizes: dict[str, int] = {}
     for node, names in zip(nodes, terms, strict=True):
         for name, size in zip(names, node.shape, strict=True):
-            known = sizes.setdefault(name, size)
-            if known != size and (name == exact or 1 not in (known, size)):
-                raise TRACERS[-1].stop(f"sizes {known} and {size}", Mismatch)
-            sizes[name] = max(known, size) if known and size else 0
+            expected = sizes.setdefault(name, size)
+            if expected != size and (name == exact or 1 not in (expected, size)):
+                raise TRACERS[-1].stop(f"sizes {expected} and {size}", Mismatch)
+            sizes[name] = max(expected, size) if expected and size else 0
     varying = {names[d] for node, names in zip(nodes, terms, strict=True) for d in node.used}
     if any(node.is_test for node in nodes):
-        raise ValueError("truth values")
+        raise ValueError("booleans")
     used = frozenset(at for at, name in enumerate(result) if name in varying)
     axes = (*map(tuple, terms), tuple(result))
     return _traced(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, axes))
@@ -279,31 +279,31 @@ def _reduction(op: str) -> Callable[..., Traced]:
     def reduction(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
         node = input._node
         if node.is_test:
-            raise ValueError("truth values")
-        given = range(input.ndim) if dim is None or dim == () else dim if isinstance(dim, Sequence) else (dim,)
-        reduced = {_place(d, input.ndim) for d in given}
+            raise ValueError("booleans")
+        dims = range(input.ndim) if dim is None or dim == () else dim if isinstance(dim, Sequence) else (dim,)
+        reduced = {_place(d, input.ndim) for d in dims}
         if op != "+=" and 0 in node.shape:
-            raise TRACERS[-1].stop("the largest of no entries", Mismatch)
-        kept = [d for d in range(input.ndim) if d not in reduced]
-        shape, used = tuple(node.shape[d] for d in kept), frozenset(at for at, d in enumerate(kept) if d in node.used)
+            raise TRACERS[-1].stop("the maximum or minimum of an empty tensor", Mismatch)
+        result_dims = [d for d in range(input.ndim) if d not in reduced]
+        shape, used = tuple(node.shape[d] for d in result_dims), frozenset(at for at, d in enumerate(result_dims) if d in node.used)
         result = _traced(Node("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
-        return _viewed(result, [kept.index(d) if d in kept else None for d in range(input.ndim)]) if keepdim else result
+        return _viewed(result, [result_dims.index(d) if d in result_dims else None for d in range(input.ndim)]) if keepdim else result
 
     return reduction
 
 
 def mean(input: Traced, dim: Any = None, keepdim: bool = False) -> Traced:
-    """The sum over some dimensions, divided by how many terms it has."""
+    """Trace a mean: the sum over some dimensions, divided by its number of terms."""
     total = _reduction("+=")(input, dim, keepdim)
     count = math.prod(input.shape) // max(math.prod(total._node.shape), 1)
-    return joined("op", "/", total, count)
+    return elementwise("op", "/", total, count)
 
 
 def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) -> Traced:
-    """softmax over the entries that are stored."""
+    """Trace a softmax over the stored entries."""
     place, node = _place(dim, input.ndim), input._node
     if dtype is not None or place not in node.used or node.is_test:
-        raise ValueError("a data type, or a dimension that is only broadcast")
+        raise ValueError("dtype=, booleans, or a broadcast dimension")
     return _traced(Node("softmax", "", node.shape, node.used, (node,), (place,)))
 
 
@@ -314,10 +314,10 @@ CALLS.update(
             name: _operator(op) for op, names in {"*": ("mul", "multiply"), "/": ("div", "divide", "true_divide")}.items() for name in names
         },
         **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
-        **{f"{kind}_and": _of_truths("op", "*") for kind in ("logical", "bitwise")},
-        **{f"{kind}_or": _of_truths("call", "maximum") for kind in ("logical", "bitwise")},
+        **{f"{kind}_and": _logical("op", "*") for kind in ("logical", "bitwise")},
+        **{f"{kind}_or": _logical("call", "maximum") for kind in ("logical", "bitwise")},
         **{"logical_not": logical_not, "bitwise_not": logical_not, "isnan": isnan, "sparsify": sparsify},
-        **{name: lambda input, other, name=name: joined("call", name, input, other) for name in ("maximum", "minimum")},
+        **{name: lambda input, other, name=name: elementwise("call", name, input, other) for name in ("maximum", "minimum")},
         **{"add": add, "sub": sub, "subtract": sub, "rsub": rsub, "neg": negative, "negative": negative, "square": square, "pow": power},
         **{"relu": relu, "leaky_relu": leaky_relu, "gelu": gelu, "where": where, "absolute": _function("abs"), "softmax": softmax},
         **{

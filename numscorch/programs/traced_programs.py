@@ -1,4 +1,4 @@
-"""The text of a traced function: one program of index notation for evaluate."""
+"""Write the nodes of a traced function as a program in index notation, for ``evaluate``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Names = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A tensor that a product's factor is read at the entries of: its text, and its indices."""
+    """The sparse factor of a product, at whose entries the other factor is computed: its text, and its indices."""
 
     text: str
     names: tuple[str, ...]
@@ -27,20 +27,17 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class TracedProgram:
-    """A text, the operands that it reads, the dimensions of size 1 that its result lacks, and the format that an operator's would have.
-
-    With a ``sparsifier``, only what that keeps of the result is stored, in a format if one is given.
-    """
+    """The program of a traced function; ``sparsifier`` prunes its result, if given."""
 
     text: str
-    reads: frozenset[str]
-    missing: tuple[int, ...]
-    format: Any
+    reads: frozenset[str]  # names of the operands
+    missing: tuple[int, ...]  # dimensions of size 1 that the text's result lacks
+    format: Any  # format of the result, as the operator alone would choose it; None to infer it
     sparsifier: Any = None
 
 
 def program_of(root: Node, used: Names) -> TracedProgram:
-    """The program that computes a node, whose operands have the ``taken`` names."""
+    """Return the program that computes a node; new names avoid the ``used`` ones."""
     root = without_repeats(root, leads)
     writer = _Writer(root, used)
     writer.emit(root, writer.fresh("R"))
@@ -51,12 +48,12 @@ def program_of(root: Node, used: Names) -> TracedProgram:
 
 
 def viewed(node: Node) -> Node:
-    """What a view, or a view of one, is of."""
+    """Return the node under any number of views."""
     return viewed(node.args[0]) if node.kind == "view" else node
 
 
 def leads(node: Node) -> bool:
-    """Whether it stores nothing where a sparse operand doesn't."""
+    """Return whether a node has a sparse operand's pattern, or part of it, so that it can sample other factors of a product."""
     match node.kind:
         case "operand":
             return node.is_sparse
@@ -73,36 +70,36 @@ def leads(node: Node) -> bool:
 
 
 class _Writer:
-    """Writes statements: what is used more than once, or reduced, has one of its own."""
+    """Writes statements; nodes that are read more than once, and reductions, get separate statements."""
 
     def __init__(self, root: Node, used: Names):
         self.lines: list[str] = []
-        self.taken = set(used)
+        self.names = set(used)
         self.named: dict[Node, str] = {}
         self.uses: Counter[Node] = Counter()
         self._count(root)
 
     def _count(self, root: Node) -> None:
-        """How often each node is read; views are looked through."""
+        """Count how often each node is read; views count as reads of the node under them."""
         seen: set[Node] = set()
-        left = [viewed(root)]
-        while left:
-            node = left.pop()
+        pending = [viewed(root)]
+        while pending:
+            node = pending.pop()
             if node in seen:
                 continue
             seen.add(node)
             for arg in map(viewed, node.args):
                 self.uses[arg] += 1
-                left.append(arg)
+                pending.append(arg)
 
     def fresh(self, name: str) -> str:
-        """A name that nothing has yet: this one, or with a number."""
-        free = next(n for n in (name, *(f"{name}{at}" for at in range(1, len(self.taken) + 2))) if n not in self.taken)
-        self.taken.add(free)
+        """Return an unused name: the given one, or with a number appended."""
+        free = next(n for n in (name, *(f"{name}{at}" for at in range(1, len(self.names) + 2))) if n not in self.names)
+        self.names.add(free)
         return free
 
     def emit(self, node: Node, name: str) -> None:
-        """The statement that makes a node."""
+        """Write the statements that compute a node."""
         base = viewed(node)
         letters = Letters()
         if base.kind == "softmax":
@@ -110,9 +107,9 @@ class _Writer:
         elif base.kind == "reduce":
             (arg,) = base.args
             letters_ = [next(letters) for _ in arg.shape]
-            kept = [letters_[d] for d in range(len(letters_)) if d not in base.axes]
-            body = self._inline(arg, letters_, letters, is_open=False)[0]  # all of it is reduced: what it contracts was before
-            self._assign(name, node, _outer_names(node, kept), body, base.form)
+            result_names = [letters_[d] for d in range(len(letters_)) if d not in base.axes]
+            body = self._inline(arg, letters_, letters, is_open=False)[0]  # a contraction would mix its sum with the reduction
+            self._assign(name, node, _outer_names(node, result_names), body, base.form)
         else:
             letters_ = [next(letters) for _ in base.shape]
             self._assign(name, node, _outer_names(node, letters_), self._inline(base, letters_, letters, is_open=True, is_root=True)[0])
@@ -121,7 +118,7 @@ class _Writer:
         self.lines.append(f"{_access(name, node, names)} {op} {body}")
 
     def _softmax(self, node: Node, base: Node, name: str, names: Names) -> None:
-        """Exponentials of the stored entries less the largest of them, over their sum."""
+        """Write a softmax over stored entries: exp(score - maximum), divided by the sum."""
         (arg,) = base.args
         scores = self._atom(arg, names)
         rows = [names[d] for d in sorted(base.used) if d not in base.axes]
@@ -133,7 +130,7 @@ class _Writer:
         self._assign(name, node, _outer_names(node, names), f"{_access(shifted, base, names)} / {per_row[1]}")
 
     def _atom(self, node: Node, names: Names) -> str:
-        """The access to an operand, or to what a statement of its own makes."""
+        """Return an access to an operand or a named node; other nodes get a separate statement first."""
         if node.kind == "view":
             return self._atom(node.args[0], _inner_names(node, names))
         if node.kind in ("operand", "number"):
@@ -147,7 +144,10 @@ class _Writer:
     def _inline(
         self, node: Node, names: Names, letters: Letters, is_open: bool, is_root: bool = False, lead: Lead | None = None
     ) -> tuple[str, int]:
-        """A node's text, and how strongly it binds; a contraction may stand in it where it ``is_open``."""
+        """Return a node's text and its operator precedence; ``is_open`` allows a contraction in the text.
+
+        ``lead`` is the sparse factor of a surrounding product, at whose entries contractions are computed.
+        """
         if node.kind == "view":
             return self._inline(node.args[0], _inner_names(node, names), letters, is_open, is_root, lead)
         is_once = is_root or self.uses[node] < 2
@@ -168,7 +168,7 @@ class _Writer:
         return self._inline(arg, _aligned(names, arg), letters, is_open, lead=lead if arg.shape == node.shape else None)
 
     def _operator(self, node: Node, names: Names, letters: Letters, is_open: bool, lead: Lead | None) -> tuple[str, int]:
-        """left op right, with the parentheses that keep the order."""
+        """Return ``left op right`` with the necessary parentheses, and its precedence."""
         strength = STRENGTH[node.form]
         inner = is_open and strength < STRENGTH["*"]
         (left, first), (right, second) = (self._argument(arg, node, names, letters, inner, lead) for arg in node.args)
@@ -176,7 +176,7 @@ class _Writer:
         return f"{left} {node.form} {right}", strength
 
     def _masked(self, node: Node, names: Names, letters: Letters, is_open: bool) -> tuple[str, int] | None:
-        """A product with what a sparse tensor leads: contractions in the other factor are computed at its entries only."""
+        """Return a product with a sparse factor, at whose entries contractions in the other factor are computed; None if not one."""
         for at, factor in enumerate(node.args):
             other = node.args[1 - at]
             if not leads(factor) or factor.shape != node.shape or len(factor.used) < len(names) or not self._has_contraction(other):
@@ -193,24 +193,24 @@ class _Writer:
         return None
 
     def _has_contraction(self, node: Node) -> bool:
-        """Whether a contraction would stand in its text."""
+        """Return whether a node's text would contain a contraction."""
         base = viewed(node)
         if base in self.named or self.uses[base] > 1:
             return False
         return base.kind == "contract" or (base.kind in ("op", "call") and any(map(self._has_contraction, base.args)))
 
     def _contraction(self, node: Node, names: Names, letters: Letters) -> tuple[str, int]:
-        """The product of a contraction's factors, each an access."""
+        """Return the product of a contraction's factors, each an access, and its precedence."""
         *terms, result = node.axes
-        known = dict(zip(result, names, strict=True))
+        index_names = dict(zip(result, names, strict=True))
         for name in (name for term in terms for name in term):
-            if name not in known:
-                known[name] = next(letters)
-        factors = [self._atom(arg, [known[name] for name in term]) for arg, term in zip(node.args, terms, strict=True)]
+            if name not in index_names:
+                index_names[name] = next(letters)
+        factors = [self._atom(arg, [index_names[name] for name in term]) for arg, term in zip(node.args, terms, strict=True)]
         return " * ".join(factors), STRENGTH["*"] if len(factors) > 1 else ATOM
 
     def _sampled(self, node: Node, names: Names, letters: Letters, lead: Lead) -> str:
-        """A contraction at the entries of a sparse tensor."""
+        """Write a statement for a contraction at a sparse tensor's entries, and return the access to it."""
         body = self._contraction(node, names, letters)[0]
         name = self.fresh("T")
         self._assign(name, node, names, f"stored({lead.text}) * {body}")
@@ -218,7 +218,7 @@ class _Writer:
 
 
 class Letters:
-    """Names of indices, one after the other."""
+    """An endless iterator over index names: ``i``, ``j``, ..., ``w``, ``i1``, ``j1``, ..."""
 
     def __init__(self) -> None:
         self.numbers = count()
@@ -229,24 +229,24 @@ class Letters:
 
 
 def _access(name: str, node: Node, names: Names) -> str:
-    """A tensor at those of its dimensions that have an index."""
+    """Write an access to a tensor; dimensions of size 1 have no index."""
     names_ = [names[d] for d in sorted(node.used)]
     return f"{name}[{','.join(names_)}]" if names_ else name
 
 
 def _aligned(names: Names, node: Node) -> Names:
-    """The names of a tensor that broadcasts: those of the last dimensions."""
+    """Return the index names of a tensor that broadcasts: those of the last dimensions."""
     return names[len(names) - len(node.shape) :]
 
 
 def _inner_names(view: Node, names: Names) -> list[str]:
-    """The names of what is viewed."""
+    """Return the index names of a view's argument, given those of the view."""
     inner = dict(zip(view.axes, names, strict=True))
     return [inner[d] for d in range(len(view.args[0].shape))]
 
 
 def _outer_names(node: Node, names: Names) -> list[str]:
-    """The names of a view of what has these."""
+    """Return the index names of a view, given those of the node under it."""
     if node.kind != "view":
         return list(names)
     inner = _outer_names(node.args[0], names)

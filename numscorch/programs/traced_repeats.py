@@ -1,4 +1,4 @@
-"""What a traced function repeats, computed once: equal contractions, reductions and softmaxes are one node."""
+"""Common subexpression elimination in traced functions: equal contractions, reductions and softmaxes become one node."""
 
 from __future__ import annotations
 
@@ -8,24 +8,27 @@ from dataclasses import replace
 
 from .tracing import Node
 
-SHARED = ("contract", "reduce", "softmax")  # what is cheap, and no more, is written again where it is repeated
+SHARED = ("contract", "reduce", "softmax")  # kinds of nodes to share; the program repeats cheap nodes
 
 
 def uses_of(root: Node) -> Counter[Node]:
-    """How often each node is an argument of others."""
+    """Count how often each node is an argument of other nodes."""
     uses: Counter[Node] = Counter()
-    seen, left = {root}, [root]
-    while left:
-        for arg in left.pop().args:
+    seen, pending = {root}, [root]
+    while pending:
+        for arg in pending.pop().args:
             uses[arg] += 1
             if arg not in seen:
                 seen.add(arg)
-                left.append(arg)
+                pending.append(arg)
     return uses
 
 
 def without_repeats(root: Node, leads: Callable[[Node], bool]) -> Node:
-    """A node whose equal contractions are one, but for those that are computed at the entries of what ``leads`` a product."""
+    """Merge equal nodes, except for contractions that are computed at the entries of a sparse factor.
+
+    ``leads`` tells whether a node can be such a sparse factor.
+    """
     return _Repeats(root, leads).shared(root, is_sampled=False)
 
 
@@ -33,27 +36,27 @@ class _Repeats:
     def __init__(self, root: Node, leads: Callable[[Node], bool]):
         self.uses, self.leads = uses_of(root), leads
         self.numbers: dict[Node, int] = {}
-        self.known: dict[Hashable, int] = {}
-        self.made: dict[Node | int, Node] = {}
+        self.value_numbers: dict[Hashable, int] = {}
+        self.nodes: dict[Node | int, Node] = {}
 
     def number(self, node: Node) -> int:
-        """The same number for nodes that are equal with all of their arguments."""
+        """Return a number that nodes share if they and all their arguments are equal (value numbering)."""
         if node not in self.numbers:
             key = (node.kind, node.form, node.shape, node.used, node.axes, node.is_sparse, node.is_test)
-            self.numbers[node] = self.known.setdefault((key, *map(self.number, node.args)), len(self.known))
+            self.numbers[node] = self.value_numbers.setdefault((key, *map(self.number, node.args)), len(self.value_numbers))
         return self.numbers[node]
 
     def shared(self, node: Node, is_sampled: bool) -> Node:
-        """The node of those that are equal to it; its own where it is read at a sparse tensor's entries only."""
+        """Return the shared node for a node; contractions that are only read at a sparse tensor's entries stay separate."""
         is_own = node.kind not in SHARED or (node.kind == "contract" and is_sampled and self.uses[node] < 2)
         key = node if is_own else self.number(node)
-        if key not in self.made:
+        if key not in self.nodes:
             args = tuple(self.shared(arg, self._is_sampled(node, at, is_sampled)) for at, arg in enumerate(node.args))
-            self.made[key] = replace(node, args=args)
-        return self.made[key]
+            self.nodes[key] = replace(node, args=args)
+        return self.nodes[key]
 
     def _is_sampled(self, node: Node, at: int, is_sampled: bool) -> bool:
-        """Whether an argument is read only at a sparse tensor's entries."""
+        """Return whether a node reads its argument only at a sparse tensor's entries."""
         if node.kind == "op" and node.form == "*" and self.leads(node.args[1 - at]):
             return True
         return is_sampled and node.kind in ("op", "call", "view")

@@ -1,4 +1,4 @@
-"""Tracing: what a function does to tensors, written down as nodes while it runs on stand-ins for them."""
+"""Tracing: run a function on placeholders for its tensors, and record its operations as nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class _OfThread(local):
-    """The tracers at work in a thread, the innermost last."""
+    """The active tracers of a thread, innermost last."""
 
     def __init__(self) -> None:
         self.stack: list[Tracer] = []
@@ -27,26 +27,28 @@ class _OfThread(local):
 
 
 TRACERS = _OfThread()
-ATTRIBUTES = ("__get__", "__len__", "dim", "size")  # what may be asked of a tensor that is no operand
+ATTRIBUTES = ("__get__", "__len__", "dim", "size")  # attributes that traced functions may read of tensors other than operands
 
-CALLS: dict[str, Callable[..., Any]] = {}  # what torch's functions write down, by their names: filled by traced_calls
+CALLS: dict[str, Callable[..., Any]] = {}  # tracing rules by the names of torch's functions; traced_calls fills it
 
 
-class Stop(BaseException):  # no Exception, so that what is traced doesn't handle it
-    """A function does what can't be written down; the text says what."""
+class Stop(BaseException):  # not an Exception, so that the traced function does not catch it
+    """A function cannot be traced; the text gives the reason."""
 
 
 class Mismatch(Stop):
-    """Shapes don't fit: the function, run as it is written, says so."""
+    """Shapes do not match; the function, run unfused, raises its error."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """A tensor that a function makes: of which others, and how.
+    """A tensor that a traced function computes.
 
-    ``kind`` is operand (``form`` is its name), number, op, call, contract, reduce, softmax or view. ``used`` are the dimensions along
-    which it may vary; the others have size 1, and no index. ``axes`` are for each dimension of a view that of what is viewed, or
-    None; of a reduction, or a softmax, those that it goes along; of a contraction the indices of its terms, and after them of the result.
+    ``kind`` is operand, number, op, call, contract, reduce, softmax or view; ``form`` is the operand's name, the number, the operator or
+    the function. ``used`` are the dimensions with an index; all other dimensions have size 1.
+
+    The meaning of ``axes`` depends on the kind. View: the argument's dimension for each dimension of the view, None for a new
+    dimension. Reduction and softmax: the dimensions they run over. Contraction: the indices of each term, then those of the result.
     """
 
     kind: str
@@ -55,13 +57,13 @@ class Node:
     used: frozenset[int] = frozenset()
     args: tuple[Node, ...] = ()
     axes: tuple[Any, ...] = ()
-    is_sparse: bool = False  # of an operand
-    is_test: bool = False  # whether torch has truth values for it
+    is_sparse: bool = False  # whether it is a sparse operand
+    is_test: bool = False  # whether torch's result is boolean
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Sparsified:
-    """What a sparsifier leaves of a tensor that a function makes, in a format: its result, and nothing else is done to it."""
+    """A sparsified tensor; a traced function may only return it, and any other use stops the tracer."""
 
     tracer: Tracer
     node: Node
@@ -71,19 +73,19 @@ class Sparsified:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise self.tracer.stop(f".{name} of what sparsify makes: only a function's result is sparsified by its kernel")
+        raise self.tracer.stop(f".{name} of what sparsify makes: only a function's result can be sparsified in its kernel")
 
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         raise TRACERS[-1].stop(
-            f"{getattr(func, '__name__', func)} of what sparsify makes: only a function's result is sparsified by its kernel"
+            f"{getattr(func, '__name__', func)} of what sparsify makes: only a function's result can be sparsified in its kernel"
         )
 
 
 class Tracer:
-    """One run of a function on stand-ins; ``reads_sizes`` where what it writes down depends on them."""
+    """One run of a function on placeholders; ``reads_sizes`` is True if the function read a size, so the trace may depend on it."""
 
     def __init__(self) -> None:
         self.reads_sizes = False
@@ -91,18 +93,18 @@ class Tracer:
         self.stopped: Stop | None = None
 
     def stop(self, why: str, kind: type[Stop] = Stop) -> Stop:
-        """Remember why nothing can be fused, though the function may catch what is raised."""
+        """Record and return the first reason to stop, in case the function catches the exception."""
         self.stopped = self.stopped or kind(why)
         return self.stopped
 
     def operand(self, name: str, shape: Sequence[int], is_sparse: bool) -> Traced:
-        """The stand-in for an operand."""
+        """Make the placeholder of an operand."""
         return Traced(self, Node("operand", name, tuple(shape), frozenset(range(len(shape))), is_sparse=is_sparse))
 
 
 @contextmanager
 def at_work(tracer: Tracer) -> Iterator[None]:
-    """Within it, what is done to stand-ins is this tracer's."""
+    """Activate a tracer in the current thread."""
     TRACERS.stack.append(tracer)
     try:
         with _TorchWatch(tracer):
@@ -112,7 +114,7 @@ def at_work(tracer: Tracer) -> Iterator[None]:
 
 
 class _TorchWatch(TorchFunctionMode):
-    """Stops at what torch computes of other things than stand-ins: it may be another value at the next call."""
+    """Stops the tracer at torch functions without placeholders among their arguments, whose results may change between calls."""
 
     def __init__(self, tracer: Tracer):
         super().__init__()
@@ -121,19 +123,19 @@ class _TorchWatch(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        name, given = getattr(func, "__name__", str(func)), kwargs or {}
-        if name in ATTRIBUTES or holds_traced((*args, *given.values())):
-            return func(*args, **given)
-        raise self.tracer.stop(f"{name}: no operand is given to it, and it may differ from call to call")
+        name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
+        if name in ATTRIBUTES or holds_traced((*args, *kwargs.values())):
+            return func(*args, **kwargs)
+        raise self.tracer.stop(f"{name}: no operand is given to it, so its result may differ between calls")
 
 
 def modes() -> tuple[bool, ...]:
-    """What of torch's modes a result depends on."""
+    """Return the torch modes that results depend on: grad, inference and autocast."""
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")
 
 
 class Traced:
-    """A stand-in for a tensor: whatever is done to it is written down."""
+    """A placeholder for a tensor that records all operations on it."""
 
     __slots__ = ("_node", "_tracer")
 
@@ -155,7 +157,7 @@ class Traced:
 
     @property
     def shape(self) -> torch.Size:
-        """The sizes; what is written down is then for these only."""
+        """The sizes; reading them makes the trace valid for these sizes only."""
         self._tracer.reads_sizes = True
         return torch.Size(self._node.shape)
 
@@ -207,13 +209,13 @@ class Traced:
 
 
 def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A call of torch's function of this name, with stand-ins among its arguments."""
+    """Trace a call of the torch function of this name."""
     tracer = _tracer_of((*args, *kwargs.values()))
     if modes() != tracer.modes:
         raise tracer.stop(f"{name} in another mode of torch than the call's")
     rule = CALLS.get(name)
     if rule is None:
-        raise tracer.stop(f"{name}: only what index notation can say is fused")
+        raise tracer.stop(f"{name}: index notation cannot express it")
     try:
         return rule(*args, **kwargs)
     except (TypeError, AttributeError, ValueError, IndexError) as error:
@@ -230,7 +232,7 @@ def _tracer_of(values: Sequence[Any]) -> Tracer:
 
 
 def holds_traced(values: Sequence[Any]) -> bool:
-    """Whether there are stand-ins among arguments."""
+    """Return whether arguments contain placeholders, in nested lists and tuples too."""
     return any(isinstance(v, Traced | Sparsified) or (isinstance(v, list | tuple) and holds_traced(v)) for v in values)
 
 
@@ -254,7 +256,7 @@ for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
 
 
 def _in_place(self: Traced, other: Any) -> Any:
-    """What Python would make ``x = x + 1`` of, though others may hold x too."""
+    """Stop: Python would rebind ``x += 1`` to a new tensor, but torch changes a tensor that other names may refer to."""
     raise self._tracer.stop("an assignment in place")
 
 

@@ -113,7 +113,7 @@ def test_formats_stand_for_operands() -> None:
     text = str(ns.explain(ATTENTION, A=ns.CSR, Q="dense", K="dense", V="dense"))
     assert "evaluate in one kernel:" in text and "A: 1024x1024 (CSR), float32" in text
     alone = str(ns.explain(ATTENTION, A=ns.COO(2), Q="dense", K="dense", V="dense"))
-    assert "in one kernel" not in alone and "A is stored as COO(2): fused are dense levels above a compressed one" in alone
+    assert "in one kernel" not in alone and "A is stored as COO(2): fusion needs dense levels above a compressed one" in alone
 
 
 def test_a_fused_function_is_explained_by_its_kernels() -> None:

@@ -183,7 +183,7 @@ PARTS = {
     "s = maximum(a[i], b[i])": ["maximum(A[i], B[i])"],
 }
 ERRORS = {
-    "R[i,j] = C[i,k]": "index j is on the left side only, so its extent is unknown: give it, as j=5",
+    "R[i,j] = C[i,k]": "index j is on the left side only, so its extent is unknown: pass it as an argument, such as j=5",
     "R[i,0] = C[i,j]": "the left side takes names of indices only, not R[:,0]",
     "R[i] = C[i,0,j]": "C[:,0,:] has 3 indices, but C has 2 dimensions",
     "R[i] = C[i,0:n]": "the bounds of a window are whole numbers, not names: write the number into the text, as in f'A[i,0:{n}:2]'",
