@@ -80,7 +80,7 @@ def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: 
     if request.keeps:
         raise NotFused("the result is sparse")
     if not any(member.is_beside for member in request.members):
-        raise NotFused("a row between the parts is better stored than made again")
+        raise NotFused("a row between the parts is better stored than recomputed")
     return _Adjoining(request, kinds, wanted).adjoint()
 
 
