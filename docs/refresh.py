@@ -97,9 +97,9 @@ class Printed(Binder):
 
     lines: list[str]
 
-    def compiled(self, body: list[str]) -> Callable[..., Any]:
+    def compile_body(self, body: list[str]) -> Callable[..., Any]:
         self.lines = body
-        return super().compiled(body)
+        return super().compile_body(body)
 
 
 def binder() -> str:

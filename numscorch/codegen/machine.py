@@ -76,8 +76,7 @@ def _names(source: Source) -> bytes:
     from llvmlite import binding
 
     defined = "\n".join(f'define i32 @"{_symbol(source, name)}"() {{ ret i32 0 }}' for name in entries_of(source))
-    bitcode: bytes = binding.parse_assembly(defined).as_bitcode()
-    return bitcode
+    return binding.parse_assembly(defined).as_bitcode()
 
 
 def _signature(source: Source) -> tuple[tuple[str, str, bool], ...]:

@@ -253,7 +253,7 @@ def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> i
     if table[slot] < 0:
         table[slot] = count
         listed[count] = coordinate
-    return table[slot]  # type: ignore[no-any-return]
+    return table[slot]
 
 
 @jitted

@@ -111,8 +111,7 @@ class _Network(Module):
         self.first, self.second = make(FEATURES, hidden), make(hidden, classes)
 
     def forward(self, x: Any, graph: SparseTensor) -> torch.Tensor:
-        output: torch.Tensor = self.second(torch.relu(self.first(x, graph)), graph)
-        return output
+        return self.second(torch.relu(self.first(x, graph)), graph)
 
 
 def _networks(make: Callable[[int, int], Module], graph: Make, features: Callable[[], Any]) -> None:

@@ -135,8 +135,7 @@ def _compile_schedules(text: str, operands: Sequence[Any], format: Any, schedule
 
 def _values(result: Any) -> torch.Tensor:
     """The stored values in sorted order; every schedule gives the same format and pattern."""
-    values: torch.Tensor = result.coalesce().values if isinstance(result, SparseTensor) else result
-    return values
+    return result.coalesce().values if isinstance(result, SparseTensor) else result
 
 
 def _is_close(values: torch.Tensor, expected: torch.Tensor) -> bool:

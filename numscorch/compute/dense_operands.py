@@ -65,8 +65,7 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
     product = matrix_product(text) if len(tensors) == 2 else None
-    result: Tensor = torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
-    return result
+    return torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +147,12 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
     value = torch.broadcast_tensors(value_of(terms_of(request.value, request.op), aligned, tensors[0].dtype), *aligned)[0]
     summed = list(range(len(request.subscripts.result), len(names)))
     if not summed:
-        copy: Tensor = value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
-        return copy
+        return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
     if request.op == "*=":
-        term_product: Tensor = value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
-        return term_product
+        return value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
     if any(value.shape[dim] == 0 for dim in summed):
         return _reduce_no_terms(request.op, request.value, value, summed)
-    reduction: Tensor = REDUCERS[request.op](value, dim=summed)
-    return reduction
+    return REDUCERS[request.op](value, dim=summed)
 
 
 def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str]) -> None:
@@ -178,8 +174,7 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
 def _reduce_no_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:
     """The reduction of no terms: the identity, with a gradient of 0 to the terms."""
     start = start_of(op, expr, str(value.dtype).removeprefix("torch."))
-    identity: Tensor = value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
-    return identity
+    return value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
 
 
 @lru_cache(maxsize=1024)
@@ -219,11 +214,9 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
         case Literal(value):
             return torch.tensor(value, dtype=dtype)
         case Binary(op, left, right):
-            result: Tensor = TORCH_OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
-            return result
+            return TORCH_OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
         case Apply(function, args):
-            called: Tensor = function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
-            return called
+            return function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
 
 
 def function_of(name: str) -> Any:

@@ -116,7 +116,7 @@ class Fittings:
 def key_of(patterns: Sequence[Any]) -> Hashable:
     """The cache key of a plan: the signatures of the patterns, and which patterns are identical objects."""
     if len(patterns) == 1:
-        return patterns[0].signature  # type: ignore[no-any-return]
+        return patterns[0].signature
     return (*[pattern.signature for pattern in patterns], *[one is other for one, other in combinations(patterns, 2)])
 
 
@@ -204,5 +204,4 @@ def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         strides.append([None if is_values or size == free or not tensor.numel() else step for size, step in steps])
     guards: Any = TensorGuards
-    check: Callable[..., bool] = guards(*[tensor for tensor, _ in tensors], dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
-    return check
+    return guards(*[tensor for tensor, _ in tensors], dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check

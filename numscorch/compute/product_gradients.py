@@ -65,8 +65,7 @@ def multiplied(
     def total(values: Tensor) -> Tensor:
         summed = terms.with_values(values)
         if isinstance(result, Tensor):
-            sums: Tensor = compute(steps.sum, [summed], "dense")
-            return sums
+            return compute(steps.sum, [summed], "dense")
         return as_stored(compute(steps.sum_at, [summed, result]), result.pattern)
 
     values = _with_gradient(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[steps.kept :]))

@@ -213,7 +213,7 @@ def _is_one_graph() -> bool:
 def operand_of(text: str, values: Tensor, arrays: Sequence[Tensor]) -> SparseTensor:
     """Rebuild a SparseTensor from :func:`text_of`, values and :func:`arrays_of`."""
     _, (operand,) = _operands(f"|{text}", [values], arrays)
-    return operand  # type: ignore[no-any-return]
+    return operand
 
 
 def shape_of(text: str) -> tuple[int, ...]:
@@ -228,8 +228,7 @@ def shape_of(text: str) -> tuple[int, ...]:
 @torch.library.custom_op("numscorch::einsum", mutates_args=())
 def _einsum(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, operands = _operands(spec, values, arrays)
-    result: Tensor = compute(expr, operands, "dense")
-    return result
+    return compute(expr, operands, "dense")
 
 
 @_einsum.register_fake

@@ -119,8 +119,7 @@ def dense_of(A: SparseTensor) -> torch.Tensor | None:
     """Convert to dense with a kernel; None if a kernel does not support the values, or does not pay."""
     if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, tuning.COMPILE_ENTRIES):
         return None
-    full: torch.Tensor = launch(copying(A.format, None), (A,), "dense")
-    return full
+    return launch(copying(A.format, None), (A,), "dense")
 
 
 def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:

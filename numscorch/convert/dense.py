@@ -102,8 +102,7 @@ def numpy_values(A: SparseTensor, library: str) -> np.ndarray:
     """
     if A.dtype is torch.bfloat16:
         raise UnsupportedError(f"{library} holds NumPy arrays, which have no bfloat16: use .to(torch.float32) first")
-    array: np.ndarray = A.values.detach().numpy()
-    return array
+    return A.values.detach().numpy()
 
 
 def no_layout(A: SparseTensor, library: str) -> UnsupportedError:

@@ -125,8 +125,7 @@ def _starting_before(pos: np.ndarray, positions: np.ndarray) -> np.ndarray:
         return positions
     first, last = np.searchsorted(pos, (positions[0], positions[-1]), side="right")
     if len(positions) != positions[-1] - positions[0] + 1:
-        parents: np.ndarray = first - 1 + np.searchsorted(pos[first:last], positions, side="right")
-        return parents
+        return first - 1 + np.searchsorted(pos[first:last], positions, side="right")
     lengths = np.diff(np.clip(pos[first - 1 : last + 1], positions[0], positions[-1] + 1))  # contiguous positions need no search
     return np.repeat(np.arange(first - 1, first - 1 + len(lengths)), lengths)
 

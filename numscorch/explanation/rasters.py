@@ -35,8 +35,7 @@ class Raster:
         most = float(self.counts.max(initial=0))
         if most == 0 or self.room <= 1:
             return (self.counts > 0).astype(np.float64)
-        scaled: np.ndarray = np.where(self.counts > 0, 0.3 + 0.7 * np.log1p(self.counts) / np.log1p(most), 0.0)
-        return scaled
+        return np.where(self.counts > 0, 0.3 + 0.7 * np.log1p(self.counts) / np.log1p(most), 0.0)
 
     def png(self) -> bytes:
         """The raster as a PNG in one colour of varying opacity, which suits any background."""

@@ -107,8 +107,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         if prod(shape) * dtype.itemsize > entry.file_size:
             raise ValueError(f"{entry.filename} announces {shape} values, but has {entry.file_size} bytes")
     with archive.open(entry) as opened:
-        array: np.ndarray = np.lib.format.read_array(opened, allow_pickle=False)
-        return array
+        return np.lib.format.read_array(opened, allow_pickle=False)
 
 
 def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:

@@ -79,8 +79,7 @@ def table_lengths(children: np.ndarray) -> np.ndarray:
     [0, 2, 8, 8]
     """
     powers = np.ceil(np.log2(np.maximum(children * ROOM, 1))).astype(np.int64)
-    lengths: np.ndarray = np.where(children > 0, np.int64(1) << powers, 0)
-    return lengths
+    return np.where(children > 0, np.int64(1) << powers, 0)
 
 
 def entered(crd: np.ndarray, coordinates: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

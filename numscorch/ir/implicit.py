@@ -62,8 +62,7 @@ class Identity(Implicit):
         return mode.parent.begin
 
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        different: np.ndarray = coordinates != outer
-        return different
+        return coordinates != outer
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
         short = sizes[at - 1] > sizes[at]
@@ -119,8 +118,7 @@ class Band(Implicit):
 
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         offset = coordinates - outer
-        away: np.ndarray = (offset < -self.lower) | (offset > self.upper)
-        return away
+        return (offset < -self.lower) | (offset > self.upper)
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         self.refuse(entries)
@@ -160,8 +158,7 @@ class Causal(Implicit):
         return mode.parent.begin * mode.size + coordinate
 
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
-        above: np.ndarray = coordinates > outer
-        return above
+        return coordinates > outer
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         self.refuse(entries)

@@ -382,8 +382,7 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     [5, 6, 0, 1, 2]
     """
     ends = np.cumsum(counts)
-    numbers: np.ndarray = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-    return numbers
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def times(count: int, size: int) -> int:

@@ -145,8 +145,7 @@ class Grouped(Sharing):
             self._refuse(
                 used[block, chunk], capacity, f"block {block}, coordinates {first + chunk * width} to {first + (chunk + 1) * width - 1}"
             )
-        order: np.ndarray = np.argsort(kinds.astype(np.uint16), axis=1, kind="stable").reshape(used.shape)  # uint16: radix sort
-        return order
+        return np.argsort(kinds.astype(np.uint16), axis=1, kind="stable").reshape(used.shape)  # uint16: radix sort
 
     def _refuse(self, used: np.ndarray, capacity: np.ndarray, where: str) -> None:
         """Raise the FormatError for a chunk whose combinations cannot be assigned."""

@@ -46,8 +46,7 @@ def _exact(used: np.ndarray, kinds: np.ndarray) -> np.ndarray:
     if largest < TABLE_SIZE:
         table = np.full(largest + 1, -1)
         table[kinds] = np.arange(len(kinds))
-        exact: np.ndarray = table[used]
-        return exact
+        return table[used]
     places = np.argsort(kinds, kind="stable")
     at = places[np.minimum(np.searchsorted(kinds, used, sorter=places), len(kinds) - 1)]
     return np.where(kinds[at] == used, at, -1)

@@ -39,8 +39,7 @@ def masks(n: int, m: int) -> np.ndarray:
     >>> masks(2, 3).tolist()
     [3, 5, 6]
     """
-    bits: np.ndarray = (1 << table(n, m)).sum(axis=1)
-    return bits
+    return (1 << table(n, m)).sum(axis=1)
 
 
 def starts(width: int, kinds: int) -> np.ndarray:
@@ -49,8 +48,7 @@ def starts(width: int, kinds: int) -> np.ndarray:
     >>> starts(6, 3).tolist(), starts(4, 3).tolist()
     ([0, 2, 4, 6], [0, 1, 2, 4])
     """
-    first: np.ndarray = np.arange(kinds + 1) * width // kinds
-    return first
+    return np.arange(kinds + 1) * width // kinds
 
 
 def kinds_at(places: np.ndarray, size: int, kinds: int, each: int) -> np.ndarray:
@@ -61,5 +59,4 @@ def kinds_at(places: np.ndarray, size: int, kinds: int, each: int) -> np.ndarray
     """
     chunk = kinds * each
     first = places // chunk * chunk
-    numbers: np.ndarray = ((places - first + 1) * kinds - 1) // np.maximum(np.minimum(chunk, size - first), 1)
-    return numbers
+    return ((places - first + 1) * kinds - 1) // np.maximum(np.minimum(chunk, size - first), 1)

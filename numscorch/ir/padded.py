@@ -130,8 +130,7 @@ def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, 
     [1, 2, 2]
     """
     number = np.arange(len(parents)) - (np.cumsum(children) - children)[parents]
-    places: np.ndarray = np.minimum(coordinates, width - children[parents] + number)
-    return places
+    return np.minimum(coordinates, width - children[parents] + number)
 
 
 @dataclass(frozen=True, slots=True)

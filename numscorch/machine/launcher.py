@@ -24,8 +24,7 @@ _launch: Launch | None = None
 
 def callable_at(address: int) -> Entry:
     """The entry at an address, as a function of the worker's number and the words. It runs without the GIL."""
-    entry: Entry = _ENTRY(address)
-    return entry
+    return _ENTRY(address)
 
 
 def launcher(lock: AbstractContextManager[Any]) -> Launch:
@@ -78,5 +77,4 @@ def _compiled() -> Launch:
     dispatcher.compile(signature)
     if not stored.was_found:
         tell(names, text, time.perf_counter() - started)
-    entry_point: Launch = dispatcher.overloads[signature].entry_point
-    return entry_point
+    return dispatcher.overloads[signature].entry_point

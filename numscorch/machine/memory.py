@@ -29,14 +29,12 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
     if tensor.is_conj():
         return flat(tensor.conj()).conj()
     span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
-    view: np.ndarray = torch.as_strided(tensor, (span,), (1,)).numpy()
-    return view
+    return torch.as_strided(tensor, (span,), (1,)).numpy()
 
 
 def address(array: np.ndarray) -> int:
     """The address of a contiguous array."""
-    start: int = array.__array_interface__["data"][0]
-    return start
+    return array.__array_interface__["data"][0]
 
 
 def aligned(shape: Sequence[int], dtype: Any, zeroed: bool = False) -> np.ndarray:

@@ -105,8 +105,7 @@ def _rows(name: str, operand: Any) -> SparseTensor:
     """A sparse matrix as CSR."""
     if operand.ndim != 2:
         raise CannotError(f"can't: {name} has {operand.ndim} dimensions")
-    rows: SparseTensor = operand.to(CSR)
-    return rows
+    return operand.to(CSR)
 
 
 def _by(convert: Callable[[SparseTensor], Any], request: BoundRequest, dense: Callable[[torch.Tensor], Any]) -> list[Any]:

@@ -151,8 +151,7 @@ def _operands(request: BoundRequest) -> Any:
 
 
 def _dtype(request: BoundRequest) -> torch.dtype:
-    dtype: torch.dtype = next(iter(request.operands.values())).dtype
-    return dtype
+    return next(iter(request.operands.values())).dtype
 
 
 def _time(seconds: float) -> str:

@@ -43,13 +43,11 @@ def aggregate(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
 
 
 def _sum(x: Features, graph: Any, nodes: Nodes) -> Features:
-    summed: Features = einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
-    return summed
+    return einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
 
 
 def _mean(x: Features, graph: Any, nodes: Nodes) -> Features:
-    averaged: Features = einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
-    return averaged
+    return einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
 
 
 def _min(x: Features, graph: Any, nodes: Nodes) -> Features:

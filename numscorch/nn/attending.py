@@ -47,8 +47,7 @@ def pattern_attention(
         operands = {"Q": query, "K": key, "V": value, "A": pattern, "c": number}  # c takes the data type of the first operand
         if padding is not None:
             operands["B"] = padding
-        result: torch.Tensor = evaluate_parts(program(query.ndim - 2, padding is not None), operands, None)
-        return result
+        return evaluate_parts(program(query.ndim - 2, padding is not None), operands, None)
     leading, rows = query.shape[:-2], (query.shape[-2], value.shape[-1])
     flat = [operand.reshape(prod(leading), *operand.shape[-2:]) for operand in (query * number, key, value)]
     biases = [None] * prod(leading) if padding is None else list(padding.reshape(prod(leading), -1))
@@ -128,5 +127,4 @@ def _head(
     probabilities = softmax(scores, 1)
     if dropout_p:
         probabilities = probabilities.with_values(torch.nn.functional.dropout(probabilities.values, dropout_p))
-    result: torch.Tensor = einsum("ij,jd->id", probabilities, value)
-    return result
+    return einsum("ij,jd->id", probabilities, value)

@@ -56,14 +56,12 @@ def attend(
     if transformed():
         return call.by_parts(sources, source_scores, target_scores)
     function: Any = _AttentionFunction
-    result: Tensor = function.apply(call, sources, source_scores, target_scores)
-    return result
+    return function.apply(call, sources, source_scores, target_scores)
 
 
 def by_heads(pattern: Pattern, heads: int) -> Pattern:
     """Return the pattern (targets, sources, heads) of a CSR pattern (targets, sources); both share their index arrays."""
-    wide: Pattern = pattern.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*pattern.shape, heads), ((), pattern.arrays[1], ())))
-    return wide
+    return pattern.remember(("by heads", heads), lambda: Pattern(BY_HEADS, (*pattern.shape, heads), ((), pattern.arrays[1], ())))
 
 
 def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tensor | None]:
@@ -103,8 +101,7 @@ class _AttentionCall:
         return scores if self.slope >= 0 else scores.maximum(functional.leaky_relu(t - self._over_edges(-s), self.slope))
 
     def _over_edges(self, s: Tensor) -> Tensor:
-        maxima: Tensor = evaluate("m[i,h] stored max= stored(A[i,j]) * s[j,h]", A=self.graph, s=s)
-        return maxima
+        return evaluate("m[i,h] stored max= stored(A[i,j]) * s[j,h]", A=self.graph, s=s)
 
     def dropped(self, exponentials: SparseTensor) -> SparseTensor:
         """Apply the dropout mask."""
@@ -113,8 +110,7 @@ class _AttentionCall:
     def by_parts(self, sources: Tensor, source_scores: Tensor, target_scores: Tensor) -> Tensor:
         """Return the result as a composition of differentiable operations, for double backward and torch.func's transforms."""
         exponentials = self.exponentials(source_scores, target_scores)
-        result: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
-        return result
+        return einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
 
 
 def _totals(exponentials: SparseTensor) -> Tensor:

@@ -93,5 +93,4 @@ def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges
 
 def weighted_sums(weights: SparseTensor, sources: Tensor) -> Tensor:
     """Sum features (sources, heads, channels) at the targets with these weights, (targets, heads, channels)."""
-    result: Tensor = einsum("ijh,jhc->ihc", weights, sources)
-    return result
+    return einsum("ijh,jhc->ihc", weights, sources)

@@ -23,8 +23,7 @@ Features = Tensor | SparseTensor
 
 def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """Apply torch.nn.functional.linear to dense or sparse features."""
-    result: Tensor = functional.linear(x, weight, bias)
-    return result
+    return functional.linear(x, weight, bias)
 
 
 def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
@@ -51,8 +50,7 @@ def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = 
         check_dtype(layer, weight, x, name)
     if isinstance(x, SparseTensor) or x.layout is torch.strided:
         return x
-    features: Features = _attached(x)
-    return features
+    return _attached(x)
 
 
 @beside_programs
@@ -84,8 +82,7 @@ def unfolded(x: Features, like: Features, node_dim: int) -> Features:
     """Invert :func:`folded`; ``like`` has the original shape except for the number of nodes."""
     if like.ndim == 2 or isinstance(x, SparseTensor) or isinstance(like, SparseTensor):
         return x
-    result: Tensor = x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
-    return result
+    return x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
 
 
 def size_of(

@@ -306,8 +306,7 @@ def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor |
 
 def _add_bias(result: Any, bias: Tensor | None) -> Tensor:
     """Add the bias, if any."""
-    total: Tensor = result if bias is None else result + bias
-    return total
+    return result if bias is None else result + bias
 
 
 def _reset(module: Any) -> None:

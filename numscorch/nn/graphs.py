@@ -112,8 +112,7 @@ def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     def make() -> SparseTensor:
         A = edges.matrix(dtype)
         ones = A if edges.weights is None else A.with_values(torch.ones_like(A.values))
-        matrix: SparseTensor = evaluate("M[i,j] = A[i,j] / c[i]", A=A, c=einsum("ij->i", ones))
-        return matrix
+        return evaluate("M[i,j] = A[i,j] / c[i]", A=A, c=einsum("ij->i", ones))
 
     return edges.remember(("means", dtype), make)
 
@@ -155,8 +154,7 @@ def _normalized(A: SparseTensor) -> SparseTensor:
     degrees = einsum("ij->i", A)
     roots = degrees.pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)
-    normalized: SparseTensor = evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
-    return normalized
+    return evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
 
 
 # ---- reading a graph

@@ -93,8 +93,7 @@ class SparseLinear(WithSparseWeight):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the output, (\\*, out_features)."""
         check_dtype(self, self.weight.values, input)
-        result: torch.Tensor = linear(input, self.weight.tensor, self.bias)
-        return result
+        return linear(input, self.weight.tensor, self.bias)
 
     def to_dense(self) -> torch.nn.Linear:
         """Return a torch.nn.Linear with the same weight, dense."""

@@ -23,15 +23,13 @@ def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
     """
     if table.pattern.is_dense:
         return torch.nn.functional.embedding(numbers, attached(table))
-    rows: Tensor = torch.ops.numscorch.lookup(text_of(table.pattern), numbers, table._values, arrays_of(table.pattern))
-    return rows
+    return torch.ops.numscorch.lookup(text_of(table.pattern), numbers, table._values, arrays_of(table.pattern))
 
 
 @torch.library.custom_op("numscorch::lookup", mutates_args=())
 def _lookup(text: str, numbers: Tensor, values: Tensor, arrays: Sequence[Tensor]) -> Tensor:
     table = operand_of(text, values, arrays)
-    rows: Tensor = compute(PRODUCT, [ones_at(numbers, table), table], "dense")
-    return rows
+    return compute(PRODUCT, [ones_at(numbers, table), table], "dense")
 
 
 @_lookup.register_fake

@@ -181,8 +181,7 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     slots = einsum("sb,bd->sd", _of_ones(plan.slot_tokens, input.dtype), input)
     grouped = slots.reshape(-1, GROUP, input.shape[1])
     outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.group_experts, input.dtype), grouped, experts)
-    mixed: torch.Tensor = einsum("bs,sh->bh", SparseTensor.trusted(plan.token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
-    return mixed
+    return einsum("bs,sh->bh", SparseTensor.trusted(plan.token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
 
 
 @dataclass(frozen=True)

@@ -16,5 +16,4 @@ def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
     Raises:
         SizeError: an index is out of range.
     """
-    encoded: SparseTensor = one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
-    return encoded
+    return one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)

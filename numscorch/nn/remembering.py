@@ -55,8 +55,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
         if len(values) >= MOST_REMEMBERED:
             values.clear()
         values[key] = computed
-    value: T = values[key]
-    return value
+    return values[key]
 
 
 def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:

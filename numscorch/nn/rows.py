@@ -98,8 +98,7 @@ def expand_blocks(rows: np.ndarray, columns: np.ndarray, blocks: tuple[int, int]
 def keys_of(pattern: Pattern) -> np.ndarray:
     """Return the key row * columns + column of each entry of a CSR matrix, in increasing order."""
     pos, crd = pattern.level_arrays(1)
-    keys: np.ndarray = np.arange(pattern.shape[0]).repeat(np.diff(pos)) * pattern.shape[1] + crd
-    return keys
+    return np.arange(pattern.shape[0]).repeat(np.diff(pos)) * pattern.shape[1] + crd
 
 
 def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:

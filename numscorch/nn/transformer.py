@@ -128,16 +128,13 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
             src = src + self._self_attention(self.norm1(src), options)
             return src + self._feed_forward(self.norm2(src))
         src = self.norm1(src + self._self_attention(src, options))
-        output: torch.Tensor = self.norm2(src + self._feed_forward(src))
-        return output
+        return self.norm2(src + self._feed_forward(src))
 
     def _self_attention(self, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-        attended: torch.Tensor = self.dropout1(self.self_attn(x, x, x, **options)[0])
-        return attended
+        return self.dropout1(self.self_attn(x, x, x, **options)[0])
 
     def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-        return output
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 def _activation(activation: str | Activation) -> Activation:

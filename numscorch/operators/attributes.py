@@ -89,8 +89,7 @@ def _imag(input: SparseTensor) -> SparseTensor:
 
 def _new_tensor(name: str) -> Callable[..., torch.Tensor]:
     def new(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        tensor: torch.Tensor = getattr(input.values, name)(*args, **kwargs)
-        return tensor
+        return getattr(input.values, name)(*args, **kwargs)
 
     new.__name__ = new.__qualname__ = name
     new.__doc__ = f"torch's {name}: a dense tensor with the values' data type."

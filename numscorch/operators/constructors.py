@@ -123,8 +123,7 @@ def empty(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | No
     >>> ns.empty(2, 3, format=ns.CSR).nnz
     0
     """
-    tensor: SparseTensor = zeros(*sizes, size=size, format=format, dtype=dtype, requires_grad=requires_grad)
-    return tensor
+    return zeros(*sizes, size=size, format=format, dtype=dtype, requires_grad=requires_grad)
 
 
 @in_formats(torch.full)
@@ -144,8 +143,7 @@ def full(size: Any, fill_value: Any, *, format: Format, dtype: torch.dtype | Non
     shape, dtype = _sizes((size,), None), torch.full((), fill_value, dtype=dtype).dtype
     _check_room(prod(shape), shape, dtype, format, "ns.zeros stores nothing, and ns.rand and ns.randn take a density")
     everywhere = from_torch(torch.ones(shape, dtype=torch.bool), format)
-    tensor: SparseTensor = LIKE["full_like"](everywhere, fill_value, dtype=dtype, requires_grad=requires_grad)
-    return tensor
+    return LIKE["full_like"](everywhere, fill_value, dtype=dtype, requires_grad=requires_grad)
 
 
 @in_formats(torch.ones)
@@ -157,8 +155,7 @@ def ones(*sizes: Any, size: Any = None, format: Format, dtype: torch.dtype | Non
     6
     """
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    tensor: SparseTensor = full(_sizes(sizes, size), 1, format=format, dtype=dtype, requires_grad=requires_grad)
-    return tensor
+    return full(_sizes(sizes, size), 1, format=format, dtype=dtype, requires_grad=requires_grad)
 
 
 @in_formats(torch.rand)

@@ -31,8 +31,7 @@ def _dense_loss(name: str) -> Callable[..., Any]:
     def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         if is_sparse(input) and is_sparse(target):
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
-        loss: torch.Tensor = torch_loss(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
-        return loss
+        return torch_loss(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense."
@@ -105,8 +104,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torc
     at = place(dim, len(shape))
     first, second = (t if t.ndim == len(shape) else t.reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
     lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
-    cosine: torch.Tensor = strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])
-    return cosine
+    return strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])
 
 
 def _length(tensor: Any, dim: int, size: int) -> Any:

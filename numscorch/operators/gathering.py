@@ -260,8 +260,7 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
         raise OperandError(f"masked_select by a mask of {mask.dtype}: it takes bool, as A != 0")
     shape = broadcast_shape("masked_select", input.shape, mask.shape)
     input, mask = (t if tuple(t.shape) == shape else t.expand(shape) for t in (input, mask))
-    chosen: torch.Tensor = getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
-    return chosen
+    return getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
 
 
 GATHERING: dict[str, Callable[..., Any]] = {

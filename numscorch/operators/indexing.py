@@ -190,8 +190,7 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
         kept = np.flatnonzero(above <= 0 if lower else above >= 0)
         return indices[:, kept], kept
 
-    result: SparseTensor = rearranged(input, ("triangle", diagonal, lower), input.shape, move)
-    return result
+    return rearranged(input, ("triangle", diagonal, lower), input.shape, move)
 
 
 def tril(input: SparseTensor, diagonal: int = 0) -> SparseTensor:

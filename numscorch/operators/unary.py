@@ -31,8 +31,7 @@ FROM_ZERO = "it is not 0 at 0, and A.to_dense() requests a dense result"
 
 def torchs(name: str) -> Callable[..., Any]:
     """torch's function of this name, or torch.nn.functional's."""
-    function: Callable[..., Any] = getattr(torch, name, None) or getattr(functional, name)
-    return function
+    return getattr(torch, name, None) or getattr(functional, name)
 
 
 def _of_values(name: str) -> Callable[..., Any]:
@@ -67,8 +66,7 @@ def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     way_out = f"{hint if what == NOT_ZERO else ''}A.to_dense() requests a dense tensor"
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result: torch.Tensor = torch_function(densified(input, name, way_out), *args, **kwargs)
-        return result
+        return torch_function(densified(input, name, way_out), *args, **kwargs)
 
     return _with_name(function, name, what)
 

@@ -31,8 +31,7 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], by_parts: ByPart
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
     function: Any = _Fused
-    result: Tensor = function.apply(_ProgramCall(adjoint, patterns, by_parts), *values)
-    return result
+    return function.apply(_ProgramCall(adjoint, patterns, by_parts), *values)
 
 
 class _ProgramCall:
@@ -89,7 +88,6 @@ def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:
     if gradient is None:
         return None
     if is_sparse:
-        values: Tensor = gradient._values
-        return values
+        return gradient._values
     full: Tensor = to_dense(gradient) if isinstance(gradient, SparseTensor) else gradient
     return full.sum_to_size(value.shape)

@@ -25,8 +25,7 @@ def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
         operand = attached(operand)
     elif operand.layout is not STRIDED:
         operand = by_rows(attached(operand))
-    operand_: SparseTensor | Tensor = converted(operand, WIDENED.get(operand.dtype, operand.dtype))
-    return operand_
+    return converted(operand, WIDENED.get(operand.dtype, operand.dtype))
 
 
 def by_rows(operand: SparseTensor) -> SparseTensor:

@@ -160,8 +160,7 @@ def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
 
 def permute(input: Traced, *dims: Any) -> Traced:
     """Trace a permutation of the dimensions."""
-    dims = dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims
-    order = tuple(_place(d, input.ndim) for d in dims)
+    order = tuple(_place(d, input.ndim) for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims))
     if sorted(order) != list(range(input.ndim)):
         raise ValueError(f"the order {order}")
     return _viewed(input, order)

@@ -169,14 +169,12 @@ class Traced:
     @property
     def T(self) -> Traced:
         """The tensor with its dimensions reversed."""
-        result: Traced = traced_call("permute", self, *reversed(range(self.ndim)))
-        return result
+        return traced_call("permute", self, *reversed(range(self.ndim)))
 
     @property
     def mT(self) -> Traced:
         """The tensor with its last two dimensions exchanged."""
-        result: Traced = traced_call("transpose", self, -2, -1)
-        return result
+        return traced_call("transpose", self, -2, -1)
 
     def dim(self) -> int:
         """The number of dimensions."""
@@ -190,8 +188,7 @@ class Traced:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Traced:
-        result: Traced = traced_call("getitem", self, key if isinstance(key, tuple) else (key,))
-        return result
+        return traced_call("getitem", self, key if isinstance(key, tuple) else (key,))
 
     def __bool__(self) -> bool:
         raise self._tracer.stop("a decision that depends on values (if, while, and, or)")

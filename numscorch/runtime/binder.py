@@ -94,8 +94,7 @@ class Binder:
         lines = [f"def run({', '.join(arguments)}):"]
         source = "\n".join(lines + [f"    {line}" for line in body])
         exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
-        run: Callable[..., Any] = self.scope["run"]
-        return run
+        return self.scope["run"]
 
     @property
     def pieces(self) -> str:

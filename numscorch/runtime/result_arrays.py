@@ -77,8 +77,7 @@ def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray)
     """
     if each:
         patterns = [min(patterns, key=lambda pattern: pattern.nnz)]
-    starts: np.ndarray = sum(pattern.level_arrays(-1)[0][parents].astype(np.int64) for pattern in patterns)
-    return starts
+    return sum(pattern.level_arrays(-1)[0][parents].astype(np.int64) for pattern in patterns)
 
 
 @dataclass(frozen=True)

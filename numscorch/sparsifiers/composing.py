@@ -71,8 +71,7 @@ class Composed:
         """The block shape of a blocking composition; None for other kinds."""
         if self.kind != Kind.BLOCKING:
             return None
-        block: Block = next(sparsifier.block for sparsifier in self.sparsifiers if kind_of(sparsifier) == Kind.BLOCKING)
-        return block
+        return next(sparsifier.block for sparsifier in self.sparsifiers if kind_of(sparsifier) == Kind.BLOCKING)
 
     @property
     def format(self) -> Format:

@@ -35,8 +35,7 @@ class LowRankPlusSparse(NamedTuple):
 
     def __matmul__(self, other: torch.Tensor) -> torch.Tensor:
         """Multiply by a dense tensor, part by part; gradients flow to all parts."""
-        product: torch.Tensor = self.U @ (self.V @ other) + self.sparse @ other
-        return product
+        return self.U @ (self.V @ other) + self.sparse @ other
 
 
 @called_as("low_rank_plus_sparse(8, magnitude(0.9))")
@@ -137,5 +136,4 @@ def _truncated_svd(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch
 
 
 def _basis(vectors: torch.Tensor) -> torch.Tensor:
-    basis: torch.Tensor = torch.linalg.qr(vectors).Q
-    return basis
+    return torch.linalg.qr(vectors).Q

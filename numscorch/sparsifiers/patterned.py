@@ -137,8 +137,7 @@ class n_m:
         """Sum the scores over groups of rows, to shape (..., groups, columns)."""
         groups = -(-scores.shape[-2] // self.rows)
         padded = torch.nn.functional.pad(scores, (0, 0, 0, groups * self.rows - scores.shape[-2]))
-        sums: torch.Tensor = padded.unflatten(-2, (groups, self.rows)).sum(-2)
-        return sums
+        return padded.unflatten(-2, (groups, self.rows)).sum(-2)
 
     def _largest(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the mask of the n largest scores of each block."""

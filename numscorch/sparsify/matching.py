@@ -40,8 +40,7 @@ class Site:
     @property
     def parameter(self) -> torch.nn.Parameter | SparseParameter:
         """The parameter at this place."""
-        parameter: torch.nn.Parameter | SparseParameter = getattr(self.module, self.key)
-        return parameter
+        return getattr(self.module, self.key)
 
 
 @dataclass(eq=False)
@@ -72,8 +71,7 @@ class MatchedWeight:
     @property
     def parameter(self) -> torch.nn.Parameter:
         """The weight."""
-        parameter: torch.nn.Parameter = getattr(self.sites[0].module, self.sites[0].key)
-        return parameter
+        return getattr(self.sites[0].module, self.sites[0].key)
 
     @property
     def is_sparse(self) -> bool:

@@ -49,8 +49,7 @@ class Probe:
             return None
         (input,) = args or kwargs.values()
         input = to_dense(input.detach()) if isinstance(input, SparseTensor) else input
-        result: torch.Tensor = _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
-        return result
+        return _Watched.apply(output, input, self.dense, layer)  # type: ignore[no-untyped-call]
 
 
 class _Watched(torch.autograd.Function):
@@ -75,8 +74,7 @@ def dense_gradient(layer: Any, input: torch.Tensor, upstream: torch.Tensor) -> t
     batch, above = (tensor if tensor.ndim == 4 else tensor[None] for tensor in (input, upstream))
     padded = torch.nn.functional.pad(batch, layer._sides)
     shape = (layer.out_channels, layer.in_channels, *layer.kernel_size)
-    gradient: torch.Tensor = conv2d_weight(padded, shape, above, layer.stride, 0, layer.dilation).flatten(1)
-    return gradient
+    return conv2d_weight(padded, shape, above, layer.stride, 0, layer.dilation).flatten(1)
 
 
 def watched_layers(model: torch.nn.Module) -> dict[str, list[Any]]:

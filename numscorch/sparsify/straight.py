@@ -169,8 +169,7 @@ class StraightThrough(torch.nn.Module):
 
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         mask = self.sparsifier(weight.detach().flatten(1)).reshape(weight.shape)
-        masked: torch.Tensor = _Masked.apply(weight, mask, self.decay)  # type: ignore[no-untyped-call]
-        return masked
+        return _Masked.apply(weight, mask, self.decay)  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         return f"{self.sparsifier!r}, decay={self.decay}"

@@ -62,8 +62,7 @@ class Units:
 
     def keys(self, pattern: Pattern) -> torch.Tensor:
         """Return the sorted numbers (n,) of the stored units. O(nnz log nnz)."""
-        keys: torch.Tensor = torch.unique(self._unit_numbers(pattern))
-        return keys
+        return torch.unique(self._unit_numbers(pattern))
 
     def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sorted numbers of the stored units, and the sum of each unit's scores.
@@ -77,8 +76,7 @@ class Units:
         """Return the sums (count,) of all units, for scores of the whole matrix."""
         (height, width), (rows, columns) = self.block, self.grid
         padded = torch.nn.functional.pad(scores, (0, columns * width - self.shape[1], 0, rows * height - self.shape[0]))
-        sums: torch.Tensor = padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
-        return sums
+        return padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
 
     def pattern(self, keys: torch.Tensor, index_dtype: str) -> Pattern:
         """Return the pattern that stores the units with these numbers."""
@@ -92,5 +90,4 @@ class Units:
     def _unit_numbers(self, pattern: Pattern) -> torch.Tensor:
         """Return the number of each entry's unit."""
         rows, columns = coordinates(pattern)
-        keys: torch.Tensor = rows // self.block[0] * self.grid[1] + columns // self.block[1]
-        return keys
+        return rows // self.block[0] * self.grid[1] + columns // self.block[1]

@@ -62,15 +62,13 @@ class PythonOperators:
         OPERATORS["setitem"](self, key, value)
 
     def __iter__(self) -> Iterator[Any]:
-        iterator: Iterator[Any] = OPERATORS["iter"](self)
-        return iterator
+        return OPERATORS["iter"](self)
 
     def __bool__(self) -> bool:
         return bool(OPERATORS["item"](self))
 
     def __contains__(self, element: Any) -> bool:
-        is_in: bool = OPERATORS["contains"](self, element)
-        return is_in
+        return OPERATORS["contains"](self, element)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other

@@ -164,8 +164,7 @@ class SparseParameter(torch.nn.Module):
         Raises:
             OperandError: the assigned value is not a SparseTensor with this pattern.
         """
-        detached: SparseTensor = self.tensor.detach()
-        return detached
+        return self.tensor.detach()
 
     @data.setter
     def data(self, data: SparseTensor) -> None:

@@ -192,8 +192,7 @@ class Pattern:
         """Return the cached value of a key; call ``compute`` at the first use."""
         if key not in self.derived:
             self.derived.setdefault(key, _untransformed(compute))
-        value: T = self.derived[key]
-        return value
+        return self.derived[key]
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
         """The pattern of the transposed tensor; it shares the index arrays."""

@@ -53,8 +53,7 @@ def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[
 def _sample(count: int) -> np.ndarray:
     """One position in each ``tuning.PEAK_STEP``, at a pseudorandom offset, to avoid aliasing with regular patterns."""
     first = np.arange(0, count - tuning.PEAK_STEP + 1, tuning.PEAK_STEP, dtype=np.int64)
-    sample: np.ndarray = first + (first * 0x9E3779B1 >> 16) % tuning.PEAK_STEP
-    return sample
+    return first + (first * 0x9E3779B1 >> 16) % tuning.PEAK_STEP
 
 
 def _peak(coordinates: np.ndarray) -> int:

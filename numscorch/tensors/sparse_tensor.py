@@ -211,8 +211,7 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def to_dense(self) -> torch.Tensor:
         """Convert to a dense tensor of the same shape; unstored entries are 0."""
-        full: torch.Tensor = METHODS["to_dense"](self)
-        return full
+        return METHODS["to_dense"](self)
 
     @beside_programs
     def to_torch(self) -> torch.Tensor:
@@ -221,8 +220,7 @@ class SparseTensor(PythonOperators):
         Raises:
             UnsupportedError: torch has no layout for this format; use ``.to(ns.CSR)`` first.
         """
-        tensor: torch.Tensor = METHODS["to_torch"](self)
-        return tensor
+        return METHODS["to_torch"](self)
 
     def to_scipy(self) -> sparray:
         """Convert to a SciPy csr, csc, coo or bsr array that shares memory, or to a dia array; requires SciPy."""
@@ -237,8 +235,7 @@ class SparseTensor(PythonOperators):
 
         The inverse of ``numscorch.adj_t``.
         """
-        edges: tuple[torch.Tensor, torch.Tensor] = METHODS["to_edge_index"](self)
-        return edges
+        return METHODS["to_edge_index"](self)
 
     def to_torch_sparse(self) -> Any:
         """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values."""
@@ -293,16 +290,14 @@ class SparseTensor(PythonOperators):
 
     def _stored_as(self, format: Format) -> SparseTensor:
         """The same entries in another format."""
-        result: SparseTensor = METHODS["to_format"](self, format)
-        return result
+        return METHODS["to_format"](self, format)
 
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
         """The tensor with another dtype, layout, device or format."""
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
-            result: SparseTensor = OPERATORS["to_sparse"](self, layout=target)
-            return result
+            return OPERATORS["to_sparse"](self, layout=target)
         if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
@@ -369,13 +364,11 @@ class SparseTensor(PythonOperators):
     @beside_programs
     def coalesce(self) -> SparseTensor:
         """Sort the coordinates of unordered levels; returns the tensor itself if its coordinates are sorted."""
-        result: SparseTensor = METHODS["coalesce"](self)
-        return result
+        return METHODS["coalesce"](self)
 
     def sort(self, *args: Any, **kwargs: Any) -> SparseTensor:
         """Sort the coordinates of each row, like ``coalesce()``; unlike torch.sort, it takes no arguments and sorts no values."""
-        result: SparseTensor = METHODS["sort"](self, *args, **kwargs)
-        return result
+        return METHODS["sort"](self, *args, **kwargs)
 
     @classmethod
     def __torch_function__(
@@ -397,8 +390,7 @@ class SparseTensor(PythonOperators):
         )
 
     def _repr_html_(self) -> str:
-        html: str = METHODS["card"](self)
-        return html
+        return METHODS["card"](self)
 
     @beside_programs
     def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
@@ -414,8 +406,7 @@ class SparseTensor(PythonOperators):
         Returns:
             The axes.
         """
-        drawn: Axes = METHODS["spy"](self.pattern, ax, **kwargs)
-        return drawn
+        return METHODS["spy"](self.pattern, ax, **kwargs)
 
     def __len__(self) -> int:
         if not self.ndim:

@@ -129,7 +129,7 @@ def test_a_sum_is_cut_only_where_that_is_asked_for() -> None:
         (SPMM, "i", "i stands above j, which is sparse in A[i,j]"),
         ("forall(k, forall(i, forall(j, C[i,k] += A[i,j] * B[j,k])))", "k", "k stands above j, which is sparse in A[i,j]"),
         (SPMM, "l", "no loop runs over l, only over i, j, k"),
-        ("forall(i, where(y[i] = t, forall(j, t max= X[i,j])))", "j", "only sums are taken tile by tile"),
+        ("forall(i, where(y[i] = t, forall(j, t max= X[i,j])))", "j", "only sums can be tiled"),
     ],
 )
 def test_which_rule_tiles_would_break(text: str, var: str, why: str) -> None:

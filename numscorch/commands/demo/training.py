@@ -37,8 +37,7 @@ class TorchConv(torch.nn.Module):
 
     def forward(self, x: Tensor, normalised: Tensor) -> Tensor:
         """The features after the convolution."""
-        output: Tensor = normalised @ self.lin(x) + self.bias
-        return output
+        return normalised @ self.lin(x) + self.bias
 
 
 class Network(torch.nn.Module):
@@ -52,8 +51,7 @@ class Network(torch.nn.Module):
     def forward(self, x: Any, graph: Any) -> Tensor:
         """The class scores of each node."""
         hidden = self.first(dropped(x) if self.training else x, graph).relu()
-        scores: Tensor = self.second(functional.dropout(hidden, DROPOUT, self.training), graph)
-        return scores
+        return self.second(functional.dropout(hidden, DROPOUT, self.training), graph)
 
 
 def dropped(x: Any) -> Any:
