@@ -73,7 +73,7 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
     >>> tiling(33, 16, 8)
     Tiling(registers=0, tail=3, masked=True, lanes=16)
     >>> tiling(200, 16, 8)
-    Tiling(registers=8, tail=5, masked=True, lanes=16)
+    Tiling(registers=7, tail=6, masked=True, lanes=16)
     >>> tiling(3, 16, 8)
     Tiling(registers=0, tail=1, masked=True, lanes=4)
     """
@@ -83,7 +83,8 @@ def tiling(extent: int, lanes: int, most: int) -> Tiling:
         return Tiling(1, 0, False, lanes)
     if chunks <= most:
         return Tiling(0, chunks, extent % lanes != 0 or not _is_usual(chunks), lanes)
-    return _in_loop(min(ceil(chunks / ceil(chunks / most) / tuning.TILE_GRAIN) * tuning.TILE_GRAIN, most), extent, lanes, fits=True)
+    registers = min(range(1, most + 1), key=lambda size: (ceil(chunks / size) * (size + tuning.TILE_PASS), -size))
+    return _in_loop(registers, extent, lanes, fits=True)
 
 
 def _in_loop(registers: int, extent: int, lanes: int, fits: bool = False) -> Tiling:
