@@ -1,48 +1,14 @@
-"""Faults at the edge that a review found, each as a test that was red."""
+"""Operators under torch's names of arguments, and at the edges of their domains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import numscorch as ns
-
-
-@pytest.mark.parametrize("weights", [[0.1, 2**40 + 1, 3], [2**40 + 1, 1, 2], [torch.tensor(0.1, dtype=torch.float64), 2**40 + 1, 0.1]])
-def test_weights_of_networkx_are_not_rounded_to_float32(weights: list[Any], plain: None) -> None:
-    networkx = pytest.importorskip("networkx")
-    graph = networkx.DiGraph()
-    graph.add_weighted_edges_from([(0, at + 1, weight) for at, weight in enumerate(weights)])
-    assert ns.from_networkx(graph, dtype=torch.float64).values.tolist() == [float(weight) for weight in weights]
-
-
-def test_whole_weights_of_networkx_are_exact(plain: None) -> None:
-    networkx = pytest.importorskip("networkx")
-    graph = networkx.DiGraph()
-    graph.add_weighted_edges_from([(0, 1, 2**60 + 1), (0, 2, 2.0)])
-    assert ns.from_networkx(graph, dtype=torch.int64).values.tolist() == [2**60 + 1, 2]
-    graph.add_edge(1, 2, weight=0.5)
-    with pytest.raises(ns.FormatError, match=r"can't hold the weight 0\.5"):
-        ns.from_networkx(graph, dtype=torch.int64)
-
-
-def test_a_hook_of_another_pattern_is_refused(A: ns.SparseTensor) -> None:
-    A.values.requires_grad_()
-    handle = A.register_hook(lambda gradient: gradient.t().to(ns.CSR))
-    with pytest.raises(ns.UnsupportedError, match="pattern"):
-        A.sum().backward()
-    handle.remove()
-    A.register_hook(lambda gradient: ns.from_coo(A.indices(), 2 * gradient.values, (4, 4), format=ns.CSR))
-    A.sum().backward()
-    assert A.values.grad is not None
-    assert A.values.grad.tolist() == [2.0] * 6
-
-
-# ---- &, |, ^ and ~ are of bits
 
 
 @pytest.mark.parametrize(
@@ -67,9 +33,6 @@ def test_operators_of_bits(call: Callable[..., Any], kind: str, A: ns.SparseTens
     torch.testing.assert_close(made.to_dense(), expected)
     with pytest.raises(ns.UnsupportedError, match="bits"):
         call(A.to(torch.int64), A.to(torch.int64) if kind == "sparse" else D.long() if kind == "dense" else 3)
-
-
-# ---- sums of an input and a product
 
 
 SUMS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
@@ -101,9 +64,6 @@ def test_sums_within_autocast_have_its_data_type(name: str, A: ns.SparseTensor, 
         made, expected = call(torch.ones(shape), A), call(torch.ones(shape), D)
     assert made.dtype == expected.dtype == torch.bfloat16
     torch.testing.assert_close(made, expected)
-
-
-# ---- torch's names of arguments
 
 
 @pytest.mark.parametrize(
@@ -173,9 +133,6 @@ def test_contains(element: Any, format: ns.Format, A: ns.SparseTensor, D: torch.
         "a" in A  # noqa: B015
 
 
-# ---- others
-
-
 def test_an_identity_larger_than_memory_is_refused(plain: None) -> None:
     with pytest.raises(ns.SizeError, match="1000000000000 entries"):
         ns.eye(10**12, format=ns.CSR)
@@ -187,10 +144,3 @@ def test_a_power_is_a_tensor_of_its_own(n: int, A: ns.SparseTensor, D: torch.Ten
     torch.testing.assert_close(made.to_dense(), torch.matrix_power(D, n))
     made.zero_()
     torch.testing.assert_close(A.to_dense(), D)
-
-
-def test_a_skew_symmetric_file_has_no_diagonal(tmp_path: Path, plain: None) -> None:
-    path = tmp_path / "A.mtx"
-    path.write_text("%%MatrixMarket matrix coordinate real skew-symmetric\n3 3 2\n2 1 5\n3 3 1\n")
-    with pytest.raises(ns.FormatError, match="entry 3 3"):
-        ns.load(path)

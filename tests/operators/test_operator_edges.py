@@ -1,4 +1,4 @@
-"""Faults of operators that reviews found, each as a test that was red."""
+"""Operators at their edges: sizes of 1, padding, large shapes, indices, norms, promotion, writing in place."""
 
 from __future__ import annotations
 

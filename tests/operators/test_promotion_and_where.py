@@ -1,4 +1,4 @@
-"""What reviews of operators, gradients and the ledger found."""
+"""Element-wise operators: promotion, conditions, quotients, and warnings of dense results."""
 
 from __future__ import annotations
 
@@ -82,27 +82,3 @@ def test_warnings_point_at_the_program_and_come_again_if_they_were_errors() -> N
         for _ in range(2):
             with pytest.raises(ns.DenseFallbackWarning):
                 torch.sigmoid(sparse())
-
-
-def test_second_derivatives_of_products_with_zeros() -> None:
-    values = torch.tensor([0.0, 3.0, 0.0], dtype=torch.float64, requires_grad=True)
-
-    def function(values: torch.Tensor) -> torch.Tensor:
-        product: torch.Tensor = ns.prod(ns.from_coo([[0, 0, 0], [0, 1, 2]], values, (1, 3), ns.CSR), 1)
-        return product
-
-    dense = torch.autograd.functional.hessian(lambda v: v.prod(), values.detach())
-    torch.testing.assert_close(torch.autograd.functional.hessian(lambda v: function(v).sum(), values.detach()), dense)
-
-
-def test_products_of_batches_of_values() -> None:
-    A = sparse(D.double())
-    batch = torch.stack([A.values, 2 * A.values])
-    made = torch.func.vmap(lambda values: ns.prod(A.with_values(values), 0))(batch)
-    torch.testing.assert_close(made, torch.stack([D.double().prod(0), (2 * D.double()).prod(0)]))
-
-
-def test_a_program_with_softmax_compiles() -> None:
-    A, x = sparse(), torch.ones(3, 2)
-    program = torch.compile(lambda A, x: torch.matmul(torch.softmax(A, 1), x), backend="eager")
-    torch.testing.assert_close(program(A, x), torch.matmul(torch.softmax(A, 1), x))

@@ -1,17 +1,15 @@
-"""Faults that were found in chains and pairs of programs, and in what sparse training does to models, as tests."""
+"""Programs of three factors, which are contracted in pairs: autocast, transforms, rounding, promotion, numbers, sparsified results."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch.sparsify import GradualPruning, RigL, SparsityPlan, magnitude, random, repattern, schedules, sparsify_model, threshold
+from numscorch.sparsify import threshold
 
 G = torch.Generator().manual_seed(0)
 A = ns.from_torch((torch.rand(90, 90, generator=G) < 0.05) * torch.randn(90, 90, generator=G), ns.CSR)
@@ -82,54 +80,3 @@ def test_sparsified_results_take_the_formats_that_others_take(format: str) -> No
     made = ns.evaluate(TEXT, A=A, x=X, w=W, sparsifier=threshold(0.5), format=format)
     whole = made.to_dense() if isinstance(made, ns.SparseTensor) else made
     torch.testing.assert_close(whole, torch.where(expected().abs() > 0.5, expected(), 0.0), rtol=1e-4, atol=1e-4)
-
-
-def test_a_model_that_is_a_layer_is_refused_rather_than_left_behind() -> None:
-    model = nn.Linear(8, 4)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    with pytest.raises(ns.UnsupportedError, match="the model itself"):
-        GradualPruning(model, optimizer, magnitude, schedules.linear(0.9, begin=0, end=2), sparse_from=0.5)
-
-
-def test_rigl_sees_sparse_activations() -> None:
-    model = nn.Sequential(ns.nn.SparseLinear(8, 16, density=0.5), nn.ReLU(), ns.nn.SparseLinear(16, 4, density=0.5))
-    sparsify_model(model, SparsityPlan().activation("1", threshold(0.1), format="csr"), report=None)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    rigl = RigL(model, optimizer, until=100, every=1)
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(torch.randn(5, 8)).square().sum().backward()
-        optimizer.step()
-        rigl.step()
-
-
-def test_new_entries_grow_under_rprop() -> None:
-    layer = ns.nn.SparseLinear(8, 8, density=0.5)
-    optimizer = torch.optim.Rprop(layer.parameters(), lr=0.01)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        (layer(torch.ones(2, 8)) - 5).square().sum().backward()
-        optimizer.step()
-
-    step()
-    old: Any = layer.weight.to_dense() != 0
-    repattern(layer.weight, ~old, optimizer)
-    step()
-    step()
-    assert float(layer.weight.values.detach().abs().min()) > 5e-3
-
-
-def test_masks_that_are_drawn_anew_are_refused() -> None:
-    for seed in (0, None):
-        model = nn.Sequential(nn.Linear(20, 20))
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        draw = lambda fraction, seed=seed: random(fraction, seed=seed)  # noqa: E731
-        pruner = GradualPruning(model, optimizer, draw, schedules.linear(0.8, begin=0, end=4), sparse_from=None)
-        pruner.step()
-        if seed is None:
-            with pytest.raises(ns.OperandError, match="a random sparsifier has to draw the same entries each time"):
-                pruner.step()
-        else:
-            pruner.step()
-            assert float((model[0].weight == 0).float().mean()) == pytest.approx(0.4, abs=0.01)

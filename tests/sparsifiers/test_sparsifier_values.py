@@ -1,0 +1,71 @@
+"""Sparsifiers as values: equality, hashes, copies, pickles."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from trainers import X, dense_network
+
+import numscorch as ns
+from numscorch.sparsify import (
+    MovementScores,
+    magnitude,
+    movement,
+    same_pattern,
+    straight_through,
+    wanda,
+)
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+class TestValues:
+    """Sparsifiers are values: equal content is equal, and models that use them can be copied and saved."""
+
+    @pytest.mark.parametrize(
+        ("own", "other"),
+        [
+            (movement(0.5, torch.ones(2, 2)), movement(0.5, torch.zeros(2, 2))),
+            (wanda(0.5, torch.ones(3, 2)), wanda(0.5, torch.zeros(3, 2))),
+            (same_pattern(torch.eye(2) > 0), same_pattern(torch.ones(2, 2) > 0)),
+            (same_pattern(ns.from_torch(torch.eye(2))), same_pattern(ns.from_torch(torch.ones(2, 2)))),
+        ],
+        ids=repr,
+    )
+    def test_equal_content_is_equal(self, own: Any, other: Any) -> None:
+        again = pickle.loads(pickle.dumps(own))
+        assert again == own
+        assert hash(again) == hash(own)
+        assert own != other
+        assert own != 0.5
+
+    def test_recorded_scores_are_compared_as_they_are(self) -> None:
+        weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
+        first, second = (movement(0.5, MovementScores(own)) for own in weights)
+        assert first == second
+        weights[0].sum().backward()
+        assert first != second
+
+    def test_a_parametrized_model_is_copied_and_its_state_saved(self) -> None:
+        """Torch itself refuses to pickle it, and says what to save."""
+        model = dense_network()
+        straight_through(model, magnitude(0.5))
+        assert torch.equal(copy.deepcopy(model)(X), model(X))
+        with pytest.raises(RuntimeError, match=r"only supported through state_dict\(\)"):
+            pickle.dumps(model)
+
+    @pytest.mark.parametrize(("decay", "count"), [(0.0, 0), (0.1, 2)])
+    def test_a_pass_straight_through_keeps_the_weight_only_for_its_decay(self, decay: float, count: int) -> None:
+        layer = nn.Linear(6, 8)
+        straight_through(layer, magnitude(0.5), decay=decay)
+        kept: list[torch.Size] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda tensor: tensor):
+            made = layer.weight
+        assert kept == [torch.Size([8, 6])] * count
+        made.sum().backward()
+        assert layer.parametrizations.weight.original.grad.shape == (8, 6)

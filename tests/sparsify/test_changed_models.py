@@ -1,0 +1,48 @@
+"""Models that become dense or sparse, or are copied, while training runs."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from trainers import STARTS, X, dense_network, each, each_dynamic, gradual, network, sgd
+
+import numscorch as ns
+from numscorch.sparsify import (
+    SparsityPlan,
+    densify_model,
+    magnitude,
+    sparsify_model,
+)
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+class TestModelsThatChange:
+    @each
+    def test_a_model_made_dense_ends_training_with_an_error(self, kind: str) -> None:
+        """It went on as if nothing were, and changed weights that no model had."""
+        model = network()
+        optimizer = sgd(model)
+        control = STARTS[kind](model, optimizer)
+        densify_model(model, optimizer)
+        with pytest.raises(ns.OperandError, match=rf"0\.weight: the model no longer has the weight that {kind} trains.*make a new {kind}"):
+            control.step()
+        assert control.count == 0
+
+    def test_a_model_made_sparse_under_a_mask_too(self) -> None:
+        model = dense_network()
+        pruning = gradual(model, sparse_from=None)
+        pruning.step()
+        sparsify_model(model, SparsityPlan().weight("2.weight", magnitude(0.5)), report=None)
+        with pytest.raises(ns.OperandError, match=r"2\.weight: the model no longer has the weight that GradualPruning trains"):
+            pruning.step()
+
+    @each_dynamic
+    def test_a_copy_of_all_is_a_model_of_its_own(self, kind: str) -> None:
+        model = network()
+        optimizer = sgd(model)
+        copied = copy.deepcopy((model, optimizer, STARTS[kind](model, optimizer)))
+        densify_model(model, optimizer)
+        copied[0](X).sum().backward()
+        assert copied[2].step()

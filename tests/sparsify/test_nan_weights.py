@@ -1,0 +1,49 @@
+"""NaN among the weights of sparse training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trainers import STARTS, X, dense_network, each, network, sgd
+from training_cases import equal, stored
+
+import numscorch as ns
+from numscorch.sparsify import (
+    magnitude,
+    settle,
+    straight_through,
+)
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+class TestNaN:
+    @each
+    def test_one_is_told_with_its_layer_and_nothing_changes(self, kind: str) -> None:
+        """Dynamic training ordered it somewhere, and RigL put all changes off since its gradients weren't finite either."""
+        model = network()
+        optimizer = sgd(model)
+        control = STARTS[kind](model, optimizer)
+        model(X).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            model[2].weight.values[1] = torch.nan
+        was, count = [stored(model[at].weight.tensor) for at in (0, 2)], control.count
+        state = control.state_dict()
+        with pytest.raises(ns.OperandError, match=r"2\.weight: 1 of 12 values are NaN.*nan_to_num_"):
+            control.step()
+        assert all(torch.equal(stored(model[at].weight.tensor), own) for at, own in zip((0, 2), was, strict=True))
+        assert control.count == count
+        assert equal(control.state_dict(), state)
+        model[2].weight.values.data.nan_to_num_()
+        control.step()
+        assert control.count == count + 1
+
+    def test_settle_leaves_all_as_it_was(self) -> None:
+        model = dense_network()
+        straight_through(model, magnitude(0.5))
+        with torch.no_grad():
+            model[2].parametrizations.weight.original[0, 0] = torch.nan
+        with pytest.raises(ns.OperandError, match="NaN"):
+            settle(model)
+        assert all(hasattr(model[at], "parametrizations") for at in (0, 2))

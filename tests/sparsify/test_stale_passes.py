@@ -1,0 +1,52 @@
+"""Backward passes after a pattern changed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from trainers import STARTS, X, dense_network, each_dynamic, gradual, network, sgd
+
+import numscorch as ns
+from numscorch.sparsify import (
+    repattern,
+    schedules,
+)
+
+pytestmark = pytest.mark.usefixtures("plain")
+
+
+class TestPassesOutOfOrder:
+    """A pattern that changes between forward and backward: the gradient would be one of other places."""
+
+    @each_dynamic
+    def test_torch_refuses_a_backward_pass_after_an_update(self, kind: str) -> None:
+        model = network()
+        optimizer = sgd(model)
+        control = STARTS[kind](model, optimizer, fraction=schedules.one_shot(0.5, at=0))
+        model(X).sum().backward()
+        model.zero_grad()
+        late = model[0](X).sum()
+        control.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            late.backward()
+        assert model[0].weight.values.grad is None
+
+    @pytest.mark.parametrize("density", [0.5, 1.0])
+    def test_and_after_any_other_change_of_a_pattern(self, density: float) -> None:
+        layer = network()[0]
+        late = layer(X).sum()
+        repattern(layer.weight, torch.arange(48).reshape(8, 6) % 2 < 2 * density - 0.5)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            late.backward()
+        layer(X).sum().backward()
+        assert layer.weight.values.grad.shape == layer.weight.values.shape
+
+    def test_and_when_a_layer_became_sparse(self) -> None:
+        """The gradient arrived at a weight that no model had."""
+        model = dense_network()
+        pruning = gradual(model)
+        late = model(X).sum()
+        pruning.step()
+        with pytest.raises(ns.OperandError, match=r"weight became sparse between forward and backward.*run the model again"):
+            late.backward()
+        model(X).sum().backward()
