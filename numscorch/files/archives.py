@@ -16,7 +16,7 @@ from ..ir.format import Format
 from ..ir.level import INT64_MAX
 from ..machine.atomic_files import NOT_WHOLE, replacing
 from ..machine.memory import check_bytes
-from ..tensors.pattern import INDEX_DTYPES, Pattern
+from ..tensors.pattern import INDEX_DTYPES, Pattern, named_arrays
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import _rebuild_pattern, validate
 from .progress import Progress
@@ -52,7 +52,7 @@ def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | Non
         "shape": np.array(A.pattern.shape, dtype=np.int64),
         "dtype": np.array(str(A.dtype).removeprefix("torch.")),
         "values": values.numpy(),
-        **{name: array.numpy() for name, array in named_arrays(A.pattern)},
+        **{name: array.numpy() for name, array in named_arrays(A.pattern, first=1)},
     }
     size = sum(array.nbytes for array in arrays.values())
     with (
@@ -108,12 +108,6 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
             raise ValueError(f"{entry.filename} announces {shape} values, but has {entry.file_size} bytes")
     with archive.open(entry) as opened:
         return np.lib.format.read_array(opened, allow_pickle=False)
-
-
-def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
-    """The index arrays of a pattern with their names in files, such as ``level2_pos``."""
-    levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), 1)
-    return [(f"level{at}_{name}", array) for at, (level, arrays) in levels for name, array in zip(level.arrays, arrays, strict=True)]
 
 
 def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:

@@ -11,8 +11,9 @@ import torch
 
 from ..errors import FormatError, UnsupportedError
 from ..machine.atomic_files import replacing
+from ..tensors.pattern import named_arrays
 from ..tensors.sparse_tensor import SparseTensor
-from .archives import MARK, UNKNOWN_TO_NUMPY, named_arrays
+from .archives import MARK, UNKNOWN_TO_NUMPY
 from .progress import Progress
 
 
@@ -32,7 +33,7 @@ def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool 
         OSError: the file can't be written.
     """
     library = _library(path)
-    arrays = {"values": A.values.detach(), **dict(named_arrays(A.pattern))}
+    arrays = {"values": A.values.detach(), **dict(named_arrays(A.pattern, first=1))}
     size = sum(array.nbytes for array in arrays.values())
     metadata = {MARK: str(A.format), "shape": " ".join(map(str, A.pattern.shape)), "dtype": str(A.dtype).removeprefix("torch.")}
     with replacing(path) as file, Progress(f"writing {Path(path).name}", size, shown=progress, size=size):

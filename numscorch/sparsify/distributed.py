@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
-from ..tensors.parameter import SparseParameter, named_arrays
-from ..tensors.pattern import Pattern
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern, named_arrays
 from .choosing import sparse_weights, unwrapping
 from .optimizers import Optimizers
 from .repattern import repattern

@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
 from .ledgers import stack_level
-from .pattern import Pattern
+from .methods import PythonOperators
+from .pattern import Pattern, named_arrays
 from .sparse_tensor import SparseTensor
 from .suggestions import type_name
 from .validate import checked_pattern
@@ -25,6 +26,7 @@ NO_SCRIPT = (
     "of a sparse weight: TorchScript and ONNX's TorchScript exporter do not support sparse layers: use torch.export.export or "
     "torch.compile, or make the model dense first with ns.sparsify.densify_model(model)"
 )
+FILLING = ("uniform_", "normal_", "fill_")  # methods of the values that torch.nn.init calls
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of the pruner that changed it, such as RigL"
 
 
@@ -68,6 +70,7 @@ class SparseParameter(torch.nn.Module):
     (['values'], ['level1_crd', 'level1_pos', 'values'])
     """
 
+    __array_ufunc__ = None  # makes NumPy defer to the operators
     values: torch.nn.Parameter
     pattern: Pattern
 
@@ -169,7 +172,7 @@ class SparseParameter(torch.nn.Module):
     @data.setter
     def data(self, data: SparseTensor) -> None:
         data = unwrapped(data)
-        if not isinstance(data, SparseTensor) or not _is_equal(data.pattern, self.pattern):
+        if not isinstance(data, SparseTensor) or not data.pattern.stores_as(self.pattern):
             given = f"a dense tensor of shape {tuple(data.shape)}" if isinstance(data, torch.Tensor) else repr(data)
             raise OperandError(
                 f"the data of a sparse parameter must have its pattern\n  parameter   {self.tensor.detach()!r}\n  given       {given}\n"
@@ -193,16 +196,6 @@ class SparseParameter(torch.nn.Module):
         named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
         return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
 
-    def uniform_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Fill the values in place, and return them; torch.nn.init calls this method, ``normal_`` and ``fill_``."""
-        return self.values.uniform_(*args, **kwargs)
-
-    def normal_(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return self.values.normal_(*args, **kwargs)
-
-    def fill_(self, value: float) -> torch.Tensor:
-        return self.values.fill_(value)
-
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
         """Copy values in place from a tensor of the values' shape, or the stored entries from a tensor of the parameter's shape."""
         if isinstance(src, torch.Tensor) and src.shape == self.values.shape:
@@ -220,9 +213,6 @@ class SparseParameter(torch.nn.Module):
             "are not orthogonal; use torch.nn.init.kaiming_uniform_ or xavier_uniform_, and weight.tensor.view_as(other) for a view"
         )
 
-    def _repr_html_(self) -> str:
-        return self.tensor._repr_html_()
-
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
@@ -231,13 +221,10 @@ class SparseParameter(torch.nn.Module):
                 return type_name(self)
             if name.startswith("_") or name in ("values", "pattern"):
                 raise
-        return getattr(self.tensor, name)
+        return getattr(self.values if name in FILLING else self.tensor, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self.tensor)})
-
-    def __len__(self) -> int:
-        return len(self.tensor)
 
     def __hash__(self) -> int:
         """Hash by identity, because == is elementwise; written in Python, because Dynamo traces it."""
@@ -331,15 +318,6 @@ def _clash(
     return f"stores {count} entries in the state, other {pattern.nnz} in the model; {ADOPT}"
 
 
-def _is_equal(one: Pattern, other: Pattern) -> bool:
-    """Whether two patterns store the same entries in the same format."""
-    if one is other:
-        return True
-    is_same_format = one.format == other.format and one.shape == other.shape
-    pairs = zip(named_arrays(one), named_arrays(other), strict=True) if is_same_format else ()
-    return is_same_format and all(_equal(array, other_array) for (_, array), (_, other_array) in pairs)
-
-
 def _equal(array: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether index arrays hold the same numbers, regardless of dtype."""
     return array.shape == other.shape and bool((array == other.to(array.device)).all())
@@ -352,27 +330,21 @@ def unwrapped(value: Any) -> Any:
     return value.tensor if isinstance(value, SparseParameter) else value
 
 
-def named_arrays(pattern: Pattern) -> list[tuple[str, torch.Tensor]]:
-    """A pattern's index arrays with their buffer names, such as ``level1_pos``."""
-    levels = zip(pattern.format.levels, pattern.arrays, strict=True)
-    return [(f"level{at}_{name}", a) for at, (level, arrays) in enumerate(levels) for name, a in zip(level.arrays, arrays, strict=True)]
-
-
 def _delegated(name: str) -> Callable[..., Any]:
+    """A special method that calls the tensor's; an operator in place returns the parameter."""
+
     def method(self: SparseParameter, *args: Any) -> Any:
-        return getattr(self.tensor, name)(*map(unwrapped, args))
+        tensor = self.tensor
+        result = getattr(tensor, name)(*map(unwrapped, args))
+        return self if result is tensor else result
 
     method.__name__ = name
     return method
 
 
-SPECIAL_METHODS = (
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "matmul", "rmatmul", "pow", "rpow"),
-    *("mod", "rmod", "floordiv", "rfloordiv"),
-    *("gt", "ge", "lt", "le", "eq", "ne", "neg", "abs", "getitem", "setitem", "iter"),
-)
-for operator in SPECIAL_METHODS:
-    setattr(SparseParameter, f"__{operator}__", _delegated(f"__{operator}__"))
+SPECIAL_METHODS = [name for name, member in vars(PythonOperators).items() if callable(member) and name != "__hash__"]
+for special_method in (*SPECIAL_METHODS, "__len__", "_repr_html_"):
+    setattr(SparseParameter, special_method, _delegated(special_method))
 
 
 class _Checked(type(torch.nn.Parameter)):  # type: ignore[misc]  # torch gives its metaclass no type

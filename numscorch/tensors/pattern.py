@@ -217,6 +217,12 @@ class Pattern:
         return tuple(array.numpy() for array in self.arrays[level])
 
 
+def named_arrays(pattern: Pattern, first: int = 0) -> list[tuple[str, torch.Tensor]]:
+    """A pattern's index arrays with their names, such as ``level1_pos``; ``first`` is the number of the first level."""
+    levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), first)
+    return [(f"level{at}_{name}", array) for at, (level, arrays) in levels for name, array in zip(level.arrays, arrays, strict=True)]
+
+
 def _untransformed(compute: Callable[[], T]) -> T:
     """Call ``compute`` outside of torch.func's transforms, so that its tensors do not belong to a transform."""
     if torch._C._functorch.maybe_current_level() is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -373,6 +375,30 @@ def test_pythons_operators_on_parameters_and_dense_tensors() -> None:
     same(7.0 // (A + 100), 7.0 // (full + 100))
     same(other // A, other // full)
     same(other % A, other % full)
+
+
+@pytest.mark.filterwarnings("ignore::numscorch.DenseFallbackWarning")
+def test_a_parameter_takes_every_operator_of_a_tensor() -> None:
+    full = numbers(3, 4)
+    W: Any = ns.nn.Parameter(ns.from_torch(full))
+    mask: Any = ns.nn.Parameter(ns.from_torch(full > 0), requires_grad=False)
+    same(dense(mask & mask), full > 0)
+    same(dense(mask | (W < 0)), full != 0)
+    same(dense(mask ^ mask), torch.zeros(3, 4, dtype=torch.bool))
+    same(dense(~mask), full <= 0)
+    same(dense(divmod(W, 2)[1]).detach(), full % 2)
+    same(dense(np.float64(2) * W).detach(), 2 * full)
+    assert float(full[full != 0][0]) in W and 1e9 not in W
+    with pytest.raises(ns.SizeError, match="it has 12 entries"):
+        bool(W)
+    one: Any = ns.nn.Parameter(ns.from_coo([[0], [0]], [2.0], (1, 1)))
+    assert bool(one) and (float(one), int(one), complex(one)) == (2.0, 2, 2.0)
+    kept, pattern = W, W.pattern
+    with torch.no_grad():
+        W *= 2
+        W += W
+    assert W is kept and W.pattern is pattern
+    same(dense(W).detach(), 4 * full)
 
 
 def test_torchs_sparse_tensors_give_such() -> None:

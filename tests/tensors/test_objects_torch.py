@@ -17,7 +17,7 @@ from programs import run_program
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 import numscorch as ns
-from numscorch.tensors.parameter import named_arrays
+from numscorch.tensors.pattern import named_arrays
 
 pytestmark = pytest.mark.usefixtures("plain")
 D = torch.tensor([[0.0, 2.0, 0.0, 5.0], [3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 4.0]])
