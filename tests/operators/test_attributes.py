@@ -230,7 +230,7 @@ def test_what_is_refused_says_what_to_write(name: str, A: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("median", "sort A.values"), ("numpy", "A.to_scipy()"), ("scatter_", "A.values"), ("backward", "loss")]
+    ("name", "text"), [("median", "sort A.values"), ("numpy", "A.to_scipy()"), ("scatter_", "A.values"), ("backward", "A.sum().backward()")]
 )
 def test_so_do_methods(name: str, text: str, A: Any) -> None:
     with pytest.raises(AttributeError) as error:
