@@ -161,10 +161,7 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
     Raises:
         SizeError: the message has the sizes.
     """
-    sizes: dict[str, int] = {}
-    for tensor, term in zip(tensors, request.subscripts.operands, strict=True):
-        for name, size in zip(term, tensor.shape, strict=True):
-            sizes[name] = max(sizes.get(name, 1), size)
+    sizes = request.subscripts.sizes([tensor.shape for tensor in tensors])
     shape = [sizes[name] for name in names]
     what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
     way_out = "to compute it only at a sparse operand's entries, multiply by that operand first, in a separate statement"

@@ -210,10 +210,7 @@ class DifferentiableCall:
 
     def extents(self) -> dict[str, int]:
         """The size of each index."""
-        extents: dict[str, int] = {}
-        for names, shape in zip(self.request.subscripts.operands, self.shapes, strict=True):
-            extents |= {name: size for name, size in zip(names, shape, strict=True) if extents.get(name, 1) == 1}
-        return extents
+        return self.request.subscripts.sizes(self.shapes)
 
     def stretched(self) -> tuple[frozenset[str], ...]:
         """For each operand, the indices along which its size 1 is broadcast."""

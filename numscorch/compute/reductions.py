@@ -127,7 +127,7 @@ def _reduction(
     ('ij,jk,ik->ik', 3)
     """
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
-    named, sizes = subscripts.operands, _sizes(subscripts, shapes)
+    named, sizes = subscripts.operands, subscripts.sizes(shapes)
     if JOINED_BY[reduce] != "=":  # reduce diagonals only: other entries are not terms
         subscripts = Subscripts(tuple([tuple(dict.fromkeys(names)) for names in named]), subscripts.result)
     of_diagonals = subscripts.operands != named
@@ -147,14 +147,6 @@ def _request(subscripts: Subscripts, reduce: str, masked: bool) -> Request:
     if reduce == "sum" and not masked:
         return plain_request(subscripts)
     return reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(subscripts.operands) - 1 if masked else None)
-
-
-def _sizes(subscripts: Subscripts, shapes: Sequence[Shape]) -> dict[str, int]:
-    """The size of each index; size 1 broadcasts."""
-    sizes: dict[str, int] = {}
-    for names, shape in zip(subscripts.operands, shapes, strict=True):
-        sizes |= {name: size for name, size in zip(names, shape, strict=True) if sizes.get(name, 1) == 1}
-    return sizes
 
 
 def _diagonal(names: tuple[str, ...], operand: Any) -> Any:

@@ -236,9 +236,7 @@ def _(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> Tensor:
     expr, formats = _parse_spec(spec)
     shapes = [tuple(v.shape) if known is None else known[1] for known, v in zip(formats, values, strict=True)]
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
-    sizes: dict[str, Any] = {}
-    for names, shape in zip(subscripts.operands, shapes, strict=True):
-        sizes |= {name: size for name, size in zip(names, shape, strict=True) if name not in sizes or sizes[name] == 1}
+    sizes = subscripts.sizes(shapes)
     return values[0].new_empty([sizes[name] for name in subscripts.result])
 
 

@@ -24,14 +24,6 @@ def is_dense(operand: Any) -> bool:
     return bool(operand.pattern.is_dense if isinstance(operand, SparseTensor) else operand.layout is torch.strided)
 
 
-def sizes_of(subscripts: Subscripts, operands: Sequence[Any]) -> dict[str, int]:
-    """The extent of each index; dimensions of size 1 broadcast."""
-    sizes: dict[str, int] = {}
-    for names, operand in zip(subscripts.operands, operands, strict=True):
-        sizes |= {name: int(size) for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
-    return sizes
-
-
 def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any], sizes: Sizes) -> int:
     """The number of coordinates of all variables at which each of these sparse operands stores an entry.
 
@@ -41,7 +33,7 @@ def points(needs: Sequence[int], subscripts: Subscripts, operands: Sequence[Any]
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1, 1], [2, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.CSR)
     >>> product = Subscripts((("i", "j"), ("k", "j")), ("i", "k"))
-    >>> points((0, 1), product, (A, A), sizes_of(product, (A, A)))
+    >>> points((0, 1), product, (A, A), product.sizes([A.shape, A.shape]))
     5
     """
     relations = [_Relation.of(subscripts.operands[at], operands[at], sizes) for at in dict.fromkeys(needs)]

@@ -313,7 +313,5 @@ def _label(name: str) -> str:
 
 def shape_of(request: Request, operands: Sequence[Operand]) -> tuple[int, ...]:
     """The shape of a request's result."""
-    sizes: dict[str, int] = {}
-    for names, operand in zip(request.subscripts.operands, operands, strict=True):
-        sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}  # 1 broadcasts
+    sizes = request.subscripts.sizes([operand.shape for operand in operands])
     return tuple(sizes[name] for name in request.subscripts.result)

@@ -22,7 +22,7 @@ from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Apply, Binary, Expr, Literal, accesses_in, variables_in
 from ..programs.derived_operands import with_derived
 from ..tensors.sparse_tensor import SparseTensor
-from .points import is_dense, points, sizes_of
+from .points import is_dense, points
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Space:
 
     def __init__(self, subscripts: Subscripts, operands: Sequence[Any]):
         self.subscripts, self.operands = subscripts, operands
-        self.sizes = sizes_of(subscripts, operands)
+        self.sizes = subscripts.sizes([operand.shape for operand in operands])
         self.sparse = {NAMES[at] for at, operand in enumerate(operands) if not is_dense(operand)}
 
     def flops(self, value: Expr | None, result: Sequence[str], needed: tuple[int, ...]) -> int:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,17 @@ class Subscripts:
 
     def __str__(self) -> str:
         return ",".join(map("".join, self.operands)) + "->" + "".join(self.result)
+
+    def sizes(self, shapes: Iterable[Sequence[Any]]) -> dict[str, Any]:
+        """The size of each index; size 1 broadcasts.
+
+        >>> parse_einsum("ij,jk", (2, 2)).sizes([(2, 1), (3, 4)])
+        {'i': 2, 'j': 3, 'k': 4}
+        """
+        sizes: dict[str, Any] = {}
+        for names, shape in zip(self.operands, shapes, strict=True):
+            sizes |= {name: size for name, size in zip(names, shape, strict=True) if sizes.get(name, 1) == 1}
+        return sizes
 
 
 @lru_cache(maxsize=1024)

@@ -29,6 +29,8 @@ from .relayout import Relayout, Slabs, layouts, relaid
 from .splitting import SparseTerm, Splitting, split
 from .statements import MOST_OPERANDS, NAMES, Request
 
+Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and two operands' positions with the size that each has of it
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -203,37 +205,44 @@ def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, 
     Raises:
         SizeError: an index has two sizes that do not broadcast.
     """
-    extents: dict[IndexVar, tuple[int, int]] = {}
-    for at, (names, operand) in enumerate(zip(request.subscripts.operands, operands, strict=True)):
-        for name, size in zip(names, operand.shape, strict=True):
-            if (diagonal_size := operand.shape[names.index(name)]) != size:
-                raise _clash(request, operands, name, (at, diagonal_size), (at, size))
-            known, where = extents.get(IndexVar(name), (1, at))
-            if size != known and 1 not in (size, known):
-                raise _clash(request, operands, name, (where, known), (at, size))
-            if known == 1:
-                extents[IndexVar(name)] = (size, at)
-    return {var: size for var, (size, _) in extents.items()}
-
-
-def _clash(request: Request, operands: Sequence[Operand], name: str, first: tuple[int, int], second: tuple[int, int]) -> SizeError:
     subs = request.subscripts
-    listed = "     ".join(f"{NAMES[at]}: {operand}" for at, operand in enumerate(operands))
-    if first[0] == second[0]:
-        return SizeError(
-            f"index {name} takes the diagonal of {NAMES[first[0]]}, whose sizes differ there: {first[1]} and {second[1]}\n  {listed}"
-        )
-    terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
-    value = " * ".join(terms) if request.value is None else str(request.value)
-    hint = reversed_hint(subs, operands, name, second[0], NAMES)
-    return SizeError(
-        f"index {name} has size {first[1]} in {NAMES[first[0]]} but {second[1]} in {NAMES[second[0]]}\n"
-        f"  {NAMES[len(operands)]}[{','.join(subs.result)}] = {value}     {listed}{hint}"
-    )
+    shapes = [operand.shape for operand in operands]
+    if (clash := size_clash(subs, shapes)) is not None:
+        terms = [f"{NAMES[at]}[{','.join(names)}]" for at, names in enumerate(subs.operands)]
+        value = " * ".join(terms) if request.value is None else str(request.value)
+        raise clash_error(clash, subs, operands, NAMES, f"{NAMES[len(operands)]}[{','.join(subs.result)}] = {value}")
+    return {IndexVar(name): size for name, size in subs.sizes(shapes).items()}
 
 
-def reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at: int, called: Sequence[str]) -> str:
-    """A hint to transpose a matrix operand if its other dimension fits; ``called`` are the operands' names in errors."""
+def size_clash(subs: Subscripts, shapes: Sequence[Sequence[int]]) -> Clash | None:
+    """The first index with two sizes; size 1 broadcasts, except on a diagonal."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for at, (names, shape) in enumerate(zip(subs.operands, shapes, strict=True)):
+        for name, size in zip(names, shape, strict=True):
+            if (diagonal_size := shape[names.index(name)]) != size:
+                return name, (at, diagonal_size), (at, size)
+            first, expected = sizes.get(name, (at, 1))
+            if expected == 1:
+                sizes[name] = (at, size)
+            elif size not in (1, expected):
+                return name, (first, expected), (at, size)
+    return None
+
+
+def clash_error(clash: Clash, subs: Subscripts, operands: Sequence[Operand], called: Sequence[str], statement: str) -> SizeError:
+    """The error for an index with two sizes; ``called`` are the operands' names in it."""
+    name, (first, expected), (at, size) = clash
+    if first == at:
+        message, hint = f"takes the diagonal of {called[at]}, whose sizes differ there: {expected} and {size}", ""
+    else:
+        message = f"has size {expected} in {called[first]} but {size} in {called[at]}"
+        hint = _reversed_hint(subs, operands, name, at, called)
+    listed = "     ".join(f"{called[at]}: {operand}" for at, operand in enumerate(operands))
+    return SizeError(f"index {name} {message}\n  {statement}     {listed}{hint}")
+
+
+def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at: int, called: Sequence[str]) -> str:
+    """A hint to transpose a matrix operand if its other dimension fits."""
     names, shape = subs.operands[at], operands[at].shape
     swapped = names[::-1]
     wanted = [operands[o].shape[t.index(name)] for o, t in enumerate(subs.operands) if name in t and o != at]

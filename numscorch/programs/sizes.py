@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..errors import SizeError
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
-from ..frontend.problem import reversed_hint
+from ..frontend.problem import clash_error, size_clash
 from ..frontend.statements import NAMES, ProgramPart, index_names
 from ..ir.index import Access, IndexVar, mapped
 from ..runtime.plans import describe
@@ -31,40 +30,14 @@ def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, valu
     numscorch.SizeError: index col has size 3 in A but 4 in x
       y[row] = A[row,col] * x[col]     A: 2x3 (dense)     x: 4 (dense)
     """
-    sizes: dict[str, tuple[int, int]] = {}
-    for at, (name, indices) in enumerate(zip(part.operands, part.request.subscripts.operands, strict=True)):
-        shape = values[name].shape
-        for index, size in zip(indices, shape, strict=True):
-            if (first_size := shape[indices.index(index)]) != size:
-                raise _clash(text, parts, part, values, index, (at, first_size), (at, size))
-            first, expected = sizes.get(index, (at, 1))
-            if expected == 1:
-                sizes[index] = (at, size)
-            elif size not in (1, expected):
-                raise _clash(text, parts, part, values, index, (first, expected), (at, size))
-
-
-def _clash(
-    text: str,
-    parts: Sequence[ProgramPart],
-    part: ProgramPart,
-    values: Mapping[str, Any],
-    index: str,
-    first: tuple[int, int],
-    second: tuple[int, int],
-) -> SizeError:
-    """Return the error for an index with two sizes; ``first`` and ``second`` are pairs of an operand's position and its size."""
-    operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
-    written = index_names(text)
-    names = [_named(name, parts, written) for name in part.operands]
-    listed = "     ".join(f"{name}: {indices}" for name, indices in zip(names, operands, strict=True))
-    (at, size), (other, other_size) = first, second
-    if at == other:
-        message, hint = f"takes the diagonal of {names[at]}, whose sizes differ there: {size} and {other_size}", ""
-    else:
-        message = f"has size {size} in {names[at]} but {other_size} in {names[other]}"
-        hint = reversed_hint(_renamed(part.request.subscripts, written), operands, written.get(index, index), other, names)
-    return SizeError(f"index {written.get(index, index)} {message}\n  {text}     {listed}{hint}")
+    subscripts = part.request.subscripts
+    clash = size_clash(subscripts, [values[name].shape for name in part.operands])
+    if clash is not None:
+        index, first, second = clash
+        written = index_names(text)
+        operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
+        names = [_named(name, parts, written) for name in part.operands]
+        raise clash_error((written.get(index, index), first, second), _renamed(subscripts, written), operands, names, text)
 
 
 def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
