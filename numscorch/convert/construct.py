@@ -206,21 +206,11 @@ def _from_entries(
     is_trusted = way_out is not None and not check_invariants
     if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
         return adopted(list(table), entries, size, target)
-    if way_out is not None and check_invariants:
-        _check_sorted(table.numpy(), target, way_out)
+    by_rows = range(len(size))
+    if way_out is not None and check_invariants and not any(is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order)):
+        raise disordered_entry(table.numpy(), by_rows, way_out)
     tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
     return _noted(tensor, "a list of entries")
-
-
-def _check_sorted(table: np.ndarray, format: Format, way_out: str) -> None:
-    """Check that entries are sorted by rows or by the format's mode order.
-
-    Raises:
-        FormatError: names the first entry out of order.
-    """
-    by_rows = range(len(table))
-    if not is_increasing(table, by_rows) and not is_increasing(table, format.mode_order):
-        raise disordered_entry(table, by_rows, way_out)
 
 
 def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:

@@ -6,6 +6,7 @@ Kernels access memory through index arrays without bounds checks, so arrays from
 from __future__ import annotations
 
 import copyreg
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,13 +50,7 @@ def validate(pattern: Pattern, *, order: bool = True) -> None:
 def disorder(pattern: Pattern) -> str | None:
     """Describe the first unsorted or repeated coordinate of an otherwise valid pattern; None if there is none. O(nnz)."""
     for at, level in enumerate(pattern.format.levels):
-        if "pos" in level.arrays:
-            problem = _unsorted(pattern, at) or _repeated(pattern, at)
-        elif "crd" in level.arrays and not level.branchless:
-            problem = _unsorted_children(pattern, at) if level.is_ordered else _repeated_children(pattern, at)
-        else:
-            continue
-        if problem is not None:
+        if "crd" in level.arrays and not level.branchless and (problem := _disordered(pattern, at)) is not None:
             return problem
     return None
 
@@ -120,74 +115,61 @@ def _check_range(pattern: Pattern, at: int) -> None:
     raise FormatError(f"{_where(pattern, at)}: crd[{k}] = {crd[k]} is outside dimension {dimension} of size {size}: {allowed}")
 
 
-def _run(pattern: Pattern, at: int) -> list[np.ndarray]:
-    """The crd arrays of a non-unique level and of the singleton levels below it, up to the first unique level."""
-    run = [pattern.level_arrays(at)[-1]]
-    while not pattern.format.levels[at].is_unique:
-        at += 1
-        run.append(pattern.level_arrays(at)[-1])
-    return run
-
-
-def _sorted_depth(pattern: Pattern, at: int) -> int:
-    """The number of consecutive ordered levels from ``at``, or the number of all levels if none is unordered."""
-    return next((end for end, level in enumerate(pattern.format.levels[at:]) if not level.is_ordered), len(pattern.format.levels))
-
-
-def _unsorted(pattern: Pattern, at: int) -> str | None:
-    pos, run, depth = pattern.level_arrays(at)[0], _run(pattern, at), _sorted_depth(pattern, at)
-    if not depth:
-        return None
-    is_ordered = in_order(run[:depth], strict=len(run) <= depth)
-    starts = pos[(pos > 0) & (pos < len(run[0]))]
-    is_ordered[starts - 1] = True
-    unordered = np.flatnonzero(~is_ordered)
-    return _disordered(pattern, at, run, int(unordered[0]), int(unordered[0]) + 1) if unordered.size else None
-
-
 def _children(pattern: Pattern, at: int) -> Children:
     """Unpack a level below all its parents."""
     parents = np.arange(pattern.counts[at - 1] if at else 1)
     return pattern.format.levels[at].unpack(pattern.level_arrays(at), Parents(parents, (), at, pattern.format.sizes(pattern.shape)))
 
 
-def _unsorted_children(pattern: Pattern, at: int) -> str | None:
-    """Describe the first coordinate out of order in a level without a pos array; None if there is none."""
-    children = _children(pattern, at)
-    owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
-    wrong = np.flatnonzero(~in_order([owner, children.coordinates]))
-    if not wrong.size:
+def _disordered(pattern: Pattern, at: int) -> str | None:
+    """Describe the first coordinate of a level that is out of order, or repeated, below its parent; None if there is none."""
+    run, ends, positions = _run(pattern, at)
+    levels = pattern.format.levels[at : at + len(run)]
+    ordered = next((depth for depth, level in enumerate(levels) if not level.is_ordered), len(run))
+    pair = _unsorted(run[:ordered], ends, strict=ordered == len(run)) if ordered else None
+    if pair is None and ordered < len(run):
+        pair = _repeated(run, ends, pattern.format.parts[at].extent(pattern.shape))
+    if pair is None:
         return None
-    k = int(wrong[0]) + 1
-    here, before = int(children.coordinates[k]), int(children.coordinates[k - 1])
-    clash = f"repeats the coordinate {here}" if here == before else f"has coordinate {here} after {before}"
-    return f"{_where(pattern, at)}: position {k}, below parent {int(owner[k])}, {clash}: coordinates must increase; {WAY_OUT}"
+    before, here = (str(tuple(int(crd[entry]) for crd in run)) if len(run) > 1 else str(run[0][entry]) for entry in pair)
+    clash = f"repeats the coordinate {here}" if before == here else f"has coordinate {here} after {before}"
+    place = f"position {positions[pair[1]]}, below parent {np.searchsorted(ends, pair[1], side='right')}"
+    rule = f"coordinates must increase; {WAY_OUT}" if levels[0].is_ordered else "each is stored once"
+    return f"{_where(pattern, at)}: {place}, {clash}: {rule}"
 
 
-def _repeated_children(pattern: Pattern, at: int) -> str | None:
-    """Describe a repeated coordinate in an unordered level without a pos array; None if there is none."""
-    children = _children(pattern, at)
-    owner = np.repeat(np.arange(pattern.counts[at - 1] if at else 1), children.counts)
-    if _are_distinct(owner, children.coordinates, pattern.format.parts[at].extent(pattern.shape)):
-        return None
-    order = np.lexsort([children.coordinates, owner])
-    repeat = order[1:][~in_order([owner[order], children.coordinates[order]])][0]
-    clash = f"repeats the coordinate {int(children.coordinates[repeat])}"
-    return f"{_where(pattern, at)}: position {int(repeat)}, below parent {int(owner[repeat])}, {clash}: each is stored once"
+def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, Sequence[int]]:
+    """The coordinates that a level stores, the end of those of each parent, and their positions.
+
+    The coordinates of a non-unique level are followed by those of the singleton levels below it, up to the first unique level.
+    """
+    levels = pattern.format.levels[at:]
+    if "pos" not in levels[0].arrays:
+        children = _children(pattern, at)
+        ends = np.cumsum(np.broadcast_to(children.counts, pattern.counts[at - 1] if at else 1))
+        return [children.coordinates], ends, children.positions
+    length = next(depth for depth, level in enumerate(levels, 1) if level.is_unique)
+    run = [pattern.level_arrays(below)[-1] for below in range(at, at + length)]
+    return run, pattern.level_arrays(at)[0][1:], range(len(run[0]))
 
 
-def _repeated(pattern: Pattern, at: int) -> str | None:
-    """Describe a repeated coordinate in an unordered level with a pos array; None if there is none."""
-    pos, run = pattern.level_arrays(at)[0], _run(pattern, at)
-    if _sorted_depth(pattern, at) >= len(run):
+def _unsorted(columns: Sequence[np.ndarray], ends: np.ndarray, strict: bool) -> tuple[int, int] | None:
+    """The first two consecutive entries of one parent that are out of order."""
+    follows = in_order(columns, strict=strict)
+    follows[ends[(ends > 0) & (ends < len(columns[0]))] - 1] = True
+    wrong = np.flatnonzero(~follows)
+    return (int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
+
+
+def _repeated(columns: Sequence[np.ndarray], ends: np.ndarray, size: int) -> tuple[int, int] | None:
+    """Two entries of one parent with the same coordinates; the first column has coordinates below ``size``."""
+    owner = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+    if len(columns) == 1 and _are_distinct(owner, columns[0], size):
         return None
-    parents = np.repeat(np.arange(len(pos) - 1), np.diff(pos))
-    if len(run) == 1 and _are_distinct(parents, run[0], pattern.format.parts[at].extent(pattern.shape)):
-        return None
-    stored = np.flatnonzero(run[0] >= 0)  # the free slots of a hash table hold -1
-    order = stored[np.lexsort([*(crd[stored] for crd in run[::-1]), parents[stored]])]
-    repeats = np.flatnonzero(~in_order([parents[order], *(crd[order] for crd in run)]))
-    return _disordered(pattern, at, run, int(order[repeats[0]]), int(order[repeats[0] + 1])) if repeats.size else None
+    stored = np.flatnonzero(columns[0] >= 0)  # the free slots of a hash table hold -1
+    order = stored[np.lexsort([*(crd[stored] for crd in columns[::-1]), owner[stored]])]
+    repeats = np.flatnonzero(~in_order([owner[order], *(crd[order] for crd in columns)]))
+    return (order[repeats[0]], order[repeats[0] + 1]) if repeats.size else None
 
 
 def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
@@ -201,15 +183,6 @@ def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
         return False
     keys = np.sort(parents * size + crd)
     return not (keys[1:] == keys[:-1]).any()
-
-
-def _disordered(pattern: Pattern, at: int, run: list[np.ndarray], previous: int, position: int) -> str:
-    before, here = ([int(crd[p]) for crd in run] for p in (previous, position))
-    parent = int(np.searchsorted(pattern.level_arrays(at)[0], position, side="right")) - 1
-    shown = ", ".join(map(str, here)) if len(here) == 1 else f"({', '.join(map(str, here))})"
-    last = ", ".join(map(str, before)) if len(before) == 1 else f"({', '.join(map(str, before))})"
-    clash = f"repeats the coordinate {shown}" if before == here else f"has coordinate {shown} after {last}"
-    return f"{_where(pattern, at)}: position {position}, below parent {parent}, {clash}: coordinates must increase; {WAY_OUT}"
 
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
