@@ -70,12 +70,18 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     >>> looked_up(ns.from_torch(torch.eye(2)), [torch.tensor([1, 0]), torch.tensor([1, 1])])
     tensor([1., 0.])
     """
-    numbers, places = A.pattern.remember("numbered", lambda: _numbered(A.pattern))
-    wanted = numbered(indices, A.shape)
+    matches, positions = matches_in(A.pattern, indices)
+    return A.values.new_zeros(len(indices[0])).index_copy(0, matches, A.values.index_select(0, positions))
+
+
+def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which of these coordinates are stored entries of a pattern, and the positions of their values; O(n log nnz)."""
+    numbers, places = pattern.remember("numbered", lambda: _numbered(pattern))
+    wanted = numbered(indices, pattern.shape)
     at = torch.searchsorted(numbers, wanted)
     matches = (at < len(numbers)).nonzero()[:, 0]
     matches = matches[numbers[at[matches]] == wanted[matches]]
-    return A.values.new_zeros(len(wanted)).index_copy(0, matches, A.values.index_select(0, places[at[matches]]))
+    return matches, places[at[matches]]
 
 
 def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..convert.dense import densified
-from ..convert.entries import looked_up, others_at, values_of
+from ..convert.entries import looked_up, numbered, others_at, values_of
 from ..errors import IndexKindError, OperandError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
@@ -126,11 +126,8 @@ def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Te
     permuted = input.permute(*other_dims[:first], *places, *other_dims[first:])
     before, after = permuted.shape[:first], permuted.shape[first + len(places) :]
     merged = reshape(permuted, (*before, prod(sizes), *after))
-    number = torch.zeros((), dtype=torch.int64)
-    for numbers, size in zip(arrays, sizes, strict=True):
-        number = number * size + numbers
     selections = [Chosen(range(size)) for size in merged.shape]
-    selections[first] = Chosen(tuple(number.reshape(-1).tolist()))
+    selections[first] = Chosen(tuple(numbered(arrays, sizes).reshape(-1).tolist()))
     return reshape(indexing.selected(merged, selections), (*before, *shape, *after))
 
 

@@ -9,7 +9,7 @@ import torch
 
 from ..convert.construct import from_torch
 from ..convert.conversions import to_format
-from ..convert.entries import numbered
+from ..convert.entries import matches_in
 from ..errors import OperandError, SizeError
 from ..tensors.packing import coordinates, positions_of
 from ..tensors.parameter import SparseParameter
@@ -80,23 +80,12 @@ class Move:
 
     def __init__(self, old: Pattern, new: Pattern):
         self.nnz = new.nnz
-        numbers, places = sorted_places(old)
-        wanted = numbered(list(coordinates(new)), new.shape)
-        at = torch.searchsorted(numbers, wanted)
-        at[at == len(numbers)] = 0  # past the end: any other index fails the comparison below
-        matches = (numbers[at] == wanted).nonzero()[:, 0] if len(numbers) else at[:0]
-        self.sources = places[at[matches]]
+        matches, self.sources = matches_in(old, list(coordinates(new)))
         self.targets = torch.from_numpy(positions_of(new, matches.numpy()))
 
     def __call__(self, values: torch.Tensor) -> torch.Tensor:
         """Return the values in the new pattern's order, with 0 for new entries."""
         return values.new_zeros(self.nnz).index_copy_(0, self.targets, values.index_select(0, self.sources))
-
-
-def sorted_places(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the sorted row-major numbers of a pattern's entries, and the positions of their values."""
-    numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
-    return numbers, torch.from_numpy(positions_of(pattern, order.numpy()))
 
 
 def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torch.Tensor) -> Pattern:
