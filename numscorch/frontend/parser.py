@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from numbers import Integral
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from ..errors import ExpressionError
 
 ELLIPSIS = "..."
+_TOKEN = re.compile(r"\.\.\.|.", re.DOTALL)
 _NO_ARROW = re.compile(r"[-=]*>|[-=]+|[\u2192\u21d2]")  # misspellings of ->
 
 
@@ -62,7 +64,7 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise ExpressionError(f"{expr!r} has {len(terms)} terms for {len(ranks)} operands: write one term for each, separated by commas")
-    places = _places(terms)
+    places = list(accumulate((len(term) + 1 for term in terms[:-1]), initial=0))
     ellipsis_ranks = [_ellipsis_rank(expr, term, rank, place) for term, rank, place in zip(terms, ranks, places, strict=True)]
     most = max(ellipsis_ranks)
     operands = tuple(_names(expr, t, n, most, p) for t, n, p in zip(terms, ellipsis_ranks, places, strict=True))
@@ -71,14 +73,6 @@ def parse_einsum(expr: str, ranks: tuple[int, ...]) -> Subscripts:
     result = _names(expr, right, most, most, len(left) + 2)
     _check_result(expr, operands, result, len(left) + 2)
     return Subscripts(operands, result)
-
-
-def _places(terms: list[str]) -> list[int]:
-    places, at = [], 0
-    for term in terms:
-        places.append(at)
-        at += len(term) + 1
-    return places
 
 
 def _ellipsis_rank(expr: str, term: str, rank: int, place: int) -> int:
@@ -93,19 +87,14 @@ def _ellipsis_rank(expr: str, term: str, rank: int, place: int) -> int:
 
 def _names(expr: str, term: str, rank: int, most: int, place: int) -> tuple[str, ...]:
     names: list[str] = []
-    at = 0
-    first = term.find(ELLIPSIS)
-    while at < len(term):
-        if term.startswith(ELLIPSIS, at) and at == first:
+    for token in _TOKEN.finditer(term):
+        if token[0] == ELLIPSIS and token.start() == term.find(ELLIPSIS):
             names += [f"e{d}" for d in range(most - rank, most)]
-            at += len(ELLIPSIS)
-        elif term[at].isascii() and term[at].isalpha():
-            names.append(term[at])
-            at += 1
-        elif term[at].isspace():
-            at += 1
-        else:
-            raise pointed(expr, place + at, f"{term[at]!r} is not an index: use letters, commas, one ... in a term, and one ->")
+        elif token[0].isascii() and token[0].isalpha():
+            names.append(token[0])
+        elif not token[0].isspace():
+            why = f"{token[0][0]!r} is not an index: use letters, commas, one ... in a term, and one ->"
+            raise pointed(expr, place + token.start(), why)
     return tuple(names)
 
 

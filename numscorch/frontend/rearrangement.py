@@ -51,16 +51,9 @@ def _dimensions(text: str, side: str, start: int, words: bool) -> list[PlacedNam
     """Parse the dimensions of one side; names are whole words if ``words``, else single letters."""
     dimensions: list[PlacedNames] = []
     group: list[tuple[str, int]] | None = None  # the names inside an open parenthesis
-    at = 0
-    while at < len(side):
-        match = re.compile(r"\s+|\.\.\.|[()]|1(?!\w)|[A-Za-z]\w*" if words else r"\s+|\.\.\.|[()1A-Za-z]").match(side, at)
-        token, place = (match[0] if match else side[at]), start + at
-        if (
-            not match
-            or (token == "(" and group is not None)
-            or (token == ")" and group is None)
-            or (token == ELLIPSIS and group is not None)
-        ):
+    for match in re.finditer(r"(\s+|\.\.\.|[()]|1(?!\w)|[A-Za-z]\w*)|." if words else r"(\s+|\.\.\.|[()1A-Za-z])|.", side):
+        token, place = match[0], start + match.start()
+        if match[1] is None or (token == ")" and group is None) or (token in ("(", ELLIPSIS) and group is not None):
             raise pointed(text, place, f"{token!r} is not a name here: use names, 1, ( ) around names to merge, and one ...")
         if token == "(":
             group = []
@@ -71,7 +64,6 @@ def _dimensions(text: str, side: str, start: int, words: bool) -> list[PlacedNam
             dimensions.append(() if token == "1" else ((token, place),))
         elif group is not None and not token.isspace() and token != "1":
             group.append((token, place))
-        at += len(token)
     if group is not None:
         raise pointed(text, start + len(side), "a parenthesis is open: close it with )")
     return dimensions
