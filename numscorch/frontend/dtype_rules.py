@@ -40,25 +40,8 @@ def check_operators(request: Request, dtype: str) -> None:
             f"convert the operands with .to(torch.float64)\n  {request}"
         )
     if dtype.startswith("complex"):
-        _check_complex(request, dtype)
-
-
-def _check_complex(request: Request, dtype: str) -> None:
-    """Reject comparisons, functions of real numbers, and maximum and minimum reductions."""
-    unsupported = {"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}
-    reduction = {request.op} - {"=", "+=", "*="}
-    _refuse(
-        unsupported & _operators(request) | reduction,
-        request,
-        dtype,
-        ".to(torch.float32), or use .values.real and .values.imag",
-    )
-
-
-def _refuse(operators: set[str], request: Request, dtype: str, instead: str) -> None:
-    if operators:
-        raise UnsupportedError(f"{', '.join(sorted(operators))} of {dtype} values: convert the operands with {instead}\n  {request}")
-
-
-def _operators(request: Request) -> set[str]:
-    return set() if request.value is None else operators_in(request.value)
+        operators = set() if request.value is None else operators_in(request.value)
+        refused = ({"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}) & operators | {request.op} - {"=", "+=", "*="}
+        if refused:
+            way_out = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
+            raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {way_out}\n  {request}")
