@@ -101,15 +101,11 @@ class _Search:
         return steps
 
     def best(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
-        """The least cost and its path; ``(most, ())`` if no path costs less than ``most``."""
-        if terms not in self.known:
-            self.known[terms] = self.priced(terms)
-        return self.known[terms]
-
-    def priced(self, terms: tuple[Term, ...]) -> tuple[float, Path]:
-        """Compute :meth:`best` by trying each pair first."""
+        """The least cost and its path; ``(most, ())`` if no path costs less than ``most``. Tries each pair first."""
         if len(terms) == 1:
             return 0.0, ()
+        if terms in self.known:
+            return self.known[terms]
         cheapest: tuple[float, Path] = (self.most, ())
         for left, right in combinations(range(len(terms)), 2):
             remaining = without(terms, left, right)
@@ -119,6 +115,7 @@ class _Search:
             remaining_cost, path = self.best((*remaining[:left], product, *remaining[left:]))
             if steps + remaining_cost < cheapest[0]:
                 cheapest = (steps + remaining_cost, ((left, right), *path))
+        self.known[terms] = cheapest
         return cheapest
 
     def join(self, left: Term, right: Term, remaining: Sequence[Term]) -> tuple[float, Term]:
