@@ -25,10 +25,11 @@ from .dtype_rules import check_operators, computed_dtype
 from .operand import Operand
 from .parser import Subscripts
 from .promotion import unread_in
-from .relayout import Relayout, Slabs, layouts, relaid
+from .relayout import Relayout, Slabs, layouts, strides_with_last
 from .splitting import SparseTerm, Splitting, split
 from .statements import MOST_OPERANDS, NAMES, Request
 
+Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion
 Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and two operands' positions with the size that each has of it
 
 
@@ -102,8 +103,10 @@ def _in_best_layout(
     for layout, copies in layouts(request, operands, problem.shape, problem.result.dtype):
         if layout.result is not None and not problem.result.is_dense:
             continue
-        relaid_operands = [relaid(op, layout.operands[at]) if at in layout.operands else op for at, op in enumerate(operands)]
-        candidate = _problem_of(request, relaid_operands, target, format, layout)
+        copied = list(operands)
+        for at, dimension in layout.operands.items():
+            copied[at] = replace(operands[at], strides=strides_with_last(operands[at].shape, dimension))
+        candidate = _problem_of(request, copied, target, format, layout)
         if best is problem:
             loops = cheapest(problem.stmt, problem.facts, target)
             inner = loops.order[-1]
@@ -130,8 +133,11 @@ def _problem_of(
 ) -> Problem:
     """The problem for operands that are already described in the layout."""
     wanted = wanted_format(format, len(request.subscripts.result))
-    accesses = _accesses(request, operands, extents_of(request, operands), wanted, format == "infer")
-    accesses = replace(accesses, last=None if layout is None else layout.result)
+    extents = extents_of(request, operands)
+    sizes = {var.name: size for var, size in extents.items()}
+    splitting, formats = _split(request, operands, sizes, wanted, format == "infer")
+    last = None if layout is None else layout.result
+    accesses = Accesses(request, operands, formats, splitting, extents | splitting.extents(sizes), last)
     padded = accesses.may_be_padded()
     problem = _assemble_problem(replace(accesses, padded=padded), target, format, wanted)
     if padded is not None and not problem.result.is_dense:
@@ -149,7 +155,18 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
     dtype = computed_dtype(request, accesses.operands)
     stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
-    return _problem(_choose_format(stmt, accesses, facts, format, wanted), accesses, facts)
+    stmt, why, requested = _choose_format(stmt, accesses, facts, format, wanted)
+    names, shape = request.subscripts.result, accesses.shape
+    stmt, strides = accesses.with_strides(stmt, shape)
+    stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
+    shares = stmt.lhs.tensor.shares
+    if shares is None:
+        result = result_format(stmt, accesses.parts)
+        return Problem(stmt, accesses.extents, facts, why, shape, result, stored, strides, requested=requested)
+    permutation = tuple(request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
+    kept = stored[shares].permuted(permutation)
+    requested = requested if requested != kept else None
+    return Problem(stmt, accesses.extents, facts, why, shape, kept, stored, strides, permutation, requested)
 
 
 def check_loops(problem: Problem, options: Options) -> None:
@@ -166,31 +183,6 @@ def check_loops(problem: Problem, options: Options) -> None:
             raise ScheduleError(
                 f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {problem.stmt}     {way_out}"
             )
-
-
-def _accesses(
-    request: Request, operands: Sequence[Operand], extents: dict[IndexVar, int], wanted: Format | None, literal: bool
-) -> Accesses:
-    """The accesses of the operands; adds the extents of parts to ``extents``."""
-    sizes = {var.name: size for var, size in extents.items()}
-    splitting, formats = _split(request, operands, sizes, wanted, literal)
-    extents |= splitting.extents(sizes)
-    return Accesses(request, operands, formats, splitting, extents)
-
-
-def _problem(choice: ResultFormat, accesses: Accesses, facts: Facts) -> Problem:
-    """The problem of a statement, once its result has a format."""
-    names, shape = accesses.request.subscripts.result, accesses.shape
-    stmt, strides = accesses.with_strides(choice.stmt, shape)
-    stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
-    shares = stmt.lhs.tensor.shares
-    if shares is None:
-        result = result_format(stmt, accesses.parts)
-        return Problem(stmt, accesses.extents, facts, choice.why, shape, result, stored, strides, requested=choice.requested)
-    permutation = tuple(accesses.request.subscripts.operands[NAMES.index(shares)].index(name) for name in names)
-    kept = stored[shares].permuted(permutation)
-    requested = choice.requested if choice.requested != kept else None
-    return Problem(stmt, accesses.extents, facts, choice.why, shape, kept, stored, strides, permutation, requested)
 
 
 def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
@@ -277,40 +269,31 @@ def _split(
     return split(tensors, sizes, own_term, appended, sums)
 
 
-@dataclass(frozen=True, slots=True)
-class ResultFormat:
-    """The statement with its result's format, the reason for the format, and the format of a later conversion, if any."""
-
-    stmt: Assignment
-    why: str
-    requested: Format | None = None
-
-
-def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> ResultFormat:
+def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:
     """Choose the inferred or the requested format; a result that cannot be assembled in the requested one is converted."""
     request, parts, index_dtype = accesses.request, accesses.parts, index_dtype_of(accesses.operands, accesses.extents)
     inferred, why = infer_format(stmt, format == "infer", sum(bool(part.modulus) for part in parts), request.form.in_order)
     inferred = _assembled(inferred, inferred.lhs.tensor.format, index_dtype)
     if _is_filled_without_terms(stmt, accesses):
-        return ResultFormat(stmt if request.mask is None else inferred, "entries without terms are not 0", wanted)
+        return stmt if request.mask is None else inferred, "entries without terms are not 0", wanted
     if request.form.exact and wanted is None and inferred.lhs.tensor.shares is None:
-        return ResultFormat(_assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored")
+        return _assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored", None
     if wanted is None:
-        return _filled(stmt, inferred, why, facts) if format == "auto" else ResultFormat(inferred, why)
+        return _filled(stmt, inferred, why, facts) if format == "auto" else (inferred, why, None)
     would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
     if wanted.is_dense:
-        return ResultFormat(stmt, would, None if wanted.is_row_major else wanted)
+        return stmt, would, None if wanted.is_row_major else wanted
     if inferred.lhs.tensor.shares is not None:
-        return ResultFormat(inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted)
+        return inferred, why if wanted == inferred.lhs.tensor.format else f"{why}, then converted to {wanted.name}", wanted
     if wanted == result_format(inferred, parts):
-        return ResultFormat(inferred, why)
+        return inferred, why, None
     if can_be_assembled(wanted) and set(wanted.parts) == set(parts):
         order = [parts.index(part) for part in wanted.parts]
         if _fits_edges(stmt, [stmt.lhs.indices[at] for at in order]):
-            return ResultFormat(_assembled(stmt, Format(wanted.levels, order), index_dtype), would)
+            return _assembled(stmt, Format(wanted.levels, order), index_dtype), would, None
     if inferred.lhs.tensor.format.is_dense:
         inferred = _assembled(stmt, CSF(len(parts)), index_dtype)
-    return ResultFormat(inferred, f"{why}, then converted to {wanted.name}", wanted)
+    return inferred, f"{why}, then converted to {wanted.name}", wanted
 
 
 def _fits_edges(stmt: Assignment, variables: Sequence[IndexVar]) -> bool:
@@ -328,13 +311,13 @@ def _is_filled_without_terms(stmt: Assignment, accesses: Accesses) -> bool:
     return not REDUCTIONS[request.op].of_stored and start_of(request.op, stmt.rhs, stmt.lhs.tensor.dtype) != 0
 
 
-def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> ResultFormat:
+def _filled(stmt: Assignment, inferred: Assignment, why: str, facts: Facts) -> Choice:
     """Make the result dense if its estimated fill is at least ``tuning.FULL_RESULT``."""
     if not inferred.lhs.tensor.is_assembled:
-        return ResultFormat(inferred, why)
+        return inferred, why, None
     fill = estimated_fill(inferred, facts)
     share = f"about {fill:.0%} of the result would be stored"
-    return ResultFormat(inferred, f"{why}; {share}") if fill < tuning.FULL_RESULT else ResultFormat(stmt, f"{share}, so it is dense; {why}")
+    return (inferred, f"{why}; {share}", None) if fill < tuning.FULL_RESULT else (stmt, f"{share}, so it is dense; {why}", None)
 
 
 def _assembled(stmt: Assignment, fmt: Format, index_dtype: str) -> Assignment:

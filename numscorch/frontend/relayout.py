@@ -70,11 +70,6 @@ def _is_apart(operand: Operand, dimension: int) -> bool:
     return operand.format.is_dense and operand.shape[dimension] > 1 and operand.strides[dimension] not in (0, 1)
 
 
-def relaid(operand: Operand, dimension: int) -> Operand:
-    """A dense operand after a copy that makes a dimension contiguous."""
-    return replace(operand, strides=strides_with_last(operand.shape, dimension))
-
-
 def with_last(shape: Sequence[T], last: int) -> tuple[T, ...]:
     """Move the element at position ``last`` to the end.
 
@@ -92,7 +87,7 @@ def moving(order: int, last: int, back: bool = False) -> Request:
     ('ab->ba', 'bca->abc')
     """
     names = tuple("abcdefghijklmnopqrstuvwxyz"[:order])
-    moved = (*names[:last], *names[last + 1 :], names[last])
+    moved = with_last(names, last)
     return Request(Subscripts((moved,), names)) if back else Request(Subscripts((names,), moved), form=Form(spaced=True))
 
 
@@ -137,14 +132,11 @@ class Slabs:
 
     def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
         """The operands, narrowed to one slab."""
-
-        def narrowed(at: int, operand: Operand) -> Operand:
-            shape = list(operand.shape)
-            if at in self.dimensions:
-                shape[self.dimensions[at]] = self.size
-            return replace(operand, shape=tuple(shape))
-
-        return tuple(narrowed(at, operand) for at, operand in enumerate(operands))
+        narrowed = list(operands)
+        for at, dimension in self.dimensions.items():
+            shape = operands[at].shape
+            narrowed[at] = replace(operands[at], shape=(*shape[:dimension], self.size, *shape[dimension + 1 :]))
+        return tuple(narrowed)
 
     @property
     def starts(self) -> tuple[int, ...]:
