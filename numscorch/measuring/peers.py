@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from ..explanation.points import sizes_of
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..tensors.sparse_tensor import SparseTensor
@@ -254,7 +253,7 @@ def multiplications(request: BoundRequest) -> float:
 
     if request.is_einsum:
         subscripts = parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values()))
-        return float(prod(sizes_of(subscripts, list(request.operands.values())).values()))
+        return float(prod(subscripts.sizes([operand.shape for operand in request.operands.values()]).values()))
     sizes: dict[str, int] = {}
     for part in parse_program(request.expr):
         for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):

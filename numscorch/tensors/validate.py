@@ -138,7 +138,7 @@ def _disordered(pattern: Pattern, at: int) -> str | None:
     return f"{_where(pattern, at)}: {place}, {clash}: {rule}"
 
 
-def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, Sequence[int]]:
+def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray | range]:
     """The coordinates that a level stores, the end of those of each parent, and their positions.
 
     The coordinates of a non-unique level are followed by those of the singleton levels below it, up to the first unique level.
