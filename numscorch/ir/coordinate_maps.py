@@ -9,24 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .level import Level, Mode
+from .level import Mode
+from .levels import Branchless
 from .loop import BinOp, Const, Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Renaming(Level):
+class Renaming(Branchless):
     """One coordinate for each position of the parent, computed from the coordinates of the levels above."""
-
-    branchless: ClassVar[bool] = True
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return mode.parent.begin, mode.parent.stop
 
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         return len(missing) == 1
-
-    def fan(self, size: float) -> float:
-        return 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges
+from .levels import Branchless, Size, Strided
 from .loop import Const, Expr, call
 from .padded import warn_of_padding
 
@@ -27,12 +28,8 @@ class Implicit(Level):
         """A mask of the coordinates that have no position; ``outer`` are the coordinates of the level above."""
         return np.zeros(len(coordinates), dtype=bool)
 
-    def refuse(self, entries: Entries) -> None:
-        """Check that the level has a position for each entry.
-
-        Raises:
-            FormatError: it has none for some entry.
-        """
+    def check_entries(self, entries: Entries) -> None:
+        Level.check_entries(self, entries)
         outside = self.outside(entries.outer[-1], entries.coordinates)
         if outside.any():
             at = int(np.argmax(outside))
@@ -45,21 +42,14 @@ class Implicit(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity(Implicit):
+class Identity(Branchless, Implicit):
     """The main diagonal: each parent has one coordinate, that of the level above."""
 
     spelling: ClassVar[str] = "identity"
     letter: ClassVar[str] = "i"
-    branchless: ClassVar[bool] = True
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return mode.parent.begin, mode.parent.stop
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1]
-
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return mode.parent.begin
 
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         return coordinates != outer
@@ -68,24 +58,12 @@ class Identity(Implicit):
         short = sizes[at - 1] > sizes[at]
         return f"of size {sizes[at]} has no coordinate for each of the {sizes[at - 1]} above: transpose it" if short else None
 
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        if (problem := self.fits(entries.at, entries.sizes)) is not None:
-            raise FormatError(problem)
-        self.refuse(entries)
-        return self, (), entries.parents, entries.count
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents
-
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         return Children(1, stored.outer[-1], stored.parents)
 
-    def fan(self, size: float) -> float:
-        return 1.0
-
 
 @dataclass(frozen=True, slots=True)
-class Band(Implicit):
+class Band(Implicit, Strided):
     """A band of ``lower`` diagonals below and ``upper`` above the main diagonal; position = parent position * width + offset."""
 
     lower: int
@@ -98,6 +76,9 @@ class Band(Implicit):
     def width(self) -> int:
         """The number of positions of each parent."""
         return self.lower + self.upper + 1
+
+    def stride(self, size: Size) -> Size | int:
+        return self.width
 
     def check(self, shape: str) -> None:
         Implicit.check(self, shape)
@@ -120,13 +101,8 @@ class Band(Implicit):
         offset = coordinates - outer
         return (offset < -self.lower) | (offset > self.upper)
 
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        self.refuse(entries)
-        offset = entries.coordinates - entries.outer[-1] + self.lower
-        return self, (), entries.parents * self.width + offset, times(entries.count, self.width)
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * self.width
+    def offsets(self, entries: Entries) -> np.ndarray:
+        return entries.coordinates - entries.outer[-1] + self.lower
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         first = np.maximum(stored.outer[-1] - self.lower, 0)
@@ -140,7 +116,7 @@ class Band(Implicit):
 
 
 @dataclass(frozen=True, slots=True)
-class Causal(Implicit):
+class Causal(Implicit, Strided):
     """The lower triangle: coordinates up to that of the level above; position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "causal"
@@ -151,21 +127,8 @@ class Causal(Implicit):
         start = mode.parent.begin * mode.size
         return start, start + call("min", mode.outer[-1] + 1, mode.size)
 
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position - mode.parent.begin * mode.size
-
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return mode.parent.begin * mode.size + coordinate
-
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         return coordinates > outer
-
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        self.refuse(entries)
-        return self, (), entries.parents * entries.size + entries.coordinates, times(entries.count, entries.size)
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         counts = np.minimum(stored.outer[-1] + 1, stored.size)
@@ -196,7 +159,7 @@ class Within(Implicit):
 
 
 @dataclass(frozen=True, slots=True)
-class Range(Implicit):
+class Range(Implicit, Strided):
     """The rows of a diagonal, below a level of diagonals (j - i); position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "range"
@@ -209,22 +172,8 @@ class Range(Implicit):
         first = call("max", Const(0), mode.size - diagonal - Const(1))
         return start + first, start + call("min", mode.size, columns + mode.size - diagonal - Const(1))
 
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position - mode.parent.begin * mode.size
-
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return mode.parent.begin * mode.size + coordinate
-
     def tell(self, positions: int, entries: int) -> None:
         warn_of_padding(self, positions, entries, "because it stores whole diagonals")
-
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        count = times(entries.count, entries.size)
-        self.tell(count, len(entries.coordinates))
-        return self, (), entries.parents * entries.size + entries.coordinates, count
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         shift = stored.size - 1 - stored.outer[-1]
@@ -235,35 +184,19 @@ class Range(Implicit):
 
 
 @dataclass(frozen=True, slots=True)
-class Offset(Implicit):
+class Offset(Branchless, Implicit):
     """The column of a diagonal in a row, below a level of rows and a level of diagonals (j - i)."""
 
     spelling: ClassVar[str] = "offset"
     refuses: ClassVar[bool] = False
     letter: ClassVar[str] = "t"
-    branchless: ClassVar[bool] = True
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return mode.parent.begin, mode.parent.stop
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1] + mode.outer[-2] - (mode.sizes[mode.at - 1] - Const(1))
 
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return mode.parent.begin
-
     def determines(self, at: int, missing: frozenset[int]) -> bool:
         return len(missing) == 1 and missing <= {at - 2, at - 1, at}
-
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        return self, (), entries.parents, entries.count
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         diagonal, row = stored.outer[-2], stored.outer[-1]
         return Children(1, row + diagonal - (stored.sizes[stored.at - 1] - 1), stored.parents)
-
-    def fan(self, size: float) -> float:
-        return 1.0

@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .loop import Call, Expr, Var, call
+from .loop import Call, Expr, Var
 
 INT32_MAX, INT64_MAX = 2**31 - 1, 2**63 - 1
 Arrays = tuple[np.ndarray, ...]
@@ -306,6 +306,15 @@ class Level:
         """The number of positions that packing allocates, if it may far exceed the entries; else 0. It is checked before packing."""
         return 0
 
+    def check_entries(self, entries: Entries) -> None:
+        """Check that the level supports the extents and has a position for each entry. Called before packing.
+
+        Raises:
+            FormatError: it does not.
+        """
+        if (problem := self.fits(entries.at, entries.sizes)) is not None:
+            raise FormatError(problem)
+
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         """Pack entries.
 
@@ -338,11 +347,6 @@ class Level:
         return None
 
 
-def crd_at(mode: Mode, position: Expr, bits: int) -> Expr:
-    """The coordinate stored at a position. Narrow unsigned coordinates are widened, so that differences may be negative."""
-    return call("int64", mode.crd[position]) if bits else mode.crd[position]
-
-
 def check_parameters(level: Level) -> None:
     """Check that the parameters of a level can be written in the text of a format.
 
@@ -353,16 +357,6 @@ def check_parameters(level: Level) -> None:
         value = getattr(level, field.name)
         if value is not None and not isinstance(value, Integral):
             raise FormatError(f"{level} is not a level: its {field.name} is {value!r}, but parameters are whole numbers, True and False")
-
-
-def check_bits(level: Level, bits: int) -> None:
-    """Check the width of stored coordinates.
-
-    Raises:
-        FormatError: it is not 8, 16, or 0 for the tensor's index type.
-    """
-    if bits not in (0, 8, 16):
-        raise FormatError(f"{level}: use bits=8 or bits=16, or leave bits out for the tensor's index type")
 
 
 def check_width(bits: int, size: int) -> None:

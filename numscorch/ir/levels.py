@@ -1,19 +1,98 @@
-"""The basic levels: dense, compressed, and singleton."""
+"""The basic levels (dense, compressed, singleton), and base classes that other levels share with them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .level import Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, ranges, times
-from .loop import Expr
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, ranges, times
+from .loop import Expr, call
+
+Size = TypeVar("Size", int, Expr)
+
+
+class Strided(Level):
+    """Equally many positions below each parent: position = parent position * stride + offset; the offset is the coordinate."""
+
+    __slots__ = ()
+
+    def stride(self, size: Size) -> Size | int:
+        """The number of positions below each parent, for a dimension of this size."""
+        return size
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        start = mode.parent.begin * self.stride(mode.size)
+        return start, start + self.stride(mode.size)
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position - mode.parent.begin * mode.size
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin * mode.size + coordinate
+
+    def offsets(self, entries: Entries) -> np.ndarray:
+        """The offset of each entry from its parent's first position."""
+        return entries.coordinates
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        count = self.count((), entries.count, entries.size)
+        return self, (), entries.parents * self.stride(entries.size) + self.offsets(entries), count
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return times(parents, self.stride(size))
+
+    def positions(self, stored: Parents) -> np.ndarray:
+        """All positions of the given parents."""
+        stride = self.stride(stored.size)
+        return (stored.parents[:, None] * stride + np.arange(stride)).reshape(-1)
+
+
+class Branchless(Level):
+    """One position for each position of the parent."""
+
+    __slots__ = ()
+    branchless: ClassVar[bool] = True
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return mode.parent.begin, mode.parent.stop
+
+    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
+        return mode.parent.begin
+
+    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
+        return self, (), entries.parents, entries.count
+
+    def count(self, arrays: Arrays, parents: int, size: int) -> int:
+        return parents
+
+    def fan(self, size: float) -> float:
+        return 1.0
+
+
+class CoordinateArray(Level):
+    """Coordinates in the array ``crd``, each of ``bits`` bits: 8, 16, or 0 for the tensor's index type."""
+
+    __slots__ = ()
+    bits: int
+    arrays: ClassVar[tuple[str, ...]] = ("crd",)
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        stored = mode.crd[position]
+        return call("int64", stored) if self.bits else stored  # widened, so that differences may be negative
+
+    def check(self, shape: str) -> None:
+        if self.bits not in (0, 8, 16):
+            raise FormatError(f"{self}: use bits=8 or bits=16, or leave bits out for the tensor's index type")
+
+    def array_dtype(self, name: str) -> str | None:
+        return f"uint{self.bits}" if self.bits and name == "crd" else None
 
 
 @dataclass(frozen=True, slots=True)
-class Dense(Level):
+class Dense(Strided):
     """Every coordinate is stored; position = parent position * size + coordinate."""
 
     fixed: int | None = None  # the extent, if known at compile time, as in a block
@@ -25,39 +104,21 @@ class Dense(Level):
     def extent(self) -> int | None:
         return self.fixed
 
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * mode.size
-        return start, start + mode.size
-
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return position % mode.size
 
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return mode.parent.begin * mode.size + coordinate
-
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        count = times(entries.count, entries.size)
-        return self, (), entries.parents * entries.size + entries.coordinates, count
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size
-
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
-        coordinates = np.tile(np.arange(stored.size), len(stored.parents))
-        return Children(stored.size, coordinates, np.repeat(stored.parents * stored.size, stored.size) + coordinates)
+        return Children(stored.size, np.tile(np.arange(stored.size), len(stored.parents)), self.positions(stored))
 
 
 @dataclass(frozen=True, slots=True)
-class Compressed(Level):
-    """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
+class AppendedCoordinates(CoordinateArray):
+    """Coordinates that a kernel appends one after another."""
 
     unique: bool = True
     ordered: bool = True
-    bits: int = 0  # width of a coordinate: 8, 16, or 0 for the tensor's index type
-    spelling: ClassVar[str] = "compressed"
+    bits: int = 0
     padded: ClassVar[bool] = False
-    letter: ClassVar[str] = "s"
-    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     appended: ClassVar[bool] = True
 
     @property
@@ -68,17 +129,17 @@ class Compressed(Level):
     def is_ordered(self) -> bool:
         return self.ordered
 
+
+@dataclass(frozen=True, slots=True)
+class Compressed(AppendedCoordinates):
+    """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
+
+    spelling: ClassVar[str] = "compressed"
+    letter: ClassVar[str] = "s"
+    arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
+
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return mode.pos[mode.parent.begin], mode.pos[mode.parent.begin + 1]
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return crd_at(mode, position, self.bits)
-
-    def check(self, shape: str) -> None:
-        check_bits(self, self.bits)
-
-    def array_dtype(self, name: str) -> str | None:
-        return f"uint{self.bits}" if self.bits and name == "crd" else None
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         check_width(self.bits, entries.size)
@@ -105,38 +166,11 @@ class Compressed(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Singleton(Level):
+class Singleton(AppendedCoordinates, Branchless):
     """One coordinate for each position of the parent, in ``crd``."""
 
-    unique: bool = True
-    ordered: bool = True
-    bits: int = 0
     spelling: ClassVar[str] = "singleton"
-    padded: ClassVar[bool] = False
     letter: ClassVar[str] = "o"
-    branchless: ClassVar[bool] = True
-    arrays: ClassVar[tuple[str, ...]] = ("crd",)
-    appended: ClassVar[bool] = True
-
-    @property
-    def is_unique(self) -> bool:
-        return self.unique
-
-    @property
-    def is_ordered(self) -> bool:
-        return self.ordered
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return mode.parent.begin, mode.parent.stop
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return crd_at(mode, position, self.bits)
-
-    def check(self, shape: str) -> None:
-        check_bits(self, self.bits)
-
-    def array_dtype(self, name: str) -> str | None:
-        return f"uint{self.bits}" if self.bits else None
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         check_width(self.bits, entries.size)
@@ -148,11 +182,5 @@ class Singleton(Level):
             )
         return self, (entries.coordinates[entries.first],), entries.parents, entries.count
 
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents
-
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         return Children(1, arrays[0][stored.parents], stored.parents)
-
-    def fan(self, size: float) -> float:
-        return 1.0

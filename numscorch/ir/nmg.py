@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, times
+from .levels import CoordinateArray, Size, Strided
 from .loop import Const, Expr, TableLoad, call
 from .nmg_assignment import assigned
 from .nmg_combinations import MOST_KINDS, kinds_at, listed, masks, starts, table
@@ -22,7 +23,7 @@ from .padded import Fixed
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing(Level):
+class Sharing(Strided):
     """The parameters of both levels: n values of every m, and g coordinates per chunk for each of the C(m, n) combinations."""
 
     n: int
@@ -49,13 +50,12 @@ class Sharing(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Grouped(Sharing):
+class Grouped(CoordinateArray, Sharing):
     """All coordinates in ``crd``, chunk by chunk and, within a chunk, sorted by combination. A combination level must follow."""
 
     bits: int = 0
     spelling: ClassVar[str] = "grouped"
     letter: ClassVar[str] = "g"
-    arrays: ClassVar[tuple[str, ...]] = ("crd",)
 
     @property
     def is_ordered(self) -> bool:
@@ -63,21 +63,11 @@ class Grouped(Sharing):
 
     def check(self, shape: str) -> None:
         Sharing.check(self, shape)
-        check_bits(self, self.bits)
+        CoordinateArray.check(self, shape)
 
     def check_below(self, below: Level | None) -> None:
         if not isinstance(below, Combination) or (below.n, below.m, below.g) != (self.n, self.m, self.g):
             raise FormatError(f"{self} needs {Combination(self.n, self.m, self.g)} as the level below it, as in NMG(n, m, g), not {below}")
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * mode.size
-        return start, start + mode.size
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return crd_at(mode, position, self.bits)
-
-    def array_dtype(self, name: str) -> str | None:
-        return f"uint{self.bits}" if self.bits else None
 
     @property
     def kind_chunk(self) -> int:
@@ -157,11 +147,8 @@ class Grouped(Sharing):
             reason = f"they cannot be assigned evenly to the {self.kinds} combinations of {self.n} places"
         raise FormatError(f"{where}: {reason}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")
 
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size
-
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
-        positions = (stored.parents[:, None] * stored.size + np.arange(stored.size)).reshape(-1)
+        positions = self.positions(stored)
         return Children(stored.size, arrays[0][positions], positions)
 
 
@@ -189,9 +176,8 @@ class Combination(Sharing):
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
         return None if sizes[at] == self.m else f"selects among {self.m} coordinates, but its size is {sizes[at]}: store i % {self.m} in it"
 
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * self.n
-        return start, start + self.n
+    def stride(self, size: Size) -> Size | int:
+        return self.n
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         size, column = mode.sizes[mode.at - 1], mode.outer[-1]  # the column's chunk is the chunk of its position
@@ -203,20 +189,13 @@ class Combination(Sharing):
     def _kinds(self, parents: np.ndarray, size: int) -> np.ndarray:
         return kinds_at(parents % size, size, self.kinds, self.g) if size else parents
 
-    def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        if (problem := self.fits(entries.at, entries.sizes)) is not None:
-            raise FormatError(problem)
+    def offsets(self, entries: Entries) -> np.ndarray:
         chosen = table(self.n, self.m)[self._kinds(entries.parents, entries.sizes[entries.at - 1])]
-        places = (chosen < entries.coordinates[:, None]).sum(axis=1)
-        return self, (), entries.parents * self.n + places, times(entries.count, self.n)
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * self.n
+        return (chosen < entries.coordinates[:, None]).sum(axis=1)
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         kinds = self._kinds(stored.parents, stored.sizes[stored.at - 1])
-        positions = (stored.parents[:, None] * self.n + np.arange(self.n)).reshape(-1)
-        return Children(self.n, table(self.n, self.m)[kinds].reshape(-1), positions)
+        return Children(self.n, table(self.n, self.m)[kinds].reshape(-1), self.positions(stored))
 
     def fan(self, size: float) -> float:
         return float(self.n)

@@ -11,14 +11,15 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import FormatError
-from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_bits, check_width, crd_at, times
+from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_width, times
+from .levels import CoordinateArray, Size, Strided
 from .loop import BinOp, Call, Const, Expr, all_of, call
 
 WASTEFUL = 2.0  # ratio of positions to entries above which packing warns
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed(Level):
+class Fixed(CoordinateArray, Strided):
     """Exactly ``width`` coordinates below each parent, in ``crd``. By default, the width is that of the longest parent.
 
     A parent with fewer entries is padded with zeros at coordinates without an entry, so that its coordinates are still
@@ -29,21 +30,13 @@ class Fixed(Level):
     bits: int = 0
     spelling: ClassVar[str] = "fixed"
     letter: ClassVar[str] = "f"
-    arrays: ClassVar[tuple[str, ...]] = ("crd",)
     spaced: ClassVar[bool] = True
 
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * Const(self.width or 0)
-        return start, start + (self.width or 0)
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return crd_at(mode, position, self.bits)
-
-    def array_dtype(self, name: str) -> str | None:
-        return f"uint{self.bits}" if self.bits else None
+    def stride(self, size: Size) -> Size | int:
+        return self.width or 0
 
     def check(self, shape: str) -> None:
-        check_bits(self, self.bits)
+        CoordinateArray.check(self, shape)
         if self.width is not None and self.width < 0:
             raise FormatError(f"{self} is not a level: its width is at least 0")
 
@@ -90,13 +83,9 @@ class Fixed(Level):
         crd[positions] = coordinates
         return packed, (crd,), positions[np.cumsum(entries.first) - 1], times(entries.count, width)
 
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * (self.width or 0)
-
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
-        width = self.width or 0
-        positions = (stored.parents[:, None] * width + np.arange(width)).reshape(-1)
-        return Children(width, arrays[0][positions], positions)
+        positions = self.positions(stored)
+        return Children(self.width or 0, arrays[0][positions], positions)
 
     def fan(self, size: float) -> float:
         return float(self.width or size)
@@ -134,7 +123,7 @@ def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, 
 
 
 @dataclass(frozen=True, slots=True)
-class Bitmap(Level):
+class Bitmap(Strided):
     """A position for every coordinate; ``bit`` is 1 where an entry is stored. position = parent position * size + coordinate."""
 
     spelling: ClassVar[str] = "bitmap"
@@ -145,16 +134,6 @@ class Bitmap(Level):
     located: ClassVar[bool] = True
     mark: ClassVar[str | None] = "bit"
 
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * mode.size
-        return start, start + mode.size
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position - mode.parent.begin * mode.size
-
-    def locate(self, mode: Mode, coordinate: Expr) -> Expr:
-        return mode.parent.begin * mode.size + coordinate
-
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", mode.array("bit")[position], Const(0))
 
@@ -162,14 +141,10 @@ class Bitmap(Level):
         return times(entries.count, entries.size)
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
-        count = times(entries.count, entries.size)
-        positions = entries.parents * entries.size + entries.coordinates
+        _, _, positions, count = Strided.pack(self, entries)
         bit = np.zeros(count, dtype=np.uint8)
         bit[positions] = 1
         return self, (bit,), positions, count
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         bits = arrays[0][(stored.parents[:, None] * stored.size + np.arange(stored.size))] != 0
@@ -181,25 +156,15 @@ class Bitmap(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Nonzero(Level):
+class Nonzero(Strided):
     """The nonzero values of a dense tensor. The level is read-only: conversions from dense tensors use it."""
 
     spelling: ClassVar[str] = "nonzero"
     gaps: ClassVar[bool] = True
     letter: ClassVar[str] = "z"
 
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        start = mode.parent.begin * mode.size
-        return start, start + mode.size
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position - mode.parent.begin * mode.size
-
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", mode.values[position], Const(0))
-
-    def count(self, arrays: Arrays, parents: int, size: int) -> int:
-        return parents * size
 
 
 @dataclass(frozen=True, slots=True)

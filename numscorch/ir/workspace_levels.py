@@ -10,17 +10,22 @@ from .loop import BinOp, Const, Expr, Var, call
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(Level):
-    """A dense array of values with a list of the inserted coordinates.
-
-    ``mark`` tells for each coordinate whether it is in the list. If ``counts``, the array ``seen`` holds the number of
-    terms of each value.
-    """
+class Space(Level):
+    """A dense array of values. If ``counts``, the array ``seen`` holds the number of terms of each value."""
 
     counts: bool = False
-    spelling: ClassVar[str] = "listed"
-    arrays: ClassVar[tuple[str, ...]] = ("list", "mark")
-    letter: ClassVar[str] = "w"
+
+    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
+        return Const(0), mode.size
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        return position
+
+
+class ListSpace(Space):
+    """A workspace with a list of the inserted coordinates."""
+
+    __slots__ = ()
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         return Const(0), Var(f"{mode.tensor}_count")
@@ -30,24 +35,28 @@ class Listed(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Flagged(Level):
-    """A dense array of values with a flag for each coordinate, which is 1 if it was inserted. Used for results of one row.
+class Listed(ListSpace):
+    """A dense array of values with a list of the inserted coordinates.
 
-    Flags start as 0 and values as the reduction's identity, so that insertion needs no branch. The row is read in order. If
-    ``counts``, the array ``seen`` holds the number of terms of each value.
+    ``mark`` tells for each coordinate whether it is in the list.
     """
 
-    counts: bool = False
+    spelling: ClassVar[str] = "listed"
+    arrays: ClassVar[tuple[str, ...]] = ("list", "mark")
+    letter: ClassVar[str] = "w"
+
+
+@dataclass(frozen=True, slots=True)
+class Flagged(Space):
+    """A dense array of values with a flag for each coordinate, which is 1 if it was inserted. Used for results of one row.
+
+    Flags start as 0 and values as the reduction's identity, so that insertion needs no branch. The row is read in order.
+    """
+
     spelling: ClassVar[str] = "flagged"
     gaps: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("flag",)
     letter: ClassVar[str] = "f"
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return Const(0), mode.size
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", Var(f"{mode.tensor}_flag")[position], Const(0))
@@ -57,22 +66,14 @@ class Flagged(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared(Level):
+class Cleared(Space):
     """A dense array of values for a row of a dense result. All values are read.
 
-    Each row starts as the reduction's identity, so that insertion needs no branch. If ``counts``, the array ``seen`` holds
-    the number of terms of each value.
+    Each row starts as the reduction's identity, so that insertion needs no branch.
     """
 
-    counts: bool = False
     spelling: ClassVar[str] = "cleared"
     letter: ClassVar[str] = "c"
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return Const(0), mode.size
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return position
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +94,16 @@ class Marked(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed(Level):
+class Hashed(ListSpace):
     """A list of the inserted coordinates, with the values in the order of the list.
 
     ``table`` is a hash table of list positions. Its size depends on the maximum number of entries of a row, not on the extent
-    of the dimension. If ``counts``, the array ``seen`` holds the number of terms of each value.
+    of the dimension.
     """
 
-    counts: bool = False
     spelling: ClassVar[str] = "hashed"
     arrays: ClassVar[tuple[str, ...]] = ("list", "table")
     letter: ClassVar[str] = "h"
-
-    def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
-        return Const(0), Var(f"{mode.tensor}_count")
-
-    def coordinate(self, mode: Mode, position: Expr) -> Expr:
-        return Var(f"{mode.tensor}_list")[position]
 
 
 @dataclass(frozen=True, slots=True)

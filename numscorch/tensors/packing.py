@@ -87,15 +87,17 @@ def _pack_levels(
         )
         try:
             check_room(level.room(entries), level, format)
-            arrays_, stored, positions, count = level.pack(entries)
+            level.check_entries(entries)
+            packed, stored, positions, count = level.pack(entries)
             check_room(count, level, format)
+            level.tell(count, len(entries.coordinates))
         except FormatError as error:
             raise FormatError(f"level {at + 1} ({level}) of {format} {error}{_kept_by(format)}") from error
         except MemoryError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name}: {error}") from error
-        levels.append(arrays_)
+        levels.append(packed)
         arrays.append(stored)
     return levels, arrays, positions, count, order
 
