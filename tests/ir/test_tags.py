@@ -79,8 +79,8 @@ def test_tables_of_rows_are_written_out(over: str) -> None:
     [
         ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * B[i,j])))", "only sums over one level"),
         ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += x[j])))", "only sums over one level"),
-        ("forall(i, where(y[i] = t, position_forall<4, masked>(j, t += A[i,j] * B[i,j])))", "the last level of one operand"),
-        ("forall(i, unroll_forall<4>(j, where(Y[i,j] = t, vector_forall<8 x 2, once>(k, t += A[i,j] * X[i,k]))))", "vector sums"),
+        ("forall(i, where(y[i] = t, position_forall<4, masked>(j, t += A[i,j] * B[i,j])))", "the last level of a single sparse operand"),
+        ("forall(i, unroll_forall<4>(j, where(Y[i,j] = t, vector_forall<8 x 2, once>(k, t += A[i,j] * X[i,k]))))", "only dot products"),
         ("forall(i, blend_forall(j, Y[i,j] = A[i,j] * B[i,j]))", "need no branches"),
         ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] + x[j])))", "need no branches"),
     ],
