@@ -12,8 +12,18 @@ from typing import Any
 
 import torch
 
-from numscorch.measuring.peers import DENSE, GRAPHBLAS, PYDATA, REST, TORCH, TORCH_64, in_graphblas, in_pydata, is_installed
-from numscorch.measuring.peers import MODULES as KNOWN
+from numscorch.measuring.peers import (
+    DENSE,
+    GRAPHBLAS,
+    MODULES as KNOWN,
+    PYDATA,
+    REST,
+    TORCH,
+    TORCH_64,
+    in_graphblas,
+    in_pydata,
+    is_installed,
+)
 from numscorch.measuring.turns import Function
 
 from .data import Case, Matrix

@@ -12,8 +12,7 @@ from statistics import median
 from numscorch.measuring.turns import geometric_mean
 
 from .history import HISTORY, SHORT, HistoryError, read_history, utc
-from .records import SUITES as SUITE_ORDER
-from .records import Record, Run, case_of
+from .records import SUITES as SUITE_ORDER, Record, Run, case_of
 from .report import table, tables
 
 PEER_HEAD = ("against", "threads", "cases", "geometric mean", "lowest", "highest")

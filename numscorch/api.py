@@ -20,8 +20,7 @@ from .explanation.explanation import Explanation, timed_story
 from .explanation.programs import explain_einsum, explain_program, explain_sparsified
 from .files.archives import save_tensor
 from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
-from .files.load import SUFFIXES, check_there, suffix_of
-from .files.load import load as read
+from .files.load import SUFFIXES, check_there, load as read, suffix_of
 from .files.safetensors_files import save_safetensors
 from .files.writers import write_text
 from .frontend.statements import Request, tensor_names

@@ -11,8 +11,7 @@ from ..ir.function_table import routine_of
 from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
 from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, factors_of
 from ..ir.lattice import least_sets
-from ..ir.loop import Assign, BinOp, Block, Choose, Const, Var, all_of, any_of, call, mul
-from ..ir.loop import Expr as LoopExpr
+from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, all_of, any_of, call, mul
 from ..schedule import tuning
 from .environment import Env, Iterator, stride_of
 

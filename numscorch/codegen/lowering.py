@@ -161,7 +161,7 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     zeros = [assign for register in row_sums for assign in clear(register, inner)]
     body = lower(stmt.consumer, inner)
     if env.first is not None:
-        overwrite = ix.with_op(stmt.consumer, "=")
+        overwrite = ix.map_assignments(stmt.consumer, lambda assignment: replace(assignment, op="="))
         body = (If(env.first, lower(overwrite, inner), body),)
     return (*zeros, *lower(stmt.producer, inner), *body)
 

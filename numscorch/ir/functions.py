@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .function_table import FUNCTIONS as FUNCTIONS
-from .function_table import maximum, minimum
+from .function_table import FUNCTIONS as FUNCTIONS, maximum, minimum
 from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped
 
 INFIX: dict[str, Callable[[Any, Any], Any]] = {

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 
 from .format import Format
-from .tags import SERIAL
-from .tags import Blend as Blend
-from .tags import Blocks as Blocks
-from .tags import FlatSum as FlatSum
-from .tags import Gallop as Gallop
-from .tags import Jam as Jam
-from .tags import Parallel as Parallel
-from .tags import Positions as Positions
-from .tags import Serial as Serial
-from .tags import Specialize as Specialize
-from .tags import Tag as Tag
-from .tags import Tile as Tile
-from .tags import Transpose as Transpose
-from .tags import Unroll as Unroll
-from .tags import Vector as Vector
+from .tags import (
+    SERIAL,
+    Blend as Blend,
+    Blocks as Blocks,
+    FlatSum as FlatSum,
+    Gallop as Gallop,
+    Jam as Jam,
+    Parallel as Parallel,
+    Positions as Positions,
+    Serial as Serial,
+    Specialize as Specialize,
+    Tag as Tag,
+    Tile as Tile,
+    Transpose as Transpose,
+    Unroll as Unroll,
+    Vector as Vector,
+)
 from .workspace_levels import Beside
 
 SCALAR = Format("")
@@ -210,12 +213,9 @@ class Where:
 Stmt = Assignment | Forall | Where
 
 
-def product(factors: list[Expr]) -> Expr:
-    """The product of one or more factors."""
-    result = factors[0]
-    for factor in factors[1:]:
-        result = Binary("*", result, factor)
-    return result
+def product(factors: list[Expr], op: str = "*") -> Expr:
+    """The product of one or more factors; ``op`` is the product's operator, another one for semirings."""
+    return reduce(partial(Binary, op), factors)
 
 
 def factors_of(expr: Expr) -> list[Expr]:
@@ -237,29 +237,60 @@ def is_product(expr: Expr) -> bool:
     return all(isinstance(factor, Access | Literal) for factor in factors_of(expr))
 
 
+def arguments_of(expr: Expr) -> tuple[Expr, ...]:
+    """The arguments of an operator or a function; empty for accesses and numbers."""
+    match expr:
+        case Binary(_, left, right):
+            return left, right
+        case Apply(_, args):
+            return args
+        case Access() | Literal():
+            return ()
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """Iterate over an expression and its subexpressions, outermost first, left to right."""
+    stack = [expr]
+    while stack:
+        expr = stack.pop()
+        yield expr
+        stack += reversed(arguments_of(expr))
+
+
 def accesses_in(expr: Expr) -> list[Access]:
     """All accesses of an expression, left to right."""
-    match expr:
-        case Access():
-            return [expr]
-        case Binary(_, left, right):
-            return accesses_in(left) + accesses_in(right)
-        case Apply(_, args):
-            return [access for arg in args for access in accesses_in(arg)]
-        case Literal():
-            return []
+    return [inner for inner in walk(expr) if isinstance(inner, Access)]
+
+
+def literals_in(expr: Expr) -> list[float | complex]:
+    """The numbers of an expression."""
+    return [inner.value for inner in walk(expr) if isinstance(inner, Literal)]
+
+
+def operators_in(expr: Expr) -> set[str]:
+    """The operators and functions of an expression."""
+    return {inner.op if isinstance(inner, Binary) else inner.function for inner in walk(expr) if isinstance(inner, Binary | Apply)}
+
+
+def statements(stmt: Stmt) -> Iterator[Stmt]:
+    """Iterate over a statement and the statements in it, outermost first; consumers before producers."""
+    yield stmt
+    match stmt:
+        case Forall(_, body):
+            yield from statements(body)
+        case Where(consumer, producer):
+            yield from statements(consumer)
+            yield from statements(producer)
 
 
 def assignments(stmt: Stmt) -> Iterator[Assignment]:
     """All assignments of a statement; consumers before producers."""
-    match stmt:
-        case Assignment():
-            yield stmt
-        case Forall(_, body):
-            yield from assignments(body)
-        case Where(consumer, producer):
-            yield from assignments(consumer)
-            yield from assignments(producer)
+    return (inner for inner in statements(stmt) if isinstance(inner, Assignment))
+
+
+def loops_of(stmt: Stmt) -> list[Forall]:
+    """All loops of a statement, outermost first; consumers before producers."""
+    return [inner for inner in statements(stmt) if isinstance(inner, Forall)]
 
 
 def result_of(stmt: Stmt) -> Access:
@@ -285,114 +316,51 @@ def operands_of(stmt: Stmt) -> list[Access]:
     return [operands[name] for name in sorted(operands)]
 
 
-def arguments_of(expr: Expr) -> tuple[Expr, ...]:
-    """The arguments of an operator or a function; empty for accesses and numbers."""
-    match expr:
-        case Binary(_, left, right):
-            return left, right
-        case Apply(_, args):
-            return args
-        case Access() | Literal():
-            return ()
-
-
-def literals_in(expr: Expr) -> list[float | complex]:
-    """The numbers of an expression."""
-    match expr:
-        case Binary(_, left, right):
-            return literals_in(left) + literals_in(right)
-        case Apply(_, args):
-            return [number for arg in args for number in literals_in(arg)]
-        case Literal(value):
-            return [value]
-        case Access():
-            return []
-
-
-def operators_in(expr: Expr) -> set[str]:
-    """The operators and functions of an expression."""
-    match expr:
-        case Binary(op, left, right):
-            return {op} | operators_in(left) | operators_in(right)
-        case Apply(function, args):
-            return {function}.union(*map(operators_in, args))
-        case Access() | Literal():
-            return set()
-
-
 def variables_in(expr: Expr) -> list[IndexVar]:
     """The index variables of an expression, in order of first appearance."""
     return list(dict.fromkeys(v for access in accesses_in(expr) for v in access.indices))
 
 
-def loops_of(stmt: Stmt) -> list[Forall]:
-    """All loops of a statement, outermost first; consumers before producers."""
-    match stmt:
-        case Forall(_, body):
-            return [stmt, *loops_of(body)]
-        case Where(consumer, producer):
-            return loops_of(consumer) + loops_of(producer)
-        case Assignment():
-            return []
+def map_leaves(expr: Expr, change: Callable[[Access | Literal], Expr]) -> Expr:
+    """The expression with ``change`` applied to every access and number."""
+    match expr:
+        case Binary(op, left, right):
+            return Binary(op, map_leaves(left, change), map_leaves(right, change))
+        case Apply(function, args):
+            return Apply(function, tuple(map_leaves(arg, change) for arg in args))
+        case Access() | Literal():
+            return change(expr)
 
 
 def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:
     """The expression with ``change`` applied to every access."""
-    match expr:
-        case Access():
-            return change(expr)
-        case Binary(op, left, right):
-            return Binary(op, mapped(left, change), mapped(right, change))
-        case Apply(function, args):
-            return Apply(function, tuple(mapped(arg, change) for arg in args))
-        case Literal():
-            return expr
+    return map_leaves(expr, lambda leaf: change(leaf) if isinstance(leaf, Access) else leaf)
 
 
 def with_dtype(expr: Expr, dtype: str) -> Expr:
     """The expression with this data type for all its numbers."""
-    match expr:
-        case Literal():
-            return replace(expr, dtype=dtype)
-        case Binary(op, left, right):
-            return Binary(op, with_dtype(left, dtype), with_dtype(right, dtype))
-        case Apply(function, args):
-            return Apply(function, tuple(with_dtype(arg, dtype) for arg in args))
-        case Access():
-            return expr
+    return map_leaves(expr, lambda leaf: replace(leaf, dtype=dtype) if isinstance(leaf, Literal) else leaf)
+
+
+def map_assignments(stmt: Stmt, change: Callable[[Assignment], Stmt]) -> Stmt:
+    """The statement with ``change`` applied to every assignment."""
+    match stmt:
+        case Assignment():
+            return change(stmt)
+        case Forall(_, body):
+            return replace(stmt, body=map_assignments(body, change))
+        case Where(consumer, producer):
+            return Where(map_assignments(consumer, change), map_assignments(producer, change))
 
 
 def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
     """The statement with ``change`` applied to every access, also on left sides."""
-    match stmt:
-        case Assignment(lhs, rhs, op):
-            return Assignment(change(lhs), mapped(rhs, change), op)
-        case Forall(_, body):
-            return replace(stmt, body=map_expr(body, change))
-        case Where(consumer, producer):
-            return Where(map_expr(consumer, change), map_expr(producer, change))
+    return map_assignments(stmt, lambda inner: Assignment(change(inner.lhs), mapped(inner.rhs, change), inner.op))
 
 
 def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     """The statement with ``change`` applied to the right side of every assignment."""
-    match stmt:
-        case Assignment(lhs, rhs, op):
-            return Assignment(lhs, change(rhs), op)
-        case Forall(_, body):
-            return replace(stmt, body=map_rhs(body, change))
-        case Where(consumer, producer):
-            return Where(map_rhs(consumer, change), map_rhs(producer, change))
-
-
-def with_op(stmt: Stmt, op: str) -> Stmt:
-    """The statement with this operator in every assignment."""
-    match stmt:
-        case Assignment():
-            return replace(stmt, op=op)
-        case Forall(_, body):
-            return replace(stmt, body=with_op(body, op))
-        case Where(consumer, producer):
-            return Where(with_op(consumer, op), with_op(producer, op))
+    return map_assignments(stmt, lambda inner: replace(inner, rhs=change(inner.rhs)))
 
 
 def value_of(stmt: Stmt) -> Expr:

@@ -15,9 +15,7 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import div, is_sparse, mul, sub
-from .elementwise import mean as average
-from .elementwise import sum as total
+from .elementwise import div, is_sparse, mean as average, mul, sub, sum as total
 from .products import check_inner
 from .rearranging import place
 from .reducing import norm

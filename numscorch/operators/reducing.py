@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
-from math import prod as product
+from math import inf, prod as product
 from typing import Any
 
 import torch
@@ -16,8 +15,7 @@ from ..errors import SizeError, UnsupportedError
 from ..machine.memory import check_bytes
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import Dim, _dims, _whole, amax, amin
-from .elementwise import sum as total
+from .elementwise import Dim, _dims, _whole, amax, amin, sum as total
 from .rearranging import flatten
 from .statistics import first_of, root
 

@@ -18,8 +18,7 @@ from ..frontend.datatypes import WIDENED
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import Dim, _dims, _whole, amax, sub
-from .elementwise import sum as total
+from .elementwise import Dim, _dims, _whole, amax, sub, sum as total
 from .indexing import narrow
 from .rearranging import cat, place, transpose
 from .unary import of_dense

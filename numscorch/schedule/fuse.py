@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
-from itertools import count as counted
+from itertools import chain, count as counted
 
 from ..errors import ScheduleError
 from ..ir.functions import REGISTER_FUNCTIONS

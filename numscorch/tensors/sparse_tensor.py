@@ -15,8 +15,7 @@ from ..errors import FormatError, MissingError, OperandError, RangeError, SizeEr
 from ..ir.format import Format, as_format, dense
 from .arrays import as_tensor, check_values
 from .ledgers import note
-from .methods import METHODS, PythonOperators
-from .methods import OPERATORS as OPERATORS
+from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
 from .packing import coordinates, entry_count
 from .pattern import Pattern
 from .suggestions import refusal

@@ -13,8 +13,7 @@ from routine_calls import compiled
 from scale import scaled
 
 import numscorch as ns
-from numscorch.codegen import checked_intrinsics as twins
-from numscorch.codegen import routines
+from numscorch.codegen import checked_intrinsics as twins, routines
 from numscorch.codegen.workspaces import workspaces_of
 from numscorch.ir.index import loops_of
 from numscorch.ir.levels import Compressed, Dense

@@ -13,8 +13,7 @@ import numscorch as ns
 from numscorch.compute import autotuning
 from numscorch.frontend.statements import einsum_request
 from numscorch.ir.index import loops_of
-from numscorch.runtime import plans as dispatch
-from numscorch.runtime import tuned
+from numscorch.runtime import plans as dispatch, tuned
 
 
 @pytest.fixture

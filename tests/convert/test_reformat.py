@@ -23,8 +23,7 @@ from numscorch.ir.index import TensorVar
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.scatter import can_be_placed, is_placed
 from numscorch.ir.verify import verify
-from numscorch.runtime import plans as dispatch
-from numscorch.runtime import result_arrays as assembled
+from numscorch.runtime import plans as dispatch, result_arrays as assembled
 from numscorch.schedule import tuning
 from numscorch.tensors.packing import pack
 from numscorch.tensors.validate import validate

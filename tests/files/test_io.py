@@ -11,9 +11,7 @@ import scipy.io
 import scipy.sparse as sp
 import torch
 
-from numscorch import adj_t
-from numscorch import load as ns_load
-from numscorch import save as ns_save
+from numscorch import adj_t, load as ns_load, save as ns_save
 from numscorch.errors import FormatError, NumscorchError, UnsupportedError
 from numscorch.files.load import load, load_graph, suffix_of
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.nn import functional as F
-from numscorch.nn import patterns
+from numscorch.nn import functional as F, patterns
 from numscorch.nn.attending import program
 from numscorch.runtime import plans as dispatch
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.nn import MoE
-from numscorch.nn import functional as F
+from numscorch.nn import MoE, functional as F
 from numscorch.nn.moe import mixture, plan_dispatch, top_k_gates
 from numscorch.tensors.validate import validate
 

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.nn import SparseAttention, SparseTransformerEncoderLayer, patterns
-from numscorch.nn import functional as F
+from numscorch.nn import SparseAttention, SparseTransformerEncoderLayer, functional as F, patterns
 
 L, D = 18, 8
 PATTERN = patterns.union(patterns.sliding_window(L, 2), patterns.global_tokens(L, 1))
