@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from .function_table import FUNCTIONS as FUNCTIONS, maximum, minimum
-from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped
+from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped, product
 
 INFIX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -129,13 +129,7 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
 def terms_of(expr: Expr, op: str) -> Expr:
     """The term that a reduction combines: products become products of the reduction's semiring."""
     times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
-    if times == "*":
-        return expr
-    factors = _valued_factors(expr)
-    term = factors[0]
-    for factor in factors[1:]:
-        term = Binary(times, term, factor)
-    return term
+    return expr if times == "*" else product(_valued_factors(expr), times)
 
 
 def _valued_factors(expr: Expr) -> list[Expr]:

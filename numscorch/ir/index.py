@@ -321,6 +321,22 @@ def variables_in(expr: Expr) -> list[IndexVar]:
     return list(dict.fromkeys(v for access in accesses_in(expr) for v in access.indices))
 
 
+def unwrap(stmt: Stmt) -> tuple[list[Forall], Stmt]:
+    """The perfectly nested loops around a statement, and the statement."""
+    loops: list[Forall] = []
+    while isinstance(stmt, Forall):
+        loops.append(stmt)
+        stmt = stmt.body
+    return loops, stmt
+
+
+def wrap(loops: list[Forall], body: Stmt) -> Stmt:
+    """The statement inside these loops, outermost first."""
+    for loop in reversed(loops):
+        body = replace(loop, body=body)
+    return body
+
+
 def map_leaves(expr: Expr, change: Callable[[Access | Literal], Expr]) -> Expr:
     """The expression with ``change`` applied to every access and number."""
     match expr:

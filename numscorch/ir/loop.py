@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import TypeVar, assert_never
 
 
@@ -233,18 +234,12 @@ def registers_of(expr: Expr) -> int:
 
 def all_of(conditions: list[Expr], op: str = "and") -> Expr:
     """The conjunction of one or more conditions; pass ``&`` for masks."""
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = BinOp(op, result, condition)
-    return result
+    return reduce(partial(BinOp, op), conditions)
 
 
 def any_of(conditions: list[Expr], op: str = "or") -> Expr:
     """The disjunction of one or more conditions; pass ``|`` for masks."""
-    result = conditions[0]
-    for condition in conditions[1:]:
-        result = BinOp(op, result, condition)
-    return result
+    return all_of(conditions, op)
 
 
 def walked_by(condition: Expr) -> tuple[Var, Expr] | None:

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import FormatError
 from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_width, times
 from .levels import CoordinateArray, Size, Strided
-from .loop import BinOp, Call, Const, Expr, all_of, call
+from .loop import BinOp, Call, Const, Expr, any_of, call
 
 WASTEFUL = 2.0  # ratio of positions to entries above which packing warns
 
@@ -181,7 +181,7 @@ class Outside(Nonzero):
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         value = mode.values[position]
         tests: list[Expr] = [BinOp("<", value, mode.array("low")[0]), BinOp(">", value, mode.array("high")[0]), BinOp("!=", value, value)]
-        return all_of(tests, "or")
+        return any_of(tests)
 
     def array_dtype(self, name: str) -> str | None:
         return "float64"

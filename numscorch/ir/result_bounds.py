@@ -39,12 +39,11 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
     >>> bound_of(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] * B[i,j]))", tensors))
     Bound(operands=('A', 'B'), each=True)
     """
-    result, order, inner = ix.result_of(stmt), list[ix.IndexVar](), stmt
+    result = ix.result_of(stmt)
     if result.tensor.prunes:
         return _bound_of_pruned(stmt)
-    while isinstance(inner, ix.Forall):
-        order.append(inner.var)
-        inner = inner.body
+    loops, inner = ix.unwrap(stmt)
+    order = [loop.var for loop in loops]
     if isinstance(inner, ix.Where) and not order and _is_flagged(inner):
         return Bound((), True)
     if not isinstance(inner, ix.Assignment) or set(order) != set(result.indices) or not _is_one_level(result):
@@ -100,19 +99,17 @@ def may_take_room(stmt: ix.Stmt) -> bool:
     >>> may_take_room(parse_stmt(f"forall(i, {row})", tensors))
     True
     """
-    result, outer, inner = ix.result_of(stmt), list[ix.IndexVar](), stmt
-    while isinstance(inner, ix.Forall):
-        outer.append(inner.var)
-        inner = inner.body
-    if not isinstance(inner, ix.Where) or not isinstance(inner.consumer, ix.Forall) or not isinstance(inner.consumer.body, ix.Assignment):
-        return False
-    space = inner.consumer.body.rhs
-    if not isinstance(space, ix.Access) or not isinstance(space.tensor.format.levels[0], Listed) or not _is_one_level(result):
-        return False
-    sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
-    other_results = [a.lhs.tensor for a in ix.assignments(inner.producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
-    in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]
-    return in_order and not other_results and not any(is_iterated(access, var) for access in sparse for var in outer)
+    result, (loops, inner) = ix.result_of(stmt), ix.unwrap(stmt)
+    outer = [loop.var for loop in loops]
+    match inner:
+        case ix.Where(ix.Forall(_, ix.Assignment(_, ix.Access() as space)), producer) if isinstance(space.tensor.format.levels[0], Listed):
+            sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
+            other_results = [a.lhs.tensor for a in ix.assignments(producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
+            in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]
+            is_iterated_outside = any(is_iterated(access, var) for access in sparse for var in outer)
+            return in_order and not other_results and not is_iterated_outside and _is_one_level(result)
+        case _:
+            return False
 
 
 def _is_one_level(access: ix.Access) -> bool:

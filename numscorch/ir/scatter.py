@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from .derived_formats import runs_of
 from .format import Format
-from .index import Access, Forall, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of
+from .index import Access, IndexVar, Specialize, Stmt, Tile, is_relation, operands_of, result_of, unwrap
 
 
 def can_be_placed(fmt: Format) -> bool:
@@ -29,13 +29,10 @@ def can_be_placed(fmt: Format) -> bool:
 
 def is_placed(stmt: Stmt) -> bool:
     """Whether the loops do not produce a result in storage order, but in an order in which it can be placed."""
-    result, order = result_of(stmt), list[IndexVar]()
+    result = result_of(stmt)
     if not result.tensor.is_assembled or not can_be_placed(result.tensor.format):
         return False
-    inner = stmt
-    while isinstance(inner, Forall):
-        order += [] if isinstance(inner.tag, Tile) or inner.tag == Specialize("tiles") else [inner.var]
-        inner = inner.body
+    order = [loop.var for loop in unwrap(stmt)[0] if not isinstance(loop.tag, Tile) and loop.tag != Specialize("tiles")]
     sparse = [access for access in operands_of(stmt) if not access.tensor.is_dense]
     return may_be_placed(result, sparse, order) and not in_storage_order(result, sparse, order)
 

@@ -5,12 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.functions import REGISTER_FUNCTIONS, is_zero, simplified
-from ..ir.index import Access, Assignment, FlatSum, Forall, Serial, Stmt, Where, accesses_in, factors_of, operators_in, product
+from ..ir.index import (
+    Access,
+    Assignment,
+    FlatSum,
+    Forall,
+    Serial,
+    Stmt,
+    Where,
+    accesses_in,
+    factors_of,
+    operators_in,
+    product,
+    unwrap,
+    wrap,
+)
 from . import tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
 from .vector import LANES
-from .workspace import unwrap, wrap
 
 
 def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:

@@ -33,6 +33,7 @@ from ..ir.index import (
     mapped,
     operators_in,
     variables_in,
+    wrap,
 )
 from ..ir.tag_rules import can_take_positions
 from ..ir.verify import verify
@@ -42,7 +43,7 @@ from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
 from .vector import LANES, in_masks, result_tag, vectorize
-from .workspace import NAMES, insert_workspaces, wrap
+from .workspace import NAMES, insert_workspaces
 
 
 @lru_cache(maxsize=1024)

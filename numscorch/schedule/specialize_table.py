@@ -22,6 +22,8 @@ from ..ir.index import (
     Vector,
     Where,
     result_of,
+    unwrap,
+    wrap,
 )
 from ..ir.workspace_levels import Held
 from . import tuning
@@ -30,7 +32,7 @@ from .loop_order import chosen_by_table
 from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .vector import narrowed
-from .workspace import free_names, unwrap, wrap
+from .workspace import free_names
 
 
 def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:

@@ -28,7 +28,9 @@ from ..ir.index import (
     loops_of,
     operands_of,
     result_of,
+    unwrap,
     value_of,
+    wrap,
 )
 from . import tuning
 from .facts import GENERIC, Facts, Target, itemsize
@@ -36,7 +38,7 @@ from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .vector import narrowed
-from .workspace import moved_by, unwrap, wrap
+from .workspace import moved_by
 
 TIMES = (8, 4, 2)  # candidate numbers of coordinates at once
 

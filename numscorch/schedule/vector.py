@@ -26,7 +26,9 @@ from ..ir.index import (
     loops_of,
     operators_in,
     result_of,
+    unwrap,
     value_of,
+    wrap,
 )
 from ..ir.tag_rules import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
@@ -34,7 +36,7 @@ from .facts import GENERIC, Facts, Target, Tiling, tiling_within
 from .loop_order import unit_stride
 from .options import AUTOMATIC, Options
 from .tiles import tiled
-from .workspace import free_names, sum_in_register, summed_tail, unwrap, wrap
+from .workspace import free_names, sum_in_register, summed_tail
 
 LANES = ("float32", "float64")  # data types with vector intrinsics
 

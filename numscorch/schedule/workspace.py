@@ -7,13 +7,27 @@ Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and M
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from ..errors import ScheduleError
 from ..ir.format import Format
 from ..ir.functions import counts_absent, is_intersection
-from ..ir.index import SCALAR, Access, Assignment, Expr, Forall, IndexVar, Stmt, TensorVar, Where, accesses_in, factors_of, product
+from ..ir.index import (
+    SCALAR,
+    Access,
+    Assignment,
+    Expr,
+    Forall,
+    IndexVar,
+    Stmt,
+    TensorVar,
+    Where,
+    accesses_in,
+    factors_of,
+    product,
+    unwrap,
+    wrap,
+)
 from ..ir.level import Level
 from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
@@ -172,22 +186,6 @@ def free_names(loops: list[Forall]) -> tuple[str, ...]:
     """Register names that differ from all index variables."""
     used = {loop.var.name for loop in loops}
     return tuple(name for name in NAMES if name not in used)
-
-
-def unwrap(stmt: Stmt) -> tuple[list[Forall], Stmt]:
-    """The perfectly nested loops around a statement, and the statement."""
-    loops: list[Forall] = []
-    while isinstance(stmt, Forall):
-        loops.append(stmt)
-        stmt = stmt.body
-    return loops, stmt
-
-
-def wrap(loops: list[Forall], body: Stmt) -> Stmt:
-    """The statement inside these loops, outermost first."""
-    for loop in reversed(loops):
-        body = replace(loop, body=body)
-    return body
 
 
 def summed_tail(loops: list[Forall], lhs: Access) -> list[Forall]:
