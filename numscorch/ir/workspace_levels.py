@@ -10,7 +10,7 @@ from .loop import BinOp, Const, Expr, Var, call
 
 
 @dataclass(frozen=True, slots=True)
-class Space(Level):
+class Workspace(Level):
     """A dense array of values. If ``counts``, the array ``seen`` holds the number of terms of each value."""
 
     counts: bool = False
@@ -22,7 +22,7 @@ class Space(Level):
         return position
 
 
-class ListSpace(Space):
+class ListWorkspace(Workspace):
     """A workspace with a list of the inserted coordinates."""
 
     __slots__ = ()
@@ -35,7 +35,7 @@ class ListSpace(Space):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed(ListSpace):
+class Listed(ListWorkspace):
     """A dense array of values with a list of the inserted coordinates.
 
     ``mark`` tells for each coordinate whether it is in the list.
@@ -47,7 +47,7 @@ class Listed(ListSpace):
 
 
 @dataclass(frozen=True, slots=True)
-class Flagged(Space):
+class Flagged(Workspace):
     """A dense array of values with a flag for each coordinate, which is 1 if it was inserted. Used for results of one row.
 
     Flags start as 0 and values as the reduction's identity, so that insertion needs no branch. The row is read in order.
@@ -66,7 +66,7 @@ class Flagged(Space):
 
 
 @dataclass(frozen=True, slots=True)
-class Cleared(Space):
+class Cleared(Workspace):
     """A dense array of values for a row of a dense result. All values are read.
 
     Each row starts as the reduction's identity, so that insertion needs no branch.
@@ -94,7 +94,7 @@ class Marked(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Hashed(ListSpace):
+class Hashed(ListWorkspace):
     """A list of the inserted coordinates, with the values in the order of the list.
 
     ``table`` is a hash table of list positions. Its size depends on the maximum number of entries of a row, not on the extent

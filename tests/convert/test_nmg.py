@@ -141,7 +141,7 @@ def test_what_doesnt_fit_is_refused_with_its_block() -> None:
     ],
 )
 def test_the_two_levels_stand_together(text: str) -> None:
-    with pytest.raises(ns.FormatError, match="needs the level"):
+    with pytest.raises(ns.FormatError, match=r"needs .* as the level (above|below) it"):
         ns.Format(text)
 
 
