@@ -39,17 +39,20 @@ class Checked:
         self.array[self.check(index)] = value
 
 
-def load(array: Checked, index: int, lanes: int, count: int = 1) -> np.ndarray:
-    """array[index : index + lanes * count], with a row for each register if there are several"""
-    return shaped(array.array[array.check(index, lanes * count) : index + lanes * count].copy(), lanes)
+def load(array: Checked, index: int, lanes: int, count: int = 1, left: int | None = None) -> np.ndarray:
+    """array[index : index + lanes * count], with a row for each register if there are several.
 
-
-def load_first(array: Checked, index: int, left: int, lanes: int, count: int = 1) -> np.ndarray:
-    """Load a tile, but only the first ``left`` lanes of its last register; the other lanes are 0."""
+    ``left`` is the number of lanes to load of the last register; its other lanes are 0.
+    """
     tile = np.zeros(lanes * count, array.array.dtype)
-    used = lanes * (count - 1) + min(left, lanes)
+    used = lanes * (count - 1) + (lanes if left is None else min(left, lanes))
     tile[:used] = array.array[array.check(index, used) : index + used]
     return shaped(tile, lanes)
+
+
+def lanes_in_use(tile: np.ndarray, left: int | None) -> int:
+    """Return the number of lanes in use, if only ``left`` lanes of the last register are; None means all."""
+    return tile.size if left is None else tile.size - tile.shape[-1] + left
 
 
 def shaped(values: np.ndarray, lanes: int) -> np.ndarray:
@@ -57,14 +60,9 @@ def shaped(values: np.ndarray, lanes: int) -> np.ndarray:
     return values if values.size == lanes else values.reshape(-1, lanes)
 
 
-def store(array: Checked, index: int, value: np.ndarray) -> None:
-    """array[index : index + lanes * count] = value"""
-    array.array[array.check(index, value.size) : index + value.size] = value.reshape(-1)
-
-
-def store_first(array: Checked, index: int, value: np.ndarray, left: int) -> None:
-    """Store a tile, but only the first ``left`` lanes of its last register."""
-    used = value.size - value.shape[-1] + left
+def store(array: Checked, index: int, value: np.ndarray, left: int | None = None) -> None:
+    """array[index : index + lanes * count] = value. ``left`` is the number of lanes to store of the last register."""
+    used = lanes_in_use(value, left)
     array.array[array.check(index, used) : index + used] = value.reshape(-1)[:used]
 
 
@@ -104,32 +102,32 @@ def gather(array: Checked, base: int, stride: int, crd: Checked, position: int, 
     return np.array([array[base + stride * int(crd[position + lane])] for lane in range(lanes)])
 
 
-def appended(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray) -> int:
-    """Append the kept lanes and their coordinates; return the next position. There must be room for all lanes."""
-    return appended_first(values, crd, position, coordinate, value, kept, value.shape[-1])
+def appended(
+    values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, left: int | None = None
+) -> int:
+    """Append the kept lanes and their coordinates; return the next position. There must be room for all lanes.
 
-
-def appended_first(values: Checked, crd: Checked, position: int, coordinate: int, value: np.ndarray, kept: np.ndarray, left: int) -> int:
-    """Append like ``appended``, but only the first ``left`` lanes of the last register."""
-    count = value.size - value.shape[-1] + left
+    ``left`` is the number of lanes to append of the last register.
+    """
+    count = lanes_in_use(value, left)
     (lanes,) = (np.broadcast_to(kept, value.shape).reshape(-1)[:count] != 0).nonzero()
     for array, source in ((values, value.reshape(-1)[lanes]), (crd, coordinate + lanes)):
         array.array[array.check(position, count) : position + len(lanes)] = source
     return int(position) + len(lanes)
 
 
-def largest(value: np.ndarray, n: int, m: int) -> np.ndarray:
-    """Return 1 where a lane is one of the n largest of its block of m, and 0 elsewhere."""
-    return largest_first(value, n, m, value.shape[-1])
+def largest(value: np.ndarray, n: int, m: int, left: int | None = None) -> np.ndarray:
+    """Return 1 where a lane is one of the n largest of its block of m, and 0 elsewhere; of equal lanes, the last.
 
-
-def largest_first(value: np.ndarray, n: int, m: int, left: int) -> np.ndarray:
-    """Rank like ``largest``; lanes of the last register from ``left`` on are less than any other."""
-    values, count = value.reshape(-1), value.size - value.shape[-1] + left
-    kept = np.zeros_like(values)
-    for at in range(count):
-        kept[at] = outranked(values, at, m, count) < n
-    return kept.reshape(value.shape)
+    Lanes of the last register from ``left`` on are less than any other.
+    """
+    sizes = np.abs(value.reshape(-1))
+    sizes[lanes_in_use(value, left) :] = -1
+    blocks = sizes.reshape(-1, 1, m)
+    others, own = blocks, blocks.swapaxes(1, 2)
+    behind = np.triu(np.ones((m, m), bool), 1)
+    ranks = ((others > own) | ((others == own) & behind)).sum(2)
+    return (ranks < n).astype(value.dtype).reshape(value.shape)
 
 
 def outranked(row: Any, at: int, m: int, size: int) -> int:
@@ -242,9 +240,7 @@ REGISTERED: dict[str, Any] = {
 TWINS: dict[str, Any] = {
     "accumulate": accumulate,
     "appended": appended,
-    "appended_first": appended_first,
     "largest": largest,
-    "largest_first": largest_first,
     "outranked": outranked,
     "add": lambda a, b: a + b,
     "carray": lambda array, shape: array.array.reshape(shape),
@@ -258,7 +254,6 @@ TWINS: dict[str, Any] = {
     "hsums": lambda *registers: np.array([hsum(register) for register in np.stack(registers).reshape(-1, registers[0].shape[-1])]),
     "load": load,
     "rolled": int,
-    "load_first": load_first,
     "masked": lambda value, mask: value if mask else type(value)(0),
     "mul": lambda a, b: a * b,
     "shifted": Checked.shifted,
@@ -274,7 +269,6 @@ TWINS: dict[str, Any] = {
     "prange": range,
     "splat": splat,
     "store": store,
-    "store_first": store_first,
     "transpose": transpose,
     **{name: function.evaluate for name, function in FUNCTIONS.items()},
     **WHOLE,

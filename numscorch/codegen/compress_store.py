@@ -11,18 +11,12 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.core.extending import intrinsic
 
-from .intrinsics import I64, _align, _first, _place, _shuffled, _suffix
-from .registers import I32, broadcast, joined, registers_of, spread
+from .intrinsics import I64, _place, _shuffled, masks_of, numbers, store_register
+from .registers import I32, broadcast, call_llvm, constant, joined, optional, registers_of, spread, suffix
 
 COMPRESSING = "+avx512vl"  # processor feature that packs the lanes of a register in one instruction
-
-
-def _numbers(lanes: int) -> Any:
-    """Return a register with the lanes 0, 1, 2, ..."""
-    return ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, lane) for lane in range(lanes)])
 
 
 def _truths(builder: Any, value: Any) -> Any:
@@ -30,18 +24,16 @@ def _truths(builder: Any, value: Any) -> Any:
     return builder.fcmp_unordered("!=", value, ir.Constant(value.type, None))
 
 
-def _packed(builder: Any, value: Any, mask: Any, suffix: str) -> Any:
+def _packed(builder: Any, value: Any, mask: Any) -> Any:
     """Pack the lanes of a mask side by side; the lanes behind them are undefined."""
-    signature = ir.FunctionType(value.type, [value.type, mask.type, value.type])
-    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.experimental.vector.compress.{suffix}")
-    return builder.call(function, [value, mask, ir.Constant(value.type, ir.Undefined)])
+    args = [value, mask, ir.Constant(value.type, ir.Undefined)]
+    return call_llvm(builder, f"experimental.vector.compress.{suffix(value.type)}", value.type, args)
 
 
 def _counted(builder: Any, mask: Any) -> tuple[Any, Any]:
     """Return the mask as an integer, and its number of set bits."""
     bits = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I64)
-    signature = ir.FunctionType(I64, [I64])
-    return bits, builder.call(cgutils.get_or_insert_function(builder.module, signature, "llvm.ctpop.i64"), [bits])
+    return bits, call_llvm(builder, "ctpop.i64", I64, [bits])
 
 
 @contextmanager
@@ -54,70 +46,39 @@ def _where_any(context: Any, builder: Any, bits: Any) -> Iterator[None]:
             yield
 
 
-def _stored(builder: Any, pointer_: Any, at: Any, value: Any, first: Any) -> None:
-    """Store a register at a place: all lanes, or the lanes of the mask ``first`` if it is given."""
-    place = _place(builder, pointer_, at, value.type)
-    align = _align(value.type) if value.type.element != I32 else 4
-    if first is None:
-        builder.store(value, place, align=align)
-        return
-    suffix = f"v{value.type.count}i{value.type.element.width}" if isinstance(value.type.element, ir.IntType) else _suffix(value.type)
-    signature = ir.FunctionType(ir.VoidType(), [value.type, place.type, I32, first.type])
-    function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{suffix}.p0")
-    builder.call(function, [value, place, ir.Constant(I32, align), first])
-
-
-def _append(context: Any, builder: Any, sig: Any, args: Any, left: Any) -> Any:
-    """Store the kept lanes and their coordinates from a position on; return the position behind them."""
-    values, crd = args[:2]
-    at, base = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (2, 3))
-    tile, element = sig.args[4], context.get_value_type(sig.args[1].dtype)
-    registers = broadcast(builder, args[4:6], tile.vector)
-    for number, (value, kept) in enumerate(registers):
-        first = left if number == len(registers) - 1 else None
-        start = builder.add(base, ir.Constant(I64, number * tile.lanes)) if number else base
-        at = _append_register(context, builder, (values, crd, at, start, value, kept, element), first)
-    return at
-
-
-def _append_register(context: Any, builder: Any, args: Any, first: Any) -> Any:
-    """Append the kept lanes of one register."""
-    values, crd, at, base, value, kept, element = args
+def _append_register(context: Any, builder: Any, arrays: Any, at: Any, base: Any, value: Any, kept: Any, first: Any, element: Any) -> Any:
+    """Append the kept lanes of one register and their coordinates; return the position behind them."""
+    values, crd = arrays
     mask = _truths(builder, kept) if first is None else builder.and_(_truths(builder, kept), first)
     bits, count = _counted(builder, mask)
-    lanes = value.type.count
     with _where_any(context, builder, bits):
-        _stored(builder, values, at, _packed(builder, value, mask, _suffix(value.type)), first)
-        numbers = _packed(builder, _numbers(lanes), mask, f"v{lanes}i32")
-        wide = ir.VectorType(element, lanes)
-        numbers = numbers if element == I32 else builder.zext(numbers, wide)
+        store_register(builder, _packed(builder, value, mask), _place(builder, values, at, value.type), first)
+        wide = ir.VectorType(element, value.type.count)
+        lanes = _packed(builder, numbers(value.type.count), mask)
+        lanes = lanes if element == I32 else builder.zext(lanes, wide)
         start = base if element == I64 else builder.trunc(base, element)
-        _stored(builder, crd, at, builder.add(numbers, spread(builder, start, wide)), first)
+        store_register(builder, builder.add(lanes, spread(builder, start, wide)), _place(builder, crd, at, wide), first)
     return builder.add(at, count)
 
 
 @intrinsic
-def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any) -> Any:
+def appended(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any, left: Any = None) -> Any:
     """Append the lanes of ``value`` where ``kept`` is nonzero, and their coordinates; return the position behind them.
 
     ``coordinate`` is that of the first lane. Each register may write as many places as it has lanes; places behind the kept
-    lanes get undefined values.
+    lanes get undefined values. ``left`` is the number of lanes to append of the last register.
     """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _append(context, builder, sig, args, None)
+        at, base = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (2, 3))
+        masks = masks_of(context, builder, value, args[6], sig.args[6])
+        registers = zip(broadcast(builder, args[4:6], value.vector), masks, strict=True)
+        for number, ((register, flags), first) in enumerate(registers):
+            start = builder.add(base, ir.Constant(I64, number * value.lanes)) if number else base
+            at = _append_register(context, builder, args[:2], at, start, register, flags, first, context.get_value_type(crd.dtype))
+        return at
 
-    return types.int64(values, crd, position, coordinate, value, kept), codegen
-
-
-@intrinsic
-def appended_first(typingctx: Any, values: Any, crd: Any, position: Any, coordinate: Any, value: Any, kept: Any, left: Any) -> Any:
-    """Append like ``appended``, but only the first ``left`` lanes of the last register."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _append(context, builder, sig, args, _first(context, builder, args[6], sig.args[6], value.lanes))
-
-    return types.int64(values, crd, position, coordinate, value, kept, left), codegen
+    return types.int64(values, crd, position, coordinate, value, kept, optional(left)), codegen
 
 
 def _ranks(builder: Any, sizes: Any, m: int) -> Any:
@@ -134,40 +95,25 @@ def _ranks(builder: Any, sizes: Any, m: int) -> Any:
     return ranks
 
 
-def _largest(builder: Any, value: Any, n: int, m: int, first: Any) -> Any:
+def _largest(builder: Any, value: Any, first: Any, n: int, m: int) -> Any:
     """Return 1 in the n largest lanes of each block, 0 in the others. NaN is never less than another lane, and so is kept."""
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(value.type, [value.type]), f"llvm.fabs.{_suffix(value.type)}")
-    sizes, one = builder.call(function, [value]), ir.Constant(value.type.element, 1.0)
-    below = ir.Constant(value.type, [ir.Constant(value.type.element, -1.0)] * value.type.count)
-    sizes = sizes if first is None else builder.select(first, sizes, below)
+    sizes = call_llvm(builder, f"fabs.{suffix(value.type)}", value.type, [value])
+    sizes = sizes if first is None else builder.select(first, sizes, constant(value.type, -1.0))
     ranks = _ranks(builder, sizes, m)
-    best = builder.icmp_unsigned("<", ranks, ir.Constant(ranks.type, [ir.Constant(I32, n)] * ranks.type.count))
-    return builder.select(best, ir.Constant(value.type, [one] * value.type.count), ir.Constant(value.type, None))
-
-
-def _largest_of(builder: Any, tile: Any, n: Any, m: Any, first: Any) -> Any:
-    """Apply ``_largest`` to each register; ``first`` is a mask of the last one."""
-    *full, last = registers_of(builder, tile)
-    masks = [_largest(builder, register, n.literal_value, m.literal_value, None) for register in full]
-    return joined(builder, [*masks, _largest(builder, last, n.literal_value, m.literal_value, first)])
+    best = builder.icmp_unsigned("<", ranks, constant(ranks.type, n))
+    return builder.select(best, constant(value.type, 1.0), constant(value.type, 0.0))
 
 
 @intrinsic(prefer_literal=True)
-def largest(typingctx: Any, value: Any, n: Any, m: Any) -> Any:
-    """Return 1 in the n lanes with the largest magnitudes of each block of m, else 0; of equal lanes, the last. m divides the lanes."""
+def largest(typingctx: Any, value: Any, n: Any, m: Any, left: Any = None) -> Any:
+    """Return 1 in the n lanes with the largest magnitudes of each block of m, else 0; of equal lanes, the last. m divides the lanes.
+
+    Lanes of the last register from ``left`` on are less than any other.
+    """
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _largest_of(builder, args[0], n, m, None)
+        masks = masks_of(context, builder, value, args[3], sig.args[3])
+        registers = zip(registers_of(builder, args[0]), masks, strict=True)
+        return joined(builder, [_largest(builder, *each, n.literal_value, m.literal_value) for each in registers])
 
-    return value(value, n, m), codegen
-
-
-@intrinsic(prefer_literal=True)
-def largest_first(typingctx: Any, value: Any, n: Any, m: Any, left: Any) -> Any:
-    """Rank like ``largest``; lanes of the last register from ``left`` on are less than any other."""
-    plain = types.unliteral(left)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return _largest_of(builder, args[0], n, m, _first(context, builder, args[3], sig.args[3], value.lanes))
-
-    return value(value, n, m, plain), codegen
+    return value(value, n, m, optional(types.unliteral(left))), codegen

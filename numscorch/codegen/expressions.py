@@ -278,6 +278,5 @@ def load(env: Env, tensor: str, place: LoopExpr) -> LoopExpr:
     lanes = env.lanes
     if lanes is None:
         raise ValueError("a vector load needs a vector loop")
-    if lanes.left is not None:
-        return call("load_first", Var(f"{tensor}_vals"), place, lanes.left, *lanes.shape)
-    return call("load", Var(f"{tensor}_vals"), place, *lanes.shape)
+    shape = lanes.shape if lanes.left is None else (lanes.lanes, lanes.count, lanes.left)
+    return call("load", Var(f"{tensor}_vals"), place, *shape)

@@ -32,8 +32,6 @@ from ..ir.loop import (
     walk_block,
 )
 
-LOADS = ("load", "load_first")
-
 
 def hoist_loads(block: Block, most: int) -> Block:
     """Move invariant vector loads out of the innermost loops that contain them, unless they need more than ``most`` registers.
@@ -67,7 +65,7 @@ def _still_holds(assign: Assign, before: list[Stmt]) -> bool:
 def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
     """Return the invariant loads of a loop as assignments, and the loop that reads their variables."""
     calls = list(_calls(loop.body))
-    loads = [node for node in calls if node.function in LOADS]
+    loads = [node for node in calls if node.function == "load"]
     if not loads:
         return [], loop
     changing = _assigned(loop.body) | _written(loop.body, calls) | {loop.var.name}
@@ -109,7 +107,7 @@ def _set_once(block: Block) -> dict[str, Expr]:
 def _written(block: Block, calls: Iterable[Call]) -> set[str]:
     """Return the arrays that a block stores into; ``calls`` are the block's calls."""
     stores = {s.array.name for s in walk_block(block) if isinstance(s, Store)}
-    targets = [c.args[0] for c in calls if c.function.startswith("store")]
+    targets = [c.args[0] for c in calls if c.function == "store"]
     return stores | {t.name for t in targets if isinstance(t, Var)}
 
 

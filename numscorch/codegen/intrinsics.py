@@ -15,7 +15,7 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import intrinsic
 
-from .registers import I32, RegisterTile, broadcast, joined, mapped, optional, registers_of, spread, tile_of
+from .registers import I32, RegisterTile, binary, broadcast, call_llvm, joined, mapped, optional, registers_of, spread, suffix, tile_of
 
 CONTRACT = ("contract",)
 I64 = ir.IntType(64)
@@ -35,15 +35,39 @@ def _align(vector: Any) -> int:
     return 8 if vector.element == ir.DoubleType() else 4
 
 
+def numbers(lanes: int) -> Any:
+    """Return a register with the lanes 0, 1, 2, ..."""
+    return ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, lane) for lane in range(lanes)])
+
+
 def _first(context: Any, builder: Any, count: Any, count_type: Any, lanes: int) -> Any:
     """Return a mask of the first ``count`` lanes."""
     narrow = context.cast(builder, count, count_type, types.int32)
-    numbers = ir.Constant(ir.VectorType(I32, lanes), [ir.Constant(I32, n) for n in range(lanes)])
-    return builder.icmp_signed("<", numbers, spread(builder, narrow, ir.VectorType(I32, lanes)))
+    return builder.icmp_signed("<", numbers(lanes), spread(builder, narrow, ir.VectorType(I32, lanes)))
 
 
-def _suffix(vector: Any) -> str:
-    return f"v{vector.count}f{64 if vector.element == ir.DoubleType() else 32}"
+def masks_of(context: Any, builder: Any, tile: RegisterTile, left: Any, left_type: Any) -> list[Any]:
+    """Return a mask for each register of a tile, or None for all lanes. ``left`` is the number of lanes of the last one, if given."""
+    last = None if isinstance(left_type, types.Omitted) else _first(context, builder, left, left_type, tile.lanes)
+    return [*[None] * (tile.count - 1), last]
+
+
+def _load_register(builder: Any, vector: Any, place: Any, mask: Any) -> Any:
+    """Load a register. If there is a mask, its other lanes are 0."""
+    align = _align(vector)
+    if mask is None:
+        return builder.load(place, align=align)
+    args = [place, ir.Constant(I32, align), mask, ir.Constant(vector, None)]
+    return call_llvm(builder, f"masked.load.{suffix(vector)}.p0", vector, args)
+
+
+def store_register(builder: Any, value: Any, place: Any, mask: Any) -> None:
+    """Store a register, or only the lanes of the mask if there is one."""
+    align = _align(value.type)
+    if mask is None:
+        builder.store(value, place, align=align)
+    else:
+        call_llvm(builder, f"masked.store.{suffix(value.type)}.p0", ir.VoidType(), [value, place, ir.Constant(I32, align), mask])
 
 
 @intrinsic
@@ -81,62 +105,30 @@ def splat(typingctx: Any, value: Any, lanes: Any, count: Any = None) -> Any:
 
 
 @intrinsic(prefer_literal=True)
-def load(typingctx: Any, array: Any, index: Any, lanes: Any, count: Any = None) -> Any:
-    """array[index : index + lanes * count]"""
+def load(typingctx: Any, array: Any, index: Any, lanes: Any, count: Any = None, left: Any = None) -> Any:
+    """array[index : index + lanes * count]. ``left`` is the number of lanes to load of the last register; its other lanes are 0."""
     tile = tile_of(array.dtype, lanes, count)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         places = _places(builder, args[0], args[1], tile.vector, tile.count)
-        return joined(builder, [builder.load(place, align=_align(tile.vector)) for place in places])
+        masks = masks_of(context, builder, tile, args[4], sig.args[4])
+        return joined(builder, [_load_register(builder, tile.vector, *each) for each in zip(places, masks, strict=True)])
 
-    return tile(array, types.unliteral(index), lanes, optional(count)), codegen
-
-
-@intrinsic(prefer_literal=True)
-def load_first(typingctx: Any, array: Any, index: Any, left: Any, lanes: Any, count: Any = None) -> Any:
-    """Load a tile, but only the first ``left`` lanes of its last register; the other lanes are 0."""
-    tile = tile_of(array.dtype, lanes, count)
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        *full, last = _places(builder, args[0], args[1], tile.vector, tile.count)
-        mask = _first(context, builder, args[2], sig.args[2], tile.lanes)
-        signature = ir.FunctionType(tile.vector, [last.type, I32, mask.type, tile.vector])
-        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{_suffix(tile.vector)}.p0")
-        align = _align(tile.vector)
-        masked_ = builder.call(function, [last, ir.Constant(I32, align), mask, ir.Constant(tile.vector, None)])
-        return joined(builder, [*(builder.load(place, align=align) for place in full), masked_])
-
-    return tile(array, types.unliteral(index), types.unliteral(left), lanes, optional(count)), codegen
+    return tile(array, types.unliteral(index), lanes, optional(count), optional(types.unliteral(left))), codegen
 
 
 @intrinsic
-def store(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index : index + lanes * count] = value"""
+def store(typingctx: Any, array: Any, index: Any, value: Any, left: Any = None) -> Any:
+    """array[index : index + lanes * count] = value. ``left`` is the number of lanes to store of the last register."""
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         places = _places(builder, args[0], args[1], value.vector, value.count)
-        for register, place in zip(registers_of(builder, args[2]), places, strict=True):
-            builder.store(register, place, align=_align(value.vector))
+        masks = masks_of(context, builder, value, args[3], sig.args[3])
+        for each in zip(registers_of(builder, args[2]), places, masks, strict=True):
+            store_register(builder, *each)
         return context.get_dummy_value()
 
-    return types.void(array, index, value), codegen
-
-
-@intrinsic
-def store_first(typingctx: Any, array: Any, index: Any, value: Any, left: Any) -> Any:
-    """Store a tile, but only the first ``left`` lanes of its last register."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        *full, last = zip(registers_of(builder, args[2]), _places(builder, args[0], args[1], value.vector, value.count), strict=True)
-        for register, place in full:
-            builder.store(register, place, align=_align(value.vector))
-        mask = _first(context, builder, args[3], sig.args[3], value.lanes)
-        signature = ir.FunctionType(ir.VoidType(), [value.vector, last[1].type, I32, mask.type])
-        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.store.{_suffix(value.vector)}.p0")
-        builder.call(function, [*last, ir.Constant(I32, _align(value.vector)), mask])
-        return context.get_dummy_value()
-
-    return types.void(array, index, value, left), codegen
+    return types.void(array, index, value, optional(left)), codegen
 
 
 def fused(builder: Any, a: Any, b: Any, c: Any) -> Any:
@@ -237,16 +229,8 @@ def masked(typingctx: Any, value: Any, mask: Any) -> Any:
     return plain(plain, mask), codegen
 
 
-@intrinsic
-def mul(typingctx: Any, a: Any, b: Any) -> Any:
-    """a * b"""
-    return mapped(lambda builder, left, right: builder.fmul(left, right, flags=CONTRACT), a, b)
-
-
-@intrinsic
-def add(typingctx: Any, a: Any, b: Any) -> Any:
-    """a + b"""
-    return mapped(_add, a, b)
+add = binary(_add)
+mul = binary(lambda builder, a, b: builder.fmul(a, b, flags=CONTRACT))
 
 
 @intrinsic
@@ -255,9 +239,8 @@ def hsum(typingctx: Any, value: Any) -> Any:
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         register, vector = _summed(builder, registers_of(builder, args[0])), value.vector
-        signature = ir.FunctionType(vector.element, [vector.element, vector])
-        function = cgutils.get_or_insert_function(builder.module, signature, f"llvm.vector.reduce.fadd.{_suffix(vector)}")
-        return builder.call(function, [ir.Constant(vector.element, -0.0), register], fastmath=("reassoc",))
+        args = [ir.Constant(vector.element, -0.0), register]
+        return call_llvm(builder, f"vector.reduce.fadd.{suffix(vector)}", vector.element, args, fastmath=("reassoc",))
 
     return value.dtype(value), codegen
 

@@ -312,7 +312,5 @@ def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
     place = named_position(stmt.lhs, env, setup)
     name = stmt.lhs.tensor.name
     value = product.added_to(load(env, name, place)) if stmt.op == "+=" else product.value()
-    store = call("store", Var(f"{name}_vals"), place, value)
-    if lanes.left is not None:
-        store = call("store_first", Var(f"{name}_vals"), place, value, lanes.left)
-    return (*product.setup, *setup, Do(store))
+    left = () if lanes.left is None else (lanes.left,)
+    return (*product.setup, *setup, Do(call("store", Var(f"{name}_vals"), place, value, *left)))

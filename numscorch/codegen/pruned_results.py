@@ -83,9 +83,8 @@ def _append_tile(stmt: ix.Assignment, assembly: Assembly, env: Env, lanes: Lanes
     out.append(Assign(value, product.value()))
     if stmt.lhs.tensor.largest is not None:
         n, m = stmt.lhs.tensor.largest
-        kept: Expr = call("largest_first" if left else "largest", value, Const(n), Const(m), *left)
+        kept: Expr = call("largest", value, Const(n), Const(m), *left)
     else:
         kept = call("splat", Const(1.0, stmt.lhs.tensor.dtype), lanes.lanes) if condition is None else condition.value()
         kept = call("eq", kept, Const(0.0, stmt.lhs.tensor.dtype)) if test.is_dropped else kept
-    args = (*arrays, counter, env.coords[lanes.var], value, kept, *left)
-    return (*out, Assign(counter, call("appended_first" if left else "appended", *args)))
+    return (*out, Assign(counter, call("appended", *arrays, counter, env.coords[lanes.var], value, kept, *left)))

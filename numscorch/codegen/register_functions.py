@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
 from numba.core.extending import intrinsic
 
-from .intrinsics import CONTRACT, I64, _shuffled, _suffix, fused
-from .registers import I32, mapped
+from .intrinsics import CONTRACT, I64, _shuffled, fused
+from .registers import I32, binary, call_llvm, constant, mapped, suffix, unary
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +39,15 @@ SINGLE = Exponential(-104.0, 89.0, 355 / 512, -2.121944400546905827e-4, 7, 23, 1
 DOUBLE = Exponential(-746.0, 710.0, 45426 / 65536, 1.42860682030941723212e-6, 13, 52, 1023)
 
 
-def _all(vector: Any, value: float) -> Any:
-    """Return a register with a constant in every lane."""
-    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
-
-
 def _call(builder: Any, name: str, value: Any) -> Any:
     """Call an LLVM intrinsic that maps a register to a register."""
-    signature = ir.FunctionType(value.type, [value.type])
-    return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.{name}.{_suffix(value.type)}"), [value])
+    return call_llvm(builder, f"{name}.{suffix(value.type)}", value.type, [value])
 
 
 def _compare(builder: Any, op: str, a: Any, b: Any) -> Any:
     """Return 1 where the comparison holds and 0 elsewhere; with NaN only != holds."""
     compare = builder.fcmp_unordered if op == "!=" else builder.fcmp_ordered
-    return builder.select(compare(op, a, b), _all(a.type, 1.0), _all(a.type, 0.0))
+    return builder.select(compare(op, a, b), constant(a.type, 1.0), constant(a.type, 0.0))
 
 
 def _extreme(builder: Any, op: str, a: Any, b: Any) -> Any:
@@ -76,17 +69,18 @@ def _reduce(builder: Any, op: str, value: Any) -> Any:
 
 
 def _exponential(builder: Any, x: Any) -> Any:
+    """Return e**x, with an error of at most 2 units in the last place."""
     how = DOUBLE if x.type.element == ir.DoubleType() else SINGLE
-    for op, bound in ((">", _all(x.type, how.most)), ("<", _all(x.type, how.least))):
+    for op, bound in ((">", constant(x.type, how.most)), ("<", constant(x.type, how.least))):
         x = builder.select(builder.fcmp_ordered(op, x, bound), bound, x)  # NaN stays NaN
     # adding the rounder rounds the product to an integer, which is then in the lowest bits of the sum
     rounder = 1.5 * 2.0**how.mantissa
-    rounded = fused(builder, x, _all(x.type, math.log2(math.e)), _all(x.type, rounder))
-    n = builder.fsub(rounded, _all(x.type, rounder))
-    r = fused(builder, n, _all(x.type, -how.low), fused(builder, n, _all(x.type, -how.high), x))
-    value = _all(x.type, 1 / math.factorial(how.degree))
+    rounded = fused(builder, x, constant(x.type, math.log2(math.e)), constant(x.type, rounder))
+    n = builder.fsub(rounded, constant(x.type, rounder))
+    r = fused(builder, n, constant(x.type, -how.low), fused(builder, n, constant(x.type, -how.high), x))
+    value = constant(x.type, 1 / math.factorial(how.degree))
     for power in reversed(range(how.degree)):
-        value = fused(builder, value, r, _all(x.type, 1 / math.factorial(power)))
+        value = fused(builder, value, r, constant(x.type, 1 / math.factorial(power)))
     for scale in _powers_of_two(builder, rounded, how):
         value = builder.fmul(value, scale)
     return value
@@ -96,120 +90,49 @@ def _powers_of_two(builder: Any, rounded: Any, how: Exponential) -> list[Any]:
     """Return two numbers whose product is 2**n. One number could overflow or underflow; only the last product rounds."""
     integers = ir.VectorType(I64 if how is DOUBLE else I32, rounded.type.count)
     rounder = (how.bias + how.mantissa << how.mantissa) + (1 << how.mantissa - 1)  # bit pattern of 1.5 * 2**mantissa
-    exponents = builder.sub(builder.bitcast(rounded, integers), _all(integers, rounder - 2 * how.bias))
-    first = builder.lshr(exponents, _all(integers, 1))
+    exponents = builder.sub(builder.bitcast(rounded, integers), constant(integers, rounder - 2 * how.bias))
+    first = builder.lshr(exponents, constant(integers, 1))
     halves = (first, builder.sub(exponents, first))
-    return [builder.bitcast(builder.shl(e, _all(integers, how.mantissa)), rounded.type) for e in halves]
+    return [builder.bitcast(builder.shl(e, constant(integers, how.mantissa)), rounded.type) for e in halves]
 
 
 def _sigmoid(builder: Any, x: Any) -> Any:
-    one = _all(x.type, 1.0)
+    """Return 1 / (1 + exp(-x))."""
+    one = constant(x.type, 1.0)
     return builder.fdiv(one, builder.fadd(one, _exponential(builder, builder.fneg(x))))
 
 
 def _relu(builder: Any, x: Any) -> Any:
-    zero = _all(x.type, 0.0)
+    """Return x, or 0 where x is negative."""
+    zero = constant(x.type, 0.0)
     return builder.select(builder.fcmp_unordered(">", x, zero), x, zero)
 
 
 def _selected(builder: Any, condition: Any, a: Any, b: Any) -> Any:
-    return builder.select(builder.fcmp_unordered("!=", condition, _all(condition.type, 0.0)), a, b)
+    return builder.select(builder.fcmp_unordered("!=", condition, constant(condition.type, 0.0)), a, b)
 
 
-@intrinsic
-def sub(typingctx: Any, a: Any, b: Any) -> Any:
-    """a - b"""
-    return mapped(lambda builder, *each: builder.fsub(*each, flags=CONTRACT), a, b)
-
-
-@intrinsic
-def div(typingctx: Any, a: Any, b: Any) -> Any:
-    """a / b"""
-    return mapped(lambda builder, *each: builder.fdiv(*each, flags=CONTRACT), a, b)
-
-
-@intrinsic
-def larger(typingctx: Any, a: Any, b: Any) -> Any:
-    """The larger value in each lane; NaN if either is NaN."""
-    return mapped(lambda builder, *each: _extreme(builder, ">", *each), a, b)
-
-
-@intrinsic
-def smaller(typingctx: Any, a: Any, b: Any) -> Any:
-    """The smaller value in each lane; NaN if either is NaN."""
-    return mapped(lambda builder, *each: _extreme(builder, "<", *each), a, b)
-
-
-@intrinsic
-def relus(typingctx: Any, a: Any) -> Any:
-    """a, or 0 where a is negative"""
-    return mapped(_relu, a)
-
-
-@intrinsic
-def magnitudes(typingctx: Any, a: Any) -> Any:
-    """|a|"""
-    return mapped(lambda builder, x: _call(builder, "fabs", x), a)
-
-
-@intrinsic
-def roots(typingctx: Any, a: Any) -> Any:
-    """The square roots; NaN for negative values."""
-    return mapped(lambda builder, x: _call(builder, "sqrt", x), a)
-
-
-@intrinsic
-def exponentials(typingctx: Any, a: Any) -> Any:
-    """e**a, with an error of at most 2 units in the last place."""
-    return mapped(_exponential, a)
-
-
-@intrinsic
-def sigmoids(typingctx: Any, a: Any) -> Any:
-    """1 / (1 + exp(-a))"""
-    return mapped(_sigmoid, a)
+sub = binary(lambda builder, a, b: builder.fsub(a, b, flags=CONTRACT))
+div = binary(lambda builder, a, b: builder.fdiv(a, b, flags=CONTRACT))
+larger = binary(lambda builder, a, b: _extreme(builder, ">", a, b))
+smaller = binary(lambda builder, a, b: _extreme(builder, "<", a, b))
+lt = binary(lambda builder, a, b: _compare(builder, "<", a, b))
+le = binary(lambda builder, a, b: _compare(builder, "<=", a, b))
+gt = binary(lambda builder, a, b: _compare(builder, ">", a, b))
+ge = binary(lambda builder, a, b: _compare(builder, ">=", a, b))
+eq = binary(lambda builder, a, b: _compare(builder, "==", a, b))
+ne = binary(lambda builder, a, b: _compare(builder, "!=", a, b))
+relus = unary(_relu)
+magnitudes = unary(lambda builder, x: _call(builder, "fabs", x))
+roots = unary(lambda builder, x: _call(builder, "sqrt", x))  # NaN for negative values
+exponentials = unary(_exponential)
+sigmoids = unary(_sigmoid)
 
 
 @intrinsic
 def selected(typingctx: Any, condition: Any, a: Any, b: Any) -> Any:
     """a where the condition is nonzero, else b"""
     return mapped(_selected, condition, a, b)
-
-
-@intrinsic
-def lt(typingctx: Any, a: Any, b: Any) -> Any:
-    """1 where a < b, else 0"""
-    return mapped(lambda builder, *each: _compare(builder, "<", *each), a, b)
-
-
-@intrinsic
-def le(typingctx: Any, a: Any, b: Any) -> Any:
-    """1 where a <= b, else 0"""
-    return mapped(lambda builder, *each: _compare(builder, "<=", *each), a, b)
-
-
-@intrinsic
-def gt(typingctx: Any, a: Any, b: Any) -> Any:
-    """1 where a > b, else 0"""
-    return mapped(lambda builder, *each: _compare(builder, ">", *each), a, b)
-
-
-@intrinsic
-def ge(typingctx: Any, a: Any, b: Any) -> Any:
-    """1 where a >= b, else 0"""
-    return mapped(lambda builder, *each: _compare(builder, ">=", *each), a, b)
-
-
-@intrinsic
-def eq(typingctx: Any, a: Any, b: Any) -> Any:
-    """1 where a == b, else 0"""
-    return mapped(lambda builder, *each: _compare(builder, "==", *each), a, b)
-
-
-@intrinsic
-def ne(typingctx: Any, a: Any, b: Any) -> Any:
-    """1 where a != b, else 0"""
-    return mapped(lambda builder, *each: _compare(builder, "!=", *each), a, b)
 
 
 @intrinsic

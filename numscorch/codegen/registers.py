@@ -11,8 +11,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.core.datamodel.models import PrimitiveModel
-from numba.core.extending import register_model
+from numba.core.extending import intrinsic, register_model
 
 I32 = ir.IntType(32)
 SCALARS = {types.float32: ir.FloatType(), types.float64: ir.DoubleType()}
@@ -45,9 +46,14 @@ def tile_of(dtype: Any, lanes: Any, count: Any) -> RegisterTile:
     return RegisterTile(dtype, lanes.literal_value, 1 if count is None else count.literal_value)
 
 
-def optional(count: Any) -> Any:
+def optional(argument: Any) -> Any:
     """Return the type of an argument that may be omitted."""
-    return types.Omitted(None) if count is None else count
+    return types.Omitted(None) if argument is None else argument
+
+
+def constant(vector: Any, value: float) -> Any:
+    """Return a register with a constant in every lane."""
+    return ir.Constant(vector, [ir.Constant(vector.element, value)] * vector.count)
 
 
 def spread(builder: Any, scalar: Any, vector: Any) -> Any:
@@ -95,3 +101,25 @@ def mapped(function: Each, *args: Any) -> Any:
         return joined(builder, [function(builder, *each) for each in broadcast(builder, values, tile.vector)])
 
     return tile(*args), codegen
+
+
+def unary(function: Each) -> Any:
+    """Return an intrinsic that applies a function to each register of a tile."""
+    return intrinsic(lambda typingctx, a: mapped(function, a))
+
+
+def binary(function: Each) -> Any:
+    """Return an intrinsic that applies a function to each pair of registers of two tiles."""
+    return intrinsic(lambda typingctx, a, b: mapped(function, a, b))
+
+
+def suffix(vector: Any) -> str:
+    """Return the suffix by which LLVM names intrinsics for a register, such as v8f32."""
+    is_integer = isinstance(vector.element, ir.IntType)
+    return f"v{vector.count}i{vector.element.width}" if is_integer else f"v{vector.count}f{64 if vector.element == ir.DoubleType() else 32}"
+
+
+def call_llvm(builder: Any, name: str, result: Any, args: Sequence[Any], fastmath: Sequence[str] = ()) -> Any:
+    """Call an intrinsic of LLVM that returns a value of the type ``result``."""
+    signature = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, f"llvm.{name}"), args, fastmath=fastmath)

@@ -30,7 +30,6 @@ from ..ir.loop import (
     walk,
     walk_block,
 )
-from .hoisting import LOADS
 
 
 def shorten(block: Block, starts: Container[str]) -> Block:
@@ -113,7 +112,7 @@ def _carry_ends(loop: For, start: Var, end: Var, pos: Var) -> For:
 
 def _only_walks(body: Block, start: Var, end: Var) -> bool:
     """Whether a body only loads the row's registers and walks its entries, so that an empty row can skip it."""
-    loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function in LOADS]
+    loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function == "load"]
     ends = {start, end} | {s.var for s in body if isinstance(s, Assign) and _is_split(s.value, start, end)}
     walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
     rest = [s for s in body if not isinstance(s, For)]

@@ -31,7 +31,7 @@ ROUTINES = frozenset(
     - {"abs"}
 )
 REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
-APPENDING = frozenset({"appended", "appended_first", "largest", "largest_first"})
+APPENDING = frozenset({"appended", "largest"})
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",

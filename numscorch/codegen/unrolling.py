@@ -60,7 +60,7 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     if body.lhs.indices:
         stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value()
         step: Block = (Do(call("store", *stored)),)
-        return (*walk(it, lanes, step, (Do(call("store_first", *stored, _left(it))),), ()), *left_over)
+        return (*walk(it, lanes, step, (Do(call("store", *stored, _left(it))),), ()), *left_over)
     total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name]
     if body.op == "+=":
         start, added = Const(0.0, body.lhs.tensor.dtype), terms.added_to(total)

@@ -226,7 +226,7 @@ def registers_of(expr: Expr) -> int:
     (4, 1)
     """
     match expr:
-        case Call("load", (_, _, _, Const(int(count)))) | Call("load_first", (_, _, _, _, Const(int(count)))):
+        case Call("load", (_, _, _, Const(int(count)), *_)):
             return count
         case _:
             return 1

@@ -11,7 +11,7 @@ import pytest
 from numba import njit
 
 from numscorch.codegen.checked_intrinsics import run_as_python
-from numscorch.codegen.compress_store import appended, appended_first, largest, largest_first
+from numscorch.codegen.compress_store import appended, largest
 from numscorch.codegen.intrinsics import (
     accumulate,
     add,
@@ -21,12 +21,10 @@ from numscorch.codegen.intrinsics import (
     hsum,
     hsums,
     load,
-    load_first,
     mul,
     pointer,
     splat,
     store,
-    store_first,
 )
 from numscorch.codegen.register_functions import exponentials, larger, selected, sub
 from numscorch.machine.fingerprints import OPTIONS
@@ -77,8 +75,8 @@ def sums_side_by_side(first: Any, second: Any, values: Any) -> None:
 def masked_tiles(first: Any, values: Any, left: int) -> None:
     """Three registers, of the last of which some lanes are left."""
     a, out = pointer(first), pointer(values)
-    store(out, 0, load_first(a, 0, left, 4, 3))
-    store_first(out, 12, splat(a[0], 4, 3), left)
+    store(out, 0, load(a, 0, 4, 3, left))
+    store(out, 12, splat(a[0], 4, 3), left)
 
 
 def appended_tiles(first: Any, values: Any, coordinates: Any, counts: Any, left: int) -> None:
@@ -89,9 +87,9 @@ def appended_tiles(first: Any, values: Any, coordinates: Any, counts: Any, left:
     ends[0] = at
     at = appended(out, crd, at, 0, x, largest(x, 1, 2))
     ends[1] = at
-    at = appended_first(out, crd, at, 0, x, splat(a[9], 4), left)
+    at = appended(out, crd, at, 0, x, splat(a[9], 4), left)
     ends[2] = at
-    ends[3] = appended_first(out, crd, at, 0, x, largest_first(x, 1, 2, left), left)
+    ends[3] = appended(out, crd, at, 0, x, largest(x, 1, 2, left), left)
 
 
 def inputs(dtype: str) -> list[np.ndarray]:

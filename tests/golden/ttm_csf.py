@@ -10,7 +10,7 @@ C: dense float32, strides (n, n, 1)
 from numba import prange
 from numpy import float32, int64
 
-from numscorch.codegen.intrinsics import fma, load_first, splat, store_first
+from numscorch.codegen.intrinsics import fma, load, splat, store
 
 
 def body(worker, A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals, cuts, blocks, workers, l_size, B_stride0, C_stride0, C_stride1):
@@ -27,9 +27,9 @@ def body(worker, A1_crd, A2_pos, A2_crd, A3_pos, A3_crd, A_vals, B_vals, C_vals,
             for pA3 in range(pA3_start, pA3_end):
                 k = A3_crd[pA3]
                 pB = k * B_stride0
-                t = fma(A_vals[pA3], load_first(B_vals, pB, left, 8, 3), t)
+                t = fma(A_vals[pA3], load(B_vals, pB, 8, 3, left), t)
             pC = i * C_stride0 + j * C_stride1
-            store_first(C_vals, pC, t, left)
+            store(C_vals, pC, t, left)
             pA3_start = pA3_end
         pA2_start = pA2_end
 
