@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ..ir.function_table import FUNCTIONS, WHOLE
-from ..ir.hash_table import MULTIPLIER
 
 
 class Checked:
@@ -130,43 +129,11 @@ def largest(value: np.ndarray, n: int, m: int, left: int | None = None) -> np.nd
     return (ranks < n).astype(value.dtype).reshape(value.shape)
 
 
-def outranked(row: Any, at: int, m: int, size: int) -> int:
-    """Count the values in a place's block of m that rank above its own: larger magnitudes, and equal ones behind it."""
-    places = range(at // m * m, min(at // m * m + m, size))
-    return sum(bool(abs(row[p]) > abs(row[at]) or (p > at and abs(row[p]) == abs(row[at]))) for p in places)
-
-
 def transpose(source: Checked, at: int, apart: int, target: Checked, to: int, between: int, lanes: int) -> None:
     """target[to + between * c + r] = source[at + apart * r + c] for r and c below lanes"""
     for row in range(lanes):
         for column in range(lanes):
             target[to + between * column + row] = source[at + apart * row + column]
-
-
-def emptied(table: Checked, bound: int) -> int:
-    """Clear a hash table for ``bound`` insertions, at most half full, and return the number of bits of its indices."""
-    bits = max((2 * int(bound) - 1).bit_length(), 1)
-    table.array[: table.check(0, 1 << bits) + (1 << bits)] = -1
-    return bits
-
-
-def insert(table: Checked, listed: Checked, bits: int, count: int, coordinate: int) -> int:
-    """Return a coordinate's place in the list; a new coordinate is appended."""
-    slot = int(coordinate) % (1 << bits)
-    while table[slot] >= 0 and listed[table[slot]] != coordinate:
-        slot = (slot + 1) % (1 << bits)
-    if table[slot] < 0:
-        table[slot], listed[count] = count, coordinate
-    return int(table[slot])
-
-
-def entered(crd: Checked, start: int, end: int, coordinate: int) -> int:
-    """Enter a new coordinate into a hash table and return its position."""
-    place = ((int(coordinate) * MULTIPLIER) >> 16) % (end - start)
-    while crd[start + place] >= 0:
-        place = (place + 1) % (end - start)
-    crd[start + place] = coordinate
-    return start + place
 
 
 def padded(crd: Checked, values: Checked, start: int, end: int, width: int, each: int) -> None:
@@ -241,7 +208,6 @@ TWINS: dict[str, Any] = {
     "accumulate": accumulate,
     "appended": appended,
     "largest": largest,
-    "outranked": outranked,
     "add": lambda a, b: a + b,
     "carray": lambda array, shape: array.array.reshape(shape),
     "at_most": lambda a, b: -1 if a <= b else 0,
@@ -257,13 +223,9 @@ TWINS: dict[str, Any] = {
     "masked": lambda value, mask: value if mask else type(value)(0),
     "mul": lambda a, b: a * b,
     "shifted": Checked.shifted,
-    "emptied": emptied,
-    "entered": entered,
-    "insert": insert,
     "padded": padded,
     "ordered_pairs": ordered_pairs,
     "ordered": lambda listed, mark, stamp, count, size: listed.array[:count].sort(),
-    "truth": lambda condition, one: one if condition else one - one,
     "pointer": lambda array: array if isinstance(array, Checked) else Checked(array),
     "seek": seek,
     "prange": range,

@@ -247,7 +247,7 @@ def emptied(table: Any, bound: int) -> int:
 @jitted
 def insert(table: Any, listed: Any, bits: int, count: int, coordinate: int) -> int:
     """Return a coordinate's place in the list; a new coordinate is appended (Knuth, volume 3, section 6.4: Fibonacci hashing)."""
-    slot = (coordinate * GOLDEN & LOW) >> (62 - bits)
+    slot = (int(coordinate) * GOLDEN & LOW) >> (62 - bits)  # uncompiled kernels pass NumPy integers, which would overflow
     while table[slot] >= 0 and listed[table[slot]] != coordinate:
         slot = (slot + 1) & ((1 << bits) - 1)
     if table[slot] < 0:
@@ -263,7 +263,7 @@ def entered(crd: Any, start: int, end: int, coordinate: int) -> int:
     The size of the table is a power of two, and free places hold -1.
     """
     last = end - start - 1
-    slot = ((coordinate * MULTIPLIER) >> 16) & last
+    slot = ((int(coordinate) * MULTIPLIER) >> 16) & last
     while crd[start + slot] >= 0:
         slot = (slot + 1) & last
     crd[start + slot] = coordinate
