@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from itertools import takewhile
 
 from ..errors import UnsupportedError
@@ -35,24 +36,21 @@ class Product:
 
     def value(self) -> LoopExpr:
         """Return the product as a tile."""
-        return _chain(self.factors)
+        return _product(self.factors)
 
     def added_to(self, total: LoopExpr) -> LoopExpr:
         """Return total + product, for tiles of the same shape."""
         *head, last = self.factors
-        return call("fma", _chain(tuple(head)), last, total) if head else call("add", total, last)
+        return call("fma", _product(head), last, total) if head else call("add", total, last)
 
     def summed_into(self, total: LoopExpr) -> LoopExpr:
         """Return the register ``total`` plus the product's registers, added in order."""
         *head, last = self.factors
-        return call("dot", _chain(tuple(head)), last, total) if head else call("accumulate", total, last)
+        return call("dot", _product(head), last, total) if head else call("accumulate", total, last)
 
 
-def _chain(factors: tuple[LoopExpr, ...]) -> LoopExpr:
-    value = factors[0]
-    for factor in factors[1:]:
-        value = call("mul", value, factor)
-    return value
+def _product(factors: Sequence[LoopExpr]) -> LoopExpr:
+    return reduce(partial(call, "mul"), factors)
 
 
 def is_varying(expr: Expr, env: Env) -> bool:

@@ -6,7 +6,7 @@ that operands are only read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..ir.loop import (
@@ -18,17 +18,17 @@ from ..ir.loop import (
     For,
     If,
     Stmt,
-    Store,
     Var,
     While,
-    expressions,
+    expressions_in,
     has_threads,
     map_blocks,
     map_expr,
     map_stmt,
+    names_in,
     names_used,
+    names_written,
     registers_of,
-    walk,
     walk_block,
 )
 
@@ -58,22 +58,20 @@ def _still_holds(assign: Assign, before: list[Stmt]) -> bool:
     if assign not in before:
         return False
     since = tuple(before[before.index(assign) + 1 :])
-    changed = _assigned(since) | _written(since, _calls(since))
-    return not changed & {assign.var.name, *(e.name for e in walk(assign.value) if isinstance(e, Var))}
+    return not _changed(since) & {assign.var.name, *names_in(assign.value)}
 
 
 def _hoist_from(loop: For, most: int) -> tuple[list[Assign], For]:
     """Return the invariant loads of a loop as assignments, and the loop that reads their variables."""
-    calls = list(_calls(loop.body))
-    loads = [node for node in calls if node.function == "load"]
+    loads = [node for node in _calls(loop.body) if node.function == "load"]
     if not loads:
         return [], loop
-    changing = _assigned(loop.body) | _written(loop.body, calls) | {loop.var.name}
+    changing = _changed(loop.body) | {loop.var.name}
     values = _set_once(loop.body)
     hoisted: dict[Expr, Expr] = {}
     for node in loads:
         resolved = _resolve(node, values)
-        if not changing & {e.name for e in walk(resolved) if isinstance(e, Var)}:
+        if not changing & names_in(resolved):
             hoisted[node] = resolved
     if not hoisted or sum(map(registers_of, hoisted)) > most:
         return [], loop
@@ -91,10 +89,6 @@ def _resolve(expr: Expr, values: dict[str, Expr]) -> Expr:
     return map_expr(expr, value)
 
 
-def _assigned(block: Block) -> set[str]:
-    return {s.var.name for s in walk_block(block) if isinstance(s, Assign | Accumulate | For)}
-
-
 def _set_once(block: Block) -> dict[str, Expr]:
     """Map variables that only one value is assigned to, by top-level statements of the loop, to that value."""
     values: dict[str, set[Expr | None]] = {}
@@ -104,15 +98,13 @@ def _set_once(block: Block) -> dict[str, Expr]:
     return {name: value for name, (value, *others) in values.items() if value is not None and not others}
 
 
-def _written(block: Block, calls: Iterable[Call]) -> set[str]:
-    """Return the arrays that a block stores into; ``calls`` are the block's calls."""
-    stores = {s.array.name for s in walk_block(block) if isinstance(s, Store)}
-    targets = [c.args[0] for c in calls if c.function == "store"]
-    return stores | {t.name for t in targets if isinstance(t, Var)}
+def _changed(block: Block) -> set[str]:
+    """Return the variables and arrays that a block writes, arrays that it stores registers into among them."""
+    return names_written(block).union(*(names_in(node.args[0]) for node in _calls(block) if node.function == "store"))
 
 
 def _calls(block: Block) -> Iterator[Call]:
-    return (e for s in walk_block(block) for top in expressions(s) for e in walk(top) if isinstance(e, Call))
+    return (expr for expr in expressions_in(block) if isinstance(expr, Call))
 
 
 def _names(nodes: dict[Expr, Expr], used_names: set[str]) -> dict[Expr, Var]:

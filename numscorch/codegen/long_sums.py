@@ -31,7 +31,9 @@ from ..ir.loop import (
     map_blocks,
     map_expr,
     map_stmt,
+    names_in,
     names_used,
+    names_written,
     registers_of,
     until,
     walk,
@@ -99,7 +101,7 @@ def _step_of(loop: For | While) -> int:
         case While(BinOp("<", Var(name), _), (*_, Accumulate(Var(last), Const(int(step))))) if name == last:
             return step
         case While(condition, body) if (walked := walked_by(condition)) is not None:
-            return int(_writes(walked[0].name, body))
+            return int(walked[0].name in names_written(body))
         case _:
             return 0
 
@@ -158,15 +160,10 @@ def _terms_of(value: Expr) -> int:
 def _loops(block: Block, sums: Sums) -> Iterator[For | While]:
     """Yield the outermost loops of a block that add to some of these registers."""
     for stmt in block:
-        if isinstance(stmt, For | While) and any(_writes(name, stmt.body) for name in sums):
+        if isinstance(stmt, For | While) and not names_written(stmt.body).isdisjoint(sums):
             yield stmt
         elif isinstance(stmt, If):
             yield from _loops((*stmt.body, *stmt.orelse), sums)
-
-
-def _writes(name: str, block: Block) -> bool:
-    """Whether a block writes a variable."""
-    return any(isinstance(stmt, Assign | Accumulate | For) and stmt.var.name == name for stmt in walk_block(block))
 
 
 def _is_summed(name: str, block: Block) -> bool:
@@ -181,7 +178,7 @@ def _is_summed(name: str, block: Block) -> bool:
             if not _adds_to(name, stmt.value):
                 return False
             added += 1
-        elif any(part == Var(name) for expr in expressions(stmt) for part in walk(expr)):
+        elif any(name in names_in(expr) for expr in expressions(stmt)):
             return False
     return added > 0
 
@@ -190,7 +187,7 @@ def _adds_to(name: str, value: Expr) -> bool:
     """Whether a value is a register plus something else."""
     match value:
         case Call("add" | "accumulate", (Var(first), *rest)) | Call("fma" | "dot" | "dots", (*rest, Var(first))) if first == name:
-            return all(part != Var(name) for operand in rest for part in walk(operand))
+            return all(name not in names_in(operand) for operand in rest)
         case _:
             return False
 
@@ -234,7 +231,8 @@ def _separate_sums(block: Block, sums: Sums, lengths: Lengths) -> Block:
     """Give each loop of many terms in a block separate sums, and add them to the outer sums after the loop."""
     out: list[Stmt] = []
     for stmt in block:
-        zeros = {name: zero for name, zero in sums.items() if _writes(name, (stmt,))}
+        written = names_written((stmt,))
+        zeros = {name: zero for name, zero in sums.items() if name in written}
         if zeros and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, zeros, lengths) >= APART:
             names = {name: f"{name}_apart" for name in zeros}
             out += [*_clear({names[name]: zero for name, zero in zeros.items()}), *_rename((stmt,), names), *_add_parts(zeros, names)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
 from ..ir.loop import (
+    NESTED,
     Accumulate,
     Assign,
     Block,
@@ -15,15 +15,16 @@ from ..ir.loop import (
     For,
     If,
     Stmt,
-    Store,
     Var,
     While,
-    expressions,
     map_blocks,
     map_expr,
+    names_in,
+    names_read,
     names_used,
+    names_written,
+    rewrite,
     walk,
-    walk_block,
 )
 
 
@@ -36,41 +37,34 @@ def simplify(block: Block) -> Block:
     >>> simplify((clear, total, write)) == (Assign(t, Var("s")), write)
     True
     """
-    return _fuse_runs(_drop_unread(_merge_clears(block), _reads(block)))
+    read = names_read(block)
+    return rewrite(rewrite(_merge_clears(block), lambda stmt: _without_unread(stmt, read)), _fuse_runs)
 
 
-def _fuse_runs(block: Block) -> Block:
-    """Fuse loops over consecutive runs, such as rows of a matrix, into one loop with a predictable end.
+def _fuse_runs(stmt: Stmt) -> Block:
+    """Fuse a loop over consecutive runs, such as rows of a matrix, into one loop with a predictable end.
 
     >>> from numscorch.ir.loop import Store
     >>> i, p, pos, y = Var("i"), Var("p"), Var("pos"), Var("y")
     >>> rows = For(i, Const(2), Var("n"), (For(p, pos[i], pos[i + 1], (Store(y, Const(0), p),)),))
-    >>> _fuse_runs((rows,)) == (For(p, pos[Const(2)], pos[Var("n")], (Store(y, Const(0), p),)),)
+    >>> _fuse_runs(rows) == (For(p, pos[Const(2)], pos[Var("n")], (Store(y, Const(0), p),)),)
     True
     """
-    out: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, _fuse_runs)
-        match stmt:
-            case For(var, start, stop, (For() as run,), Const(1), False) if _are_consecutive(var, run):
-                out.append(replace(run, start=_at(run.start, var, start), stop=_at(run.start, var, stop)))
-            case _:
-                out.append(stmt)
-    return tuple(out)
+    match stmt:
+        case For(var, start, stop, (For() as run,), Const(1), False) if _are_consecutive(var, run):
+            return (replace(run, start=_at(run.start, var, start), stop=_at(run.start, var, stop)),)
+        case _:
+            return (stmt,)
 
 
 def _are_consecutive(var: Var, run: For) -> bool:
     """Whether each run starts where the previous run ended, and its body doesn't read the variable of the loop over runs."""
-    read = {e.name for e in walk(run.start) if isinstance(e, Var)}
-    written = {
-        s.array.name if isinstance(s, Store) else s.var.name for s in walk_block(run.body) if isinstance(s, Store | Assign | Accumulate)
-    }
+    read = names_in(run.start)
     plain = run.step == Const(1) and not run.parallel and not any(isinstance(e, Call) for e in walk(run.start))
     return (
         plain
         and var.name in read
-        and not read & written
+        and not read & names_written(run.body)
         and run.stop == _at(run.start, var, var + 1)
         and var.name not in names_used(run.body)
     )
@@ -113,21 +107,10 @@ def _next_use_adds(clear: Stmt, rest: Block) -> bool:
     return False
 
 
-def _reads(block: Block) -> Counter[str]:
-    """Count how often each variable is read."""
-    exprs = (e for s in walk_block(block) for top in expressions(s) for e in walk(top))
-    return Counter(e.name for e in exprs if isinstance(e, Var))
-
-
-def _drop_unread(block: Block, reads: Counter[str]) -> Block:
-    """Drop assignments to variables that are never read; values have no side effects."""
-    out: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, Assign | Accumulate) and not reads[stmt.var.name]:
-            continue
-        if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, lambda inner: _drop_unread(inner, reads))
-            if not stmt.body and not (isinstance(stmt, If) and stmt.orelse):
-                continue
-        out.append(stmt)
-    return tuple(out)
+def _without_unread(stmt: Stmt, read: set[str]) -> Block:
+    """Drop an assignment to a variable that is never read, or an empty statement; values have no side effects."""
+    if isinstance(stmt, Assign | Accumulate):
+        return (stmt,) if stmt.var.name in read else ()
+    if isinstance(stmt, NESTED):
+        return (stmt,) if stmt.body or (isinstance(stmt, If) and stmt.orelse) else ()
+    return (stmt,)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from functools import partial
 
-from ..ir.loop import Accumulate, Assign, Block, Expr, For, If, Load, Stmt, Store, Var, While, map_expr, map_stmt, walk, walk_block
+from ..ir.loop import Assign, Block, Expr, For, If, Load, Stmt, Var, While, map_expr, map_stmt, names_in, names_written
 
 Held = Mapping[Load, Var]  # variables that hold the values of loads
 
@@ -27,21 +27,21 @@ def reuse_starts(block: Block, starts: Container[str]) -> Block:
     >>> reuse_starts((load, Assign(p, pos[i] + 1), load), {"pos"}) == (load, Assign(p, first + 1))
     True
     """
-    written = {stmt.array.name for stmt in walk_block(block) if isinstance(stmt, Store)}
+    written = names_written(block)
     return _reuse(block, {}, lambda load: load.array.name in starts and load.array.name not in written)
 
 
 def _reuse(block: Block, held: Held, is_start: Callable[[Load], bool]) -> Block:
     out: list[Stmt] = []
     for stmt in block:
-        changed = {s.var.name for s in walk_block((stmt,)) if isinstance(s, Assign | Accumulate | For)}
-        unchanged = {load: var for load, var in held.items() if not changed & {var.name, *_names_read(load)}}
+        changed = names_written((stmt,))
+        unchanged = {load: var for load, var in held.items() if not changed & {var.name, *names_in(load)}}
         match stmt:
             case Assign(var, Load() as load) if is_start(load):
                 if held.get(load) == var:
                     continue
                 out.append(Assign(var, _read_held(load, held)))
-                held = unchanged if var.name in _names_read(load) else {**unchanged, load: var}
+                held = unchanged if var.name in names_in(load) else {**unchanged, load: var}
                 continue
             case For(_, start, stop, body):
                 inner = {} if stmt.parallel else unchanged  # each thread loads the values again
@@ -62,7 +62,3 @@ def _read_held(expr: Expr, held: Held) -> Expr:
 
 def _held(held: Held, part: Expr) -> Expr | None:
     return held.get(part) if isinstance(part, Load) else None
-
-
-def _names_read(expr: Expr) -> set[str]:
-    return {part.name for part in walk(expr) if isinstance(part, Var)}

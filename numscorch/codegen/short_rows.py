@@ -10,26 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import replace
 
-from ..ir.loop import (
-    Accumulate,
-    Assign,
-    BinOp,
-    Block,
-    Call,
-    Const,
-    Expr,
-    For,
-    If,
-    Load,
-    Stmt,
-    Store,
-    Var,
-    While,
-    call,
-    map_blocks,
-    walk,
-    walk_block,
-)
+from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Expr, For, If, Load, Stmt, Var, call, names_in, names_written, rewrite
 
 
 def shorten(block: Block, starts: Container[str]) -> Block:
@@ -47,16 +28,14 @@ def shorten(block: Block, starts: Container[str]) -> Block:
     >>> [type(stmt).__name__ for stmt in loop.body], loop.body[-1]
     (['Assign', 'For', 'Assign'], Assign(var=Var(name='p_start'), value=Var(name='p_end')))
     """
-    out: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, For | While | If):
-            stmt = map_blocks(stmt, lambda inner: shorten(inner, starts))
+
+    def shortened(stmt: Stmt) -> Block:
         if isinstance(stmt, For) and (rows := _rows_of(stmt)) is not None and rows[2].name in starts:
             start, end, pos = rows
-            out.append(Assign(start, call("int64", pos[stmt.start])))
-            stmt = _carry_ends(stmt, start, end, pos)
-        out.append(stmt)
-    return tuple(out)
+            return (Assign(start, call("int64", pos[stmt.start])), _carry_ends(stmt, start, end, pos))
+        return (stmt,)
+
+    return rewrite(block, shortened)
 
 
 def _keep_rolled(stmt: Stmt) -> Stmt:
@@ -81,22 +60,16 @@ def _rows_of(loop: For) -> tuple[Var, Var, Var] | None:
         match stmt:
             case For(p, Load(pos, at), Load(also, after)) if pos == also and (at, after) == (loop.var, loop.var + 1):
                 start, end = Var(f"{p.name}_start"), Var(f"{p.name}_end")
-                return None if {start.name, end.name, pos.name} & _written(loop.body) else (start, end, pos)
+                return None if {start.name, end.name, pos.name} & names_written(loop.body) else (start, end, pos)
     heads = {stmt.value: stmt.var for stmt in loop.body if isinstance(stmt, Assign)}
     for value, start in heads.items():
         if isinstance(value, Load) and value.index == loop.var and value.array[loop.var + 1] in heads:
             end = heads[value.array[loop.var + 1]]
-            return None if {start.name, end.name, value.array.name} & _written(loop.body, skip=(start, end)) else (start, end, value.array)
+            rest = list(loop.body)
+            for bound in (Assign(start, value), Assign(end, value.array[loop.var + 1])):
+                rest.remove(bound)  # a bound that is assigned again is needed within the body
+            return None if {start.name, end.name, value.array.name} & names_written(tuple(rest)) else (start, end, value.array)
     return None
-
-
-def _written(body: Block, skip: tuple[Var, ...] = ()) -> set[str]:
-    """Return the names that a loop's body writes, without the first assignment to each variable of ``skip``."""
-    stores = [stmt.array.name for stmt in walk_block(body) if isinstance(stmt, Store)]
-    written = stores + [stmt.var.name for stmt in walk_block(body) if isinstance(stmt, Assign | Accumulate | For)]
-    for var in skip:
-        written.remove(var.name)
-    return set(written)
 
 
 def _carry_ends(loop: For, start: Var, end: Var, pos: Var) -> For:
@@ -117,14 +90,10 @@ def _only_walks(body: Block, start: Var, end: Var) -> bool:
     walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
     rest = [s for s in body if not isinstance(s, For)]
     names = {s.var.name for s in rest if isinstance(s, Assign)}
-    known = all(isinstance(s, Assign) and not _read(s.value) & names - {var.name for var in ends} for s in rest)
+    known = all(isinstance(s, Assign) and not names_in(s.value) & names - {var.name for var in ends} for s in rest)
     return bool(loads) and known and len(walks) + len(rest) == len(body)
 
 
 def _is_split(value: Expr, start: Var, end: Var) -> bool:
     """Whether an expression is the start of a row's remainder, which is the row's start if the row is empty."""
-    return isinstance(value, BinOp) and value.op == "+" and value.left == start and _read(value.right) == {start.name, end.name}
-
-
-def _read(value: Expr) -> set[str]:
-    return {part.name for part in walk(value) if isinstance(part, Var)}
+    return isinstance(value, BinOp) and value.op == "+" and value.left == start and names_in(value.right) == {start.name, end.name}

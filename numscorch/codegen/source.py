@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
-from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions, walk, walk_block
+from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions_in
 from ..machine.fingerprints import hashed
 from ..schedule.facts import Target
 from ..schedule.workspace import NAMES as WORKSPACES
@@ -150,7 +150,7 @@ def _imports(program: KernelBody) -> str:
 
 
 def _expressions(functions: Sequence[FunctionDef]) -> Iterator[Expr]:
-    return (e for function in functions for s in walk_block(function.body) for top in expressions(s) for e in walk(top))
+    return (expr for function in functions for expr in expressions_in(function.body))
 
 
 def _tables(functions: Sequence[FunctionDef]) -> str:

@@ -355,6 +355,12 @@ def map_blocks(stmt: Nested, change: Callable[[Block], Block]) -> Nested:
     return replace(stmt, body=change(stmt.body))
 
 
+def rewrite(block: Block, change: Callable[[Stmt], Block]) -> Block:
+    """Replace each statement of a block by the statements that ``change`` returns, innermost first."""
+    inner = (map_blocks(stmt, lambda body: rewrite(body, change)) if isinstance(stmt, NESTED) else stmt for stmt in block)
+    return tuple(new for stmt in inner for new in change(stmt))
+
+
 def walk_block(block: Block) -> Iterator[Stmt]:
     """Iterate over all statements of a block, including nested ones."""
     for stmt in block:
@@ -370,14 +376,27 @@ def has_threads(block: Block) -> bool:
     return any(isinstance(stmt, For) and stmt.parallel for stmt in walk_block(block))
 
 
+def expressions_in(block: Block) -> Iterator[Expr]:
+    """Iterate over all expressions of a block and their subexpressions."""
+    return (expr for stmt in walk_block(block) for outermost in expressions(stmt) for expr in walk(outermost))
+
+
+def names_in(expr: Expr) -> set[str]:
+    """The names of the variables in an expression."""
+    return {part.name for part in walk(expr) if isinstance(part, Var)}
+
+
+def names_read(block: Block) -> set[str]:
+    """The names of the variables that the expressions of a block contain."""
+    return {part.name for part in expressions_in(block) if isinstance(part, Var)}
+
+
+def names_written(block: Block) -> set[str]:
+    """The names of the variables that a block assigns to, and of the arrays that it stores into."""
+    writes = (stmt for stmt in walk_block(block) if isinstance(stmt, Assign | Accumulate | For | Store))
+    return {stmt.array.name if isinstance(stmt, Store) else stmt.var.name for stmt in writes}
+
+
 def names_used(block: Block) -> set[str]:
     """The names of the variables that a block reads or writes."""
-    names: set[str] = set()
-    for stmt in walk_block(block):
-        if isinstance(stmt, Assign | Accumulate | For):
-            names.add(stmt.var.name)
-        if isinstance(stmt, Store):
-            names.add(stmt.array.name)
-        for expr in expressions(stmt):
-            names.update(e.name for e in walk(expr) if isinstance(e, Var))
-    return names
+    return names_read(block) | names_written(block)
