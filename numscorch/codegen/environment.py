@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..ir.index import Access, IndexVar, TensorVar
 from ..ir.level import Level, Mode, Segment
 from ..ir.loop import Assign, Choose, Const, Expr, Var, call
 from ..ir.workspace_levels import Listed, Marked
-from .result_assembly import Assembly
+from .result_assembly import Assembly, mode_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,23 +98,16 @@ class Env:
         while len(positions) < len(levels) and levels[len(positions)].full and access.level_var(len(positions)) in self.coords:
             at = len(positions)
             coord = self.coords[access.level_var(at)]
-            mode = self.mode(access, at, self.parent(positions, at))
+            mode = self.mode(access, at, positions)
             positions.append(Segment(levels[at].locate(mode, coord)))
             if isinstance(level := levels[at], Marked):
                 conditions = {**self.conditions, access.tensor.name: level.here(mode, coord)}
                 return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)}, conditions=conditions, masked=True)
         return replace(self, segments={**self.segments, access.tensor.name: tuple(positions)})
 
-    def parent(self, positions: list[Segment] | tuple[Segment, ...], level: int) -> Segment:
-        """Return the parent of a level, from the positions found so far."""
-        return positions[level - 1] if level else Segment(Const(0))
-
-    def mode(self, access: Access, level: int, parent: Segment) -> Mode:
-        """Return a level of an access, for its level functions."""
-        levels = access.tensor.format.levels
-        sizes = tuple(size_of(access.level_var(at)) if lv.extent is None else Const(lv.extent) for at, lv in enumerate(levels))
-        outer = tuple(self.coords[access.level_var(at)] for at in range(level))
-        return Mode(f"{access.tensor.name}{level + 1}", level, sizes, outer, parent)
+    def mode(self, access: Access, level: int, positions: Sequence[Segment]) -> Mode:
+        """Return a level of an access below the positions in outer levels, for its level functions."""
+        return mode_of(access, level, self.coords, positions[level - 1] if level else Segment(Const(0)))
 
     def extent(self, var: IndexVar) -> Expr:
         """Return the extent of a variable: a constant if a level fixes it, else its run-time size."""
@@ -136,7 +129,7 @@ class Env:
             at = len(positions)
             levels = access.tensor.format.levels
             if at < len(levels) and not levels[at].full and access.level_var(at) == var:
-                mode = self.mode(access, at, self.parent(positions, at))
+                mode = self.mode(access, at, positions)
                 iterators.append(Iterator(access, at, levels[at], mode, self.conditions.get(access.tensor.name)))
         return iterators
 
@@ -158,8 +151,8 @@ class Env:
         if not tensor.is_row:
             return position
         owner = next(a for a in self.operands if a.tensor.name == tensor.shares)
-        at, positions = len(owner.indices) - 1, self.segments.get(owner.tensor.name, ())
-        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.parent(positions[:at], at)))
+        at = len(owner.indices) - 1
+        first, _ = owner.tensor.format.levels[at].bounds(self.mode(owner, at, self.segments.get(owner.tensor.name, ())))
         return position - first
 
     def strided_position(self, access: Access, variables: tuple[IndexVar, ...]) -> Expr:

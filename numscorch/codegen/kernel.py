@@ -125,10 +125,7 @@ class PlainKernel(Kernel):
     """A kernel that runs as plain Python and checks every array access."""
 
     __slots__ = ()
-
-    @property
-    def is_compiled(self) -> bool:
-        return False
+    is_compiled = False
 
 
 def build(source: Source) -> Kernel:

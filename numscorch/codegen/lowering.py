@@ -225,13 +225,12 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     start, stop = env.tiles.get(stmt.var, (Const(0), full))
     sums = _sums_here(stmt, env)
     out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
+    inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
     if tag.overlapped:
-        inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
         at = Var(f"{stmt.var}_next")  # no index variable has such a name
         body = (Assign(base, call("min", at, size - width)), *lower(stmt.body, inner))
         return (For(at, start, stop, body, step=Const(width)),)
     if tag.registers:
-        inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
         limit = call("min", stop, full) if tag.tail and stop != full else stop
         out.append(For(base, start, limit, lower(stmt.body, inner), step=Const(width)))
     if tag.tail:

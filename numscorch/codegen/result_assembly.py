@@ -25,6 +25,14 @@ MOST_ENTRIES = Var("most")
 ONE = Const(1)
 
 
+def mode_of(access: Access, level: int, coords: Mapping[IndexVar, Expr], parent: Segment) -> Mode:
+    """Return a level of an access below known coordinates, for its level functions."""
+    variables = [access.level_var(at) for at in range(len(access.tensor.format.levels))]
+    extents = zip(variables, access.tensor.format.levels, strict=True)
+    sizes = tuple(Var(f"{var}_size") if lv.extent is None else Const(lv.extent) for var, lv in extents)
+    return Mode(f"{access.tensor.name}{level + 1}", level, sizes, tuple(coords[var] for var in variables[:level]), parent)
+
+
 @dataclass(frozen=True, slots=True)
 class Assembly:
     """How one stage assembles a result: by bounding the insertions, counting the entries, or filling the arrays."""
@@ -97,11 +105,7 @@ class Assembly:
 
     def mode(self, level: int, coords: Mapping[IndexVar, Expr]) -> Mode:
         """Return a level below the current coordinates, for its level functions."""
-        variables = [self.access.level_var(at) for at in range(len(self.format.levels))]
-        extents = zip(variables, self.format.levels, strict=True)
-        sizes = tuple(Var(f"{var}_size") if lv.extent is None else Const(lv.extent) for var, lv in extents)
-        outer = tuple(coords[var] for var in variables[:level])
-        return Mode(f"{self.access.tensor.name}{level + 1}", level, sizes, outer, Segment(self.place(level - 1, coords)))
+        return mode_of(self.access, level, coords, Segment(self.place(level - 1, coords)))
 
     @property
     def appends_values(self) -> bool:

@@ -19,19 +19,18 @@ from .python import emit_function
 from .result_assembly import Stage
 from .workspaces import workspaces_of
 
-RANGES = ("min", "max", "abs")
-CASTS = frozenset({"int64"})
-ROUTINES = frozenset(
-    {
-        *FUNCTIONS,
-        *WHOLE,
-        *("carry", "collect", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
-        *("outranked", "padded", "seek", "truth"),
-    }
-    - {"abs"}
+ROUTINES = (
+    *("carry", "collect", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
+    *("outranked", "padded", "seek", "truth"),
 )
-REGISTERED = frozenset({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()} - {"add", "hsum", "mul"})
-APPENDING = frozenset({"appended", "largest"})
+MODULES = {  # modules of the functions that are called; those not listed are intrinsics
+    **dict.fromkeys((*FUNCTIONS, *WHOLE, *ROUTINES), "numscorch.codegen.routines"),
+    **dict.fromkeys((*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()), "numscorch.codegen.register_functions"),
+    **dict.fromkeys(("add", "hsum", "mul"), "numscorch.codegen.intrinsics"),
+    **dict.fromkeys(("appended", "largest"), "numscorch.codegen.compress_store"),
+    **dict.fromkeys(("min", "max", "abs", "body", "finish"), None),
+    "int64": "numpy",
+}
 NOTES = {
     "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
     "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
@@ -135,18 +134,17 @@ def describe(access: ix.Access) -> str:
 
 
 def _imports(program: KernelBody) -> str:
-    called = _functions_called(program.functions) - {"body", "finish"}
-    intrinsics, routines = sorted(called - set(RANGES) - APPENDING - REGISTERED - ROUTINES - CASTS), sorted(called & ROUTINES)
-    lines = [f"from math import {', '.join(names)}"] if (names := _non_finite(program.functions)) else []
-    lines += ["from numba import prange"] if program.parallel else []
-    scalars = sorted(_constant_types(program.functions) | (called & CASTS) | ({"array"} if _tables(program.functions) else set()))
-    lines += [f"from numpy import {', '.join(scalars)}"] if scalars else []
-    lines += [""] if intrinsics or called & APPENDING else []
-    lines += [f"from numscorch.codegen.compress_store import {', '.join(names)}"] if (names := sorted(called & APPENDING)) else []
-    lines += [f"from numscorch.codegen.intrinsics import {', '.join(intrinsics)}"] if intrinsics else []
-    lines += [f"from numscorch.codegen.register_functions import {', '.join(names)}"] if (names := sorted(called & REGISTERED)) else []
-    lines += [f"from numscorch.codegen.routines import {', '.join(routines)}"] if routines else []
-    return "\n".join(lines).strip("\n")
+    """Return the import statements: of other packages, and then of numscorch."""
+    names: dict[str | None, set[str]] = {
+        "math": _non_finite(program.functions),
+        "numba": {"prange"} if program.parallel else set(),
+        "numpy": _constant_types(program.functions) | ({"array"} if _tables(program.functions) else set()),
+    }
+    for function in _functions_called(program.functions):
+        names.setdefault(MODULES.get(function, "numscorch.codegen.intrinsics"), set()).add(function)
+    lines = [f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(filter(None, names)) if names[module]]
+    ours = [line for line in lines if line.startswith("from numscorch")]
+    return "\n\n".join("\n".join(group) for group in (lines[: len(lines) - len(ours)], ours) if group)
 
 
 def _expressions(functions: Sequence[FunctionDef]) -> Iterator[Expr]:
@@ -163,9 +161,9 @@ def _functions_called(functions: Sequence[FunctionDef]) -> set[str]:
     return {e.function for e in _expressions(functions) if isinstance(e, Call)}
 
 
-def _non_finite(functions: Sequence[FunctionDef]) -> list[str]:
+def _non_finite(functions: Sequence[FunctionDef]) -> set[str]:
     """Return the names of infinities and NaN among the constants, which the file must import."""
-    return sorted({repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)})
+    return {repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)}
 
 
 def _constant_types(functions: Sequence[FunctionDef]) -> set[str]:

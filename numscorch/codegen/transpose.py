@@ -13,13 +13,14 @@ def lower_transposed(stmt: ix.Forall, lanes: int, env: Env) -> Block:
     inner = stmt.body
     if not isinstance(inner, ix.Forall) or not isinstance(inner.body, ix.Assignment) or not isinstance(inner.body.rhs, ix.Access):
         raise TypeError(f"{stmt} is not a copy in two loops")
-    copy, outer, width = inner.body, stmt.var, tuning.TRANSPOSED_SQUARES * lanes
+    target, source, outer, width = inner.body.lhs, inner.body.rhs, stmt.var, tuning.TRANSPOSED_SQUARES * lanes
     rows, columns = _multiple(size_of(outer), width), _multiple(size_of(inner.var), lanes)
     row, column = Var(outer.name), Var(inner.var.name)
-    squares = For(column, Const(0), columns, _squares(copy, outer, inner.var, lanes, env), step=Const(lanes))
+    squares = For(column, Const(0), columns, _squares(source, target, outer, inner.var, lanes, env), step=Const(lanes))
     one = Var(f"{outer}_u0")
-    edge = For(column, columns, size_of(inner.var), (For(one, row, row + width, _one(copy, env.bind(outer, one).bind(inner.var, column))),))
-    last = For(column, Const(0), size_of(inner.var), _one(copy, env.bind(outer, row).bind(inner.var, column)))
+    in_edge = _one(source, target, env.bind(outer, one).bind(inner.var, column))
+    edge = For(column, columns, size_of(inner.var), (For(one, row, row + width, in_edge),))
+    last = For(column, Const(0), size_of(inner.var), _one(source, target, env.bind(outer, row).bind(inner.var, column)))
     return (For(row, Const(0), rows, (squares, edge), step=Const(width)), For(row, rows, size_of(outer), (last,)))
 
 
@@ -27,11 +28,8 @@ def _multiple(size: Expr, of: int) -> Expr:
     return size // of * of
 
 
-def _squares(copy: ix.Assignment, outer: ix.IndexVar, inner: ix.IndexVar, lanes: int, env: Env) -> Block:
+def _squares(source: ix.Access, target: ix.Access, outer: ix.IndexVar, inner: ix.IndexVar, lanes: int, env: Env) -> Block:
     """Copy adjacent squares at one place."""
-    source, target = copy.rhs, copy.lhs
-    if not isinstance(source, ix.Access):
-        raise TypeError(f"{copy} is not a copy")
     here = env.bind(outer, Var(outer.name)).bind(inner, Var(inner.name))
     apart, between = stride_of(source, source.indices.index(inner)), stride_of(target, target.indices.index(outer))
     squares = []
@@ -42,8 +40,5 @@ def _squares(copy: ix.Assignment, outer: ix.IndexVar, inner: ix.IndexVar, lanes:
     return tuple(squares)
 
 
-def _one(copy: ix.Assignment, env: Env) -> Block:
-    if not isinstance(copy.rhs, ix.Access):
-        raise TypeError(f"{copy} is not a copy")
-    value = Var(f"{copy.rhs.tensor}_vals")[env.position(copy.rhs)]
-    return (Store(Var(f"{copy.lhs.tensor}_vals"), env.position(copy.lhs), value),)
+def _one(source: ix.Access, target: ix.Access, env: Env) -> Block:
+    return (Store(Var(f"{target.tensor}_vals"), env.position(target), Var(f"{source.tensor}_vals")[env.position(source)]),)
