@@ -123,9 +123,9 @@ def largest(value: np.ndarray, n: int, m: int, left: int | None = None) -> np.nd
     sizes = np.abs(value.reshape(-1))
     sizes[lanes_in_use(value, left) :] = -1
     blocks = sizes.reshape(-1, 1, m)
-    others, own = blocks, blocks.swapaxes(1, 2)
+    lanes = blocks.swapaxes(1, 2)
     behind = np.triu(np.ones((m, m), bool), 1)
-    ranks = ((others > own) | ((others == own) & behind)).sum(2)
+    ranks = ((blocks > lanes) | ((blocks == lanes) & behind)).sum(2)
     return (ranks < n).astype(value.dtype).reshape(value.shape)
 
 

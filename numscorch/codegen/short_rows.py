@@ -20,6 +20,7 @@ def shorten(block: Block, starts: Container[str]) -> Block:
         block: a kernel's body.
         starts: the names of the arrays that hold where rows start.
 
+    >>> from numscorch.ir.loop import Store
     >>> i, p, n, pos, y = (Var(name) for name in ("i", "p", "n", "pos", "y"))
     >>> rows = For(i, Const(0), n, (For(p, pos[i], pos[i + 1], (Store(y, p, i),)),))
     >>> first, loop = shorten((rows,), {"pos"})
