@@ -12,6 +12,7 @@ from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
 from ..ir.tag_rules import can_merge_without_branches
+from ..ir.workspace_levels import Hashed, Marked
 from ..schedule.facts import Target
 from .bounded_assembly import Appending
 from .environment import Env
@@ -25,7 +26,7 @@ from .row_starts import reuse_starts
 from .scatter_assembly import Placement
 from .scattering import scattered
 from .short_rows import shorten
-from .workspaces import arrays_of, is_collected, is_hashed, is_marked, stamps, workspaces_of
+from .workspaces import COLLECTED, arrays_of, has_level, stamps, workspaces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     available.
     """
     result = ix.result_of(stmt).tensor
-    bounding: tuple[Stage, ...] = ("bound",) if any(is_hashed(space) for space in workspaces_of(stmt)) else ()
+    bounding: tuple[Stage, ...] = ("bound",) if any(has_level(space.tensor, Hashed) for space in workspaces_of(stmt)) else ()
     if not result.is_assembled or not runs_of(result.format) or is_spaced(result.format) or bound_of(stmt):
         return (*bounding, "fill")
     if may_take_room(stmt):
@@ -237,7 +238,7 @@ def fill_of(stmt: ix.Stmt) -> float:
 def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """Return the statement's loop IR, within the code that an assembled result needs."""
     result, spaces = ix.result_of(stmt), [space.tensor for space in workspaces_of(stmt)]
-    inserted = frozenset(space.name for space in spaces if is_collected(space) or is_marked(space))
+    inserted = frozenset(space.name for space in spaces if has_level(space, *COLLECTED, Marked))
     kind = _kind_of(stmt, stage)
     assembly = kind(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=inserted, assembly=assembly)
@@ -291,7 +292,7 @@ def _room_of(space: ix.Access) -> tuple[str, str]:
     """Return the role and name of a workspace's size: a hash table's capacity, the longest row, or a variable's extent."""
     if space.tensor.is_row:
         return "longest", space.tensor.shares or ""
-    return ("capacity", space.tensor.name) if is_hashed(space) else ("size", space.indices[0].name)
+    return ("capacity", space.tensor.name) if has_level(space.tensor, Hashed) else ("size", space.indices[0].name)
 
 
 def _distinct(loops: list[ix.Forall]) -> list[ix.Forall]:

@@ -10,6 +10,7 @@ from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
+from ..ir.workspace_levels import Held, Marked
 from .branchless_merge import lower_blended
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
@@ -21,12 +22,11 @@ from .transpose import lower_transposed
 from .unroll_and_jam import lower_jam
 from .unrolling import lower_jammed, lower_positions, lower_unrolled
 from .workspaces import (
+    COLLECTED,
     append,
     appends,
+    has_level,
     insert,
-    is_collected,
-    is_held,
-    is_marked,
     lay,
     lower_counted,
     lower_laid_out,
@@ -130,11 +130,11 @@ def in_block(body: Block, env: Env, block: Expr) -> Block:
 def lower_where(stmt: ix.Where, env: Env) -> Block:
     """Lower a where: the producer fills the workspace, then the consumer reads it."""
     target = next(ix.assignments(stmt.producer)).lhs.tensor
-    if is_marked(target):
+    if has_level(target, Marked):
         return lower_laid_out(stmt, target, env, lower)
-    if is_held(target):
+    if has_level(target, Held):
         return _lower_held(stmt, target, env)
-    if is_collected(target):
+    if has_level(target, *COLLECTED):
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.FlatSum):
         return lower_entries(stmt, target, env, lower)
@@ -263,9 +263,9 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     stmt = replace(stmt, rhs=terms_of(stmt.rhs, stmt.op))
     if stmt.lhs.tensor.name in env.registers:
         return _add_to_register(stmt, env)
-    if is_marked(stmt.lhs.tensor):
+    if has_level(stmt.lhs.tensor, Marked):
         return lay(stmt, env)
-    if is_collected(stmt.lhs.tensor):
+    if has_level(stmt.lhs.tensor, *COLLECTED):
         return insert(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:
         return append(stmt, env.assembly, env)

@@ -9,10 +9,11 @@ from itertools import pairwise
 from ..ir import index as ix
 from ..ir.level import Segment
 from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
+from ..ir.workspace_levels import Held
 from .coiteration import at_position
 from .environment import Env, Iterator, size_of
 from .unroll_and_jam import interleaved
-from .workspaces import is_held
+from .workspaces import has_level
 
 Lower = Callable[[ix.Stmt, Env], Block]
 
@@ -78,7 +79,9 @@ def _coordinates(stmt: ix.Forall, env: Env) -> list[tuple[int, dict[str, Segment
     """Return the loop's coordinates with their positions: all coordinates that have registers, or those of the current kind."""
     iterators = env.iterated(stmt.var)
     if not iterators:
-        held = next(access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if is_held(access.tensor))
+        held = next(
+            access.tensor for a in ix.assignments(stmt) for access in (a.lhs, *ix.accesses_in(a.rhs)) if has_level(access.tensor, Held)
+        )
         return [(coordinate, {}) for coordinate in (range(len(registers_of(held))) if env.rows is None else env.rows)]
     it = iterators[0]
     first: Expr = it.bounds[0]
@@ -89,7 +92,7 @@ def _at(stmt: ix.Stmt, var: ix.IndexVar, coordinate: int) -> ix.Stmt:
     """Replace a workspace that has a register for each coordinate by the register of one coordinate."""
 
     def register(access: ix.Access) -> ix.Access:
-        held = is_held(access.tensor) and access.indices == (var,)
+        held = has_level(access.tensor, Held) and access.indices == (var,)
         return ix.Access(registers_of(access.tensor)[coordinate], ()) if held else access
 
     return ix.map_expr(stmt, register)

@@ -11,57 +11,36 @@ from dataclasses import replace
 
 from ..ir import index as ix
 from ..ir.functions import counts_absent, start_of
+from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from ..ir.result_bounds import around_result
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, Marked
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed
 from .environment import Env, clear, size_of
 from .expressions import joined, lower_product
 from .pruned_results import append_pruned
 from .result_assembly import MOST_ENTRIES, Assembly
 
 Lower = Callable[[ix.Stmt, Env], Block]
+COLLECTED = (Hashed, Listed, Flagged, Cleared)  # levels that coordinates are inserted into in any order
 
 
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
     """Return the workspaces that are arrays."""
     written = {a.lhs.tensor.name: a.lhs for a in ix.assignments(stmt) if a.lhs.tensor != ix.result_of(stmt).tensor}
-    return [access for access in written.values() if access.indices and not access.tensor.is_returned and not is_held(access.tensor)]
+    return [
+        access for access in written.values() if access.indices and not access.tensor.is_returned and not has_level(access.tensor, Held)
+    ]
 
 
-def is_held(space: ix.TensorVar) -> bool:
-    """Whether the workspace is a register for each of a few coordinates."""
-    return not space.is_scalar and isinstance(space.format.levels[0], Held)
-
-
-def is_hashed(space: ix.Access) -> bool:
-    """Whether coordinates are found by hashing rather than in an array over the dimension."""
-    return isinstance(space.tensor.format.levels[0], Hashed)
-
-
-def is_listed(space: ix.Access) -> bool:
-    """Whether inserted coordinates are listed, and values are indexed by coordinate."""
-    return isinstance(space.tensor.format.levels[0], Listed)
-
-
-def is_flagged(space: ix.Access) -> bool:
-    """Whether the workspace holds one row in total, whose values start as the reduction's identity."""
-    return isinstance(space.tensor.format.levels[0], Flagged)
-
-
-def is_cleared(space: ix.Access) -> bool:
-    """Whether the workspace is a row whose values are all read."""
-    return isinstance(space.tensor.format.levels[0], Cleared)
-
-
-def is_collected(space: ix.TensorVar) -> bool:
-    """Whether coordinates are inserted into the workspace in any order."""
-    return not space.is_scalar and isinstance(space.format.levels[0], Hashed | Listed | Flagged | Cleared)
+def has_level(space: ix.TensorVar, *kinds: type[Level]) -> bool:
+    """Whether a workspace is an array with a level of one of these classes."""
+    return not space.is_scalar and isinstance(space.format.levels[0], kinds)
 
 
 def counts(space: ix.Access) -> bool:
     """Whether the workspace counts the terms of each value."""
     level = space.tensor.format.levels[0]
-    return isinstance(level, Hashed | Listed | Flagged | Cleared) and level.counts
+    return isinstance(level, COLLECTED) and level.counts
 
 
 def arrays_of(space: ix.Access) -> tuple[str, ...]:
@@ -88,8 +67,8 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: 
     name = space.tensor.name
     inner = replace(env, inserted=env.inserted | {name})
     join = _join_absent(stmt.producer, space) if counts(space) else ()
-    clear = _clear_row(stmt.producer, space) if is_cleared(space) else ()
-    if is_flagged(space) or is_cleared(space):
+    clear = _clear_row(stmt.producer, space) if has_level(space.tensor, Cleared) else ()
+    if has_level(space.tensor, Flagged, Cleared):
         return (*clear, *lower(stmt.producer, inner), *join, *lower(stmt.consumer, replace(inner, operands=(*env.operands, space))))
     if assembly is not None and assembly.stage == "room":
         return lower(stmt.producer, inner)
@@ -100,7 +79,7 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: 
     if assembly is not None and assembly.counting:
         return (*fill, Accumulate(assembly.counters[-1], count))
     sort = (_sort_list(space),) if assembly is not None and assembly.format.levels[-1].is_ordered else ()
-    by_coordinate = inner.inserted - {name} if is_hashed(space) else inner.inserted
+    by_coordinate = inner.inserted - {name} if has_level(space.tensor, Hashed) else inner.inserted
     read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
     return (*fill, *join, *sort, *lower(stmt.consumer, read))
 
@@ -118,7 +97,7 @@ def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block
     """
     name, stamp = space.tensor.name, _part(space.tensor.name, "stamp")
     counting = env.assembly is not None and env.assembly.counting
-    if not is_hashed(space):
+    if not has_level(space.tensor, Hashed):
         return (Accumulate(stamp, Const(1)) if counting else Assign(stamp, stamp - 1),)
     most = call("min", _part(name, "bound"), size_of(space.indices[0]))
     return (*_insertions(producer, name, env, lower), Assign(_part(name, "bits"), call("emptied", _part(name, "table"), most)))
@@ -138,8 +117,8 @@ def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
     loops, added = around_result(producer)
     inner = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
-    place = _part(name, "list")[at] if is_listed(space) else at
-    places = _part(name, "count") if is_listed(space) or is_hashed(space) else size_of(space.indices[0])
+    place = _part(name, "list")[at] if has_level(space.tensor, Listed) else at
+    places = _part(name, "count") if has_level(space.tensor, Listed, Hashed) else size_of(space.indices[0])
     values, zero = _part(name, "vals"), Const(0.0, space.tensor.dtype)
     complete = Store(values, place, joined(added.op, values[place], zero))
     terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
@@ -160,7 +139,7 @@ def _sort_list(space: ix.Access) -> If:
     name = space.tensor.name
     listed, count = _part(name, "list"), _part(name, "count")
     by_marks = call("ordered", listed, _part(name, "mark"), _part(name, "stamp"), count, size_of(space.indices[0]))
-    do = Do(call("ordered_pairs", listed, _part(name, "vals"), count) if is_hashed(space) else by_marks)
+    do = Do(call("ordered_pairs", listed, _part(name, "vals"), count) if has_level(space.tensor, Hashed) else by_marks)
     return If(Const(1) < count, (do,))
 
 
@@ -170,13 +149,13 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
     if assembly is not None and assembly.bounding:  # one counter for all rows in the room stage, so that row loops can fuse
         return (Accumulate(MOST_ENTRIES if assembly.stage == "room" else _part(name, "bound"), Const(1)),)
     coord, count = env.coords[stmt.lhs.indices[0]], _part(name, "count")
-    if is_flagged(stmt.lhs) or is_cleared(stmt.lhs):
+    if has_level(stmt.lhs.tensor, Flagged, Cleared):
         setup, add = _add(stmt, coord, env)
-        flag = (Store(_part(name, "flag"), coord, Const(1)),) if is_flagged(stmt.lhs) else ()
+        flag = (Store(_part(name, "flag"), coord, Const(1)),) if has_level(stmt.lhs.tensor, Flagged) else ()
         return (*setup, *flag, *add)
-    position, place, is_new = _find_hashed(name, coord) if is_hashed(stmt.lhs) else _find_marked(name, coord)
+    position, place, is_new = _find_hashed(name, coord) if has_level(stmt.lhs.tensor, Hashed) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
-    first: list[Stmt] = [] if is_hashed(stmt.lhs) else _mark(name, coord, counting)
+    first: list[Stmt] = [] if has_level(stmt.lhs.tensor, Hashed) else _mark(name, coord, counting)
     if counting:
         return (*position, If(is_new, (*first, Accumulate(count, Const(1)))))
     setup, add = _add(stmt, place, env)
@@ -209,11 +188,6 @@ def _mark(name: str, coord: Expr, counting: bool) -> list[Stmt]:
     """Stamp a coordinate and append it to the list. The counting stage needs no list."""
     mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
     return [mark] if counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
-
-
-def is_marked(space: ix.TensorVar) -> bool:
-    """Whether the workspace is a row that is looked up by coordinate."""
-    return not space.is_scalar and isinstance(space.format.levels[0], Marked)
 
 
 def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:

@@ -17,7 +17,7 @@ import torch
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.scattering import LEVELS, scattered
-from ..codegen.workspaces import arrays_of, is_flagged, is_hashed, workspaces_of
+from ..codegen.workspaces import arrays_of, has_level, workspaces_of
 from ..frontend.accesses import row_major
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
@@ -28,6 +28,7 @@ from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
+from ..ir.workspace_levels import Flagged, Hashed
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_workspace, flat
@@ -162,14 +163,13 @@ class Binder:
         lines = []
         for space in self.spaces:
             name, size = space.tensor.name, self.room(space)
-            lines += self.hash_size_lines(space) if is_hashed(space) else []
+            lines += self.hash_size_lines(space) if has_level(space.tensor, Hashed) else []
             lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)}) + {PADDING}"] if space.tensor.shares is not None else []
             level = space.tensor.format.levels[0]
             dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
             lines += [f"{name}_{array} = np.{ALLOCATORS[array]}(n * {size}, np.{dtype})" for array, dtype in dtypes.items()]
-            lines += [
-                f"{name}_vals = {self.initial_values(space, size) if is_flagged(space) else f'space(n * {size}, np.{space.tensor.dtype})'}"
-            ]
+            is_flagged = has_level(space.tensor, Flagged)
+            lines += [f"{name}_vals = {self.initial_values(space, size) if is_flagged else f'space(n * {size}, np.{space.tensor.dtype})'}"]
         used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
         return [*lines, *(f"{name} = space(n * {self.places(param.of)}, np.{param.dtype})" for name, param in used.items())]
 
@@ -198,7 +198,7 @@ class Binder:
 
     def room(self, space: ix.Access) -> str:
         """Expression for the number of places in a workspace: the extent of its dimension, or a variable for hash tables and rows."""
-        if is_hashed(space) or space.tensor.is_row:
+        if has_level(space.tensor, Hashed) or space.tensor.is_row:
             return f"{space.tensor.name}_size"
         size = self.problem.extents[space.indices[0]]
         check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
