@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import takewhile
@@ -90,7 +90,9 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
         if isinstance(factor, Access) and not factor.tensor.has_values:
             continue
         if is_varying(factor, env):
-            varying.append(_vector(factor, env, setup))
+            if env.lanes is None:
+                raise UnsupportedError(f"{factor} varies between lanes, but there is no vector loop around it")
+            varying.append(_in_lanes(factor, env, lambda part: not is_varying(part, env), partial(_loaded, env=env, setup=setup)))
         elif in_order and as_vector and varying and env.lanes is not None:
             varying.append(_scalar(factor, env))
         else:
@@ -173,23 +175,23 @@ def dtype_of(expr: Expr) -> str:
     return dtypes[0] if dtypes else "float32"
 
 
-def _vector(factor: Expr, env: Env, setup: list[Assign]) -> LoopExpr:
-    """Return the factor's value: a tile, or a scalar if it is the same in every lane."""
-    factor = valued(factor)
-    if env.lanes is None:
-        raise UnsupportedError(f"{factor} varies between lanes, but there is no vector loop around it")
-    if not is_varying(factor, env):
-        return _scalar(factor, env)
-    if not isinstance(factor, Access):
-        function, args = in_registers(factor)
-        return call(function, *(_vector(arg, env, setup) for arg in args))
-    if factor.tensor.name in env.registers:
-        return env.registers[factor.tensor.name]
-    place = named_position(factor, env, setup)
-    tile = load(env, factor.tensor.name, place)
-    if env.copy is None or env.copy[0] in factor.indices or env.lanes.count > tuning.SHARED_REGISTERS:
+def _in_lanes(expr: Expr, env: Env, is_uniform: Callable[[Expr], bool], leaf: Callable[[Access], LoopExpr]) -> LoopExpr:
+    """Return an expression's value: a tile, or a scalar if it is the same in every lane. ``leaf`` loads the values of an operand."""
+    expr = valued(expr)
+    if is_uniform(expr):
+        return _scalar(expr, env)
+    if not isinstance(expr, Access):
+        function, args = in_registers(expr)
+        return call(function, *(_in_lanes(arg, env, is_uniform, leaf) for arg in args))
+    return env.registers[expr.tensor.name] if expr.tensor.name in env.registers else leaf(expr)
+
+
+def _loaded(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
+    """Load an operand's tile, into a variable if several copies of a statement share it."""
+    tile = load(env, access.tensor.name, named_position(access, env, setup))
+    if env.copy is None or env.copy[0] in access.indices or env.lanes is None or env.lanes.count > tuning.SHARED_REGISTERS:
         return tile
-    shared = Var(f"{factor.tensor}_shared")
+    shared = Var(f"{access.tensor}_shared")
     setup.append(Assign(shared, tile))
     return shared
 
@@ -225,29 +227,18 @@ def in_registers(expr: Expr) -> tuple[str, tuple[Expr, ...]]:
 
 def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> Product:
     """Lower a product at a register of consecutive positions, where the values of the iterated operand are contiguous."""
+
+    def is_uniform(part: Expr) -> bool:
+        return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(part))
+
+    gathered = partial(_gathered, var=var, it=it, lanes=lanes, env=env)
     factors = [valued(f) for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
-    uniform = list(takewhile(lambda factor: _is_uniform(factor, var, env), factors))
-    varying = [_at_positions(factor, var, it, lanes, env) for factor in factors[len(uniform) :]]
+    uniform = list(takewhile(is_uniform, factors))
+    varying = [_in_lanes(factor, env, is_uniform, gathered) for factor in factors[len(uniform) :]]
     if not uniform:
         return Product((), tuple(varying))
     scalar = reduce(mul, (_scalar(factor, env) for factor in uniform))
     return Product((), (scalar, *varying) if varying else (call("splat", scalar, lanes),))
-
-
-def _is_uniform(expr: Expr, var: IndexVar, env: Env) -> bool:
-    """Whether a value is the same at all positions."""
-    return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(expr))
-
-
-def _at_positions(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
-    """Return an expression's values at a register of positions, or a scalar if they are all the same."""
-    expr = valued(expr)
-    if _is_uniform(expr, var, env):
-        return _scalar(expr, env)
-    if not isinstance(expr, Access):
-        function, args = in_registers(expr)
-        return call(function, *(_at_positions(arg, var, it, lanes, env) for arg in args))
-    return env.registers[expr.tensor.name] if expr.tensor.name in env.varying else _gathered(expr, var, it, lanes, env)
 
 
 def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env) -> LoopExpr:
