@@ -8,6 +8,7 @@ B: ELL(40) float32, int32 indices
 
 from numba import prange
 from numpy import int64
+
 from numscorch.codegen.routines import padded
 
 

@@ -8,6 +8,7 @@ B: (i, j) -> (i: dense, j: hash) float32, int32 indices
 
 from numba import prange
 from numpy import int64
+
 from numscorch.codegen.routines import entered
 
 

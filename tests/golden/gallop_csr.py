@@ -9,6 +9,7 @@ C: dense float32
 
 from numba import prange
 from numpy import float32
+
 from numscorch.codegen.routines import seek
 
 

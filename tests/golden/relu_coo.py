@@ -9,6 +9,7 @@ C: COO(2) float32, int32 indices
 
 from numba import prange
 from numpy import float32
+
 from numscorch.codegen.routines import relu, seek
 
 
