@@ -12,7 +12,7 @@ from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
 from ..ir.tag_rules import can_merge_without_branches
-from ..ir.workspace_levels import Hashed, Marked
+from ..ir.workspace_levels import Hashed, Marked, Workspace
 from ..schedule.facts import Target
 from .bounded_assembly import Appending
 from .environment import Env
@@ -26,7 +26,7 @@ from .row_starts import reuse_starts
 from .scatter_assembly import Placement
 from .scattering import scattered
 from .short_rows import shorten
-from .workspaces import COLLECTED, arrays_of, has_level, stamps, workspaces_of
+from .workspaces import arrays_of, has_level, stamps, workspaces_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ def fill_of(stmt: ix.Stmt) -> float:
 def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     """Return the statement's loop IR, within the code that an assembled result needs."""
     result, spaces = ix.result_of(stmt), [space.tensor for space in workspaces_of(stmt)]
-    inserted = frozenset(space.name for space in spaces if has_level(space, *COLLECTED, Marked))
+    inserted = frozenset(space.name for space in spaces if has_level(space, Workspace, Marked))
     kind = _kind_of(stmt, stage)
     assembly = kind(result, stage) if result.tensor.is_assembled else None
     env = Env(tuple(a for a in operands if not a.tensor.is_dense), inserted=inserted, assembly=assembly)

@@ -10,7 +10,7 @@ from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
 from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
-from ..ir.workspace_levels import Held, Marked
+from ..ir.workspace_levels import Held, Marked, Workspace
 from .branchless_merge import lower_blended
 from .coiteration import loop
 from .environment import Env, Lanes, clear, partial_register, size_of
@@ -22,7 +22,6 @@ from .transpose import lower_transposed
 from .unroll_and_jam import lower_jam
 from .unrolling import lower_jammed, lower_positions, lower_unrolled
 from .workspaces import (
-    COLLECTED,
     append,
     appends,
     has_level,
@@ -134,7 +133,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_laid_out(stmt, target, env, lower)
     if has_level(target, Held):
         return _lower_held(stmt, target, env)
-    if has_level(target, *COLLECTED):
+    if has_level(target, Workspace):
         return lower_workspace(stmt, env.assembly, env, lower)
     if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.FlatSum):
         return lower_entries(stmt, target, env, lower)
@@ -265,7 +264,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
         return _add_to_register(stmt, env)
     if has_level(stmt.lhs.tensor, Marked):
         return lay(stmt, env)
-    if has_level(stmt.lhs.tensor, *COLLECTED):
+    if has_level(stmt.lhs.tensor, Workspace):
         return insert(stmt, env.assembly, env)
     if env.assembly is not None and env.assembly.appends_values and stmt.lhs.tensor == env.assembly.access.tensor:
         return append(stmt, env.assembly, env)

@@ -14,14 +14,13 @@ from ..ir.functions import counts_absent, start_of
 from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from ..ir.result_bounds import around_result
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Workspace
 from .environment import Env, clear, size_of
 from .expressions import joined, lower_product
 from .pruned_results import append_pruned
 from .result_assembly import MOST_ENTRIES, Assembly
 
 Lower = Callable[[ix.Stmt, Env], Block]
-COLLECTED = (Hashed, Listed, Flagged, Cleared)  # levels that coordinates are inserted into in any order
 
 
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
@@ -40,7 +39,7 @@ def has_level(space: ix.TensorVar, *kinds: type[Level]) -> bool:
 def counts(space: ix.Access) -> bool:
     """Whether the workspace counts the terms of each value."""
     level = space.tensor.format.levels[0]
-    return isinstance(level, COLLECTED) and level.counts
+    return isinstance(level, Workspace) and level.counts
 
 
 def arrays_of(space: ix.Access) -> tuple[str, ...]:
@@ -118,7 +117,7 @@ def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
     inner = [loop.var for loop in ix.loops_of(producer) if loop not in loops and loop.var not in space.indices]
     name, at = space.tensor.name, Var(f"p{space.tensor.name}")
     place = _part(name, "list")[at] if has_level(space.tensor, Listed) else at
-    places = _part(name, "count") if has_level(space.tensor, Listed, Hashed) else size_of(space.indices[0])
+    places = _part(name, "count") if has_level(space.tensor, ListWorkspace) else size_of(space.indices[0])
     values, zero = _part(name, "vals"), Const(0.0, space.tensor.dtype)
     complete = Store(values, place, joined(added.op, values[place], zero))
     terms = _steps([loop.var for loop in loops if loop.var not in space.indices])
