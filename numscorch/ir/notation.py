@@ -54,7 +54,33 @@ DEEPEST = 200  # maximum depth of an expression: passes recurse once per operato
 COMPARISON = STRENGTH["<"]
 CHAINED = "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i]), or parentheses around one of them"
 BOUNDS = "the bounds of a window are whole numbers, not names: write the number into the text, as in f'A[i,0:{n}:2]'"
-VECTOR = re.compile(r"vector_forall<(\d+) x (\d+)(, once)?(?:, rest (\d+))?(, masked)?(, overlapped)?>")
+
+
+def _vector(lanes: str, registers: str, once: str | None, rest: str | None, masked: str | None, overlapped: str | None) -> Vector:
+    loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))
+    return Vector(int(lanes), loop, tail, bool(masked), bool(overlapped))
+
+
+COUNT = r"([1-9]\d*)"
+TAGS: tuple[tuple[str, Callable[..., Tag]], ...] = (
+    ("forall", Serial),
+    ("parallel_forall", Parallel),
+    (rf"vector_forall<{COUNT} x {COUNT}(, once)?(?:, rest {COUNT})?(, masked)?(, overlapped)?>", _vector),
+    (rf"unroll_forall<{COUNT}>", lambda times: Unroll(int(times))),
+    (rf"position_forall<{COUNT}(, masked)?>", lambda lanes, masked: Positions(int(lanes), bool(masked))),
+    (
+        rf"(parallel_)?entry_forall<{COUNT} x {COUNT}>",
+        lambda parallel, lanes, registers: FlatSum(int(lanes), int(registers), bool(parallel)),
+    ),
+    (r"gallop_forall<(\w+)>", Gallop),
+    (r"blend_forall(<ahead>)?", lambda ahead: Blend(bool(ahead))),
+    (rf"tile_forall<{COUNT}>", lambda size: Tile(int(size))),
+    (rf"block_forall<{COUNT}>", lambda count: Blocks(int(count))),
+    (rf"jam_forall<{COUNT}(, rest)?>", lambda times, rest: Jam(int(times), bool(rest))),
+    (rf"transpose_forall<{COUNT}>", lambda lanes: Transpose(int(lanes))),
+    (r"specialize_forall<(kinds|tiles|coordinates)>", Specialize),
+)
+"""The texts of tags, and how to build a tag from the groups of its text."""
 
 
 def parse_stmt(text: str, tensors: Mapping[str, TensorVar] | None = None) -> Stmt:
@@ -181,34 +207,9 @@ class _Parser:
         return Forall(var, body, tag)
 
     def tag(self, token: str) -> Tag:
-        if token == "forall":
-            return Serial()
-        if token == "parallel_forall":
-            return Parallel()
-        if token in (named := {str(tag): tag for tag in (Blend(), Blend(ahead=True))}):
-            return named[token]
-        if match := VECTOR.fullmatch(token):
-            lanes, registers, once, rest, masked, overlapped = match.groups()
-            loop, tail = (0, int(registers)) if once else (int(registers), int(rest or 0))
-            return Vector(int(lanes), loop, tail, bool(masked), bool(overlapped))
-        if match := re.fullmatch(r"unroll_forall<(\d+)>", token):
-            return Unroll(int(match[1]))
-        if match := re.fullmatch(r"position_forall<(\d+)(, masked)?>", token):
-            return Positions(int(match[1]), bool(match[2]))
-        if match := re.fullmatch(r"(parallel_)?entry_forall<(\d+) x (\d+)>", token):
-            return FlatSum(int(match[2]), int(match[3]), bool(match[1]))
-        if match := re.fullmatch(r"gallop_forall<(\w+)>", token):
-            return Gallop(match[1])
-        if match := re.fullmatch(r"specialize_forall<(kinds|tiles|coordinates)>", token):
-            return Specialize(match[1])  # type: ignore[arg-type]
-        if (match := re.fullmatch(r"tile_forall<(\d+)>", token)) and int(match[1]):
-            return Tile(int(match[1]))
-        if (match := re.fullmatch(r"block_forall<(\d+)>", token)) and int(match[1]):
-            return Blocks(int(match[1]))
-        if (match := re.fullmatch(r"transpose_forall<(\d+)>", token)) and int(match[1]):
-            return Transpose(int(match[1]))
-        if (match := re.fullmatch(r"jam_forall<(\d+)(, rest)?>", token)) and int(match[1]):
-            return Jam(int(match[1]), bool(match[2]))
+        for pattern, build in TAGS:
+            if match := re.fullmatch(pattern, token):
+                return build(*match.groups())
         raise self.error(f"unknown loop {token}")
 
     def assignment(self) -> Assignment:

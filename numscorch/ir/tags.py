@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
 
 
 @dataclass(frozen=True, slots=True)
-class Serial:
+class BaseTag:
+    """The text of a tag: its spelling, followed by its numbers and words and by the names of its flags that are set."""
+
+    spelling: ClassVar[str]
+
+    def __str__(self) -> str:
+        values = [(field.name, getattr(self, field.name)) for field in fields(self)]
+        arguments = [name if value is True else str(value) for name, value in values if value is not False]
+        return f"{self.spelling}<{', '.join(arguments)}>" if arguments else self.spelling
+
+
+@dataclass(frozen=True, slots=True)
+class Serial(BaseTag):
     """Run the coordinates one after another."""
 
-    def __str__(self) -> str:
-        return "forall"
+    spelling: ClassVar[str] = "forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Parallel:
+class Parallel(BaseTag):
     """Run blocks of coordinates in parallel."""
 
-    def __str__(self) -> str:
-        return "parallel_forall"
+    spelling: ClassVar[str] = "parallel_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +57,15 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Unroll:
+class Unroll(BaseTag):
     """Accumulate ``times`` coordinates at once, each in a separate register."""
 
     times: int
-
-    def __str__(self) -> str:
-        return f"unroll_forall<{self.times}>"
+    spelling: ClassVar[str] = "unroll_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Positions:
+class Positions(BaseTag):
     """Load ``lanes`` consecutive positions of a sparse level into a register, and gather dense values at their coordinates.
 
     The remaining positions of a row run one by one or, if ``masked``, in a register whose lanes past the row's end are masked.
@@ -65,9 +73,7 @@ class Positions:
 
     lanes: int
     masked: bool = False
-
-    def __str__(self) -> str:
-        return f"position_forall<{self.lanes}{', masked' if self.masked else ''}>"
+    spelling: ClassVar[str] = "position_forall"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +92,15 @@ class FlatSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Gallop:
+class Gallop(BaseTag):
     """Iterate the leader's coordinates and search the other operands for each of them, from the end of the previous search."""
 
     leader: str
-
-    def __str__(self) -> str:
-        return f"gallop_forall<{self.leader}>"
+    spelling: ClassVar[str] = "gallop_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Blend:
+class Blend(BaseTag):
     """Merge operands without branches: masks select the present values and advance the positions.
 
     If ``ahead``, each coordinate is loaded one step before it is compared, and rows advance together while their
@@ -104,57 +108,47 @@ class Blend:
     """
 
     ahead: bool = False
-
-    def __str__(self) -> str:
-        return f"blend_forall{'<ahead>' if self.ahead else ''}"
+    spelling: ClassVar[str] = "blend_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(BaseTag):
     """Run the body once per tile of ``size`` coordinates. The inner loop over the same variable is restricted to the tile."""
 
     size: int
-
-    def __str__(self) -> str:
-        return f"tile_forall<{self.size}>"
+    spelling: ClassVar[str] = "tile_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(BaseTag):
     """Scatter long sums in about ``count`` blocks. After each block, the sums are moved and added as a tree."""
 
     count: int
-
-    def __str__(self) -> str:
-        return f"block_forall<{self.count}>"
+    spelling: ClassVar[str] = "block_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Jam:
+class Jam(BaseTag):
     """Run the body for ``times`` coordinates at once, with separate registers. ``rest``: remaining coordinates run one by one."""
 
     times: int
     rest: bool = False
-
-    def __str__(self) -> str:
-        return f"jam_forall<{self.times}{', rest' if self.rest else ''}>"
+    spelling: ClassVar[str] = "jam_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Transpose:
+class Transpose(BaseTag):
     """Transpose squares of ``lanes`` x ``lanes`` coordinates in registers.
 
     One of the variables of this loop and the loop directly inside it is contiguous in the operand, the other in the result.
     """
 
     lanes: int
-
-    def __str__(self) -> str:
-        return f"transpose_forall<{self.lanes}>"
+    spelling: ClassVar[str] = "transpose_forall"
 
 
 @dataclass(frozen=True, slots=True)
-class Specialize:
+class Specialize(BaseTag):
     """Generate a copy of the body for each case that the table of an n:m:g format distinguishes.
 
     Args:
@@ -164,9 +158,7 @@ class Specialize:
     """
 
     over: Literal["kinds", "tiles", "coordinates"]
-
-    def __str__(self) -> str:
-        return f"specialize_forall<{self.over}>"
+    spelling: ClassVar[str] = "specialize_forall"
 
 
 Tag = Serial | Parallel | Vector | Unroll | Positions | FlatSum | Gallop | Blend | Tile | Blocks | Jam | Transpose | Specialize
