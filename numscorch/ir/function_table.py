@@ -68,21 +68,6 @@ def _integral(evaluate: Callable[..., Any], *slopes: str, annihilates: bool = Fa
     return Function(evaluate, slopes, evaluate, annihilates)
 
 
-def _same(x: Any) -> Any:
-    """The value of ``floor`` and ``round`` for an integer: the integer itself."""
-    return x
-
-
-def _nowhere(x: Any) -> Any:
-    """The value of ``isnan`` and ``isinf`` for an integer: 0."""
-    return x - x
-
-
-def _everywhere(x: Any) -> Any:
-    """The value of ``isfinite`` for an integer: 1."""
-    return type(x)(1)
-
-
 def power(x: Any, y: Any) -> Any:
     """x to the power y, as C's ``pow``. NumPy computes the square root of -inf, NaN, if y is 0.5."""
     return type(x)(np.inf) if x == -np.inf and y == 0.5 else np.power(x, y)
@@ -129,7 +114,7 @@ UNARY = {
     "asinh": _unary(_ufunc("arcsinh"), "1 / sqrt(x * x + 1)"),
     "atan": _unary(_ufunc("arctan"), "1 / (x * x + 1)"),
     "atanh": _unary(_ufunc("arctanh"), "1 / (1 - x * x)"),
-    "ceil": _unary(_ufunc("ceil"), "0", _same),
+    "ceil": _unary(_ufunc("ceil"), "0", lambda x: x),
     "cos": _unary(_ufunc("cos"), "-sin(x)"),
     "cosh": _unary(_ufunc("cosh"), "sinh(x)"),
     "deg2rad": _unary(_ufunc("deg2rad"), repr(math.pi / 180)),
@@ -139,7 +124,7 @@ UNARY = {
     "exp": _unary(_ufunc("exp"), "exp(x)"),
     "exp2": _unary(_ufunc("exp2"), f"exp2(x) * {math.log(2)!r}"),
     "expm1": _unary(_ufunc("expm1"), "exp(x)"),
-    "floor": _unary(_ufunc("floor"), "0", _same),
+    "floor": _unary(_ufunc("floor"), "0", lambda x: x),
     "frac": _unary(lambda x: x - np.trunc(x), "1"),
     "gelu": _unary(
         lambda x: 0.5 * x * (1.0 + math.erf(x * 0.7071067811865476)),
@@ -151,9 +136,9 @@ UNARY = {
         "where(x <= -3, 0, where(x < 3, x / 3 + 0.5, 1))",
     ),
     "hardtanh": _integral(lambda x: type(x)(-1) if x < -1 else type(x)(1) if x > 1 else x, "(x <= -1) + (x >= 1) == 0"),
-    "isfinite": _unary(lambda x: 1.0 if np.isfinite(x) else 0.0, "0", _everywhere),
-    "isinf": _unary(lambda x: 1.0 if np.isinf(x) else 0.0, "0", _nowhere),
-    "isnan": _unary(lambda x: 1.0 if np.isnan(x) else 0.0, "0", _nowhere),
+    "isfinite": _unary(lambda x: 1.0 if np.isfinite(x) else 0.0, "0", lambda x: type(x)(1)),
+    "isinf": _unary(lambda x: 1.0 if np.isinf(x) else 0.0, "0", lambda x: x - x),
+    "isnan": _unary(lambda x: 1.0 if np.isnan(x) else 0.0, "0", lambda x: x - x),
     "log": _unary(_ufunc("log"), "1 / x"),
     "log10": _unary(_ufunc("log10"), f"1 / (x * {math.log(10)!r})"),
     "log1p": _unary(_ufunc("log1p"), "1 / (x + 1)"),
@@ -168,7 +153,7 @@ UNARY = {
     "reciprocal": _unary(_ufunc("reciprocal"), "-1 / (x * x)"),
     "relu": _integral(lambda x: x if x > 0 or x != x else type(x)(0), "1 - (x <= 0)"),
     "relu6": _integral(lambda x: type(x)(0) if x < 0 else type(x)(6) if x > 6 else x, "(x <= 0) + (x >= 6) == 0"),
-    "round": _unary(_ufunc("rint"), "0", _same),
+    "round": _unary(_ufunc("rint"), "0", lambda x: x),
     "rsqrt": _unary(lambda x: 1.0 / np.sqrt(x), "-0.5 * rsqrt(x) * rsqrt(x) * rsqrt(x)"),
     "selu": _unary(
         lambda x: 1.0507009873554805 * (x if x > 0 else 1.6732632423543772 * np.expm1(x)),
@@ -190,7 +175,7 @@ UNARY = {
     "tan": _unary(_ufunc("tan"), "1 + tan(x) * tan(x)"),
     "tanh": _unary(_ufunc("tanh"), "1 - tanh(x) * tanh(x)"),
     "tanhshrink": _unary(lambda x: x - np.tanh(x), "tanh(x) * tanh(x)"),
-    "trunc": _unary(_ufunc("trunc"), "0", _same),
+    "trunc": _unary(_ufunc("trunc"), "0", lambda x: x),
 }
 BINARY = {
     "atan2": Function(
