@@ -132,15 +132,11 @@ class Format:
                 return name
         if all(level.is_ordered or isinstance(level, Compressed) for level in self.levels) and not self.is_ordered:
             return f"{sorted_format(self).name} unordered"
-        if not self.is_plain:
-            return _blocked_name(self) or str(self)
         if self.is_dense and not any(level.extent for level in self.levels):
             return "dense" if self.is_row_major else f"dense{list(self.mode_order)}"
-        if self.order == 2 and isinstance(width := self.levels[1], Fixed) and self == Format((Dense(), width)):
-            return f"ELL({width.width})"
         letters = "".join(level.letter if level.is_unique else "o" for level in self.levels)
-        if set(letters) - set("dso") or Format(letters).levels != self.levels:
-            return str(self)
+        if not self.is_plain or set(letters) - set("dso") or Format(letters).levels != self.levels:
+            return _name_with_parameters(self) or str(self)
         return letters if self.is_row_major else f"{letters}{list(self.mode_order)}"
 
     @cached_property
@@ -383,29 +379,23 @@ def _of_pairs(stored: list[tuple[Part, Level]]) -> Format:
     return Format([level for _, level in stored], [part for part, _ in stored])
 
 
-def _ell(width: int) -> Format:
-    return Format((Dense(), Fixed(width)))
-
-
 PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "NMG": (3,), "ELL": (1,)}
 EXAMPLES = {"NM": "NM(2, 4)", "NMG": "NMG(2, 4, 8)", "BCSR": "BCSR(4, 4)", "BSR": "BCSR(4, 4)", "ELL": "ELL(4)"}
-BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "NMG": NMG, "ELL": _ell}
+BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "NMG": NMG, "ELL": lambda width: Format((Dense(), Fixed(width)))}
 
 
-def _blocked_name(fmt: Format) -> str | None:
-    """The name of a matrix format with blocks, such as BCSR(4, 4); None if it has no name."""
-    if fmt.order != 2:
-        return None
-    sizes = [next((part.modulus for part in fmt.parts if part.dimension == d and part.modulus), 1) for d in (0, 1)]
-    if fmt == BCSR(*sizes):
-        return f"BCSR({sizes[0]}, {sizes[1]})"
-    grouped = next((level for level in fmt.levels if isinstance(level, Grouped)), None)
-    if grouped is not None and fmt == NMG(grouped.n, grouped.m, grouped.g):
-        return f"NMG({grouped.n}, {grouped.m}, {grouped.g})"
-    width = next((level.width for level in fmt.levels if isinstance(level, Fixed) and level.width), None)
-    if width is not None and width <= sizes[1] and fmt == NM(width, sizes[1], sizes[0]):
-        return f"NM({width}, {sizes[1]})" if sizes[0] == 1 else f"NM({width}, {sizes[1]}, {sizes[0]})"
-    return None
+def _name_with_parameters(fmt: Format) -> str | None:
+    """The name of a matrix format with parameters, such as BCSR(4, 4); None if it has no name."""
+    rows, columns = (next((part.modulus for part in fmt.parts if part.dimension == d and part.modulus), 1) for d in (0, 1))
+    candidates: list[tuple[str, tuple[int, ...]]] = [("BCSR", (rows, columns))]
+    for level in fmt.levels:
+        if isinstance(level, Grouped):
+            candidates.append(("NMG", (level.n, level.m, level.g)))
+        if isinstance(level, Fixed) and level.width:
+            candidates.append(("ELL", (level.width,)))
+            candidates += [("NM", (level.width, columns, rows)[: 2 if rows == 1 else 3])] if level.width <= columns else []
+    names = (f"{name}({', '.join(map(str, numbers))})" for name, numbers in candidates if BLOCKED[name](*numbers) == fmt)
+    return next(names, None)
 
 
 def named_formats(order: int) -> dict[str, Format]:
