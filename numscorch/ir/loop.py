@@ -336,10 +336,8 @@ def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
     """Apply :func:`map_expr` to the expressions of a statement, including nested ones. Loop bounds and conditions stay."""
     match stmt:
-        case Assign(var, value):
-            return Assign(var, map_expr(value, change))
-        case Accumulate(var, value):
-            return Accumulate(var, map_expr(value, change))
+        case Assign(var, value) | Accumulate(var, value):
+            return type(stmt)(var, map_expr(value, change))
         case Store(array, index, value, add):
             return Store(array, map_expr(index, change), map_expr(value, change), add)
         case Do(Call(function, args)):
