@@ -24,8 +24,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ..errors import NumscorchError
+from .atomic_files import DRAFT, delete, drafted, read_whole, write_whole
 from .memory import parse_size
-from .whole_files import DRAFT, delete, drafted, read_whole, write_whole
 
 PACKAGE = "numscorch_kernels"
 DEFAULT_LIMIT = "512M"

@@ -27,9 +27,8 @@ from typing import Any, BinaryIO
 from ..codegen.kernel import BUILDING
 from ..errors import BundleError
 from ..machine import kernel_cache, launcher, machine_code
-from ..machine.atomic_files import NOT_WHOLE, replacing
+from ..machine.atomic_files import NOT_WHOLE, delete, drafted, move, read_whole, replacing
 from ..machine.fingerprints import code_name
-from ..machine.whole_files import delete, drafted, move, read_whole
 from . import tuned
 from .makers import WARM, check_maker, made_by, tells_maker
 

@@ -20,7 +20,7 @@ from fresh import forget_plans
 import numscorch as ns
 from numscorch.commands import doctor
 from numscorch.errors import BundleError, NumscorchError
-from numscorch.machine import kernel_cache, whole_files
+from numscorch.machine import atomic_files, kernel_cache
 from numscorch.runtime import bundles, tuned
 
 SOURCE = '"""y[i] = A[i,j] * x[j]\n\nSerial.\n"""\n\n\ndef kernel(x):\n    return x + 1\n'
@@ -146,7 +146,7 @@ def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise OSError(number, os.strerror(number))
             return make(dir=dir, **named)
 
-        monkeypatch.setattr(whole_files.tempfile, "mkstemp", mkstemp)
+        monkeypatch.setattr(atomic_files.tempfile, "mkstemp", mkstemp)
 
     return start
 

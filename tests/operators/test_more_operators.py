@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F

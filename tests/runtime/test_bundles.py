@@ -17,7 +17,7 @@ import pytest
 from numscorch import __main__ as cli
 from numscorch.commands import warming
 from numscorch.errors import BundleError, NumscorchError, UnsupportedError
-from numscorch.machine import fingerprints, kernel_cache, launcher, whole_files
+from numscorch.machine import atomic_files, fingerprints, kernel_cache, launcher
 from numscorch.measuring.requests import read_request
 from numscorch.runtime import bundles, makers, tuned
 
@@ -393,7 +393,7 @@ def test_a_move_that_fails_leaves_no_kernel_of_the_bundle(
             raise OSError(5, "Input/output error")
         move(source, target)
 
-    monkeypatch.setattr(whole_files.os, "replace", fails)
+    monkeypatch.setattr(atomic_files.os, "replace", fails)
     with pytest.raises(OSError, match="Input/output"):
         bundles.bring_in(bundle)
     assert is_empty(place)
