@@ -325,7 +325,7 @@ def test_broken_module_is_not_left_behind(place: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../k", "k", "kernel_utils", f"{K}_parallel", f"{K}\n"])
 def test_name_must_be_that_of_a_kernel(place: Path, name: str) -> None:
-    with pytest.raises(NumscorchError, match="use kernel_ and 16 hexadecimal digits"):
+    with pytest.raises(NumscorchError, match="use kernel_ followed by 16 hexadecimal digits"):
         kernel_cache.store(name, SOURCE)
 
 
