@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from math import sqrt
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -17,7 +18,6 @@ from .joined import as_pattern
 from .weights import check_attention, check_device
 
 Linear = torch.nn.functional.linear
-Module = TypeVar("Module", bound=torch.nn.Module)
 MAX_PATTERNS = 8  # capacity of a module's cache of patterns, in sequence lengths
 
 
@@ -61,6 +61,8 @@ class SparseAttention(torch.nn.Module):
     torch.Size([3, 6, 8])
     """
 
+    _qkv_same_embed_dim = False  # keeps torch.nn.TransformerEncoderLayer from its fused kernel for dense attention
+
     def __init__(
         self,
         pattern: SparseTensor | SparseParameter | torch.Tensor | Callable[[int], SparseTensor],
@@ -83,12 +85,8 @@ class SparseAttention(torch.nn.Module):
             if num_heads != 1:
                 raise UnsupportedError(f"num_heads={num_heads} without embed_dim: give embed_dim=, or pass tensors with a head dimension")
             return
-        if num_heads < 1 or embed_dim % num_heads:
-            raise SizeError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}: choose num_heads= that divides it")
-        self.in_proj_weight = torch.nn.Parameter(torch.empty(3 * embed_dim, embed_dim, dtype=dtype))
-        self.in_proj_bias = torch.nn.Parameter(torch.empty(3 * embed_dim, dtype=dtype)) if bias else None
-        self.out_proj = torch.nn.Linear(embed_dim, embed_dim, bias, dtype=dtype)
-        self.reset_parameters()
+        check_heads(embed_dim, num_heads)
+        self._take(torch.nn.MultiheadAttention(embed_dim, num_heads, bias=bias, dtype=dtype))
 
     def reset_parameters(self) -> None:
         """Reinitialize the parameters as torch.nn.MultiheadAttention does."""
@@ -108,10 +106,14 @@ class SparseAttention(torch.nn.Module):
             UnsupportedError: the layer uses kdim, vdim, add_bias_kv or add_zero_attn.
         """
         check_attention(cls, layer)
-        bias, dtype = layer.in_proj_bias is not None, layer.in_proj_weight.dtype
-        attention = cls(pattern, layer.embed_dim, layer.num_heads, layer.dropout, bias, layer.batch_first, dtype=dtype)
-        attention.load_state_dict(layer.state_dict())
-        return copy_settings(attention, layer)
+        attention = cls(pattern, dropout=layer.dropout, batch_first=layer.batch_first)
+        attention._take(copy.deepcopy(layer))
+        return attention
+
+    def _take(self, layer: torch.nn.MultiheadAttention) -> None:
+        """Take the sizes, training mode and parameters of a dense module."""
+        self.embed_dim, self.num_heads, self.training = layer.embed_dim, layer.num_heads, layer.training
+        self.in_proj_weight, self.in_proj_bias, self.out_proj = layer.in_proj_weight, layer.in_proj_bias, layer.out_proj
 
     def forward(
         self,
@@ -211,25 +213,14 @@ class SparseAttention(torch.nn.Module):
         return ", ".join([f"pattern={description}", *sizes])
 
 
-SETTINGS = {torch.nn.Dropout: ("p",), torch.nn.LayerNorm: ("eps",)}  # settings that may differ between modules of one layer
-
-
-def copy_settings(module: Module, source: torch.nn.Module) -> Module:
-    """Copy from the source what a state dict lacks: settings, training mode, and frozen parameters. Return the module.
+def check_heads(embed_dim: int, num_heads: int) -> None:
+    """Check that the number of heads divides the size of the tokens.
 
     Raises:
-        UnsupportedError: a submodule with settings is replaced by another kind of module in the source.
+        SizeError: it does not.
     """
-    for name, member in module.named_modules():
-        counterpart = source.get_submodule(name)
-        member.training = counterpart.training
-        for setting in SETTINGS.get(type(member), ()):
-            if not hasattr(counterpart, setting):
-                raise UnsupportedError(f"{name} is {counterpart}, not {member}: to disable dropout, set {name}.p = 0")
-            setattr(member, setting, getattr(counterpart, setting))
-    for name, parameter in module.named_parameters():
-        parameter.requires_grad_(source.get_parameter(name).requires_grad)
-    return module
+    if num_heads < 1 or embed_dim % num_heads:
+        raise SizeError(f"embed_dim={embed_dim} is not divisible by num_heads={num_heads}: choose num_heads= that divides it")
 
 
 def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:

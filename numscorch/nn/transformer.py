@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.functional import gelu, relu
+from torch.nn.functional import relu
 
 from ..errors import UnsupportedError
-from .attention import SparseAttention, copy_settings
+from .attention import SparseAttention, check_heads
 from .weights import check_device
 
 Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
-class SparseTransformerEncoderLayer(torch.nn.Module):
+class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
     """A transformer encoder layer: attention at a pattern's entries, then two linear layers, both with residual connections.
 
-    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, so its state dict can be loaded. ``torch.nn.TransformerEncoder``
-    stacks these layers with ``enable_nested_tensor=False``. The pattern is not part of the state dict.
+    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, so its state dict can be loaded; its call takes the same
+    arguments, except that the pattern takes the place of ``src_mask``. ``is_causal`` drops the pattern's entries above the diagonal.
+    ``torch.nn.TransformerEncoder`` stacks these layers with ``enable_nested_tensor=False``. The pattern is not part of the state dict.
 
     Args:
         pattern: a matrix, or a function from a length to a matrix, as in :class:`SparseAttention`.
@@ -66,17 +68,13 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ):
-        super().__init__()
         check_device(self, device)
-        self.self_attn = SparseAttention(pattern, d_model, nhead, dropout, bias, batch_first, dtype=dtype)
-        self.linear1 = torch.nn.Linear(d_model, dim_feedforward, bias, dtype=dtype)
-        self.dropout = torch.nn.Dropout(dropout)
-        self.linear2 = torch.nn.Linear(dim_feedforward, d_model, bias, dtype=dtype)
-        self.norm_first = norm_first
-        self.norm1 = torch.nn.LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.norm2 = torch.nn.LayerNorm(d_model, layer_norm_eps, bias=bias, dtype=dtype)
-        self.dropout1, self.dropout2 = torch.nn.Dropout(dropout), torch.nn.Dropout(dropout)
-        self.activation = _activation(activation)
+        check_heads(d_model, nhead)
+        if not callable(activation) and activation not in ("relu", "gelu"):
+            raise UnsupportedError(f"activation={activation!r}: give 'relu', 'gelu', or a function")
+        sizes = d_model, nhead, dim_feedforward
+        super().__init__(*sizes, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype=dtype)
+        self.self_attn = SparseAttention.from_dense(self.self_attn, pattern)  # type: ignore[assignment]
 
     @classmethod
     def from_dense(cls, layer: torch.nn.TransformerEncoderLayer, pattern: Any) -> SparseTransformerEncoderLayer:
@@ -87,64 +85,10 @@ class SparseTransformerEncoderLayer(torch.nn.Module):
         >>> SparseTransformerEncoderLayer.from_dense(dense, patterns.causal(6)).self_attn
         SparseAttention(
           pattern=density=0.583, embed_dim=8, num_heads=2
-          (out_proj): Linear(in_features=8, out_features=8, bias=True)
+          (out_proj): NonDynamicallyQuantizableLinear(in_features=8, out_features=8, bias=True)
         )
         """
-        attention, norm = layer.self_attn, layer.norm1
-        encoder = cls(
-            pattern,
-            attention.embed_dim,
-            attention.num_heads,
-            layer.linear1.out_features,
-            layer.dropout.p,
-            layer.activation,
-            norm.eps,
-            attention.batch_first,
-            layer.norm_first,
-            layer.linear1.bias is not None,
-            dtype=layer.linear1.weight.dtype,
-        )
-        encoder.self_attn.dropout = attention.dropout
-        encoder.load_state_dict(layer.state_dict())
-        return copy_settings(encoder, layer)
-
-    def forward(
-        self,
-        src: torch.Tensor,
-        src_mask: torch.Tensor | None = None,
-        src_key_padding_mask: torch.Tensor | None = None,
-        is_causal: bool = False,
-    ) -> torch.Tensor:
-        """Return the output, of the shape of src.
-
-        Args:
-            src: tokens (N, L, d_model).
-            src_mask: must be None; the pattern takes its place.
-            src_key_padding_mask: (N, L), True for padding tokens.
-            is_causal: whether to drop the pattern's entries above the diagonal.
-        """
-        options = {"key_padding_mask": src_key_padding_mask, "attn_mask": src_mask, "is_causal": is_causal}
-        if self.norm_first:
-            src = src + self._self_attention(self.norm1(src), options)
-            return src + self._feed_forward(self.norm2(src))
-        src = self.norm1(src + self._self_attention(src, options))
-        return self.norm2(src + self._feed_forward(src))
-
-    def _self_attention(self, x: torch.Tensor, options: dict[str, Any]) -> torch.Tensor:
-        return self.dropout1(self.self_attn(x, x, x, **options)[0])
-
-    def _feed_forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
-
-
-def _activation(activation: str | Activation) -> Activation:
-    """Return an activation function, given itself or by name.
-
-    Raises:
-        UnsupportedError: the name is unknown.
-    """
-    if callable(activation):
-        return activation
-    if activation not in ("relu", "gelu"):
-        raise UnsupportedError(f"activation={activation!r}: give 'relu', 'gelu', or a function")
-    return relu if activation == "relu" else gelu
+        encoder = cls.__new__(cls)
+        vars(encoder).update(copy.deepcopy(vars(layer)))
+        encoder.self_attn = SparseAttention.from_dense(layer.self_attn, pattern)  # type: ignore[assignment]
+        return encoder
