@@ -10,11 +10,11 @@ from torch.nn.functional import pad, unfold
 from ..api import einsum
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
-from .weights import WithSparseWeight, check_dense, new_weight
+from .weights import WithSparseWeight, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -62,6 +62,10 @@ class SparseConv2d(WithSparseWeight):
     (torch.Size([2, 8, 6, 5]), torch.Size([8, 27]))
     """
 
+    DENSE = torch.nn.Conv2d
+    SHARED = ("in_channels", "out_channels", "kernel_size", "stride", "padding", "dilation", "groups", "bias", "padding_mode")
+    groups, padding_mode = 1, "zeros"  # all that is supported
+
     def __init__(
         self,
         in_channels: int,
@@ -81,7 +85,15 @@ class SparseConv2d(WithSparseWeight):
         dtype: torch.dtype | None = None,
     ):
         super().__init__()
-        _check_modes(groups, padding_mode)
+        if groups != 1:
+            raise UnsupportedError(
+                f"groups={groups} is not supported by SparseConv2d: with groups=1, a block-diagonal pattern= stores the same weights"
+            )
+        if padding_mode != "zeros":
+            raise UnsupportedError(
+                f"padding_mode={padding_mode!r} is not supported by SparseConv2d: "
+                "use torch.nn.functional.pad(x, ..., mode=...), and padding=0 here"
+            )
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernel_size, self.stride, self.dilation = (
             _pair(name, value, 1) for name, value in (("kernel_size", kernel_size), ("stride", stride), ("dilation", dilation))
@@ -111,20 +123,7 @@ class SparseConv2d(WithSparseWeight):
         >>> SparseConv2d.from_dense(torch.nn.Conv2d(2, 4, 3), magnitude(0.75)).weight.nnz
         18
         """
-        check_dense(cls, conv, torch.nn.Conv2d)
-        _check_modes(conv.groups, conv.padding_mode)
-        stored = sparsify(conv.weight.detach().flatten(1), sparsifier, format)
-        sizes = conv.kernel_size, conv.stride, conv.padding, conv.dilation
-        layer = cls(
-            conv.in_channels,
-            conv.out_channels,
-            *sizes,  # type: ignore[arg-type]  # torch annotates tuples of any length
-            bias=conv.bias is not None,
-            pattern=stored,
-            format=stored.format,
-            dtype=stored.dtype,
-        )
-        return layer._copy_from_dense(conv, stored)
+        return cls._from_dense(conv, sparsifier, format)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the output, (N, out_channels, H', W'), or without N."""
@@ -164,31 +163,11 @@ class SparseConv2d(WithSparseWeight):
             )
         return sizes[0], sizes[1]
 
-    def to_dense(self) -> torch.nn.Conv2d:
-        """Return a torch.nn.Conv2d with the same weight, dense."""
-        sizes = self.kernel_size, self.stride, self.padding, self.dilation
-        layer = torch.nn.Conv2d(self.in_channels, self.out_channels, *sizes, bias=self.bias is not None, dtype=self.weight.dtype)
-        self._copy_to_dense(layer)
-        return layer
-
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         text += f", padding={self.padding}" if any(self._sides) else ""
         text += f", dilation={self.dilation}" if self.dilation != (1, 1) else ""
         return f"{text}{', bias=False' if self.bias is None else ''}, {self._weight_summary()}"
-
-
-def _check_modes(groups: int, padding_mode: str) -> None:
-    """Check that groups is 1 and padding_mode is ``"zeros"``."""
-    if groups != 1:
-        raise UnsupportedError(
-            f"groups={groups} is not supported by SparseConv2d: with groups=1, a block-diagonal pattern= stores the same weights"
-        )
-    if padding_mode != "zeros":
-        raise UnsupportedError(
-            f"padding_mode={padding_mode!r} is not supported by SparseConv2d: "
-            "use torch.nn.functional.pad(x, ..., mode=...), and padding=0 here"
-        )
 
 
 def _pair(name: str, value: object, minimum: int) -> tuple[int, int]:

@@ -70,11 +70,9 @@ class SparseEmbeddingBag(torch.nn.Module):
         super().__init__()
         check_device(self, device)
         _check_options(max_norm, scale_grad_by_freq, mode, sparse)
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise RangeError(f"padding_idx={padding_idx}: there are num_embeddings={num_embeddings}")
         self.num_embeddings, self.embedding_dim, self.mode = num_embeddings, embedding_dim, mode
         self.include_last_offset = include_last_offset
-        self.padding_idx = padding_idx % num_embeddings if padding_idx is not None else None
+        self.padding_idx = checked_padding(padding_idx, num_embeddings)
         size = (num_embeddings, embedding_dim)
         if _weight is not None and tuple(_weight.shape) != size:
             raise SizeError(f"_weight has shape {tuple(_weight.shape)}, but the table has {size}: (num_embeddings, embedding_dim)")
@@ -124,8 +122,7 @@ class SparseEmbeddingBag(torch.nn.Module):
         """Return the bag boundaries (B + 1,), the items of all bags, and the items' weights."""
         if isinstance(input, SparseTensor):
             return self._bags_of_matrix(input, offsets, weights)
-        if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
-            raise OperandError(f"input is {_kind(input)}: indices of embeddings are a tensor of torch.int64 or torch.int32")
+        check_indices(input)
         self._check_weights(input, weights)
         if input.ndim == 2:
             if offsets is not None:
@@ -165,6 +162,29 @@ class SparseEmbeddingBag(torch.nn.Module):
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"
         return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+
+def checked_padding(padding_idx: int | None, num_embeddings: int) -> int | None:
+    """Check the index of the padding embedding, and return it without a sign.
+
+    Raises:
+        RangeError: it is out of range.
+    """
+    if padding_idx is None:
+        return None
+    if not -num_embeddings <= padding_idx < num_embeddings:
+        raise RangeError(f"padding_idx={padding_idx}: there are num_embeddings={num_embeddings}")
+    return padding_idx % num_embeddings
+
+
+def check_indices(input: object) -> None:
+    """Check that an input holds indices of embeddings.
+
+    Raises:
+        OperandError: it is not a tensor of int32 or int64.
+    """
+    if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
+        raise OperandError(f"input is {_kind(input)}: indices of embeddings are a tensor of torch.int64 or torch.int32")
 
 
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:

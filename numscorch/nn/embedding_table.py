@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Self
 import torch
 
 from ..api import einsum
-from ..errors import OperandError, RangeError, UnsupportedError
+from ..errors import UnsupportedError
 from ..ir.format import CSR, Format, dense
-from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.sparse_tensor import SparseTensor
+from .embedding import check_indices, checked_padding
 from .one_hot import PRODUCT, ones_at
-from .weights import WithSparseWeight, check_dense, new_weight
+from .weights import WithSparseWeight, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-INDICES = (torch.int32, torch.int64)
 
 
 class SparseEmbedding(WithSparseWeight):
@@ -49,6 +48,8 @@ class SparseEmbedding(WithSparseWeight):
     (torch.Size([2, 3, 4]), 20)
     """
 
+    DENSE, SHARED = torch.nn.Embedding, ("num_embeddings", "embedding_dim", "padding_idx")
+
     def __init__(
         self,
         num_embeddings: int,
@@ -63,9 +64,7 @@ class SparseEmbedding(WithSparseWeight):
     ):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
-            raise RangeError(f"padding_idx={padding_idx}: there are num_embeddings={num_embeddings}")
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.padding_idx = checked_padding(padding_idx, num_embeddings)
         shape, axes = (num_embeddings, embedding_dim), "(num_embeddings, embedding_dim)"
         self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), False)
 
@@ -91,22 +90,17 @@ class SparseEmbedding(WithSparseWeight):
         >>> SparseEmbedding.from_dense(torch.nn.Embedding(8, 4), magnitude(0.75)).weight.nnz
         8
         """
-        check_dense(cls, table, torch.nn.Embedding)
         for name, default in (("max_norm", None), ("scale_grad_by_freq", False), ("sparse", False)):
-            if (value := getattr(table, name)) != default:
+            if (value := getattr(table, name, default)) != default:
                 raise UnsupportedError(f"{name}={value} is not supported by SparseEmbedding: make the table with {name}={default}")
-        stored = sparsify(table.weight.detach(), sparsifier, format)
-        sizes = table.num_embeddings, table.embedding_dim, table.padding_idx
-        return cls(*sizes, pattern=stored, format=stored.format, dtype=stored.dtype)._copy_from_dense(table, stored)
+        return cls._from_dense(table, sparsifier, format)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the embeddings, (\\*, embedding_dim), as the product of a one-hot matrix and the table.
 
         Autocast does not convert the table, as in torch.
         """
-        if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
-            kind = input.dtype if isinstance(input, torch.Tensor) else type(input).__name__
-            raise OperandError(f"input is {kind}: indices of embeddings are a tensor of torch.int64 or torch.int32")
+        check_indices(input)
         rows = self._rows(input.reshape(-1)).reshape(*input.shape, self.embedding_dim)
         return rows if self.padding_idx is None else torch.where((input == self.padding_idx)[..., None], rows.detach(), rows)
 
@@ -120,12 +114,6 @@ class SparseEmbedding(WithSparseWeight):
         with torch.autocast("cpu", enabled=False):
             rows: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
         return rows
-
-    def to_dense(self) -> torch.nn.Embedding:
-        """Return a torch.nn.Embedding with the same table, dense."""
-        table = torch.nn.Embedding(self.num_embeddings, self.embedding_dim, self.padding_idx, dtype=self.weight.dtype)
-        self._copy_to_dense(table)
-        return table
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"

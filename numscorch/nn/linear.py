@@ -8,10 +8,10 @@ import torch
 
 from ..ir.format import CSR, Format
 from ..operators.products import linear
-from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
-from .weights import WithSparseWeight, check_dense, new_weight
+from .weights import WithSparseWeight, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -49,6 +49,8 @@ class SparseLinear(WithSparseWeight):
     (torch.Size([2, 4]), 8)
     """
 
+    DENSE, SHARED = torch.nn.Linear, ("in_features", "out_features", "bias")
+
     def __init__(
         self,
         in_features: int,
@@ -84,22 +86,12 @@ class SparseLinear(WithSparseWeight):
         >>> SparseLinear.from_dense(torch.nn.Linear(8, 4), magnitude(0.75)).weight.nnz
         8
         """
-        check_dense(cls, linear, torch.nn.Linear)
-        stored = sparsify(linear.weight.detach(), sparsifier, format)
-        bias = linear.bias is not None
-        layer = cls(linear.in_features, linear.out_features, bias, pattern=stored, format=stored.format, dtype=stored.dtype)
-        return layer._copy_from_dense(linear, stored)
+        return cls._from_dense(linear, sparsifier, format)
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """Return the output, (\\*, out_features)."""
         check_dtype(self, self.weight.values, input)
         return linear(input, self.weight.tensor, self.bias)
-
-    def to_dense(self) -> torch.nn.Linear:
-        """Return a torch.nn.Linear with the same weight, dense."""
-        layer = torch.nn.Linear(self.in_features, self.out_features, self.bias is not None, dtype=self.weight.dtype)
-        self._copy_to_dense(layer)
-        return layer
 
     def extra_repr(self) -> str:
         has_bias = self.bias is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 
@@ -14,6 +14,7 @@ from ..interop.scipy_arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
 from ..sparsifiers.magnitude import is_number
 from ..sparsifiers.names import described
+from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..sparsifiers.structures import structured
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, Explained, SparseParameter
@@ -64,6 +65,8 @@ class WeightsFirst(torch.nn.Module):
 class WithSparseWeight(WeightsFirst):
     """A module with a sparse weight matrix, one row per output, and an optional bias."""
 
+    DENSE: ClassVar[type[torch.nn.Module]]  # the dense counterpart
+    SHARED: ClassVar[tuple[str, ...]]  # attributes of both modules that their constructors take
     weight: SparseParameter
     bias: torch.nn.Parameter | None
 
@@ -85,25 +88,36 @@ class WithSparseWeight(WeightsFirst):
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
-    def _copy_from_dense(self, dense: Any, stored: SparseTensor) -> Self:
-        """Copy values, training mode and frozen parameters from a dense module; ``stored`` is its pruned weight."""
+    @classmethod
+    def _from_dense(cls, dense: Any, sparsifier: Sparsifier | str, format: Format | str | None) -> Self:
+        """Prune a dense module; copy its remaining values, training mode and frozen parameters."""
+        check_dense(cls, dense, cls.DENSE)
+        stored = sparsify(dense.weight.detach().flatten(1), sparsifier, format)
+        layer = cls(**cls._shared_arguments(dense), pattern=stored, format=stored.format, dtype=stored.dtype)
         with torch.no_grad():
-            self.weight.values.copy_(stored.values)
-            self.weight.requires_grad = dense.weight.requires_grad
-            if self.bias is not None:
-                self.bias.copy_(dense.bias)
-                self.bias.requires_grad_(dense.bias.requires_grad)
-        return self.train(dense.training)
+            layer.weight.values.copy_(stored.values)
+            layer.weight.requires_grad = dense.weight.requires_grad
+            if layer.bias is not None:
+                layer.bias.copy_(dense.bias)
+                layer.bias.requires_grad_(dense.bias.requires_grad)
+        return layer.train(dense.training)
 
-    def _copy_to_dense(self, dense: Any) -> None:
-        """Copy values, training mode and frozen parameters to a dense module."""
+    def to_dense(self) -> Any:
+        """Return the dense module of torch.nn, with the same weight, training mode and frozen parameters."""
+        dense: Any = self.DENSE(**self._shared_arguments(self), dtype=self.weight.dtype)
         with torch.no_grad():
             dense.weight.copy_(self.weight.tensor.to_dense().reshape(dense.weight.shape))
             dense.weight.requires_grad_(self.weight.requires_grad)
             if self.bias is not None:
                 dense.bias.copy_(self.bias)
                 dense.bias.requires_grad_(self.bias.requires_grad)
-        dense.train(self.training)
+        return dense.train(self.training)
+
+    @classmethod
+    def _shared_arguments(cls, module: Any) -> dict[str, Any]:
+        """Return the arguments that make a module of the same sizes, dense or sparse."""
+        arguments = {name: getattr(module, name) for name in cls.SHARED}
+        return arguments | {"bias": module.bias is not None} if "bias" in arguments else arguments
 
     def _weight_summary(self) -> str:
         """Describe the weight for ``extra_repr``."""
