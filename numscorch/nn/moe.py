@@ -19,7 +19,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .dtypes import check_dtype
-from .rows import of_even_rows, of_same_rows, of_single
+from .rows import of_rows, of_single
 from .weights import check_device
 
 GROUP = 4  # tokens per group; a group loads its expert's weights once
@@ -135,7 +135,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     values, chosen = _largest(scores, top_k)
     if normalize:
         values = values / values.sum(1, keepdim=True)
-    pattern = of_even_rows(chosen.numpy(), tuple(scores.shape))
+    pattern = of_rows(np.full(len(scores), top_k), chosen.numpy().ravel(), tuple(scores.shape), spreads=(1, 1))
     return SparseTensor.trusted(pattern, values.reshape(-1))
 
 
@@ -211,18 +211,12 @@ def plan_dispatch(gates: Pattern) -> Dispatch:
     slots = np.arange(len(expert)) + starts.repeat(loads)
     entry_slots = np.empty_like(slots)
     entry_slots[order] = slots  # increasing for each token, because its experts are
-    group_experts = np.arange(count).repeat(groups)
+    group_experts, entries = np.arange(count).repeat(groups), np.diff(pos)
     return Dispatch(
-        of_single(slots, _rows(pos, len(expert))[order], (max_groups * GROUP, tokens)),
+        of_single(slots, np.arange(tokens).repeat(entries)[order], (max_groups * GROUP, tokens)),
         of_single(np.arange(len(group_experts)), group_experts, (max_groups, count)),
-        of_same_rows(gates, entry_slots, (tokens, max_groups * GROUP)),
+        of_rows(entries, entry_slots, (tokens, max_groups * GROUP), gates.spreads),
     )
-
-
-def _rows(pos: np.ndarray, count: int) -> np.ndarray:
-    """Return the row of each entry of a CSR matrix."""
-    rows = np.arange(len(pos) - 1)
-    return rows if len(rows) == count and bool((pos[1:] > pos[:-1]).all()) else rows.repeat(np.diff(pos))
 
 
 def _of_ones(pattern: Pattern, dtype: torch.dtype) -> SparseTensor:

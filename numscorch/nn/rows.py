@@ -107,24 +107,19 @@ def of_keys(keys: np.ndarray, shape: tuple[int, ...]) -> Pattern:
     return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape)
 
 
-def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """Make the CSR pattern with these numbers of entries per row; the columns are not checked."""
+def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...] | None = None) -> Pattern:
+    """Make the CSR pattern with these numbers of entries per row; the columns are not checked.
+
+    ``spreads`` are those of the pattern, if the caller knows them: the compiler would otherwise compute them.
+    """
     dtype = index_dtype_for(shape, len(columns))
     pos = np.zeros(len(counts) + 1, dtype)
     np.cumsum(counts, out=pos[1:])
-    return Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
-
-
-def of_even_rows(columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """Make the CSR pattern whose rows are the rows of a matrix of columns.
-
-    >>> of_even_rows(np.array([[0, 2], [1, 2]]), (2, 3)).level_arrays(1)[0].tolist()
-    [0, 2, 4]
-    """
-    rows, width = columns.shape
-    dtype = index_dtype_for(shape, columns.size)
-    pos = np.arange(rows + 1, dtype=dtype) * dtype.type(width)
-    return _pattern_with_spreads(pos, columns.ravel(), shape, (1, 1))
+    pattern = Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
+    pattern.counts = len(counts), len(columns)
+    if spreads is not None:
+        pattern.derived["spreads"] = spreads
+    return pattern
 
 
 def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
@@ -133,24 +128,8 @@ def of_single(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> 
     >>> of_single(np.array([1, 2]), np.array([0, 4]), (4, 5)).level_arrays(1)[0].tolist()
     [0, 0, 1, 2, 2]
     """
-    dtype = index_dtype_for(shape, len(rows))
-    pos = np.zeros(shape[0] + 1, dtype)
-    pos[1:][rows] = 1
-    longer = 1 if len(rows) < tuning.SPREAD_POSITIONS else 2 ** round(log2(shape[0] / len(rows)))
-    return _pattern_with_spreads(pos.cumsum(dtype=dtype), columns, shape, (1, longer))
-
-
-def of_same_rows(pattern: Pattern, columns: np.ndarray, shape: tuple[int, ...]) -> Pattern:
-    """Make the CSR pattern with the row lengths of another pattern."""
-    return _pattern_with_spreads(pattern.views[0], columns, shape, pattern.spreads)
-
-
-def _pattern_with_spreads(pos: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spreads: tuple[int, ...]) -> Pattern:
-    """Make a CSR pattern, and set the entry counts and spreads that the compiler would otherwise compute."""
-    dtype = index_dtype_for(shape, len(columns))
-    pattern = Pattern.written(CSR, shape, ((), (pos.astype(dtype, copy=False), columns.astype(dtype))), f"int{8 * dtype.itemsize}")
-    pattern.counts, pattern.derived["spreads"] = (len(pos) - 1, len(columns)), spreads
-    return pattern
+    spread = 1 if len(rows) < tuning.SPREAD_POSITIONS else 2 ** round(log2(shape[0] / len(rows)))
+    return of_rows(np.bincount(rows, minlength=shape[0]), columns, shape, (1, spread))
 
 
 def lower(pattern: Pattern) -> Pattern:
