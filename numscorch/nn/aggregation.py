@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..api import einsum
@@ -33,30 +33,14 @@ def aggregation_names(layer: str, aggr: Any, supported: Sequence[str]) -> tuple[
     return names
 
 
-def aggregate(name: str, x: Features, graph: Any, nodes: Nodes) -> Features:
-    """Aggregate source features (sources, channels) at the targets, (targets, channels); targets without edges get 0.
-
-    Raises:
-        UnsupportedError: the graph is a matrix with values other than 1, and the aggregation is neither a sum nor a mean.
-    """
-    return AGGREGATIONS[name](x, graph, nodes)
-
-
-def _sum(x: Features, graph: Any, nodes: Nodes) -> Features:
-    return einsum("ij,jf->if", sums(graph, nodes, x.dtype), x)
-
-
-def _mean(x: Features, graph: Any, nodes: Nodes) -> Features:
-    return einsum("ij,jf->if", means(graph, nodes, x.dtype), x)
-
-
-def _min(x: Features, graph: Any, nodes: Nodes) -> Features:
-    return -largest(-x, graph, nodes)
+def _product(matrix: Callable[..., SparseTensor], x: Features, graph: Any, nodes: Nodes) -> Features:
+    """Multiply the features by a matrix of the graph."""
+    return einsum("ij,jf->if", matrix(graph, nodes, x.dtype), x)
 
 
 def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
     zeros(graph, nodes, x.dtype)  # raises UnsupportedError for weighted graphs
-    return as_dense(_mean(x * x, graph, nodes)) - as_dense(_mean(x, graph, nodes)).square()
+    return as_dense(_product(means, x * x, graph, nodes)) - as_dense(_product(means, x, graph, nodes)).square()
 
 
 def _std(x: Features, graph: Any, nodes: Nodes) -> Tensor:
@@ -73,17 +57,14 @@ def as_dense(x: Features) -> Tensor:
     return x.to_dense() if isinstance(x, SparseTensor) else x
 
 
-def side_by_side(parts: Sequence[Features]) -> Features:
-    """Concatenate the results of several aggregations, (targets, total channels)."""
-    return parts[0] if len(parts) == 1 else torch.cat([as_dense(part) for part in parts], -1)
-
-
+# Functions of source features (sources, channels) that return features of the targets, (targets, channels), 0 without edges. All but sums
+# and means raise UnsupportedError for matrices with values other than 1.
 AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {
-    "mean": _mean,
+    "mean": partial(_product, means),
     "max": largest,
-    "min": _min,
-    "sum": _sum,
-    "add": _sum,
+    "min": lambda x, graph, nodes: -largest(-x, graph, nodes),
+    "sum": partial(_product, sums),
+    "add": partial(_product, sums),
     "var": _var,
     "std": _std,
 }

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
-from .aggregation import aggregate, aggregation_names, side_by_side
+from .aggregation import AGGREGATIONS, aggregation_names, as_dense
 from .features import Features, folded, size_of, unfolded
 from .graphs import TO_TARGET, check_flow, directed, stated_size
 
@@ -47,5 +47,5 @@ class Convolution(torch.nn.Module):
     def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """Aggregate the source features at the targets; concatenate the results of several aggregations."""
         x = folded(sources, self.node_dim)
-        aggregates = [unfolded(aggregate(name, x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
-        return side_by_side(aggregates)
+        parts = [unfolded(AGGREGATIONS[name](x, graph, nodes), sources, self.node_dim) for name in self._aggregations]
+        return parts[0] if len(parts) == 1 else torch.cat(list(map(as_dense, parts)), -1)

@@ -103,10 +103,15 @@ class GATConv(Convolution):
         self.reset_parameters()
 
     @property
+    def _projections(self) -> tuple[torch.nn.Linear, torch.nn.Linear]:
+        """The layers that transform the features of sources and of targets."""
+        return (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
+
+    @property
     def _channels(self) -> tuple[int, int]:
         """Features per source and per target; -1 before the first input sets them."""
-        linears = (self.lin, self.lin) if self.lin is not None else (self.lin_src, self.lin_dst)
-        return linears[0].in_features, linears[1].in_features
+        sources, targets = self._projections
+        return sources.in_features, targets.in_features
 
     def reset_parameters(self) -> None:
         """Reinitialize the weights: Glorot for projections and attention vectors, 0 for the bias."""
@@ -162,9 +167,7 @@ class GATConv(Convolution):
         """Materialize lazy layers with the sizes of the inputs."""
         if edge_attr is not None and self.lin_edge is None:
             raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of features per edge")
-        lin_src, lin_dst = getattr(self, "lin_src", None), getattr(self, "lin_dst", None)
-        pairs = [(self.lin, features), (lin_src, features), (lin_dst, target_features), (self.res, target_features)]
-        for layer, x in pairs:
+        for layer, x in zip((*self._projections, self.res), (features, target_features, target_features), strict=True):
             if x is not None:
                 materialize(layer, x.shape[-1])
         if edge_attr is not None:
@@ -188,14 +191,13 @@ class GATConv(Convolution):
 
     def _features_by_head(self, features: Features, target_features: Features | None) -> tuple[Tensor, Tensor | None]:
         """Return the transformed features of sources and targets, (nodes, heads, out_channels)."""
-        heads = (-1, self.heads, self.out_channels)
-        if self.lin is not None:
-            sources = linear(features, self.lin.weight).view(heads)
-            return sources, sources if target_features is features else None if target_features is None else linear(
-                target_features, self.lin.weight
-            ).view(heads)
-        sources = linear(features, self.lin_src.weight).view(heads)
-        return sources, None if target_features is None else linear(target_features, self.lin_dst.weight).view(heads)
+        of_sources, of_targets = self._projections
+        sources = linear(features, of_sources.weight).view(-1, self.heads, self.out_channels)
+        if target_features is None:
+            return sources, None
+        if target_features is features and of_targets is of_sources:
+            return sources, sources
+        return sources, linear(target_features, of_targets.weight).view(-1, *sources.shape[1:])
 
     def _scores(self, x: SparseTensor) -> tuple[Tensor, Tensor]:
         """Return source and target scores of sparse features; multiplying the weights first leaves a product with 2 * heads columns."""
