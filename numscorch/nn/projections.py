@@ -12,7 +12,7 @@ from ..errors import UnsupportedError
 from ..ir.format import Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier, sparsify
-from ..tensors.parameter import SparseParameter
+from ..tensors.parameter import SparseParameter, unwrapped
 from .dtypes import check_dtype
 from .weights import WeightsFirst, check_attention
 
@@ -132,11 +132,6 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
         if hasattr(projection, "to_dense"):
             attention.out_proj = projection.to_dense()
         return attention
-
-
-def unwrapped(weight: Any) -> Any:
-    """Return a weight as an operand of products, sparse or dense."""
-    return weight.tensor if isinstance(weight, SparseParameter) else weight
 
 
 def _combined_mask(attn_mask: torch.Tensor | None, key_padding_mask: torch.Tensor | None, q: torch.Tensor) -> torch.Tensor | None:
