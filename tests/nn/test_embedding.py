@@ -107,7 +107,7 @@ def test_what_is_out_of_range_is_refused() -> None:
     for starts in ([1, 2], [0, 3, 2], [0, 9]):
         with pytest.raises(ns.RangeError, match="start at 0, don't decrease, and lie below 9"):
             bags(ITEMS, torch.tensor(starts))
-    with pytest.raises(ns.RangeError, match=r"offsets \[0, 2, 7\]: they .* end at 8"):
+    with pytest.raises(ns.RangeError, match=r"offsets \[0, 2, 7\]: for 8 items, .* end at 8"):
         SparseEmbeddingBag(6, 5, include_last_offset=True)(ITEMS, torch.tensor([0, 2, 7]))
     with pytest.raises(ns.RangeError, match="padding_idx=6"):
         SparseEmbeddingBag(6, 5, padding_idx=6)
@@ -125,7 +125,7 @@ def test_what_is_not_taken_is_refused() -> None:
         bags(ITEMS, STARTS, torch.ones(8))
     with pytest.raises(ns.SizeError, match=r"per_sample_weights has shape \(7,\), but input has \(8,\)"):
         SparseEmbeddingBag(6, 5, mode="sum")(ITEMS, STARTS, torch.ones(7))
-    with pytest.raises(ns.SizeError, match="rows of 6 columns"):
+    with pytest.raises(ns.SizeError, match="rows with num_embeddings=6 columns"):
         bags(ns.from_torch(torch.eye(5)))
     with pytest.raises(ns.SizeError, match="mode='prod'"):
         SparseEmbeddingBag(6, 5, mode="prod")

@@ -223,7 +223,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a matrix": (lambda: MoE(torch.ones(2, 3)), ns.SizeError, r"\(n, d_in, d_out\)"),
     "other sizes": (lambda: MoE(w, d_in=3), ns.SizeError, "leave them out"),
     "no gates": (lambda: MoE(w, gate=False)(x), ns.UnsupportedError, "scores"),
-    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "each expert"),
+    "dense gates": (lambda: mixture(x, torch.ones(B, N), w), ns.UnsupportedError, "every expert"),
     "tokens": (lambda: mixture(x, top_k_gates(torch.rand(3, N), 1), w), ns.SizeError, "37 tokens and 3"),
     "experts": (lambda: mixture(x, top_k_gates(torch.rand(B, 4), 1), w), ns.SizeError, r"4 experts and 5.*\n  input: \(37, 8\)"),
     "features": (lambda: MoE(w)(x[:, 1:], torch.rand(B, N)), ns.SizeError, "7 features and 8"),
