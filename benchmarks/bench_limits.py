@@ -48,7 +48,7 @@ def test_banded_against_triad(half_width: int, threads: int, record: Record) -> 
     size = moved(A, x)
     roof = triad(size, threads)
     turns = in_turns(lambda: ns.einsum("ij,j->i", A, x), {"triad": roof.run}, patience=math.inf)
-    least = roof.time_for(size, statistics.median(turns.peers["triad"]))
+    least = size / roof.amount * statistics.median(turns.peers["triad"])
     _record(record, turns.ours, least, what="SpMV, banded: share of the triad's bandwidth", case=case, threads=threads)
 
 
@@ -66,7 +66,7 @@ def test_spmm_against_roofs(name: str, threads: int, record: Record) -> None:
     memory, registers = triad(size, threads), multiply_add(threads)
     turns = in_turns(lambda: ns.einsum("ij,jk->ik", A, B), {"triad": memory.run, "fma": registers.run}, patience=math.inf)
     times = {peer: statistics.median(times) for peer, times in turns.peers.items()}
-    least = max(memory.time_for(size, times["triad"]), registers.time_for(operations, times["fma"]))
+    least = max(size / memory.amount * times["triad"], operations / registers.amount * times["fma"])
     _record(record, turns.ours, least, what="SpMM, k = 64, B in L2: share of the lower roof", case=case, threads=threads)
 
 

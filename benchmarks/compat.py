@@ -16,12 +16,12 @@ __all__ = [
     "SECOND_CACHE",
     "TIMES_THE_CACHE",
     "Pattern",
+    "Recorder",
     "coalesced",
     "copies",
     "host",
     "multiply_add",
     "rates",
-    "record_rounds",
     "replacing",
     "suffix_of",
     "traffic_of",
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from numscorch.files.load import suffix_of
     from numscorch.machine.atomic_files import replacing
     from numscorch.machine.target import host
-    from numscorch.measuring.turns import record_rounds
     from numscorch.tensors.pattern import Pattern
+
+    from .recorded import Recorder
 else:
     ROOFS, WORK = ("explanation.roofs", "measuring.roofs"), ("explanation.work", "measuring.work")
     LAST_CACHE, SECOND_CACHE, TIMES_THE_CACHE = (first_of(name, *ROOFS) for name in ("LAST_CACHE", "SECOND_CACHE", "TIMES_THE_CACHE"))
@@ -61,9 +62,12 @@ else:
     traffic_of, work_of = (first_of(name, *WORK) for name in ("traffic_of", "work_of"))
     suffix_of = first_of("suffix_of", "files.load", "io")
     replacing = first_of("replacing", "machine.atomic_files", "files.replacing")
-    record_rounds = first_of("record_rounds enter", "measuring.turns")
     host = first_of("host", "machine.target", "runtime.target")
     Pattern = first_of("Pattern", "tensors.pattern", "pattern")
+    try:
+        Recorder = first_of("Recorder", "measuring.recorded")
+    except ModuleNotFoundError:  # since benchmarks have it
+        from .recorded import Recorder
 
 
 HAS_PLANS = "plan" in ns.__all__

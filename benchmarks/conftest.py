@@ -16,8 +16,8 @@ from numscorch.measuring.machine import LIBRARIES, cores
 from numscorch.measuring.turns import Function, Turns, in_turns
 
 from . import data
-from .compat import record_rounds
 from .data import Case
+from .figures import against, record_rounds
 from .peers import LABELS, missing, taking_turns
 from .recording import Asked, Notes
 from .report import tables
@@ -141,8 +141,8 @@ def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
 
 def _ratios(groups: Sequence[Turns]) -> dict[str, Any]:
     """The best peer, where there is one, and all others; each against ours in the same turns, so that the best is it by its ratio."""
-    peers = {name: turns.against(times) for turns in groups for name, times in turns.peers.items()}
-    beside = {name: turns.against(times) for turns in groups for name, times in turns.beside.items()}
+    peers = {name: against(turns.ours, times) for turns in groups for name, times in turns.peers.items()}
+    beside = {name: against(turns.ours, times) for turns in groups for name, times in turns.beside.items()}
     if not peers:
         return {"peers": peers, "beside": beside}
     best = min(peers, key=lambda name: peers[name]["ratio"])

@@ -6,9 +6,8 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
-
-from numscorch.measuring.turns import geometric_mean
 
 from .peers import DENSE_LAYER, PYG
 from .records import Record

@@ -10,8 +10,9 @@ from math import inf
 from typing import Any
 
 from numscorch.measuring.agreement import check
-from numscorch.measuring.turns import Function, Times, Turns, geometric_mean, in_turns
+from numscorch.measuring.turns import Function, Times, Turns, in_turns
 
+from .figures import against
 from .paper_tables import BARS, Bar, Sizes
 
 TOLERANCE = 1e-4
@@ -117,7 +118,7 @@ def _block(function: Function) -> tuple[Function, int]:
 
 def _records(turns: Turns, **info: Any) -> Iterator[Record]:
     for peer, (variant, theirs) in _best({**turns.peers, **turns.beside}).items():
-        yield {**info, "peer": peer, "variant": variant, "ours": statistics.median(turns.ours), **turns.against(theirs)}
+        yield {**info, "peer": peer, "variant": variant, "ours": statistics.median(turns.ours), **against(turns.ours, theirs)}
 
 
 def _best(times: Mapping[str, Times]) -> dict[str, tuple[str, Times]]:
@@ -173,7 +174,7 @@ def summary(records: Sequence[Record]) -> str:
 
 
 def _row(bar: Bar, taken: Sequence[Record]) -> tuple[str, ...]:
-    mean, worst = geometric_mean(own["ratio"] for own in taken), min(taken, key=lambda own: own["ratio"])
+    mean, worst = statistics.geometric_mean(own["ratio"] for own in taken), min(taken, key=lambda own: own["ratio"])
     return (
         bar.title,
         str(len(taken)),

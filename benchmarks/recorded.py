@@ -1,7 +1,8 @@
 """Records what a call runs: its kernels, their compile and load times, and the call's overhead outside of them.
 
 A recorded call builds its plans anew, in separate plan tables, with an initially empty kernel cache folder. Data cached with operands,
-such as transposes, is reused, as in any warm call.
+such as transposes, is reused, as in any warm call. Older packages have this module themselves, as ``numscorch.measuring.recorded``:
+``compat`` takes theirs.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..codegen.kernel import Kernel, Run, build
-from ..codegen.machine import Addresses
-from ..codegen.source import Source
-from ..explanation.explanation import Explanation
-from ..frontend.operand import Operand
-from ..frontend.statements import Request
-from ..runtime.plans import Plan, Tables, apart
+from numscorch.codegen.kernel import Kernel, Run, build
+from numscorch.codegen.machine import Addresses
+from numscorch.codegen.source import Source
+from numscorch.explanation.explanation import Explanation
+from numscorch.frontend.operand import Operand
+from numscorch.frontend.statements import Request
+from numscorch.runtime.plans import Plan, Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
 CALLS = 20  # the overhead is their median

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from numscorch.measuring.machine import this_machine, versions
 from numscorch.measuring.memory import growth
-from numscorch.measuring.recorded import Recorder
 from numscorch.measuring.turns import Function
 
-from .compat import rates, traffic_of, work_of
+from .compat import Recorder, rates, traffic_of, work_of
 from .peers import missing
 
 if TYPE_CHECKING:
-    from numscorch.measuring.recorded import Recording
+    from .recorded import Recording
 
 OVERHEAD = 0.05  # seconds for the calls of which the overhead is the median
 Asked = tuple[Any, ...]  # a request and its operands; or the text of statements, and a dictionary of theirs

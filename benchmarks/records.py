@@ -15,7 +15,7 @@ A results file is pytest-benchmark's JSON. Each benchmark's ``extra_info`` is a 
     peak_bytes, result_bytes                what the process grew by during a call, and what of it is the result
     kernels                                 names of the kernels that ran
     compile_seconds, load_seconds           of these kernels: compiled, and loaded from the cache
-    overhead_seconds                        what a call takes outside of its kernels (``numscorch.measuring.recorded``)
+    overhead_seconds                        what a call takes outside of its kernels (``recorded.py``)
 
 What couldn't be measured is left out: bytes and flops of calls that come to several requests, memory where the system doesn't tell.
 Records of limits, data types and first calls (``report.py``) compare with no peers, and hold a part of these.

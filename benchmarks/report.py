@@ -13,9 +13,8 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
-
-from numscorch.measuring.turns import geometric_mean
 
 from .bars import LARGE, ROWS, Row
 from .records import Record

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from statistics import median
-
-from numscorch.measuring.turns import geometric_mean
+from statistics import geometric_mean, median
 
 from .history import HISTORY, SHORT, HistoryError, read_history, utc
 from .records import SUITES as SUITE_ORDER, Record, Run, case_of

@@ -58,7 +58,7 @@ class TimedRun:
 
     def __str__(self) -> str:
         rates = f"{self.bytes / self.seconds / 1e9:.3g} GB/s, {self.flops / self.seconds / 1e9:.3g} Gflop/s"
-        return f"{_time(self.seconds)}, {rates}, {self.reached}, {self.on}"
+        return f"{seconds_in_words(self.seconds)}, {rates}, {self.reached}, {self.on}"
 
     @property
     def roof(self) -> str:
@@ -131,7 +131,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
-def _time(seconds: float) -> str:
+def seconds_in_words(seconds: float) -> str:
+    """Format a time in the largest unit that does not exceed it.
+
+    >>> seconds_in_words(12.0), seconds_in_words(0.001234)
+    ('12 s', '1.23 ms')
+    """
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
@@ -142,7 +147,7 @@ def report(run: TimedRun) -> str:
     """The figures of a run as a table, and its roofline."""
     rates = run.bytes / run.seconds / 1e9, run.flops / run.seconds / 1e9
     rows = [
-        ("time", f"{_time(run.seconds)}, the fastest of {run.calls} calls, {run.on}"),
+        ("time", f"{seconds_in_words(run.seconds)}, the fastest of {run.calls} calls, {run.on}"),
         ("compulsory bytes", f"{run.bytes:,}: {rates[0]:.3g} GB/s; a triad over as many bytes reaches {run.near / 1e9:.3g} GB/s"),
         ("operations", f"{run.flops:,}: {rates[1]:.3g} Gflop/s; multiply-adds in registers reach {run.peak / 1e9:.3g} Gflop/s"),
         ("operations per byte", f"{run.intensity:.3g}"),

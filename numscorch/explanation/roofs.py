@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -64,10 +64,6 @@ class Roof:
     run: Callable[[], None]
     amount: int
 
-    def time_for(self, amount: float, seconds: float) -> float:
-        """The seconds that ``amount`` bytes or operations take, if one call takes ``seconds``."""
-        return amount / self.amount * seconds
-
 
 def triad(size_in_bytes: int, workers: int) -> Roof:
     """The triad ``a[i] = 3 b[i] + c[i]`` over about ``size_in_bytes``, divided among the workers."""
@@ -114,15 +110,5 @@ def rates(workers: int) -> Rates:
 
 
 def _rate(roof: Roof) -> float:
-    return roof.amount / _fastest(roof.run)
-
-
-def _fastest(run: Callable[[], None]) -> float:
-    run()
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        run()
-        return time.perf_counter() - start
-
-    return min(seconds() for _ in range(ROUNDS))
+    roof.run()
+    return roof.amount / min(timeit.repeat(roof.run, number=1, repeat=ROUNDS))

@@ -85,11 +85,8 @@ def as_numpy(result: Any) -> Any:
         return _of_graphblas(result)
     if library == "sparse" and not result.ndim:  # a scalar, stored as the fill value
         return np.asarray(result.todense())
-    if library == "sparse":
+    if hasattr(result, "coords") or hasattr(result, "tocoo"):
         entries = result if hasattr(result, "coords") else result.tocoo()
-        return _entries(entries.coords, entries.data, result.shape)
-    if library == "scipy" and hasattr(result, "tocoo"):
-        entries = result.tocoo()
         return _entries(np.stack(entries.coords), entries.data, result.shape)
     return np.asarray(result)
 

@@ -12,11 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial, reduce
 from importlib import import_module
+from itertools import chain
 from math import prod
 from typing import Any
 
 import torch
 
+from ..frontend.parser import parse_einsum
+from ..frontend.statements import parse_program
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..tensors.sparse_tensor import SparseTensor
@@ -248,22 +251,16 @@ def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
 
 def multiplications(request: BoundRequest) -> float:
     """The number of points of the iteration space; for statements, that of the largest one."""
-    from ..frontend.parser import parse_einsum
-    from ..frontend.statements import parse_program
-
     if request.is_einsum:
         subscripts = parse_einsum(request.expr, tuple(operand.ndim for operand in request.operands.values()))
         return float(prod(subscripts.sizes([operand.shape for operand in request.operands.values()]).values()))
-    sizes: dict[str, int] = {}
+    spaces, sizes = [], dict[str, int]()
     for part in parse_program(request.expr):
-        for name, indices in zip(part.operands, part.request.subscripts.operands, strict=True):
-            if name in request.operands:
-                sizes |= dict(zip(indices, request.operands[name].shape, strict=True))
-    return max(float(prod(sizes.get(name, 1) for name in _indices(part.request.subscripts))) for part in parse_program(request.expr))
-
-
-def _indices(subscripts: Any) -> set[str]:
-    return {name for names in subscripts.operands for name in names}
+        terms = dict(zip(part.operands, part.request.subscripts.operands, strict=True))
+        spaces.append(set(chain.from_iterable(terms.values())))
+        for name in terms.keys() & request.operands.keys():
+            sizes |= dict(zip(terms[name], request.operands[name].shape, strict=True))
+    return max(float(prod(sizes.get(name, 1) for name in space)) for space in spaces)
 
 
 def _by_operators(operands: list[Any], shape: Shape) -> Function:

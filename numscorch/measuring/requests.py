@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..api import einsum, evaluate
+from ..convert.construct import from_torch
 from ..errors import ExpressionError, FormatError, OperandError
 from ..explanation.explanation import read_format
 from ..files.load import load, suffix_of
@@ -205,14 +206,7 @@ def _in_format(tensor: Any, format: str | None) -> Any:
     target = read_format(format, tensor.ndim)
     if target.is_dense:
         return tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
-    return tensor.to(target) if isinstance(tensor, SparseTensor) else _sparse(tensor, target)
-
-
-def _sparse(tensor: Tensor, format: Any) -> SparseTensor:
-    """The nonzeros of a dense tensor in a sparse format."""
-    from ..convert.construct import from_torch
-
-    return from_torch(tensor, format)
+    return tensor.to(target) if isinstance(tensor, SparseTensor) else from_torch(tensor, target)
 
 
 def describe(operand: Any) -> str:

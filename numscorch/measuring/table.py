@@ -10,15 +10,16 @@ from typing import Any
 import torch
 
 from ..errors import UnsupportedError
+from ..explanation.roofline import seconds_in_words
 from ..explanation.roofs import rates
 from ..explanation.work import Work, work_of
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import RELATIVE, check
+from .compile_times import compile_and_load_seconds
 from .intervals import Interval, ratio_of_medians
 from .machine import this_machine, versions
 from .memory import growth
 from .peers import peers_of
-from .recorded import Recorder
 from .requests import BoundRequest
 from .turns import DISTURBED, in_turns
 
@@ -93,7 +94,7 @@ class Table:
             if row.name not in self.slower
             else f"   {row.ratio.ratio:.3g}x, called a few times"
         )
-        return f"  {row.name:<{width}} {_time(row.seconds):>10} {rate}{cells}"
+        return f"  {row.name:<{width}} {seconds_in_words(row.seconds):>10} {rate}{cells}"
 
     def _notes(self) -> Iterator[str]:
         if self.disturbance > DISTURBED:
@@ -103,7 +104,8 @@ class Table:
         yield f"  The request moves {self.work.bytes:,} bytes and takes {self.work.flops:,} operations at least; {OURS} reaches"
         triad, multiply_adds = f"{self.roofs[0] / 1e9:.1f} GB/s", f"{self.roofs[1] / 1e9:.0f} Gflop/s"
         yield f"  {memory:.0%} of {triad}, what a triad from memory reaches, and {peak:.0%} of {multiply_adds}, what multiply-adds do."
-        yield f"  Its first call compiles in {_time(self.compile_seconds)}; later processes load that in {_time(self.load_seconds)}."
+        compiling, loading = seconds_in_words(self.compile_seconds), seconds_in_words(self.load_seconds)
+        yield f"  Its first call compiles in {compiling}; later processes load that in {loading}."
         yield (
             "  This system does not report memory."
             if self.peak is None
@@ -132,8 +134,7 @@ def measure(request: BoundRequest, seconds: float) -> Table:
         check(ours, expected, name, TOLERANCES.get(_dtype(request), RELATIVE))
     peers.results.clear()
     del ours
-    with Recorder() as recorder:
-        recording = recorder.record(request)
+    compiling, loading = compile_and_load_seconds(request)
     peak = growth(request)
     turns = in_turns(request, peers.functions, seconds=seconds, rest=peers.rest, patience=PATIENCE)
     rows = [Row(OURS, statistics.median(turns.ours), None)]
@@ -142,7 +143,7 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
     roofs = rates(threads)
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
-    measurements = (recording.compile_seconds, recording.load_seconds, peak, turns.disturbance)
+    measurements = (compiling, loading, peak, turns.disturbance)
     return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
 
 
@@ -152,10 +153,3 @@ def _operands(request: BoundRequest) -> Any:
 
 def _dtype(request: BoundRequest) -> torch.dtype:
     return next(iter(request.operands.values())).dtype
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.2f} {unit}"
-    return f"{seconds / 1e-6:.1f} us"

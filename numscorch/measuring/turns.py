@@ -10,12 +10,9 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
-
-from .intervals import ratio_of_medians
 
 SECONDS = float(os.environ.get("NUMSCORCH_BENCH_SECONDS", "0.2"))  # total time of one comparison
 FEWEST, MOST = 5, 400  # number of turns
@@ -50,18 +47,6 @@ class Turns:
     def ratio(self) -> float:
         """Our speedup over the best peer, by medians."""
         return statistics.median(self.peers[self.best]) / statistics.median(self.ours)
-
-    def against(self, peer_times: Times) -> dict[str, float]:
-        """A peer's median time and its ratios to ours: by medians with an interval, and by the fastest (least disturbed) calls."""
-        interval = ratio_of_medians(peer_times, self.ours)
-        return {
-            "seconds": statistics.median(peer_times),
-            "ratio": interval.ratio,
-            "low": interval.low,
-            "high": interval.high,
-            "ratio_of_minima": min(peer_times) / min(self.ours),
-            "turns": len(peer_times),
-        }
 
 
 def in_turns(
@@ -134,22 +119,3 @@ def _time_call(function: Function, calls: int, rest: float) -> float:
     for _ in turns:
         function()
     return (time.perf_counter() - start) / calls
-
-
-def geometric_mean(ratios: Iterable[float]) -> float:
-    """The geometric mean of ratios.
-
-    >>> geometric_mean([2.0, 0.5])
-    1.0
-    """
-    logarithms = [math.log(ratio) for ratio in ratios]
-    return math.exp(sum(logarithms) / len(logarithms))
-
-
-def record_rounds(benchmark: Any, times: Iterable[float]) -> None:
-    """Enter measured seconds as rounds of a pytest-benchmark fixture, so that they appear in its JSON."""
-    benchmark.pedantic(lambda: None)  # pytest-benchmark can't time functions in turns
-    if benchmark.stats is not None:  # --benchmark-disable
-        benchmark.stats.stats.data.clear()
-        for seconds in times:
-            benchmark.stats.update(seconds)

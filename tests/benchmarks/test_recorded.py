@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import numscorch as ns
+from benchmarks.recorded import Recorder
 from numscorch.measuring.memory import RESET, growth
-from numscorch.measuring.recorded import Recorder
 from numscorch.runtime import plans as dispatch
 
 A = ns.from_torch(torch.eye(6).mul_(2.0), ns.CSR)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import numscorch as ns
+from benchmarks.recorded import Recorder
 from numscorch.compute.reductions import prepared
 from numscorch.explanation.work import Work, work_of
 from numscorch.frontend.parser import parse_einsum
-from numscorch.measuring.recorded import Recorder
 
 
 def stored(*shape, seed, format=None, density=0.4):
