@@ -6,7 +6,6 @@ import traceback
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
-from os import PathLike
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -17,7 +16,7 @@ from torch.autograd import forward_ad
 
 from .errors import UnsupportedError
 from .explanation.explanation import Explanation
-from .explanation.page import notebook, save, titled_program
+from .explanation.page import Paged, titled_program
 from .explanation.programs import explain_program, explain_sparsified
 from .ir.functions import FUNCTIONS
 from .programs import traced_calls as traced_calls  # defines the calls that tracing records
@@ -45,7 +44,7 @@ class Unfused:
 
 
 @dataclass(frozen=True, slots=True)
-class FusedExplanation:
+class FusedExplanation(Paged):
     """The program of a fused function and its explanation, or the reason why the function runs unfused."""
 
     name: str
@@ -64,13 +63,6 @@ class FusedExplanation:
         return "\n".join([f"{self.name} is this program:", "", *(f"  {line}" for line in self.text.splitlines()), "", self.story])
 
     __repr__ = __str__
-
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the explanation as an HTML page; see :meth:`Explanation.save`."""
-        save(path, *self._titled())
-
-    def _repr_html_(self) -> str:
-        return notebook(*self._titled(anchored=False))
 
     def _titled(self, anchored: bool = True) -> tuple[str, str]:
         program = str(self).removesuffix(self.story).strip()

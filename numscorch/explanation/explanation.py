@@ -4,79 +4,38 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..codegen.source import Source
 from ..compute.operands import admit, undeferred
 from ..errors import FormatError, UnsupportedError
 from ..frontend.accesses import row_major
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.operand import Operand
-from ..frontend.problem import Problem
 from ..frontend.promotion import promotion_of
-from ..frontend.statements import NAMES, Request
+from ..frontend.statements import Request
 from ..ir.format import COO, CSF, Format, dense, named_formats
-from ..ir.index import PATTERN, accesses_in
 from ..ir.padded import Fixed
 from ..machine import kernel_cache
-from ..runtime.long_rows import operand_to_cut
 from ..runtime.plans import compile_tuned, describe, describe_all
-from ..schedule import Step
-from .page import notebook, save, titled
-from .roofline import TimedRun, timed_run
-from .sketches import Sketch, sketch_of
+from .page import Paged, titled
+from .roofline import timed_run
+from .sketches import sketch_of
+from .story import Story
 from .work import work_of
 
 SIZE = 1024  # assumed extent of each dimension, where a format stands for an operand
 ROW = 16  # assumed nonzeros per position of a compressed level
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Story, Paged):
     """The compiler's stages and the source of one kernel. ``str`` prints them, ``save`` writes them as an HTML page."""
 
-    title: str
-    operands: tuple[Operand, ...]
-    problem: Problem
-    steps: tuple[Step, ...]
-    generated: Source
-    path: Path | None
-    request: Request
-    names: tuple[str, ...] = ()
-    before: tuple[Explanation | str, ...] = ()
-    notes: tuple[tuple[str, str], ...] = ()
-    after: tuple[str, ...] = ()
-    sketches: tuple[Sketch | None, ...] = ()
-    run: TimedRun | None = None
-
-    @property
-    def where(self) -> str:
-        """The path of the source file."""
-        return "not written: no kernel folder is writable" if self.path is None else str(self.path)
-
-    @property
-    def read(self) -> list[tuple[str, Operand, str]]:
-        """For each operand: its label, its description, and a remark if the kernel reads a conversion or a copy of it."""
-        names = self.names or tuple(NAMES[: len(self.operands)])
-        labels = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(names)]
-        return [(name, operand, self._read_as(at)) for at, (name, operand) in enumerate(zip(labels, self.operands, strict=True))]
-
-    @property
-    def variables(self) -> dict[str, str]:
-        """Each index variable that is split into parts, with its formula."""
-        return variables_of_parts(self.problem)
-
-    @property
-    def source(self) -> str:
-        """The kernel's Python source."""
-        return self.generated.text
+    __slots__ = ()
 
     def __str__(self) -> str:
         lines = [str(part) + "\n" for part in self.before]
@@ -93,67 +52,13 @@ class Explanation:
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         lines += [f"{name:<17} {text}" for name, text in self.notes]
-        return "\n".join([*lines, "", f"source            {self.where}", "", self.source, *self.after, *self._timed()])
+        timed = [] if self.run is None else [f"{'timed':<17} {self.run}"]
+        return "\n".join([*lines, "", f"source            {self.where}", "", self.source, *self.after, *timed])
 
     __repr__ = __str__
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write the explanation as one self-contained HTML file.
-
-        Raises:
-            FormatError: the file's name doesn't end in .html.
-            OSError: the folder doesn't exist, or the file can't be written.
-
-        >>> import tempfile, numscorch as ns
-        >>> path = Path(tempfile.mkdtemp()) / "spmv.html"
-        >>> ns.explain("ij,j->i", ns.CSR, "dense").save(path)
-        >>> path.read_text()[:15]
-        '<!DOCTYPE html>'
-        """
-        save(path, *titled(self))
-
-    def _repr_html_(self) -> str:
-        return notebook(*titled(self, anchored=False))
-
-    def _timed(self) -> list[str]:
-        return [] if self.run is None else [f"{'timed':<17} {self.run}"]
-
-    def _read_as(self, at: int) -> str:
-        """How the kernel reads an operand, if it doesn't read the stored format directly; else an empty string."""
-        stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
-        if layout is not None and at in layout.operands:
-            return f"copied with {layout}"
-        if operand_to_cut(self.request, self.problem, self.operands) == at:
-            return "its long rows are taken in parts"
-        read = [access.tensor.dtype for access in accesses_in(self.problem.stmt.rhs) if access.tensor.name == NAMES[at]]
-        converted = [f"converted to {dtype}" for dtype in read[:1] if dtype not in (PATTERN, self.operands[at].dtype)]
-        return ", ".join(converted + ([] if stored == self.operands[at].format else [f"read as {stored.name}"]))
-
-
-def variables_of_parts(problem: Problem) -> dict[str, str]:
-    """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
-
-    >>> from ..frontend.statements import einsum_request
-    >>> from ..runtime.plans import compile_source
-    >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])
-    {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
-    """
-    sums: dict[str, str] = {}
-    for access in accesses_in(problem.stmt.rhs):
-        fmt = problem.stored.get(access.tensor.name, dense(0))
-        named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
-        unsplit = {part.dimension: var for part, var in named if part.is_whole}
-        sums |= {
-            str(v): f"{unsplit[p.dimension]} - {unsplit[p.minus]} + {problem.extents[unsplit[p.minus]] - 1}"
-            for p, v in named
-            if p.minus is not None
-        }
-        for dimension in range(fmt.order):
-            split = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
-            if split:
-                name = split[0][1].name.rpartition("_")[0]
-                sums[name] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in split)
-    return sums
+    def _titled(self, anchored: bool = True) -> tuple[str, str]:
+        return titled(self, anchored)
 
 
 def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:

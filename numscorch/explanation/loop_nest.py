@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from itertools import takewhile
 
-from ..ir.index import Assignment, Forall, IndexVar, Stmt, Where, loops_of, result_of
+from ..ir.index import Assignment, Forall, IndexVar, Stmt, Where, assignments, loops_of, result_of
 from ..schedule import Step
 
 CODE = re.compile("``(.*?)``")
@@ -28,7 +29,7 @@ def _item(stmt: Stmt, steps: Sequence[Step], extents: Mapping[IndexVar, int]) ->
         case Where(consumer, producer):
             name = escape(str(result_of(producer).tensor))
             first, then = _item(producer, steps, extents), _item(consumer, steps, extents)
-            badges = _badges([_first(steps, lambda step: name in _workspaces(step.stmt))])
+            badges = _badges([_first(steps, lambda step: name in _written(step.stmt))])
             parts = "".join(
                 f'<li class="part"><div>{what}</div><ul>{part}</ul></li>' for what, part in (("fill it", first), ("then read it", then))
             )
@@ -49,7 +50,7 @@ def passes_of(loop: Forall, steps: Sequence[Step]) -> list[str]:
     >>> passes_of(loops_of(steps[-1].stmt)[0], steps)
     ['order_loops', 'parallelize']
     """
-    tagged = _since(steps, lambda step: _count(step, loop, with_tag=True) > 0)
+    *_, tagged = takewhile(lambda step: _count(step, loop, with_tag=True) > 0, reversed(steps))
     before = steps.index(tagged) - 1
     if before < 0 or _count(tagged, loop, with_tag=False) > _count(steps[before], loop, with_tag=False):
         return [tagged.name]  # the same pass created the loop
@@ -61,29 +62,13 @@ def _count(step: Step, loop: Forall, with_tag: bool) -> int:
     return sum(inner.var == loop.var and (inner.tag == loop.tag or not with_tag) for inner in loops_of(step.stmt))
 
 
-def _since(steps: Sequence[Step], holds: Callable[[Step], bool]) -> Step:
-    """The first step of the final run of steps for which the predicate holds."""
-    latest = steps[-1]
-    for step in reversed(steps):
-        if not holds(step):
-            break
-        latest = step
-    return latest
-
-
 def _first(steps: Sequence[Step], holds: Callable[[Step], bool]) -> str:
     return next(step.name for step in steps if holds(step))
 
 
-def _workspaces(stmt: Stmt) -> set[str]:
-    """The names of a statement's workspaces."""
-    match stmt:
-        case Assignment():
-            return set()
-        case Forall(_, body):
-            return _workspaces(body)
-        case Where(consumer, producer):
-            return {str(result_of(producer).tensor)} | _workspaces(consumer) | _workspaces(producer)
+def _written(stmt: Stmt) -> set[str]:
+    """The names of the tensors that a statement writes."""
+    return {str(assignment.lhs.tensor) for assignment in assignments(stmt)}
 
 
 def _badges(passes: Sequence[str]) -> str:

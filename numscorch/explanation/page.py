@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
 
 from ..errors import FormatError
 from ..frontend.operand import Operand
-from ..frontend.problem import Problem
 from ..machine.atomic_files import replacing
-from ..schedule import Step
 from .highlighting import highlighted
 from .level_tree import level_list, picture, tree
 from .loop_nest import cost_table, nest, pass_list
-from .roofline import TimedRun, report
+from .roofline import report
 from .sketches import Sketch, levels_of
+from .story import Story
 
 SUFFIX = ".html"
 
@@ -29,37 +27,6 @@ SUFFIX = ".html"
 def style() -> str:
     """The style sheet of all pages; every rule applies only inside ``.numscorch``."""
     return files("numscorch.explanation").joinpath("style.css").read_text()
-
-
-class Story(Protocol):
-    """The attributes of an explanation that pages read; see :class:`~numscorch.explanation.explanation.Explanation`."""
-
-    @property
-    def title(self) -> str: ...
-    @property
-    def problem(self) -> Problem: ...
-    @property
-    def steps(self) -> tuple[Step, ...]: ...
-    @property
-    def operands(self) -> tuple[Operand, ...]: ...
-    @property
-    def read(self) -> list[tuple[str, Operand, str]]: ...
-    @property
-    def variables(self) -> Mapping[str, str]: ...
-    @property
-    def notes(self) -> tuple[tuple[str, str], ...]: ...
-    @property
-    def sketches(self) -> tuple[Sketch | None, ...]: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def where(self) -> str: ...
-    @property
-    def before(self) -> Sequence[Story | str]: ...
-    @property
-    def after(self) -> tuple[str, ...]: ...
-    @property
-    def run(self) -> TimedRun | None: ...
 
 
 def page(title: str, body: str) -> str:
@@ -77,29 +44,45 @@ def page(title: str, body: str) -> str:
     )
 
 
-def notebook(title: str, body: str) -> str:
-    """HTML for a notebook cell; the body is collapsed below the title."""
-    details = f"<details><summary>{escape(title)}</summary>{body}</details>"
-    return f'<style>{style()}</style><div class="numscorch cell">{details}</div>'
+class Paged:
+    """An object with an HTML page: a file, or a notebook cell."""
 
+    __slots__ = ()
 
-def save(path: str | PathLike[str], title: str, body: str) -> None:
-    """Write a page to a file. If writing fails, an existing file keeps its content.
+    def _titled(self, anchored: bool = True) -> tuple[str, str]:
+        """The title and the body of the page; links only if ``anchored``."""
+        raise NotImplementedError
 
-    Raises:
-        FormatError: the file's name doesn't end in .html.
-        OSError: the folder doesn't exist, or the file can't be written.
-    """
-    path = Path(path)
-    if path.suffix.lower() != SUFFIX:
-        raise FormatError(
-            f"save({os.fspath(path)!r}): an explanation is an HTML page, and its file name ends in {SUFFIX}: write {path.stem + SUFFIX!r}"
-        )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
-    content = page(title, body).encode()
-    with replacing(path) as file:
-        file.write(content)
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the explanation as one self-contained HTML file. If writing fails, an existing file keeps its content.
+
+        Raises:
+            FormatError: the file's name doesn't end in .html.
+            OSError: the folder doesn't exist, or the file can't be written.
+
+        >>> import tempfile, numscorch as ns
+        >>> path = Path(tempfile.mkdtemp()) / "spmv.html"
+        >>> ns.explain("ij,j->i", ns.CSR, "dense").save(path)
+        >>> path.read_text()[:15]
+        '<!DOCTYPE html>'
+        """
+        path = Path(path)
+        if path.suffix.lower() != SUFFIX:
+            raise FormatError(
+                f"save({os.fspath(path)!r}): an explanation is an HTML page, and its file name ends in {SUFFIX}: "
+                f"write {path.stem + SUFFIX!r}"
+            )
+        if not path.parent.is_dir():
+            raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
+        content = page(*self._titled()).encode()
+        with replacing(path) as file:
+            file.write(content)
+
+    def _repr_html_(self) -> str:
+        """HTML for a notebook cell; the body is collapsed below the title."""
+        title, body = self._titled(anchored=False)
+        details = f"<details><summary>{escape(title)}</summary>{body}</details>"
+        return f'<style>{style()}</style><div class="numscorch cell">{details}</div>'
 
 
 def titled(story: Story, anchored: bool = True) -> tuple[str, str]:

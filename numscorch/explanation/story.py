@@ -1,0 +1,97 @@
+"""What an explanation tells of a kernel: its operands, the compiler's stages, and its source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..codegen.source import Source
+from ..frontend.operand import Operand
+from ..frontend.problem import Problem
+from ..frontend.statements import NAMES, Request
+from ..ir.format import dense
+from ..ir.index import PATTERN, accesses_in
+from ..runtime.long_rows import operand_to_cut
+from ..schedule import Step
+from .roofline import TimedRun
+from .sketches import Sketch
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The compiler's stages and the source of one kernel, and the parts of its program that run before and after it."""
+
+    title: str
+    operands: tuple[Operand, ...]
+    problem: Problem
+    steps: tuple[Step, ...]
+    generated: Source
+    path: Path | None
+    request: Request
+    names: tuple[str, ...] = ()
+    before: tuple[Story | str, ...] = ()
+    notes: tuple[tuple[str, str], ...] = ()
+    after: tuple[str, ...] = ()
+    sketches: tuple[Sketch | None, ...] = ()
+    run: TimedRun | None = None
+
+    @property
+    def where(self) -> str:
+        """The path of the source file."""
+        return "not written: no kernel folder is writable" if self.path is None else str(self.path)
+
+    @property
+    def read(self) -> list[tuple[str, Operand, str]]:
+        """For each operand: its label, its description, and a remark if the kernel reads a conversion or a copy of it."""
+        names = self.names or tuple(NAMES[: len(self.operands)])
+        labels = [f"{NAMES[at]}: {'' if name == NAMES[at] else name + ', '}" for at, name in enumerate(names)]
+        return [(name, operand, self._read_as(at)) for at, (name, operand) in enumerate(zip(labels, self.operands, strict=True))]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Each index variable that is split into parts, with its formula."""
+        return variables_of_parts(self.problem)
+
+    @property
+    def source(self) -> str:
+        """The kernel's Python source."""
+        return self.generated.text
+
+    def _read_as(self, at: int) -> str:
+        """How the kernel reads an operand, if it doesn't read the stored format directly; else an empty string."""
+        stored, layout = self.problem.stored.get(NAMES[at], self.operands[at].format), self.problem.layout
+        if layout is not None and at in layout.operands:
+            return f"copied with {layout}"
+        if operand_to_cut(self.request, self.problem, self.operands) == at:
+            return "its long rows are taken in parts"
+        read = [access.tensor.dtype for access in accesses_in(self.problem.stmt.rhs) if access.tensor.name == NAMES[at]]
+        converted = [f"converted to {dtype}" for dtype in read[:1] if dtype not in (PATTERN, self.operands[at].dtype)]
+        return ", ".join(converted + ([] if stored == self.operands[at].format else [f"read as {stored.name}"]))
+
+
+def variables_of_parts(problem: Problem) -> dict[str, str]:
+    """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
+
+    >>> from numscorch.explanation.explanation import assumed
+    >>> from numscorch.frontend.statements import einsum_request
+    >>> from numscorch.ir.format import Format
+    >>> from numscorch.runtime.plans import compile_source
+    >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])
+    {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
+    """
+    sums: dict[str, str] = {}
+    for access in accesses_in(problem.stmt.rhs):
+        fmt = problem.stored.get(access.tensor.name, dense(0))
+        named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
+        unsplit = {part.dimension: var for part, var in named if part.is_whole}
+        sums |= {
+            str(v): f"{unsplit[p.dimension]} - {unsplit[p.minus]} + {problem.extents[unsplit[p.minus]] - 1}"
+            for p, v in named
+            if p.minus is not None
+        }
+        for dimension in range(fmt.order):
+            split = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
+            if split:
+                name = split[0][1].name.rpartition("_")[0]
+                sums[name] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in split)
+    return sums
