@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import metadata
+from itertools import starmap, takewhile
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from ..errors import NumscorchError
 from ..machine import kernel_cache, threads
 from ..machine.memory import size_in_words
+from ..measuring.machine import cores
 
 Range = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -44,7 +45,7 @@ class Diagnosis:
 
 def report() -> list[Diagnosis]:
     """Examine the installation. Imports Numba and starts its threading layer."""
-    return [*_versions(), _processor(), *_threads(), _cache(), *_numbas_cache()]
+    return [*starmap(_version, TESTED.items()), _processor(), *_threads(), _cache(), *_numbas_cache()]
 
 
 def render(checks: Iterable[Diagnosis]) -> str:
@@ -62,10 +63,6 @@ def print_report() -> bool:
     checks = report()
     print(render(checks))
     return all(check.ok for check in checks)
-
-
-def _versions() -> list[Diagnosis]:
-    return [_version(name, bounds) for name, bounds in TESTED.items()]
 
 
 def _version(name: str, bounds: Range) -> Diagnosis:
@@ -98,12 +95,7 @@ def _numbers(version: str) -> tuple[int, ...]:
     >>> _numbers("2.13.0+cpu"), _numbers("3.12.0rc1")
     ((2, 13, 0), (3, 12))
     """
-    numbers: list[int] = []
-    for part in version.partition("+")[0].split("."):
-        if not part.isdecimal():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
+    return tuple(map(int, takewhile(str.isdecimal, version.partition("+")[0].split("."))))
 
 
 def _dotted(numbers: tuple[int, ...]) -> str:
@@ -139,18 +131,13 @@ def _threading_layer() -> Diagnosis:
 
 def _thread_counts() -> Diagnosis:
     threads.layer()
-    torch_threads, cores = torch.get_num_threads(), _cores()
+    torch_threads, available = torch.get_num_threads(), cores()
     workers = threads.workers()
-    is_limited = workers < min(torch_threads, cores)
-    advice = f"NUMBA_NUM_THREADS allows fewer than torch's {torch_threads}: unset it, or set it to {cores}" if is_limited else ""
-    if torch_threads > cores:
-        advice = f"torch has more threads than there are cores: torch.set_num_threads({cores})"
-    return Diagnosis("threads", f"kernels {workers}, torch {torch_threads}, cores {cores}", not advice, advice)
-
-
-def _cores() -> int:
-    """The number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    is_limited = workers < min(torch_threads, available)
+    advice = f"NUMBA_NUM_THREADS allows fewer than torch's {torch_threads}: unset it, or set it to {available}" if is_limited else ""
+    if torch_threads > available:
+        advice = f"torch has more threads than there are cores: torch.set_num_threads({available})"
+    return Diagnosis("threads", f"kernels {workers}, torch {torch_threads}, cores {available}", not advice, advice)
 
 
 def _cache() -> Diagnosis:
