@@ -144,19 +144,17 @@ def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
 
 def _compute_in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
     """Contract pair after pair; the last one computes the result. If ``key`` is given, the steps are cached as a chain."""
-    remaining, recorder = list(operands), ChainRecorder()
-    places = list(range(len(operands)))
-    for at, pair in enumerate(pairs):
-        operand_pair, reads = (remaining[pair.left], remaining.pop(pair.right)), (places[pair.left], places.pop(pair.right))
-        is_last = at == len(pairs) - 1
-        request = _request(pair.expr, operand_pair)
-        remaining[pair.left] = product = compute(request, operand_pair, format if is_last else None, out if is_last else None)
-        places[pair.left] = len(operands) + at
+    values, recorder = dict(enumerate(operands)), ChainRecorder()
+    for at, pair in enumerate(pairs, len(operands)):
+        wanted, receiver = (format, out) if pair is pairs[-1] else (None, None)
+        factors = values.pop(pair.left), values.pop(pair.right)  # each is read once, so its memory can be freed
+        request = _request(pair.expr, factors)
+        values[at] = result = compute(request, factors, wanted, receiver)
         if key is not None:
-            recorder.note(request, format if is_last else None, reads, operand_pair, product)
-    if key is not None and isinstance(remaining[0], Tensor) and (chain := recorder.chain()) is not None:
+            recorder.note(request, wanted, (pair.left, pair.right), factors, result)
+    if key is not None and isinstance(result, Tensor) and (chain := recorder.chain()) is not None:
         remember(key, chain)
-    return remaining[0]
+    return result
 
 
 def _compute_dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:

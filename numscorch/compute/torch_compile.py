@@ -8,7 +8,7 @@ from their index arrays and cached with them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -72,20 +72,14 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
     if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, ready, format)
     if len(ready) > 2 and (pairs := _pairs_for(expr, ready)):
-        for at, (left, right, pair_expr) in enumerate(pairs):
-            operand_pair = ready[left], ready.pop(right)
-            ready[left] = traced(pair_expr, operand_pair, format if at == len(pairs) - 1 else None)
-        return ready[0]
-    formats, values, arrays = [], [], []
-    for operand in ready:
-        if isinstance(operand, SparseTensor):
-            formats.append(_describe(operand.pattern))
-            values.append(operand._values)
-            arrays += [array for level in operand.pattern.arrays for array in level]
-        else:
-            formats.append("")
-            values.append(operand)
-    return torch.ops.numscorch.einsum("|".join([expr, *formats]), values, arrays)
+        for left, right, pair_expr in pairs[:-1]:
+            ready.append(traced(pair_expr, (ready[left], ready[right]), None))
+        left, right, expr = pairs[-1]
+        return traced(expr, (ready[left], ready[right]), format)
+    texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "" for o in ready]
+    values = [o._values if isinstance(o, SparseTensor) else o for o in ready]
+    arrays = [array for o in ready if isinstance(o, SparseTensor) for array in arrays_of(o.pattern)]
+    return torch.ops.numscorch.einsum("|".join([expr, *texts]), values, arrays)
 
 
 def _pairs_for(expr: str, operands: Sequence[Any]) -> tuple[tuple[int, int, str], ...]:
@@ -108,15 +102,15 @@ def _pairs(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | N
     sparse = [count is not None for count in counts]
     for pair in pairs[:-1]:
         terms = pair.expr.partition("->")[0]
-        is_sparse_pair = sparse[pair.left], sparse.pop(pair.right)
+        is_sparse_pair = sparse[pair.left], sparse[pair.right]
         if any(is_sparse_pair) and not _is_traceable(pair.expr, tuple(map(len, terms.split(","))), is_sparse_pair, None):
             return ()
-        sparse[pair.left] = False
+        sparse.append(False)
     return tuple([(pair.left, pair.right, pair.expr) for pair in pairs])
 
 
-def _describe(pattern: Pattern) -> str:
-    """A pattern's format and shape.
+def text_of(pattern: Pattern) -> str:
+    """A pattern's format and shape as text for programs.
 
     Programs can be reused for another pattern of this format and shape, except for symbolic shapes: these are read from the pattern.
     """
@@ -146,25 +140,22 @@ def dimensions_of(text: str, rank: int, given: tuple[str, ...]) -> tuple[tuple[N
 @lru_cache(maxsize=1024)
 def _parse_spec(spec: str) -> tuple[str, tuple[tuple[Format, tuple[int, ...]] | None, ...]]:
     """Parse a specification: the expression, and each sparse operand's format and shape."""
-    expr, *formats = spec.split("|")
-    formats_and_shapes: list[tuple[Format, tuple[int, ...]] | None] = []
-    for text in formats:
-        name, _, shape = text.rpartition(" of ")
-        formats_and_shapes.append((as_format(name), tuple(int(size) for size in shape.split("x") if size)) if text else None)
-    return expr, tuple(formats_and_shapes)
+    expr, *texts = spec.split("|")
+    return expr, tuple((as_format(text.rpartition(" of ")[0]), shape_of(text)) if text else None for text in texts)
 
 
 _patterns: dict[tuple[Any, ...], tuple[list[weakref.ref[Tensor]], Pattern]] = {}
 
 
-def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -> Pattern:
-    """The pattern of these index tensors, cached as long as they live."""
+def _pattern(format: Format, shape: tuple[int, ...], remaining: Iterator[Tensor]) -> Pattern:
+    """The pattern of the next index tensors, cached as long as they live."""
+    arrays = [next(remaining) for level in format.levels for _ in level.arrays]
     key = (format, shape, *map(id, arrays))
     entry = _patterns.get(key)
     if entry is not None and all(ref() is array for ref, array in zip(entry[0], arrays, strict=True)):
         return entry[1]
-    remaining = iter([array.detach() for array in arrays])  # aliases that don't keep the tensors alive
-    pattern = Pattern(format, shape, tuple(tuple(next(remaining) for _ in level.arrays) for level in format.levels))
+    aliases = iter([array.detach() for array in arrays])  # don't keep the tensors alive
+    pattern = Pattern(format, shape, tuple(tuple(next(aliases) for _ in level.arrays) for level in format.levels))
     if len(_patterns) >= MOST_PATTERNS:
         _patterns.clear()
     _patterns[key] = [weakref.ref(array, lambda _: _patterns.pop(key, None)) for array in arrays], pattern
@@ -174,22 +165,9 @@ def _pattern(format: Format, shape: tuple[int, ...], arrays: Sequence[Tensor]) -
 def _operands(spec: str, values: Sequence[Tensor], arrays: Sequence[Tensor]) -> tuple[str, list[Any]]:
     """Rebuild the expression and its operands."""
     expr, formats = _parse_spec(spec)
-    tensors: list[Any] = []
-    at = 0
-    for format_and_shape, tensor in zip(formats, values, strict=True):
-        if format_and_shape is None:
-            tensors.append(tensor)
-            continue
-        format, shape = format_and_shape
-        count = sum(len(level.arrays) for level in format.levels)
-        tensors.append(SparseTensor(_pattern(format, shape, arrays[at : at + count]), tensor))
-        at += count
-    return expr, tensors
-
-
-def text_of(pattern: Pattern) -> str:
-    """A pattern's format and shape as text for programs."""
-    return _describe(pattern)
+    remaining = iter(arrays)
+    pairs = zip(formats, values, strict=True)
+    return expr, [tensor if known is None else SparseTensor(_pattern(*known, remaining), tensor) for known, tensor in pairs]
 
 
 def arrays_of(pattern: Pattern) -> list[Tensor]:

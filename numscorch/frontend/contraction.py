@@ -34,7 +34,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One contraction: the positions of two operands, and the einsum; the result replaces the left operand."""
+    """One contraction: the positions of two operands, and the einsum; the results of earlier pairs follow the operands."""
 
     left: int
     right: int
@@ -142,13 +142,15 @@ def without(terms: Sequence[T], left: int, right: int) -> tuple[T, ...]:
 def _pairs(subscripts: Subscripts, path: Path, extents: dict[str, int]) -> tuple[Pair, ...]:
     """Spell a path as einsums; the last einsum has the result's indices in their order."""
     letters = {name: LETTERS[at] for at, name in enumerate(extents)}
-    terms: tuple[str, ...] = tuple("".join(letters[name] for name in names) for names in subscripts.operands)
+    terms = ["".join(letters[name] for name in names) for names in subscripts.operands]
     result = "".join(letters[name] for name in subscripts.result)
-    pairs = []
+    positions, pairs = tuple(range(len(terms))), []
     for left, right in path:
-        a, b, remaining = terms[left], terms[right], without(terms, left, right)
-        needed = set(result).union(*remaining)
-        product = "".join(letter for letter in dict.fromkeys(a + b) if letter in needed) if remaining else result
-        pairs.append(Pair(left, right, f"{a},{b}->{product}"))
-        terms = (*remaining[:left], product, *remaining[left:])
+        first, second, remaining = positions[left], positions[right], without(positions, left, right)
+        needed = set(result).union(*(terms[at] for at in remaining))
+        shared = dict.fromkeys(terms[first] + terms[second])
+        product = "".join(letter for letter in shared if letter in needed) if remaining else result
+        pairs.append(Pair(first, second, f"{terms[first]},{terms[second]}->{product}"))
+        positions = (*remaining[:left], len(terms), *remaining[left:])
+        terms.append(product)
     return tuple(pairs)

@@ -58,15 +58,13 @@ def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]
     """Replace a part by one part per pair; the last keeps the part's name, and the others get the next free numbers."""
     part, pieces = parts[at], []
     number = max((int(other.name) for other in parts if other.is_temporary), default=0)
-    pending, names = list(part.operands), dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
-    letters = str.maketrans(dict(zip(LETTERS, names, strict=False)))
-    for pair in pairs:
-        is_last = pair is pairs[-1]
-        number += 1
-        name = part.name if is_last else str(number)
-        operands = pending[pair.left], pending.pop(pair.right)
-        pieces.append(ProgramPart(name, operands, _product(pair.expr.translate(letters), part.request.form.in_order or not is_last)))
-        pending[pair.left] = name
+    results = [*(str(number + count) for count in range(1, len(pairs))), part.name]
+    names = (*part.operands, *results)
+    indices = dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
+    letters = str.maketrans(dict(zip(LETTERS, indices, strict=False)))
+    for name, pair in zip(results, pairs, strict=True):
+        request = _product(pair.expr.translate(letters), part.request.form.in_order or name != part.name)
+        pieces.append(ProgramPart(name, (names[pair.left], names[pair.right]), request))
     return (*parts[:at], *pieces, *parts[at + 1 :])
 
 

@@ -65,9 +65,8 @@ def in_pairs(expr: str, shapes: Sequence[Sequence[int]], stored: Sequence[int | 
     """What each pair contracts, whatever the order of the two and the names of its indices."""
     terms, found = expr.split("->")[0].split(","), []
     for pair in split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
-        assert pair.left < pair.right
-        found.append(frozenset((terms[pair.left], terms.pop(pair.right))))
-        terms[pair.left] = "*".join(sorted(found[-1]))
+        found.append(frozenset((terms[pair.left], terms[pair.right])))
+        terms.append("*".join(sorted(found[-1])))
     return found
 
 
