@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -64,41 +63,24 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
 
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
-    product = matrix_product(text) if len(tensors) == 2 else None
-    return torch.einsum(text, *tensors) if product is None or not product.fits(*tensors) else product.of(*tensors)
-
-
-@dataclass(frozen=True, slots=True)
-class MatrixProduct:
-    """The product of two matrices, in this order or swapped, each optionally transposed.
-
-    ``torch.einsum`` computes the same product with 6 us overhead for parsing and permuting.
-    """
-
-    is_swapped: bool
-    transposed: tuple[bool, bool]
-
-    def fits(self, left: Tensor, right: Tensor) -> bool:
-        """Whether both operands are matrices and no dimension broadcasts."""
-        if left.ndim != 2 or right.ndim != 2:
-            return False
-        first, second = (right, left) if self.is_swapped else (left, right)
-        return first.shape[not self.transposed[0]] == second.shape[self.transposed[1]]
-
-    def of(self, left: Tensor, right: Tensor) -> Tensor:
-        """The product, computed by torch.mm."""
-        first, second = (right, left) if self.is_swapped else (left, right)
-        return torch.mm(first.t() if self.transposed[0] else first, second.t() if self.transposed[1] else second)
+    """torch's einsum; ``torch.mm`` multiplies matrices, because einsum spends 6 us on parsing and permuting."""
+    if len(tensors) == 2 and tensors[0].ndim == tensors[1].ndim == 2 and (product := matrix_product(text)) is not None:
+        is_swapped, is_first_transposed, is_second_transposed = product
+        first, second = reversed(tensors) if is_swapped else tensors
+        first, second = first.t() if is_first_transposed else first, second.t() if is_second_transposed else second
+        if first.shape[1] == second.shape[0]:  # else a dimension broadcasts
+            return torch.mm(first, second)
+    return torch.einsum(text, *tensors)
 
 
 @lru_cache(maxsize=1024)
-def matrix_product(expr: str) -> MatrixProduct | None:
-    """The matrix product that an einsum describes, or None for any other einsum.
+def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
+    """Whether an einsum's product of two matrices swaps, and transposes the first and the second of them; None for any other einsum.
 
     >>> matrix_product("jf,of->jo")
-    MatrixProduct(is_swapped=False, transposed=(False, True))
+    (False, False, True)
     >>> matrix_product("ki,jk->ji")
-    MatrixProduct(is_swapped=True, transposed=(False, False))
+    (True, False, False)
     """
     terms, _, result = expr.replace(" ", "").partition("->")
     left, _, right = terms.partition(",")
@@ -112,7 +94,7 @@ def matrix_product(expr: str) -> MatrixProduct | None:
     (summed,) = shared
     is_swapped = result[0] in right
     first, second = (right, left) if is_swapped else (left, right)
-    return MatrixProduct(is_swapped, (first[0] == summed, second[1] == summed))
+    return is_swapped, first[0] == summed, second[1] == summed
 
 
 def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
@@ -191,14 +173,19 @@ def _product_text(request: Request) -> str | None:
 
 def _align(tensor: Tensor, term: Sequence[str], names: Sequence[str]) -> Tensor:
     """The tensor with a dimension for each name; a repeated name takes the diagonal."""
-    term = list(term)
-    while len(set(term)) < len(term):
-        name = next(n for n in term if term.count(n) > 1)
-        first, second = [at for at, n in enumerate(term) if n == name][:2]
-        tensor = tensor.diagonal(dim1=first, dim2=second)
-        term = [n for at, n in enumerate(term) if at not in (first, second)] + [name]
-    tensor = tensor.permute([term.index(n) for n in names if n in term])
-    return tensor.reshape([tensor.shape[[n for n in names if n in term].index(n)] if n in term else 1 for n in names])
+    sizes = dict(zip(term, tensor.shape, strict=True))
+    return with_order(tensor, term, [name for name in names if name in sizes]).reshape([sizes.get(name, 1) for name in names])
+
+
+def with_order(tensor: Tensor, names: Sequence[str], order: Sequence[str]) -> Tensor:
+    """A view of the tensor with its dimensions in another order; a repeated name takes the diagonal.
+
+    >>> with_order(torch.arange(4).reshape(2, 2), "ii", "i")
+    tensor([0, 3])
+    """
+    if len(order) == len(names):
+        return tensor.permute([names.index(name) for name in order])
+    return torch.einsum(tensor, list(map(order.index, names)), list(range(len(order))))
 
 
 def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
@@ -213,9 +200,4 @@ def value_of(expr: Expr, tensors: Sequence[Tensor], dtype: torch.dtype) -> Tenso
         case Binary(op, left, right):
             return TORCH_OPERATORS[op](value_of(left, tensors, dtype), value_of(right, tensors, dtype))
         case Apply(function, args):
-            return function_of(function)(*(value_of(arg, tensors, dtype) for arg in args))
-
-
-def function_of(name: str) -> Any:
-    """The torch function that implements a statement function on dense tensors."""
-    return DENSE_FUNCTIONS[name]
+            return DENSE_FUNCTIONS[function](*(value_of(arg, tensors, dtype) for arg in args))

@@ -30,16 +30,17 @@ from ..frontend.gradient_requests import (
     value_of_request,
     without_diagonals,
 )
-from ..frontend.problem import wanted_format
+from ..frontend.operand import Operand
+from ..frontend.problem import extents_of, wanted_format
 from ..frontend.statements import NAMES, Request
-from ..ir.format import COO, Format
+from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
 from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .dense_operands import value_of
+from .dense_operands import value_of, with_order
 from .empty_reductions import in_dense_format, in_sparse_format, semiring_zero
 from .native import wrap
 from .operands import STRIDED, strided
@@ -86,6 +87,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
     """The differentiable result of a request on SparseTensors and strided tensors; ``compute`` is ``dispatch.compute``.
 
     Raises:
+        SizeError: an index takes a diagonal whose sizes differ, or has two sizes.
         UnsupportedError: the reduction has no gradient.
     """
     if not has_reduced(request) and request.op not in ("=", CONSTANT):
@@ -98,6 +100,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
         return _in_format(result, format, request)
     names = request.subscripts.operands
     if any(len(set(letters)) < len(letters) for letters in names):
+        extents_of(request, [Operand(o.format if isinstance(o, SparseTensor) else dense(o.ndim), tuple(o.shape), "") for o in operands])
         operands = [_diagonal(o, letters) for o, letters in zip(operands, names, strict=True)]
         request = without_diagonals(request)
     call = DifferentiableCall(request, format, operands, compute)
@@ -149,7 +152,7 @@ def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTen
     if len(distinct) == len(names):
         return operand
     if isinstance(operand, Tensor):
-        return _strided_diagonal(operand, list(names))
+        return with_order(operand, names, distinct)
     entries = operand.to(COO(operand.ndim))
     indices = entries.indices()
     firsts = [names.index(name) for name in names]
@@ -157,16 +160,6 @@ def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTen
     places = [names.index(name) for name in distinct]
     shape = [operand.shape[at] for at in places]
     return from_coo(indices[places][:, on_diagonal], entries.values[on_diagonal], shape)
-
-
-def _strided_diagonal(tensor: Tensor, names: list[str]) -> Tensor:
-    distinct = list(dict.fromkeys(names))
-    while len(set(names)) < len(names):
-        name = next(n for n in names if names.count(n) > 1)
-        first, second = [at for at, n in enumerate(names) if n == name][:2]
-        tensor = tensor.diagonal(dim1=first, dim2=second)
-        names = [n for at, n in enumerate(names) if at not in (first, second)] + [name]
-    return tensor.permute([names.index(n) for n in distinct])
 
 
 # ---- through a kernel

@@ -170,3 +170,9 @@ def test_rows_of_a_band_below_the_last_column_read_nothing() -> None:
     with uncompiled():
         made = ns.einsum("ij,ik,jk->ij", ns.from_torch(A, ns.COO(2)), B, C)
     torch.testing.assert_close(made.to_dense(), A * (B @ full.T))
+
+
+def test_a_diagonal_of_a_rectangle_is_refused_for_operands_that_require_grad() -> None:
+    D = torch.ones(3, 4, requires_grad=True)
+    with pytest.raises(ns.SizeError, match="index i takes the diagonal of A, whose sizes differ there: 3 and 4"):
+        ns.einsum("ii,ij->j", D, ns.eye(3, format=ns.CSR))

@@ -12,7 +12,7 @@ from routine_calls import compiled
 
 import numscorch as ns
 from numscorch.codegen import routines
-from numscorch.compute.dense_operands import function_of, value_of
+from numscorch.compute.dense_operands import DENSE_FUNCTIONS, value_of
 from numscorch.ir.function_table import FUNCTIONS
 from numscorch.ir.gradient import derivative
 from numscorch.ir.notation import parse_expr
@@ -53,7 +53,7 @@ def values(function: Callable[..., Any], arguments: Points) -> torch.Tensor:
 def test_values(name: str, dtype: torch.dtype) -> None:
     arguments = grid(name, dtype)
     compared = ~TORCHS_OWN[name](*arguments) if name in TORCHS_OWN else torch.ones(len(arguments[0]), dtype=torch.bool)
-    expected = function_of(name)(*arguments)[compared]
+    expected = DENSE_FUNCTIONS[name](*arguments)[compared]
     rtol, atol = TOLERANCES[dtype]
     for function in (FUNCTIONS[name].evaluate, FUNCTIONS[name].value, compiled(getattr(routines, name)) if name != "abs" else abs):
         torch.testing.assert_close(values(function, arguments)[compared], expected, rtol=rtol, atol=atol, equal_nan=True)
@@ -64,7 +64,7 @@ def test_values(name: str, dtype: torch.dtype) -> None:
 def test_derivatives(name: str, dtype: torch.dtype) -> None:
     """NaN where torch's are; of several arguments, where torch's are finite, and no argument is NaN."""
     arguments = [each.requires_grad_() for each in grid(name, dtype)]
-    result = function_of(name)(*arguments)
+    result = DENSE_FUNCTIONS[name](*arguments)
     if not result.requires_grad:
         assert set(FUNCTIONS[name].slopes) == {"0"}
         return
@@ -88,7 +88,7 @@ def test_whole_numbers(name: str, plain: None) -> None:
     given = {letter: ns.from_torch(each, ns.Format("s")) for letter, each in zip("ABC", arguments, strict=False)}
     result = ns.evaluate(text, format="dense", **given)
     assert result.dtype == torch.int64
-    assert torch.equal(result, function_of(name)(*arguments))
+    assert torch.equal(result, DENSE_FUNCTIONS[name](*arguments))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -99,7 +99,7 @@ def test_sparse(name: str, plain: None) -> None:
     arguments = [torch.rand(5, 19, generator=generator) * (torch.rand(5, 19, generator=generator) < 0.5) for _ in range(arity)]
     text = f"R[i,j] = {name}({', '.join(f'{letter}[i,j]' for letter in 'ABC'[:arity])})"
     given = {letter: ns.from_torch(each, ns.CSR) for letter, each in zip("ABC", arguments, strict=False)}
-    expected = function_of(name)(*arguments)
+    expected = DENSE_FUNCTIONS[name](*arguments)
     if FUNCTIONS[name].annihilates:  # 0 / 0 doesn't arise where nothing is stored
         expected = torch.where(arguments[0] == 0, 0, expected)
     torch.testing.assert_close(ns.evaluate(text, format="dense", **given), expected, equal_nan=True)
