@@ -18,20 +18,15 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import dense_result
 from .operands import Deferred, identify
 
-
-@dataclass(frozen=True, slots=True)
-class ChainStep:
-    """A function and the positions of its arguments: the chain's operands come first, then the results of earlier steps."""
-
-    run: Callable[..., Any]
-    reads: tuple[int, ...]
+ChainStep = tuple[Callable[..., Any], tuple[int, ...]]
+"""A function and the positions of its arguments: the chain's operands come first, then the results of earlier steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
     """A sequence of steps; the last one computes the result.
 
-    >>> Chain((ChainStep(lambda a, b: a + b, (0, 1)), ChainStep(lambda a, b: a * b, (2, 0)))).run(3, 4)
+    >>> Chain(((lambda a, b: a + b, (0, 1)), (lambda a, b: a * b, (2, 0)))).run(3, 4)
     21
     """
 
@@ -40,8 +35,8 @@ class Chain:
     def run(self, *operands: Any) -> Any:
         """Run all steps and return the last one's result."""
         values = list(operands)
-        for step in self.steps:
-            values.append(step.run(*[values[at] for at in step.reads]))
+        for run, reads in self.steps:
+            values.append(run(*[values[at] for at in reads]))
         return values[-1]
 
 
@@ -66,10 +61,10 @@ class ChainRecorder:
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
-            self.steps.append(ChainStep(partial(dense_result, request), tuple(reads)))
+            self.steps.append((partial(dense_result, request), tuple(reads)))
         elif (plan := known_plan(request, format, signatures)) is not None:
             self.is_fixed &= plan.problem.requested is None
-            self.steps.append(ChainStep(plan.run, tuple(reads)))
+            self.steps.append((plan.run, tuple(reads)))
         else:
             self.is_fixed = False
         self.is_last_alike = _is_alike(result, plan, ready)

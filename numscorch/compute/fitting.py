@@ -53,10 +53,10 @@ class Fitting:
 
     ``call`` is a ``__call__`` method that takes the operands and ``out``. It falls back to ``_checked`` if the operands do not
     match, and to ``_traced`` while torch compiles. ``find`` takes the operands and returns their plan, ABSENT for new patterns,
-    or None for operands that differ otherwise.
+    or None for operands that differ otherwise. ``key_of`` takes the patterns of the sparse operands, and returns the key of their plan.
     """
 
-    __slots__ = ("call", "count", "find", "plans")
+    __slots__ = ("call", "count", "find", "key_of", "plans")
 
     def __init__(self, operands: Sequence[Any], constants: Sequence[Any], takes_out: bool):
         self.count, self.plans = len(operands), dict[Hashable, Any]()
@@ -76,12 +76,13 @@ class Fitting:
         exec(compile(source.text(), "<binder of a bound einsum>", "exec"), scope)
         self.call: Callable[..., Any] = scope["call"]
         self.find: Callable[..., Any] = scope["find"]
+        self.key_of: Callable[..., Hashable] = scope["key_of"]
 
     def keep(self, patterns: Sequence[Any], plan: Any) -> None:
         """Cache the plan for operands with these patterns; at MOST_PATTERNS plans, the oldest is evicted."""
         while len(self.plans) >= MOST_PATTERNS:
             self.plans.pop(next(iter(self.plans)), None)
-        self.plans[key_of(patterns)] = plan
+        self.plans[self.key_of(*patterns)] = plan
 
 
 class Fittings:
@@ -113,13 +114,6 @@ class Fittings:
         return fitting
 
 
-def key_of(patterns: Sequence[Any]) -> Hashable:
-    """The cache key of a plan: the signatures of the patterns, and which patterns are identical objects."""
-    if len(patterns) == 1:
-        return patterns[0].signature
-    return (*[pattern.signature for pattern in patterns], *[one is other for one, other in combinations(patterns, 2)])
-
-
 def receive(out: Any, plan: Any, *operands: Any) -> Any:
     """Write the result of a plan or chain into ``out`` and return it."""
     if isinstance(plan, Plan):
@@ -146,7 +140,7 @@ class _Source:
         self.detached = [name for name, value in named if name in self.strided and value.requires_grad]
 
     def text(self) -> str:
-        """The source of ``call`` and ``find``."""
+        """The source of ``call``, ``find`` and ``key_of``."""
         given = ", ".join(f"{name}=ABSENT" for name in self.given)
         arguments = ", ".join(map(self.ready, (*self.given, *self.constants)))
         names = "".join(f"{name}, " for name in self.given)
@@ -155,9 +149,11 @@ class _Source:
         before = ["not more", *([] if self.takes_out else ["out is None"])]
         lines = [f"def call(self, {given}, *more, out=None):"]
         lines += ["    if is_dynamo_compiling():", f"        return self._traced({names}*more, out=out)"]
-        lines += self.branches(before, [f"(plan := plans.get({self.key()})) is not None"], run)
+        key = _key([f"{self.ready(name)}.pattern" for name in self.sparse])
+        lines += self.branches(before, [f"(plan := plans.get({key})) is not None"], run)
         lines += [f"    return self._checked({names}*more, out=out)"]
-        return "\n".join([*lines, f"def find({given}):", *self.branches([], [], [f"return plans.get({self.key()}, ABSENT)"])])
+        lines += [f"def find({given}):", *self.branches([], [], [f"return plans.get({key}, ABSENT)"])]
+        return "\n".join([*lines, f"def key_of({', '.join(self.sparse)}):", f"    return {_key(self.sparse)}"])
 
     def branches(self, before: Sequence[str], last: Sequence[str], then: Sequence[str]) -> list[str]:
         """Lines that run ``then`` if the operands match."""
@@ -178,12 +174,16 @@ class _Source:
         """The variable with the operand in the form that a plan takes."""
         return name.replace("o", "w") if name in self.native else name
 
-    def key(self) -> str:
-        """The expression that computes :func:`key_of`."""
-        patterns = [f"{self.ready(name)}.pattern" for name in self.sparse]
-        if len(patterns) == 1:
-            return f"{patterns[0]}.signature"
-        return f"({', '.join([*(f'{p}.signature' for p in patterns), *(f'{p} is {q}' for p, q in combinations(patterns, 2))])})"
+
+def _key(patterns: Sequence[str]) -> str:
+    """The source of a plan's cache key: the signatures of the patterns, and which patterns are identical objects.
+
+    >>> _key(["A"]), _key(["A", "B"])
+    ('A.signature', '(A.signature, B.signature, A is B)')
+    """
+    if len(patterns) == 1:
+        return f"{patterns[0]}.signature"
+    return f"({', '.join([*(f'{p}.signature' for p in patterns), *(f'{p} is {q}' for p, q in combinations(patterns, 2))])})"
 
 
 def _guarded(operand: Any) -> tuple[torch.Tensor, bool]:

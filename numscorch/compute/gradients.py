@@ -113,6 +113,11 @@ def _values(operand: SparseTensor | Tensor) -> Tensor:
     return operand._values if isinstance(operand, SparseTensor) else operand
 
 
+def with_patterns(values: Sequence[Tensor], patterns: Sequence[Pattern | None]) -> list[Any]:
+    """The operands with these values; dense operands have no pattern."""
+    return [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, patterns, strict=True)]
+
+
 def _in_format(result: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
     requested, zero = wanted_format(format, result.ndim), semiring_zero(request, result.dtype)
     if requested is None:
@@ -178,8 +183,7 @@ class DifferentiableCall:
     def run(self, values: Sequence[Tensor] | None = None) -> Tensor:
         """Compute the result, or its values; ``values`` replace those of the operands."""
         if values is not None:
-            pairs = zip(values, self.patterns, strict=True)
-            self.operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in pairs]
+            self.operands = with_patterns(values, self.patterns)
         detached = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
         self.operands = ()
         result = self.compute(self.request, detached, self.format)
@@ -189,8 +193,7 @@ class DifferentiableCall:
 
     def again(self, values: Sequence[Tensor]) -> Any:
         """The same call with other values."""
-        operands = [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
-        result = differentiable(self.request, operands, self.format, self.compute)
+        result = differentiable(self.request, with_patterns(values, self.patterns), self.format, self.compute)
         if isinstance(result, SparseTensor):
             self.result = result.pattern
         return result
@@ -275,23 +278,24 @@ class _Through(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return _gradients(ctx, upstream)
+        call, values, result = ctx.call, ctx.saved_tensors, None
+        if chooses(call.request):
+            *values, result = values
+            upstream = call.shares(result, upstream, values)
+        needed = ctx.needs_input_grad[1:]
+        return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))
 
 
-class _Transformed(torch.autograd.Function):
+class _Transformed(_Through):
     """The form of _Through that torch.func requires; each call costs several times as much."""
 
     @staticmethod
-    def forward(call: DifferentiableCall, *values: Tensor) -> Tensor:
+    def forward(call: DifferentiableCall, *values: Tensor) -> Tensor:  # type: ignore[override]
         return call.run(values)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         _save(ctx, inputs[0], inputs[1:], output)
-
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        return _gradients(ctx, upstream)
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], call: DifferentiableCall, *values: Tensor) -> tuple[Tensor, int]:
@@ -300,8 +304,7 @@ class _Transformed(torch.autograd.Function):
         batched = [dim is not None for dim in in_dims[1:]]
         plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
         if plain and call.result is None and (request := batched_request(call.request, tuple(batched))) is not None:
-            operands = [v if p is None else SparseTensor(p, v) for v, p in zip(moved, call.patterns, strict=True)]
-            result = differentiable(request, operands, "dense", call.compute)
+            result = differentiable(request, with_patterns(moved, call.patterns), "dense", call.compute)
             return result, 0
         if not info.batch_size:  # empty batch: a row of zeros determines the shape
             result = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
@@ -314,13 +317,3 @@ def _save(ctx: Any, call: DifferentiableCall, values: Sequence[Tensor], result: 
     """Save what the gradients need."""
     ctx.call = call
     ctx.save_for_backward(*values, *([result] if chooses(call.request) else []))
-
-
-def _gradients(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of forward's arguments."""
-    call, values, result = ctx.call, ctx.saved_tensors, None
-    if chooses(call.request):
-        *values, result = values
-        upstream = call.shares(result, upstream, values)
-    needed = ctx.needs_input_grad[1:]
-    return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))

@@ -26,16 +26,13 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
 
 def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
     wrapper = from_torch(tensor.detach())
+    values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
     # not cached: inference tensors have no version counter, and copied values would miss later writes
-    if tensor.is_inference() or wrapper.values.data_ptr() != _values_of(tensor).data_ptr():
+    if tensor.is_inference() or wrapper.values.data_ptr() != values.data_ptr():
         return wrapper
     key = id(tensor)
     _wrappers[key] = (weakref.ref(tensor, lambda dead: _forget(key, dead)), tensor._version, wrapper)
     return wrapper
-
-
-def _values_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
 
 
 def _forget(key: int, dead: weakref.ref[torch.Tensor]) -> None:

@@ -56,7 +56,7 @@ def multiplied(
         UnsupportedError: the terms are complex.
     """
     steps = _steps(request)
-    result = compute(request, list(map(_detach, operands)), format if request.mask is None else None)
+    result = compute(request, [operand.detach() for operand in operands], format if request.mask is None else None)
     terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])
     if isinstance(terms, Tensor):
         product: Tensor = terms.flatten(steps.kept).prod(-1)
@@ -70,10 +70,6 @@ def multiplied(
 
     values = _with_gradient(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[steps.kept :]))
     return values if isinstance(result, Tensor) else result.with_values(values)
-
-
-def _detach(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:
-    return operand.with_values(operand.values.detach()) if isinstance(operand, SparseTensor) else operand.detach()
 
 
 def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Tensor], count: int) -> Tensor:

@@ -44,10 +44,9 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
     check_reduction(reduce, operands)
-    reduction = _reduction_of(expr, operands, reduce, mask, schedule)
-    operands_read = reduction.with_mask(operands, mask)
+    reduction, operands_read = _prepared(expr, operands, reduce, mask, schedule)
     if reduce == "mean" and not reduction.terms and out is None:  # every entry is NaN
-        nan_result = _divide_by_terms(compute(reduction.request, operands_read, None if reduction.is_masked else "dense"), 0)
+        nan_result = _divide_by_terms(compute(reduction.request, operands_read, None if reduction.request.mask is not None else "dense"), 0)
         return stored_as(nan_result, wanted_format(format, nan_result.ndim), native=False)
     is_filled = is_strided(out) and format is None and semiring_zero(reduction.request, operands[0].dtype) != 0
     result = compute(reduction.request, operands_read, "dense" if is_filled else format, out)
@@ -65,8 +64,8 @@ def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
         raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(JOINED_BY)}")
     for operand in operands:
         check_is_tensor(operand)
-    if reduce == "mean":
-        _check_mean(operands)
+    if reduce == "mean" and not ((dtype := operands[0].dtype).is_floating_point or dtype.is_complex):
+        raise UnsupportedError(f"the mean of {dtype} values would be truncated to integers: convert with .to(torch.float32)")
 
 
 def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None = None) -> tuple[Request, Sequence[Any]]:
@@ -76,8 +75,8 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         SizeError: the mask's shape differs from the result's.
         UnsupportedError: the mask is not sparse.
     """
-    reduction = _reduction_of(expr, operands, reduce, mask, schedule)
-    return reduction.request, reduction.with_mask(operands, mask)
+    reduction, operands_read = _prepared(expr, operands, reduce, mask, schedule)
+    return reduction.request, operands_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,24 +93,17 @@ class _Reduction:
     request: Request
     terms: int
 
-    @property
-    def is_masked(self) -> bool:
-        """Whether the mask is the request's last operand."""
-        return self.request.mask is not None
 
-    def with_mask(self, operands: Sequence[Any], mask: Any) -> Sequence[Any]:
-        """The operands of the request."""
-        if self.named is not None:
-            operands = list(map(_diagonal, self.named, operands))
-        return (*operands, mask) if self.is_masked else operands
-
-
-def _reduction_of(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> _Reduction:
+def _prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> tuple[_Reduction, Sequence[Any]]:
+    """The reduction, and the operands of its request: diagonals, and the mask if the request has one."""
     if mask is not None:
         _check_is_mask(mask)
     shapes = tuple([tuple(operand.shape) for operand in operands])
     selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
-    return _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
+    reduction = _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
+    if reduction.named is not None:
+        operands = list(map(_diagonal, reduction.named, operands))
+    return reduction, operands if reduction.request.mask is None else (*operands, mask)
 
 
 @lru_cache(maxsize=1024)
@@ -131,8 +123,9 @@ def _reduction(
     if JOINED_BY[reduce] != "=":  # reduce diagonals only: other entries are not terms
         subscripts = Subscripts(tuple([tuple(dict.fromkeys(names)) for names in named]), subscripts.result)
     of_diagonals = subscripts.operands != named
-    if mask is not None:
-        _check_shape(mask, tuple(sizes[name] for name in subscripts.result), expr)
+    shape = tuple(sizes[name] for name in subscripts.result)
+    if mask is not None and mask != shape:
+        raise SizeError(f"mask has shape {mask}, but the result has {shape}\n  {expr}")
     is_masked = mask is not None and selects
     if is_masked:
         subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
@@ -163,19 +156,6 @@ def _check_is_mask(mask: Any) -> None:
         )
     if is_strided(mask):
         raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
-
-
-def _check_shape(mask: Shape, shape: Shape, expr: str) -> None:
-    """Check that the mask has the result's shape."""
-    if mask != shape:
-        raise SizeError(f"mask has shape {mask}, but the result has {shape}\n  {expr}")
-
-
-def _check_mean(operands: Sequence[Any]) -> None:
-    """Refuse the mean of integers and booleans."""
-    dtype = operands[0].dtype
-    if not (dtype.is_floating_point or dtype.is_complex):
-        raise UnsupportedError(f"the mean of {dtype} values would be truncated to integers: convert with .to(torch.float32)")
 
 
 def _divide_by_terms(result: Any, terms: int) -> Any:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..compute.dispatch import compute
+from ..compute.gradients import with_patterns
 from ..convert.dense import to_dense
 from ..frontend.statements import NAMES
 from ..tensors.sparse_tensor import SparseTensor
@@ -40,14 +41,10 @@ class _ProgramCall:
     def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], by_parts: ByParts):
         self.adjoint, self.patterns, self.by_parts = adjoint, patterns, by_parts
 
-    def operands(self, values: Sequence[Tensor]) -> list[Any]:
-        """Rebuild the operands from their values."""
-        return [v if pattern is None else SparseTensor(pattern, v) for v, pattern in zip(values, self.patterns, strict=True)]
-
     def gradients(self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
         """Return the gradient of each operand that requires one, by its letter."""
         tensors: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
-        tensors |= {NAMES[at]: operand for at, operand in enumerate(self.operands(values))}
+        tensors |= {NAMES[at]: operand for at, operand in enumerate(with_patterns(values, self.patterns))}
         for run in self.adjoint.runs:
             operands = [tensors[name] for name in run.operands]
             if run.format is not None:
@@ -62,7 +59,7 @@ class _Fused(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, call: _ProgramCall, *values: Tensor) -> Tensor:
-        output = compute(call.adjoint.forward, call.operands([v.detach() for v in values]))
+        output = compute(call.adjoint.forward, with_patterns([v.detach() for v in values], call.patterns))
         result: Tensor = output[0] if isinstance(output, tuple) else output
         ctx.call, ctx.count = call, len(values)
         ctx.save_for_backward(*values, *(output[1:] if isinstance(output, tuple) else ()))
@@ -74,7 +71,7 @@ class _Fused(torch.autograd.Function):
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
             wanted = [v for v, need in zip(values, needed, strict=True) if need]
-            result = ctx.call.by_parts(ctx.call.operands(values))
+            result = ctx.call.by_parts(with_patterns(values, ctx.call.patterns))
             grads = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
             return (None, *(next(grads) if need else None for need in needed))
         gradients = ctx.call.gradients(values, saved, upstream)
