@@ -78,26 +78,11 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Traced:
     return elementwise("op", "-", input, other if alpha == 1 else elementwise("op", "*", alpha, other))
 
 
-def rsub(input: Any, other: Any) -> Traced:
-    """Trace ``other - input``."""
-    return elementwise("op", "-", other, input)
-
-
-def negative(input: Traced) -> Traced:
-    """Trace ``-input``."""
-    return elementwise("op", "-", 0, input)
-
-
-def square(input: Traced) -> Traced:
-    """Trace ``input * input``."""
-    return elementwise("op", "*", input, input)
-
-
 def power(input: Traced, exponent: Any) -> Traced:
     """Trace ``input ** 2``; other exponents are not supported."""
     if exponent != 2:
         raise ValueError("only squares are fused")
-    return square(input)
+    return input * input
 
 
 def relu(input: Traced, inplace: bool = False) -> Traced:
@@ -111,7 +96,7 @@ def leaky_relu(input: Traced, negative_slope: float = 0.01, inplace: bool = Fals
     """Trace torch's leaky_relu, except in place."""
     if inplace:
         raise ValueError("inplace=True")
-    return where(elementwise("op", ">", input, 0, is_test=True), input, elementwise("op", "*", negative_slope, input))
+    return where(input > 0, input, negative_slope * input)
 
 
 def gelu(input: Traced, *, approximate: str = "none") -> Traced:
@@ -144,11 +129,6 @@ def logical_not(input: Any) -> Traced:
     if not node.is_test:
         raise ValueError("arguments other than comparisons")
     return _traced(Node("op", "-", node.shape, node.used, (Node("number", "1.0"), node), is_test=True))
-
-
-def isnan(input: Any) -> Traced:
-    """Trace ``input != input``, which is True for nan only."""
-    return elementwise("op", "!=", input, input, is_test=True)
 
 
 def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
@@ -306,36 +286,41 @@ def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) ->
     return _traced(Node("softmax", "", node.shape, node.used, (node,), (place,)))
 
 
-CALLS.update(
-    {
-        **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh")},
-        **{
-            name: _operator(op) for op, names in {"*": ("mul", "multiply"), "/": ("div", "divide", "true_divide")}.items() for name in names
-        },
-        **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
-        **{f"{kind}_and": _logical("op", "*") for kind in ("logical", "bitwise")},
-        **{f"{kind}_or": _logical("call", "maximum") for kind in ("logical", "bitwise")},
-        **{"logical_not": logical_not, "bitwise_not": logical_not, "isnan": isnan, "sparsify": sparsify},
-        **{name: lambda input, other, name=name: elementwise("call", name, input, other) for name in ("maximum", "minimum")},
-        **{"add": add, "sub": sub, "subtract": sub, "rsub": rsub, "neg": negative, "negative": negative, "square": square, "pow": power},
-        **{"relu": relu, "leaky_relu": leaky_relu, "gelu": gelu, "where": where, "absolute": _function("abs"), "softmax": softmax},
-        **{
-            "permute": permute,
-            "transpose": transpose,
-            "swapaxes": transpose,
-            "swapdims": transpose,
-            "t": transposed,
-            "unsqueeze": unsqueeze,
-        },
-        **{"matmul": matmul, "mm": _of_ranks("mm", 2, 2), "mv": _of_ranks("mv", 2, 1), "bmm": _of_ranks("bmm", 3, 3)},
-        **{
-            "linear": linear,
-            "einsum": einsum,
-            "sum": _reduction("+="),
-            "amax": _reduction("max="),
-            "amin": _reduction("min="),
-            "mean": mean,
-        },
-        **{"getitem": inserted},
-    }
-)
+CALLS |= {
+    **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh")},
+    **{name: _operator(op) for name, op in {"mul": "*", "multiply": "*", "div": "/", "divide": "/", "true_divide": "/"}.items()},
+    **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
+    **{name: lambda input, other, name=name: elementwise("call", name, input, other) for name in ("maximum", "minimum")},
+    **dict.fromkeys(("logical_and", "bitwise_and"), _logical("op", "*")),
+    **dict.fromkeys(("logical_or", "bitwise_or"), _logical("call", "maximum")),
+    **dict.fromkeys(("logical_not", "bitwise_not"), logical_not),
+    **dict.fromkeys(("neg", "negative"), lambda input: 0 - input),
+    **dict.fromkeys(("sub", "subtract"), sub),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), transpose),
+    "absolute": _function("abs"),
+    "add": add,
+    "amax": _reduction("max="),
+    "amin": _reduction("min="),
+    "bmm": _of_ranks("bmm", 3, 3),
+    "einsum": einsum,
+    "gelu": gelu,
+    "getitem": inserted,
+    "isnan": lambda input: input != input,
+    "leaky_relu": leaky_relu,
+    "linear": linear,
+    "matmul": matmul,
+    "mean": mean,
+    "mm": _of_ranks("mm", 2, 2),
+    "mv": _of_ranks("mv", 2, 1),
+    "permute": permute,
+    "pow": power,
+    "relu": relu,
+    "rsub": lambda input, other: other - input,
+    "softmax": softmax,
+    "sparsify": sparsify,
+    "square": lambda input: input * input,
+    "sum": _reduction("+="),
+    "t": transposed,
+    "unsqueeze": unsqueeze,
+    "where": where,
+}

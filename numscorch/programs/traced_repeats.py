@@ -11,15 +11,14 @@ from .tracing import Node
 SHARED = ("contract", "reduce", "softmax")  # kinds of nodes to share; the program repeats cheap nodes
 
 
-def uses_of(root: Node) -> Counter[Node]:
-    """Count how often each node is an argument of other nodes."""
+def uses_of(root: Node, under: Callable[[Node], Node] = lambda node: node) -> Counter[Node]:
+    """Count how often each node is an argument of other nodes; ``under`` maps arguments to the nodes to count."""
     uses: Counter[Node] = Counter()
-    seen, pending = {root}, [root]
+    pending = [root]
     while pending:
-        for arg in pending.pop().args:
+        for arg in map(under, pending.pop().args):
             uses[arg] += 1
-            if arg not in seen:
-                seen.add(arg)
+            if uses[arg] == 1:
                 pending.append(arg)
     return uses
 

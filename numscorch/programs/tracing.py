@@ -190,18 +190,6 @@ class Traced:
     def __getitem__(self, key: Any) -> Traced:
         return traced_call("getitem", self, key if isinstance(key, tuple) else (key,))
 
-    def __bool__(self) -> bool:
-        raise self._tracer.stop("a decision that depends on values (if, while, and, or)")
-
-    def __iter__(self) -> Any:
-        raise self._tracer.stop("a loop over a tensor")
-
-    def __float__(self) -> float:
-        raise self._tracer.stop("float() of a tensor")
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        raise self._tracer.stop("an assignment to entries")
-
     __hash__ = object.__hash__
 
 
@@ -234,6 +222,7 @@ def holds_traced(values: Sequence[Any]) -> bool:
 
 
 FLIPPED = ("add", "mul", "sub", "truediv", "matmul")
+IN_PLACE = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 
 
 def _python_operator(name: str, flipped: bool) -> Callable[[Any, Any], Any]:
@@ -252,10 +241,20 @@ for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Traced, f"__{_name}__", lambda self, name=_call: traced_call(name, self))
 
 
-def _in_place(self: Traced, other: Any) -> Any:
-    """Stop: Python would rebind ``x += 1`` to a new tensor, but torch changes a tensor that other names may refer to."""
-    raise self._tracer.stop("an assignment in place")
+def _stopping(why: str) -> Callable[..., Any]:
+    def method(self: Traced, *args: Any) -> Any:
+        raise self._tracer.stop(why)
+
+    return method
 
 
-for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift"):
-    setattr(Traced, f"__i{_name}__", _in_place)
+STOPPING = {
+    "__bool__": "a decision that depends on values (if, while, and, or)",
+    "__float__": "float() of a tensor",
+    "__iter__": "a loop over a tensor",
+    "__setitem__": "an assignment to entries",
+    # Python would rebind x in `x += 1` to a new tensor, but torch changes a tensor that other names may refer to
+    **dict.fromkeys((f"__i{name}__" for name in IN_PLACE), "an assignment in place"),
+}
+for _name, _why in STOPPING.items():
+    setattr(Traced, _name, _stopping(_why))
