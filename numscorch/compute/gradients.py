@@ -56,12 +56,9 @@ def wanted(operands: Sequence[Any]) -> bool:
     (False, True)
     """
     try:
-        for operand in operands:
-            if (operand._values if type(operand) is SparseTensor else operand).requires_grad:
-                return True
+        return any((operand._values if type(operand) is SparseTensor else operand).requires_grad for operand in operands)
     except AttributeError:
         return False  # not a tensor: refused later
-    return False
 
 
 def transformed() -> bool:

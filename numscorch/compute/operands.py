@@ -58,19 +58,17 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
     Raises:
         UnsupportedError: the operand is not a tensor.
     """
-    if type(operand) is Tensor and operand.layout is not STRIDED:
-        return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
-    if type(operand) is SparseTensor and not operand.pattern.is_dense:
-        return Deferred(operand) if operand._values.requires_grad and is_grad_enabled() else operand
-    operand = unwrapped(operand)
+    if type(operand) is not SparseTensor and type(operand) is not Tensor:
+        operand = unwrapped(operand)
+        check_is_tensor(operand)
     if isinstance(operand, SparseTensor):
         if operand._values.requires_grad and is_grad_enabled():
             return Deferred(operand)
         return strided(operand) if operand.pattern.is_dense else operand
-    check_is_tensor(operand)
-    if operand.layout is STRIDED:
-        return Deferred(operand) if is_grad_enabled() else operand.detach().resolve_neg()
-    return Deferred(operand) if operand.requires_grad and is_grad_enabled() else wrap(operand)
+    is_strided = operand.layout is STRIDED
+    if is_grad_enabled() and (is_strided or operand.requires_grad):
+        return Deferred(operand)
+    return operand.detach().resolve_neg() if is_strided else wrap(operand)
 
 
 def check_is_tensor(operand: Any) -> None:

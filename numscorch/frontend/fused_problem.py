@@ -47,8 +47,8 @@ class Member:
     name: str
     indices: tuple[IndexVar, ...]
     value: Expr
-    op: str
-    owner: Access | None
+    op: str = "="
+    owner: Access | None = None
     is_stored: bool = False
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ..frontend.fused_problem import FusedRequest, valued
+from ..frontend.fused_problem import FusedRequest, Member, valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.parser import Subscripts
 from ..frontend.statements import NAMES, ProgramPart, Request
@@ -23,17 +23,6 @@ from ..ir.index import PATTERN, Access, Binary, Expr, IndexVar, TensorVar, acces
 from .fusion import FLOATS, NotFused, OperandKind, fused_request
 
 RESULT, UPSTREAM = "result", "upstream"
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement: its name, its indices, and its value in terms of operands' letters and other statements' names."""
-
-    name: str
-    indices: tuple[IndexVar, ...]
-    value: Expr
-    op: str = "="
-    owner: Access | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +83,15 @@ class _Adjoining:
         self.pattern = self._sole_sparse()
         levels = [self.pattern.level_var(at) for at in range(len(self.pattern.indices))]
         self.row, self.column = levels[0], levels[-1]
-        members = [Statement(m.name, m.indices, m.value, m.op, m.owner) for m in request.members]
-        result = Statement(RESULT, tuple(map(IndexVar, request.subscripts.result)), _value(request), request.op, request.owner)
+        result = Member(RESULT, tuple(map(IndexVar, request.subscripts.result)), _value(request), request.op, request.owner)
+        forward = [*request.members, result]
         self.saved = sorted(m.name for m in request.members if set(m.indices) <= set(request.outer))
-        self.statements = {s.name: s for s in [*members, result]}
-        self.backward: dict[str, Statement] = {}
-        self.gradients = self._differentiated([*members, result])
-        self.made: dict[str, OperandKind | None] = {}
+        self.statements = {statement.name: statement for statement in forward}
+        self.backward: dict[str, Member] = {}
+        self.gradients = self._differentiated(forward)
 
     def _sole_sparse(self) -> Access:
-        sparse = {a for s in (*self.request.members,) for a in accesses_in(s.value) if self._is_sparse(a)}
+        sparse = {a for member in self.request.members for a in accesses_in(member.value) if self._is_sparse(a)}
         sparse = {Access(replace(a.tensor, dtype=FLOATS[0]), a.indices) for a in sparse}
         if len(sparse) != 1 or len(next(iter(sparse)).indices) != 2:
             raise NotFused("not one sparse matrix")
@@ -115,7 +103,7 @@ class _Adjoining:
 
     # ---- statements
 
-    def _differentiated(self, forward: Sequence[Statement]) -> dict[str, str]:
+    def _differentiated(self, forward: Sequence[Member]) -> dict[str, str]:
         """Add the statements of all gradients by reverse-mode differentiation; return the names of the wanted gradients by letter."""
         moving = self._moving(forward)
         terms: dict[str, list[Expr]] = {}
@@ -133,7 +121,7 @@ class _Adjoining:
                     indices[access.tensor.name] = access.indices
         return {name: self._summed(name, indices[name], terms[name]) for name in self.wanted if name in terms}
 
-    def _moving(self, forward: Sequence[Statement]) -> set[str]:
+    def _moving(self, forward: Sequence[Member]) -> set[str]:
         """Return the names of operands and statements that depend on the wanted operands."""
         moving = set(self.wanted)
         for statement in forward:
@@ -141,7 +129,7 @@ class _Adjoining:
                 moving.add(statement.name)
         return moving
 
-    def _upstream(self, statement: Statement, terms: dict[str, list[Expr]]) -> Access | None:
+    def _upstream(self, statement: Member, terms: dict[str, list[Expr]]) -> Access | None:
         """Return an access to the gradient of a statement's result, or None if nothing depends on it."""
         if statement.name == RESULT:
             return Access(TensorVar(UPSTREAM, dense(len(statement.indices))), statement.indices)
@@ -180,7 +168,7 @@ class _Adjoining:
         fresh = f"grad_{name}"
         while fresh in self.statements or fresh in self.backward:
             fresh += "_"
-        self.backward[fresh] = Statement(fresh, indices, value)
+        self.backward[fresh] = Member(fresh, indices, value)
         return fresh
 
     # ---- kernels
@@ -190,16 +178,15 @@ class _Adjoining:
         available = [*self.saved, UPSTREAM]
         by_rows = [name for name in self.gradients.values() if not self._is_by_columns(name)]
         by_columns = [name for name in self.gradients.values() if self._is_by_columns(name)]
-        needed = [
-            n for n in dict.fromkeys(n for name in by_columns for n in self._slice(name, available) if n != name) if self._is_of_row(n)
-        ]
+        needed = dict.fromkeys(n for name in by_columns for n in self._slice(name, available) if n != name)
+        of_row = [n for n in needed if self.column not in self._statement(n).indices]
         runs = []
         for name in by_rows:
-            sliced = [n for n in needed if n in self._slice(name, available)]
+            sliced = [n for n in of_row if n in self._slice(name, available)]
             runs.append(self._run(name, available, None, sliced))
             available += sliced
-            needed = [n for n in needed if n not in sliced]
-        for name in needed:
+            of_row = [n for n in of_row if n not in sliced]
+        for name in of_row:
             runs.append(self._run(name, available, None, ()))
             available.append(name)
         transposed = Format("ds", mode_order=self.pattern.tensor.format.mode_order[::-1])
@@ -210,10 +197,7 @@ class _Adjoining:
         indices = self.backward[name].indices
         return self.column in indices and self.row not in indices
 
-    def _is_of_row(self, name: str) -> bool:
-        return self.column not in self._statement(name).indices
-
-    def _statement(self, name: str) -> Statement:
+    def _statement(self, name: str) -> Member:
         return self.backward.get(name) or self.statements[name]
 
     def _slice(self, name: str, available: Iterable[str]) -> list[str]:
@@ -264,7 +248,7 @@ def _value(request: FusedRequest) -> Expr:
     return request.value
 
 
-def _part(statement: Statement) -> ProgramPart:
+def _part(statement: Member) -> ProgramPart:
     """Convert a statement to a program part, whose request names operands by letters."""
     accesses = list(dict.fromkeys(Access(TensorVar(a.tensor.name, dense(len(a.indices))), a.indices) for a in accesses_in(statement.value)))
     letters = {(a.tensor.name, a.indices): NAMES[at] for at, a in enumerate(accesses)}

@@ -78,10 +78,6 @@ class Group:
     operands: tuple[str, ...]
     end: int
 
-    def can_be(self, format: Format | str | None) -> bool:
-        """Return whether the kernel's result has this format without a conversion."""
-        return format is None or (isinstance(format, str) and format == "dense" and not self.request.keeps)
-
 
 def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, Any], format: Format | str | None = None) -> Group | None:
     """Return the longest run of parts from ``start`` that one kernel can compute; None if no two parts can be fused.
@@ -94,7 +90,9 @@ def group_from(parts: tuple[ProgramPart, ...], start: int, values: Mapping[str, 
     if not any(kind is not None and kind.format is not None for kind in kinds.values()):
         return None
     group = _longest(parts, start, tuple(kinds.items()))
-    return group if group is None or group.end < len(parts) or group.can_be(format) else None
+    if group is None or group.end < len(parts) or format is None:
+        return group
+    return group if format == "dense" and not group.request.keeps else None
 
 
 def why_alone(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> str | None:

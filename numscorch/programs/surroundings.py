@@ -70,9 +70,9 @@ def _is_library(value: Any) -> bool:
         case ModuleType():
             return _is_home(value.__name__)
         case BuiltinFunctionType():
-            return isinstance(value.__self__, ModuleType | type | None) and _is_home(value.__module__) and _is_same(value.__name__)
+            return isinstance(value.__self__, ModuleType | type | None) and _is_home(value.__module__) and value.__name__ not in CHANGING
         case FunctionType():  # also check the globals' module, because functools.wraps overwrites __module__
-            return _is_home(value.__module__) and _is_home(value.__globals__.get("__name__")) and _is_same(value.__name__)
+            return _is_home(value.__module__) and _is_home(value.__globals__.get("__name__")) and value.__name__ not in CHANGING
         case type():
             return _is_home(value.__module__)
     return False
@@ -80,11 +80,6 @@ def _is_library(value: Any) -> bool:
 
 def _is_home(module: str | None) -> bool:
     return str(module).partition(".")[0].lstrip("_") in LIBRARIES
-
-
-def _is_same(name: str) -> bool:
-    """Return whether the library function of this name gives the same result at every call."""
-    return name not in CHANGING
 
 
 @lru_cache(maxsize=1024)

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..errors import NumscorchError, SizeError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.parser import parse_einsum
@@ -61,8 +63,12 @@ def _operator(op: str, is_test: bool = False) -> Callable[..., Traced]:
     return operator
 
 
-def _function(name: str) -> Callable[..., Traced]:
-    def function(input: Any) -> Traced:
+def _function(name: str, **defaults: Any) -> Callable[..., Traced]:
+    """The rule of a function of one tensor, whose options must have their defaults."""
+
+    def function(input: Any, **options: Any) -> Traced:
+        if differing := options.items() - defaults.items():
+            raise ValueError(", ".join(f"{option}={value!r}" for option, value in differing))
         return elementwise("call", name, input)
 
     return function
@@ -85,25 +91,11 @@ def power(input: Traced, exponent: Any) -> Traced:
     return input * input
 
 
-def relu(input: Traced, inplace: bool = False) -> Traced:
-    """Trace torch's relu, except in place."""
-    if inplace:
-        raise ValueError("inplace=True")
-    return elementwise("call", "relu", input)
-
-
 def leaky_relu(input: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Traced:
     """Trace torch's leaky_relu, except in place."""
     if inplace:
         raise ValueError("inplace=True")
     return where(input > 0, input, negative_slope * input)
-
-
-def gelu(input: Traced, *, approximate: str = "none") -> Traced:
-    """Trace torch's gelu, except with an approximation."""
-    if approximate != "none":
-        raise ValueError(f"approximate={approximate!r}")
-    return elementwise("call", "gelu", input)
 
 
 def where(condition: Any, input: Any, other: Any) -> Traced:
@@ -138,22 +130,6 @@ def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
     return Sparsified(TRACERS[-1], input._node, sparsifier, format)
 
 
-def permute(input: Traced, *dims: Any) -> Traced:
-    """Trace a permutation of the dimensions."""
-    order = tuple(_place(d, input.ndim) for d in (dims[0] if len(dims) == 1 and isinstance(dims[0], Sequence) else dims))
-    if sorted(order) != list(range(input.ndim)):
-        raise ValueError(f"the order {order}")
-    return _viewed(input, order)
-
-
-def transpose(input: Traced, dim0: int, dim1: int) -> Traced:
-    """Trace the exchange of two dimensions."""
-    order = list(range(input.ndim))
-    first, second = _place(dim0, input.ndim), _place(dim1, input.ndim)
-    order[first], order[second] = order[second], order[first]
-    return _viewed(input, order)
-
-
 def transposed(input: Traced) -> Traced:
     """Trace the transpose of a matrix; vectors are unchanged."""
     if input.ndim > 2:
@@ -161,23 +137,21 @@ def transposed(input: Traced) -> Traced:
     return _viewed(input, tuple(reversed(range(input.ndim))))
 
 
-def unsqueeze(input: Traced, dim: int) -> Traced:
-    """Trace the insertion of a dimension of size 1."""
-    order: list[int | None] = list(range(input.ndim))
-    order.insert(_place(dim, input.ndim + 1), None)
-    return _viewed(input, order)
-
-
-def inserted(input: Traced, key: tuple[Any, ...]) -> Traced:
+def getitem(input: Traced, key: tuple[Any, ...]) -> Traced:
     """Trace ``input[key]``, whose key may contain only full slices, ellipses and None."""
     if any(not (entry is None or entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))) for entry in key):
         raise input._tracer.stop("an index that takes parts of a tensor: only full slices and None, such as [:, None], are fused")
-    missing = [slice(None)] * (input.ndim - sum(isinstance(entry, slice) for entry in key))
-    at = next((at for at, entry in enumerate(key) if entry is Ellipsis), len(key))
-    order: list[int | None] = []
-    for entry in (*key[:at], *missing, *key[at + 1 :]):
-        order.append(None if entry is None else sum(place is not None for place in order))
-    return _viewed(input, order)
+    return _view(lambda array: array[key])(input)
+
+
+def _view(function: Callable[..., Any]) -> Callable[..., Traced]:
+    """The rule of a function that permutes dimensions and inserts those of size 1; ``function`` does so with numpy arrays."""
+
+    def view(input: Traced, *args: Any, **kwargs: Any) -> Traced:
+        numbered = np.broadcast_to(0, tuple(range(2, input.ndim + 2)))  # each size tells the dimension
+        return _viewed(input, [None if size == 1 else size - 2 for size in function(numbered, *args, **kwargs).shape])
+
+    return view
 
 
 def _place(dim: int, order: int) -> int:
@@ -296,15 +270,15 @@ CALLS |= {
     **dict.fromkeys(("logical_not", "bitwise_not"), logical_not),
     **dict.fromkeys(("neg", "negative"), lambda input: 0 - input),
     **dict.fromkeys(("sub", "subtract"), sub),
-    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), transpose),
+    **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _view(lambda array, dim0, dim1: array.swapaxes(dim0, dim1))),
     "absolute": _function("abs"),
     "add": add,
     "amax": _reduction("max="),
     "amin": _reduction("min="),
     "bmm": _of_ranks("bmm", 3, 3),
     "einsum": einsum,
-    "gelu": gelu,
-    "getitem": inserted,
+    "gelu": _function("gelu", approximate="none"),
+    "getitem": getitem,
     "isnan": lambda input: input != input,
     "leaky_relu": leaky_relu,
     "linear": linear,
@@ -312,15 +286,15 @@ CALLS |= {
     "mean": mean,
     "mm": _of_ranks("mm", 2, 2),
     "mv": _of_ranks("mv", 2, 1),
-    "permute": permute,
+    "permute": _view(lambda array, *dims: np.transpose(array, *dims) if isinstance(dims[0], Sequence) else array.transpose(dims)),
     "pow": power,
-    "relu": relu,
+    "relu": _function("relu", inplace=False),
     "rsub": lambda input, other: other - input,
     "softmax": softmax,
     "sparsify": sparsify,
     "square": lambda input: input * input,
     "sum": _reduction("+="),
     "t": transposed,
-    "unsqueeze": unsqueeze,
+    "unsqueeze": _view(lambda array, dim: np.expand_dims(array, dim)),
     "where": where,
 }

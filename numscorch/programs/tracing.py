@@ -225,18 +225,11 @@ FLIPPED = ("add", "mul", "sub", "truediv", "matmul")
 IN_PLACE = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "and", "or", "xor", "lshift", "rshift")
 
 
-def _python_operator(name: str, flipped: bool) -> Callable[[Any, Any], Any]:
-    def operator(self: Any, other: Any) -> Any:
-        return traced_call(name, other, self) if flipped else traced_call(name, self, other)
-
-    return operator
-
-
 for _name in ("add", "sub", "mul", "truediv", "matmul", "pow", "gt", "ge", "lt", "le", "eq", "ne", "and", "or"):
     _call = {"truediv": "div", "and": "bitwise_and", "or": "bitwise_or"}.get(_name, _name)
-    setattr(Traced, f"__{_name}__", _python_operator(_call, flipped=False))
+    setattr(Traced, f"__{_name}__", lambda self, other, call=_call: traced_call(call, self, other))
     if _name in FLIPPED:
-        setattr(Traced, f"__r{_name}__", _python_operator(_call, flipped=True))
+        setattr(Traced, f"__r{_name}__", lambda self, other, call=_call: traced_call(call, other, self))
 for _name, _call in (("neg", "neg"), ("abs", "abs"), ("invert", "bitwise_not")):
     setattr(Traced, f"__{_name}__", lambda self, name=_call: traced_call(name, self))
 
