@@ -10,14 +10,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from .api import einsum
 from .compute.chains import Chain
-from .compute.dispatch import current_transform, pairs_for
-from .compute.fitting import ABSENT, Fitting, Fittings, is_fit
+from .compute.dispatch import pairs_for
+from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
 from .compute.native import wrap
-from .compute.operands import STRIDED, any_autocast, call_form, check_is_tensor, identify, is_all_native, undeferred
+from .compute.operands import STRIDED, call_form, check_is_tensor, identify, in_transform, is_all_native, undeferred
 from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED
@@ -25,10 +24,10 @@ from .frontend.operand import Operand
 from .frontend.parser import parse_einsum
 from .frontend.problem import extents_of, wanted_format
 from .frontend.promotion import target_of
-from .frontend.statements import NAMES, Request, einsum_request
+from .frontend.statements import NAMES
 from .ir.format import COO, Format, as_format, dense
 from .programs.tracing import TRACERS, holds_traced
-from .runtime.plans import Plan, find_plan, is_apart, known_plan
+from .runtime.plans import Plan, find_plan, known_plan
 from .tensors.parameter import unwrapped
 from .tensors.sparse_tensor import SparseTensor, beside_programs
 
@@ -137,7 +136,7 @@ class BoundEinsum:
             self._install(fitting)
             return fitting.call(self, *operands)
         result = self._einsum(operands, out)
-        if self.result is None and current_transform() is None:
+        if self.result is None and not in_transform():
             self.result = OperandSpec.of(result)
         self._learn(operands)
         return result
@@ -154,9 +153,10 @@ class BoundEinsum:
 
     def _learn(self, operands: Sequence[Any]) -> None:
         """Remember einsum's plan for these operands, if it is a kernel or a chain of kernels whose result needs no conversion."""
-        if not self._is_plain(operands):
+        has_diagonals = self.reduce != "sum" and _has_diagonal(self.expr, self.operands)
+        if self.reduce == "mean" or has_diagonals or not is_plain(operands):
             return
-        request, operands_read = self._request(operands)
+        request, operands_read = prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
         ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
         if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, operands_read)):
@@ -165,22 +165,6 @@ class BoundEinsum:
         fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
         if fitting is not None:
             self._install(fitting)
-
-    def _is_plain(self, operands: Sequence[Any]) -> bool:
-        """Whether a fitting can replace einsum for these operands: no transform, autocast or preparation of operands is involved."""
-        if current_transform() is not None or forward_ad._current_level >= 0 or is_apart():
-            return False
-        if any_autocast() and torch.is_autocast_enabled("cpu"):
-            return False
-        if self.reduce == "mean" or not all(map(is_fit, operands)):
-            return False
-        return self.reduce == "sum" or not _has_diagonal(self.expr, self.operands)
-
-    def _request(self, operands: Sequence[Any]) -> tuple[Request, Sequence[Any]]:
-        """The request that einsum computes, and its operands; a mask is the last operand."""
-        if self.reduce == "sum" and self.mask is None and self.schedule is None:
-            return einsum_request(self.expr, tuple([len(spec.shape) for spec in self.operands])), operands
-        return prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
 
     def _check(self, operands: Sequence[Any]) -> None:
         """Check the operands against the plan's specifications."""
@@ -281,9 +265,9 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     Raises:
         SizeError: an index has two sizes.
     """
-    request, operands_read = bound._request(operands)
+    request, operands_read = prepared(bound.expr, operands, bound.reduce, bound.mask, bound.schedule)
     ready: list[Any] = []
-    if current_transform() is None:
+    if not in_transform():
         with torch.no_grad():
             ready = list(map(undeferred, identify(operands_read)[0]))
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or pairs_for(request, ready):

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from .compute.operands import in_transform
 from .errors import UnsupportedError
 from .explanation.explanation import Explanation
 from .explanation.page import Paged, titled_program
@@ -247,7 +248,7 @@ def _active_mode() -> str | None:
         return "it is called within another fused function"
     if torch.is_autocast_enabled("cpu"):
         return "torch.autocast chooses a data type for each operator"
-    if forward_ad._current_level >= 0 or torch._C._functorch.maybe_current_level() is not None:
+    if forward_ad._current_level >= 0 or in_transform():
         return "a transform of torch.func, or forward-mode AD, is active"
     return None
 

@@ -13,9 +13,8 @@ import torch
 
 from ..codegen.workspaces import workspaces_of
 from ..errors import ScheduleError, UnsupportedError
-from ..frontend.parser import parse_einsum
 from ..frontend.problem import Problem
-from ..frontend.statements import einsum_request, plain_request, scheduled
+from ..frontend.statements import Request, einsum_request, scheduled
 from ..ir.format import Format
 from ..ir.index import Tile, Vector, loops_of, variables_in
 from ..machine.target import host
@@ -83,7 +82,7 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
     described = describe_all(ready)
     problem, steps, _ = compile_source(request, described, format)
-    runs = _compile_schedules(text, ready, format, ["", *_schedules(problem, steps)], stop)
+    runs = _compile_schedules(request, ready, format, ["", *_schedules(problem, steps)], stop)
     times = _timed(runs, stop)
     best = min(times, key=times.__getitem__)
     chosen = best if times[best] < CLEARLY * times[""] else ""
@@ -111,13 +110,12 @@ def _schedules(problem: Problem, steps: Sequence[Step]) -> Iterator[str]:
         yield "parallelize()"
 
 
-def _compile_schedules(text: str, operands: Sequence[Any], format: Any, schedules: Sequence[str], stop: float) -> dict[str, Any]:
+def _compile_schedules(plain: Request, operands: Sequence[Any], format: Any, schedules: Sequence[str], stop: float) -> dict[str, Any]:
     """Compile a function for each schedule within the time budget; schedules that cannot be compiled are skipped.
 
     Raises:
         RuntimeError: a schedule's result differs from the default's.
     """
-    plain = plain_request(parse_einsum(text, tuple(o.ndim for o in operands)))
     runs: dict[str, Any] = {}
     expected = None
     for schedule in schedules:
@@ -128,7 +126,7 @@ def _compile_schedules(text: str, operands: Sequence[Any], format: Any, schedule
             values = _values(compute(request, operands, format))
             expected = values if expected is None else expected
             if not _is_close(values, expected):
-                raise RuntimeError(f"schedule={schedule!r} gives another result: please report {text!r} with these formats")
+                raise RuntimeError(f"schedule={schedule!r} gives another result: please report {str(plain)!r} with these formats")
             runs[schedule] = lambda request=request: compute(request, operands, format)
     return runs
 

@@ -27,18 +27,16 @@ from . import gradients
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_sparse_format, semiring_zero
-from .operands import STRIDED, Deferred, check_is_tensor, identify, is_all_native, undeferred
+from .operands import STRIDED, Deferred, check_is_tensor, identify, in_transform, is_all_native, undeferred
 from .outputs import check_before, write
 from .shortcuts import remember_call
-
-current_transform = torch._C._functorch.maybe_current_level  # of torch.func, such as vmap; None outside of transforms
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
     """The result of an einsum or a request; operands and results are as in :func:`numscorch.einsum`."""
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    if current_transform() is not None:
+    if in_transform():
         return _compute_with_gradients(_request(expr, operands), operands, format, out)
     ready, signatures = identify(operands)
     request = _request(expr, operands)

@@ -15,9 +15,10 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..runtime.plans import Plan
+from ..runtime.plans import Plan, is_apart
 from ..tensors.sparse_tensor import SparseTensor
 from . import native
+from .operands import any_autocast, in_transform
 from .outputs import check_before, write
 
 MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
@@ -39,6 +40,11 @@ def is_fit(operand: Any) -> bool:
         return False
     entry = native._wrappers.get(id(operand))
     return operand.layout is torch.strided or (entry is not None and entry[0]() is operand)
+
+
+def is_plain(operands: Sequence[Any]) -> bool:
+    """Whether a fitting can check a call with these operands: no transform, forward-mode AD, autocast or isolated table is active."""
+    return not (in_transform() or forward_ad._current_level >= 0 or any_autocast() or is_apart()) and all(map(is_fit, operands))
 
 
 class Fitting:

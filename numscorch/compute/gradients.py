@@ -43,7 +43,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_dense_format, in_sparse_format, semiring_zero
 from .native import wrap
-from .operands import STRIDED, strided
+from .operands import STRIDED, in_transform, strided
 from .product_gradients import multiplied
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
@@ -59,11 +59,6 @@ def wanted(operands: Sequence[Any]) -> bool:
         return any((operand._values if type(operand) is SparseTensor else operand).requires_grad for operand in operands)
     except AttributeError:
         return False  # not a tensor: refused later
-
-
-def transformed() -> bool:
-    """Whether a torch.func transform, such as vmap, is active."""
-    return torch._C._functorch.maybe_current_level() is not None
 
 
 def attached(operand: Any) -> Any:
@@ -101,7 +96,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
         operands = [_diagonal(o, letters) for o, letters in zip(operands, names, strict=True)]
         request = without_diagonals(request)
     call = DifferentiableCall(request, format, operands, compute)
-    through: Any = _Transformed if transformed() else _Through
+    through: Any = _Transformed if in_transform() else _Through
     values: Tensor = through.apply(call, *map(_values, operands))
     return values if call.result is None else SparseTensor.trusted(call.result, values)
 

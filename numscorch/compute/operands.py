@@ -21,6 +21,7 @@ from .native import wrap
 
 STRIDED = torch.strided
 is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
+in_transform = torch._C._are_functorch_transforms_active  # whether a torch.func transform, such as vmap, is active
 
 
 def is_strided(operand: Any) -> bool:

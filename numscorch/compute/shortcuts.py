@@ -9,13 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from torch.autograd import forward_ad
-
 from ..frontend.statements import Request
-from ..runtime.plans import SHORTCUTS, Plan, is_apart
+from ..runtime.plans import SHORTCUTS, Plan
 from ..tensors.sparse_tensor import SparseTensor
-from .fitting import ABSENT, Fittings, is_fit
-from .operands import any_autocast
+from .fitting import ABSENT, Fittings, is_plain
 
 MOST_SHORTCUTS = 1024  # expressions
 MOST_MISSES = 64  # misses after which an expression loses its shortcut: its shapes change with each call
@@ -65,7 +62,7 @@ def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: S
             _last.pop(next(iter(_last)), None)
         _last[expr] = plan
         return
-    if forward_ad._current_level >= 0 or any_autocast() or is_apart() or not all(map(is_fit, operands)):
+    if not is_plain(operands):
         return
     while len(SHORTCUTS) >= MOST_SHORTCUTS:
         SHORTCUTS.pop(next(iter(SHORTCUTS)), None)

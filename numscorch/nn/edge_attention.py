@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..api import einsum, evaluate
-from ..compute.gradients import transformed
+from ..compute.operands import in_transform
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..tensors.pattern import Pattern
@@ -53,7 +53,7 @@ def attend(
     edges, counts = _edges_by_head(graph, source_scores.shape[1])
     dropout_mask = functional.dropout(torch.ones_like(edges.values), dropout) if dropout and training else None
     call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
-    if transformed():
+    if in_transform():
         return call.by_parts(sources, source_scores, target_scores)
     function: Any = _AttentionFunction
     return function.apply(call, sources, source_scores, target_scores)

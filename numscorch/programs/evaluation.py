@@ -13,8 +13,8 @@ from torch.autograd import forward_ad
 
 from ..compute import gradients
 from ..compute.chains import ChainRecorder
-from ..compute.dispatch import compute, current_transform
-from ..compute.operands import STRIDED, check_is_tensor, identify, refuse_tangents
+from ..compute.dispatch import compute
+from ..compute.operands import STRIDED, check_is_tensor, identify, in_transform, refuse_tangents
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
@@ -66,7 +66,7 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
     """Return the operands as kernels take them, and the cache key of a chain; None if gradients flow or an operand needs conversion."""
     values = list(operands.values())
     kinds = set(map(type, values))
-    if not kinds <= PLAIN or current_transform() is not None or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
+    if not kinds <= PLAIN or in_transform() or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
         return None
     if derives(text):
         return None
@@ -127,8 +127,8 @@ def computed(
     at = 0
     while at < len(parts):
         with_derived(text, parts[at:], values)
-        parts = in_pairs(parts, at, values) if current_transform() is None else parts
-        group = group_from(parts, at, values, format) if current_transform() is None else None
+        parts = in_pairs(parts, at, values) if not in_transform() else parts
+        group = group_from(parts, at, values, format) if not in_transform() else None
         if group is not None and (result := _fused(text, parts, at, group, values)) is not None:
             wanted, names, at = None, group.operands, group.end
             ran: Request = group.request

@@ -32,52 +32,45 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], by_parts: ByPart
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
     function: Any = _Fused
-    return function.apply(_ProgramCall(adjoint, patterns, by_parts), *values)
+    return function.apply(adjoint, patterns, by_parts, *values)
 
 
-class _ProgramCall:
-    """One call: its adjoint, and the patterns of its sparse operands."""
-
-    def __init__(self, adjoint: Adjoint, patterns: Sequence[Any], by_parts: ByParts):
-        self.adjoint, self.patterns, self.by_parts = adjoint, patterns, by_parts
-
-    def gradients(self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
-        """Return the gradient of each operand that requires one, by its letter."""
-        tensors: dict[str, Any] = dict(zip(self.adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
-        tensors |= {NAMES[at]: operand for at, operand in enumerate(with_patterns(values, self.patterns))}
-        for run in self.adjoint.runs:
-            operands = [tensors[name] for name in run.operands]
-            if run.format is not None:
-                operands = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in operands]
-            results = compute(run.request, operands)
-            tensors |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
-        return {letter: tensors[name] for letter, name in self.adjoint.gradients.items()}
+def _gradients(adjoint: Adjoint, operands: Sequence[Any], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
+    """Return the gradient of each operand that requires one, by its letter."""
+    tensors: dict[str, Any] = dict(zip(adjoint.forward.returned, saved, strict=True)) | {"upstream": upstream}
+    tensors |= zip(NAMES, operands, strict=False)
+    for run in adjoint.runs:
+        inputs = [tensors[name] for name in run.operands]
+        if run.format is not None:
+            inputs = [o.to(run.format) if isinstance(o, SparseTensor) else o for o in inputs]
+        results = compute(run.request, inputs)
+        tensors |= zip(run.names, results if isinstance(results, tuple) else (results,), strict=True)
+    return {letter: tensors[name] for letter, name in adjoint.gradients.items()}
 
 
 class _Fused(torch.autograd.Function):
     """A fused program as a function of its operands' values."""
 
     @staticmethod
-    def forward(ctx: Any, call: _ProgramCall, *values: Tensor) -> Tensor:
-        output = compute(call.adjoint.forward, with_patterns([v.detach() for v in values], call.patterns))
+    def forward(ctx: Any, adjoint: Adjoint, patterns: Sequence[Any], by_parts: ByParts, *values: Tensor) -> Tensor:
+        output = compute(adjoint.forward, with_patterns([v.detach() for v in values], patterns))
         result: Tensor = output[0] if isinstance(output, tuple) else output
-        ctx.call, ctx.count = call, len(values)
+        ctx.adjoint, ctx.patterns, ctx.by_parts, ctx.count = adjoint, patterns, by_parts, len(values)
         ctx.save_for_backward(*values, *(output[1:] if isinstance(output, tuple) else ()))
         return result
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         values, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-        needed = ctx.needs_input_grad[1:]
+        needed, operands = ctx.needs_input_grad[3:], with_patterns(values, ctx.patterns)
         if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
             wanted = [v for v, need in zip(values, needed, strict=True) if need]
-            result = ctx.call.by_parts(with_patterns(values, ctx.call.patterns))
-            grads = iter(torch.autograd.grad(result, wanted, upstream, create_graph=True, allow_unused=True))
-            return (None, *(next(grads) if need else None for need in needed))
-        gradients = ctx.call.gradients(values, saved, upstream)
-        patterns = ctx.call.patterns
-        shaped = [_shaped(gradients.get(NAMES[at]), value, patterns[at] is not None) for at, value in enumerate(values)]
-        return (None, *(gradient if need else None for gradient, need in zip(shaped, needed, strict=True)))
+            grads = iter(torch.autograd.grad(ctx.by_parts(operands), wanted, upstream, create_graph=True, allow_unused=True))
+            return (None, None, None, *(next(grads) if need else None for need in needed))
+        gradients = _gradients(ctx.adjoint, operands, saved, upstream)
+        terms = zip(NAMES, values, ctx.patterns, needed, strict=False)
+        shaped = [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]
+        return (None, None, None, *shaped)
 
 
 def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:

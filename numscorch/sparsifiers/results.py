@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.dispatch import current_transform
-from ..compute.operands import call_form, check_is_tensor, in_autocast
+from ..compute.operands import call_form, check_is_tensor, in_autocast, in_transform
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.statements import NAMES, Form, ProgramPart, parse_program, tensor_names
@@ -114,7 +113,7 @@ def _kernel_dtype(text: Any, given: Mapping[str, Any]) -> tuple[torch.dtype, int
         NotFused: gradients flow, a torch.func transform is active, the result is a vector, or the data types are not
             float32 or float64.
     """
-    if current_transform() is not None:
+    if in_transform():
         raise NotFused("a transform of torch.func is active")
     if not isinstance(text, str) or given.keys() != tensor_names(text):
         raise NotFused("its operands do not match the text")  # evaluate raises its own error
