@@ -265,7 +265,7 @@ def _explained(
     if reduce == "sum" and mask is None:
         return explain_einsum(expr, operands, format, schedule), expr, operands
     check_reduction(reduce, operands)
-    request, operands_read = prepared(expr, operands, reduce, mask, schedule)
+    request, operands_read, _ = prepared(expr, operands, reduce, mask, schedule)
     return explain_einsum(request, operands_read, format), request, operands_read
 
 

@@ -156,10 +156,13 @@ class BoundEinsum:
         has_diagonals = self.reduce != "sum" and _has_diagonal(self.expr, self.operands)
         if self.reduce == "mean" or has_diagonals or not is_plain(operands):
             return
-        request, operands_read = prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
+        request, operands_read, _ = prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
         ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
-        if type(plan) is not Chain and (type(plan) is not Plan or not _is_final(plan, operands_read)):
+        is_native = is_all_native(operands_read)
+        if type(plan) is Plan and (plan.problem.requested is not None or (is_native and not plan.problem.result.is_dense)):
+            return  # einsum converts the kernel's result
+        if type(plan) not in (Plan, Chain):
             return
         patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
         fitting = self._fittings.learnt(operands, ready[len(operands) :], patterns, plan, takes_out=self.reduce == "sum")
@@ -265,7 +268,7 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     Raises:
         SizeError: an index has two sizes.
     """
-    request, operands_read = prepared(bound.expr, operands, bound.reduce, bound.mask, bound.schedule)
+    request, operands_read, _ = prepared(bound.expr, operands, bound.reduce, bound.mask, bound.schedule)
     ready: list[Any] = []
     if not in_transform():
         with torch.no_grad():
@@ -294,11 +297,6 @@ def _is_match(specs: Sequence[OperandSpec], operands: Sequence[Any]) -> bool:
         if isinstance(operand, Tensor) and (operand.layout is STRIDED) != spec.is_dense:
             return False
     return True
-
-
-def _is_final(plan: Plan, operands: Sequence[Any]) -> bool:
-    """Whether einsum returns the kernel's result without converting it to another format or to a torch sparse tensor."""
-    return plan.problem.requested is None and (plan.problem.result.is_dense or not is_all_native(operands))
 
 
 def _has_diagonal(expr: str, operands: Sequence[OperandSpec]) -> bool:

@@ -33,7 +33,7 @@ TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # data types of fused operands
 RESERVED = frozenset(FUNCTIONS) | {"forall", "format", "stored"}  # names that operands can't have
 MOST_PROGRAMS = 256  # cached programs per function
-OURS = Path(__file__).parent  # error texts name no lines of these files
+LIBRARIES = (Path(__file__).parent, Path(torch.__file__).parent)  # error texts name no lines of files in these folders
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,12 +284,9 @@ def _operand_name(name: str, used: Mapping[str, Any]) -> str:
 
 def _line_of(error: BaseException) -> str:
     """The innermost line of user code in an error's traceback."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_library_file(frame.filename)]
+    stack = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in stack if not any(Path(frame.filename).is_relative_to(folder) for folder in LIBRARIES)]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""
-
-
-def _is_library_file(filename: str) -> bool:
-    return Path(filename).is_relative_to(OURS) or Path(filename).is_relative_to(Path(torch.__file__).parent)
 
 
 def _explained(program: TracedProgram, operands: Mapping[str, Any]) -> Explanation:

@@ -132,8 +132,9 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
         return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
     if request.op == "*=":
         return value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
-    if any(value.shape[dim] == 0 for dim in summed):
-        return _reduce_no_terms(request.op, request.value, value, summed)
+    if any(value.shape[dim] == 0 for dim in summed):  # the identity, with a gradient of 0 to the terms
+        start = start_of(request.op, request.value, str(value.dtype).removeprefix("torch."))
+        return value.sum(dim=summed).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
     return REDUCERS[request.op](value, dim=summed)
 
 
@@ -148,12 +149,6 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
     what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
     way_out = "to compute it only at a sparse operand's entries, multiply by that operand first, in a separate statement"
     check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, way_out)
-
-
-def _reduce_no_terms(op: str, expr: Expr, value: Tensor, summed: Sequence[int]) -> Tensor:
-    """The reduction of no terms: the identity, with a gradient of 0 to the terms."""
-    start = start_of(op, expr, str(value.dtype).removeprefix("torch."))
-    return value.sum(dim=list(summed)).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
 
 
 @lru_cache(maxsize=1024)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -44,13 +43,13 @@ def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: s
         UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
     check_reduction(reduce, operands)
-    reduction, operands_read = _prepared(expr, operands, reduce, mask, schedule)
-    if reduce == "mean" and not reduction.terms and out is None:  # every entry is NaN
-        nan_result = _divide_by_terms(compute(reduction.request, operands_read, None if reduction.request.mask is not None else "dense"), 0)
+    request, operands_read, terms = prepared(expr, operands, reduce, mask, schedule)
+    if reduce == "mean" and not terms and out is None:  # every entry is NaN
+        nan_result = _divide_by_terms(compute(request, operands_read, "dense" if request.mask is None else None), 0)
         return stored_as(nan_result, wanted_format(format, nan_result.ndim), native=False)
-    is_filled = is_strided(out) and format is None and semiring_zero(reduction.request, operands[0].dtype) != 0
-    result = compute(reduction.request, operands_read, "dense" if is_filled else format, out)
-    return _divide_by_terms(result, reduction.terms) if reduce == "mean" else result
+    is_filled = is_strided(out) and format is None and semiring_zero(request, operands[0].dtype) != 0
+    result = compute(request, operands_read, "dense" if is_filled else format, out)
+    return _divide_by_terms(result, terms) if reduce == "mean" else result
 
 
 def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
@@ -68,54 +67,36 @@ def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
         raise UnsupportedError(f"the mean of {dtype} values would be truncated to integers: convert with .to(torch.float32)")
 
 
-def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None = None) -> tuple[Request, Sequence[Any]]:
-    """The request of a reduction and its operands; the mask is the last one.
+def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None = None) -> tuple[Request, Sequence[Any], int]:
+    """The request of a reduction, its operands, and the number of terms per entry of the result.
+
+    A repeated index takes the diagonal of an operand first, unless the reduction is a sum. The mask is the last operand.
 
     Raises:
         SizeError: the mask's shape differs from the result's.
         UnsupportedError: the mask is not sparse.
     """
-    reduction, operands_read = _prepared(expr, operands, reduce, mask, schedule)
-    return reduction.request, operands_read
-
-
-@dataclass(frozen=True, slots=True)
-class _Reduction:
-    """The parts of a reduction that depend only on the operands' shapes.
-
-    Args:
-        named: the indices of each operand; repeated indices take the diagonal. None if no index is repeated.
-        request: the request on the diagonals and the mask; a mask that stores every coordinate is left out.
-        terms: number of terms per entry of the result.
-    """
-
-    named: tuple[tuple[str, ...], ...] | None
-    request: Request
-    terms: int
-
-
-def _prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None) -> tuple[_Reduction, Sequence[Any]]:
-    """The reduction, and the operands of its request: diagonals, and the mask if the request has one."""
     if mask is not None:
         _check_is_mask(mask)
     shapes = tuple([tuple(operand.shape) for operand in operands])
     selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
-    reduction = _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
-    if reduction.named is not None:
-        operands = list(map(_diagonal, reduction.named, operands))
-    return reduction, operands if reduction.request.mask is None else (*operands, mask)
+    named, request, terms = _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
+    if named is not None:
+        operands = list(map(_diagonal, named, operands))
+    return request, operands if request.mask is None else (*operands, mask), terms
 
 
 @lru_cache(maxsize=1024)
 def _reduction(
     expr: str, shapes: tuple[Shape, ...], reduce: str, mask: Shape | None, schedule: str | None, selects: bool = True
-) -> _Reduction:
-    """The plan of a reduction for operands of these shapes and a mask of this shape, or None.
+) -> tuple[tuple[tuple[str, ...], ...] | None, Request, int]:
+    """The parts of a reduction that depend on the shapes of the operands and of the mask only.
 
-    A mask that stores every coordinate (``selects`` is False) is ignored.
+    These are the operands' indices if any is repeated, else None; the request; and the number of terms per entry of the result.
+    A mask that stores every coordinate (``selects`` is False) is left out.
 
-    >>> reduction = _reduction("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
-    >>> str(reduction.request.subscripts), reduction.terms
+    >>> _, request, terms = _reduction("ij,jk->ik", ((2, 3), (3, 4)), "sum", (2, 4), None)
+    >>> str(request.subscripts), terms
     ('ij,jk,ik->ik', 3)
     """
     subscripts = parse_einsum(expr, tuple(map(len, shapes)))
@@ -126,20 +107,16 @@ def _reduction(
     shape = tuple(sizes[name] for name in subscripts.result)
     if mask is not None and mask != shape:
         raise SizeError(f"mask has shape {mask}, but the result has {shape}\n  {expr}")
-    is_masked = mask is not None and selects
-    if is_masked:
+    if mask is not None and selects:
         subscripts = Subscripts((*subscripts.operands, subscripts.result), subscripts.result)
-    request = _request(subscripts, reduce, is_masked)
+        request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(named))
+    elif reduce == "sum":
+        request = plain_request(subscripts)
+    else:
+        request = reducing(subscripts, JOINED_BY[reduce], reduce in TESTS)
     request = request if schedule is None else scheduled(request, schedule)
     terms = prod(size for name, size in sizes.items() if name not in subscripts.result)
-    return _Reduction(named if of_diagonals else None, request, terms)
-
-
-def _request(subscripts: Subscripts, reduce: str, masked: bool) -> Request:
-    """The request of a reduction; the mask is the last operand."""
-    if reduce == "sum" and not masked:
-        return plain_request(subscripts)
-    return reducing(subscripts, JOINED_BY[reduce], reduce in TESTS, len(subscripts.operands) - 1 if masked else None)
+    return named if of_diagonals else None, request, terms
 
 
 def _diagonal(names: tuple[str, ...], operand: Any) -> Any:

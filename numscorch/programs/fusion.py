@@ -203,8 +203,10 @@ class _Fusing:
         subscripts = Subscripts(terms, last.request.subscripts.result)
         members = tuple(self.members.values())
         self._check_pruned(last, member)
-        pruned = replace(FusedRequest(subscripts, member.value, member.op), form=Form(prunes=prunes, largest=last.request.form.largest))
-        request = replace(pruned, members=members, outer=self.outer, owner=member.owner, keeps=keeps)
+        form = Form(prunes=prunes, largest=last.request.form.largest)
+        request = FusedRequest(
+            subscripts, member.value, member.op, form=form, members=members, outer=self.outer, owner=member.owner, keeps=keeps
+        )
         return request, tuple(name for name, _ in self.letters)
 
     def _check_pruned(self, part: ProgramPart, member: Member) -> None:

@@ -32,16 +32,12 @@ def _traced(node: Node) -> Traced:
     return Traced(TRACERS[-1], node)
 
 
-def _is_mixed(nodes: Sequence[Node]) -> bool:
-    """Return whether nodes combine booleans with numbers only, where torch's result differs from that of 0 and 1 as floats."""
-    return any(node.is_test for node in nodes) and not any(node.kind != "number" and not node.is_test for node in nodes)
-
-
 def elementwise(kind: str, form: str, *values: Any, is_test: bool = False) -> Traced:
     """Trace an operator or function of tensors and numbers that broadcast."""
     nodes = tuple(map(_node_of, values))
-    tests = nodes[1:] if form == "where" else nodes
-    if _is_mixed(tests) or (any(node.is_test for node in tests) and form != "*"):
+    compared = nodes[1:] if form == "where" else nodes
+    has_floats = any(node.kind != "number" and not node.is_test for node in compared)
+    if any(node.is_test for node in compared) and not (form == "*" and has_floats):  # torch's 2 * True is an integer
         raise TRACERS[-1].stop(f"{form} of booleans")
     return _broadcast(kind, form, nodes, is_test)
 
@@ -84,14 +80,14 @@ def sub(input: Any, other: Any, *, alpha: float = 1) -> Traced:
     return elementwise("op", "-", input, other if alpha == 1 else elementwise("op", "*", alpha, other))
 
 
-def power(input: Traced, exponent: Any) -> Traced:
+def power(input: Any, exponent: Any) -> Traced:
     """Trace ``input ** 2``; other exponents are not supported."""
     if exponent != 2:
         raise ValueError("only squares are fused")
     return input * input
 
 
-def leaky_relu(input: Traced, negative_slope: float = 0.01, inplace: bool = False) -> Traced:
+def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) -> Traced:
     """Trace torch's leaky_relu, except in place."""
     if inplace:
         raise ValueError("inplace=True")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, islice
 from typing import Any
 
 from ..ir.format import dense
@@ -78,19 +78,16 @@ class _Writer:
 
     def emit(self, node: Node, name: str) -> None:
         """Write the statements that compute a node."""
-        base = viewed(node)
-        letters = index_letters()
+        base, letters = viewed(node), index_letters()
+        names = list(islice(letters, len(base.args[0].shape if base.kind == "reduce" else base.shape)))
         if base.kind == "softmax":
-            self._softmax(node, base, name, [next(letters) for _ in base.shape])
+            self._softmax(node, base, name, names)
         elif base.kind == "reduce":
-            (arg,) = base.args
-            letters_ = [next(letters) for _ in arg.shape]
-            result_names = [letters_[d] for d in range(len(letters_)) if d not in base.axes]
-            body = self._inline(arg, letters_, letters, is_open=False)  # a contraction would mix its sum with the reduction
+            result_names = [index for d, index in enumerate(names) if d not in base.axes]
+            body = self._inline(base.args[0], names, letters, is_open=False)  # a contraction would mix its sum with the reduction
             self._assign(name, node, _outer_names(node, result_names), body, base.form)
         else:
-            letters_ = [next(letters) for _ in base.shape]
-            self._assign(name, node, _outer_names(node, letters_), self._inline(base, letters_, letters, is_open=True, is_root=True))
+            self._assign(name, node, _outer_names(node, names), self._inline(base, names, letters, is_open=True, is_root=True))
 
     def _assign(self, name: str, node: Node, names: Names, body: Expr, op: str = "=") -> None:
         self.lines.append(str(Assignment(_access(name, node, names), body, op)))
@@ -151,15 +148,13 @@ class _Writer:
             other = node.args[1 - at]
             if not leads(factor) or factor.shape != node.shape or len(factor.used) < len(names) or not self._has_contraction(other):
                 continue
-            if viewed(other).kind == "contract" and other.shape == node.shape and len(other.used) == len(names):
-                if not is_open:
-                    return self._atom(node, names)
-                lead = self._atom(factor, names)
-                factors = factors_of(self._inline(other, names, letters, is_open=True))
-                return product([lead, *factors] if at == 0 else [*factors, lead])
+            is_sampled = viewed(other).kind == "contract" and other.shape == node.shape and len(other.used) == len(names)
+            if is_sampled and not is_open:
+                return self._atom(node, names)
             lead = self._atom(factor, names)
-            inner = self._inline(other, _aligned(names, other), letters, is_open=False, lead=lead)
-            return Binary("*", lead, inner) if at == 0 else Binary("*", inner, lead)
+            inner = self._inline(other, _aligned(names, other), letters, is_open=is_sampled, lead=None if is_sampled else lead)
+            factors = factors_of(inner) if is_sampled else [inner]
+            return product([lead, *factors] if at == 0 else [*factors, lead])
         return None
 
     def _has_contraction(self, node: Node) -> bool:

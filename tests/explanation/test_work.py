@@ -85,7 +85,7 @@ def test_statements_count_each_term_and_each_function():
 
 
 def test_a_mask_leaves_out_the_points_off_it():
-    request, operands = prepared("ij,jk->ik", (A, B), "sum", C)
+    request, operands, _ = prepared("ij,jk->ik", (A, B), "sum", C)
     assert work_of(request, operands, None).flops == 2 * brute_force("ij,jk,ik->ik", (A, B, C))
 
 
@@ -104,7 +104,7 @@ def test_a_result_that_keeps_a_pattern_writes_its_values_alone():
 
 
 def test_the_values_of_a_mask_are_not_moved():
-    request, operands = prepared("ij,jk->ik", (SQUARE, torch.ones(6, 6)), "sum", C)
+    request, operands, _ = prepared("ij,jk->ik", (SQUARE, torch.ones(6, 6)), "sum", C)
     indices = sum(array.nbytes for array in C.pattern.arrays[1])
     assert work_of(request, operands, None).bytes == 2 * SQUARE.nbytes + indices
 
