@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -171,12 +172,10 @@ def formats_with(level: Level) -> list[Format]:
 
 def _add_if_valid(formats: list[Format], levels: Sequence[Level], parts: Sequence[int | Part]) -> None:
     """Add a format to the list if its levels accept their places."""
-    try:
+    with suppress(FormatError):
         format_ = Format(levels, parts)
-    except FormatError:
-        return
-    if format_ not in formats:
-        formats.append(format_)
+        if format_ not in formats:
+            formats.append(format_)
 
 
 def register_level(level: Level, *, check: bool = True, most: int = MOST_CHECKS) -> None:

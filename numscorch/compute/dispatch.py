@@ -26,7 +26,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
-from .empty_reductions import in_sparse_format, semiring_zero
+from .empty_reductions import in_format, semiring_zero
 from .operands import STRIDED, Deferred, check_is_tensor, identify, in_transform, is_all_native, undeferred
 from .outputs import check_before, write
 from .shortcuts import remember_call
@@ -161,8 +161,7 @@ def _compute_dense(request: Request, operands: Sequence[Any], format: Format | s
     result: Any = dense_result(request, *tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:
-        zero = semiring_zero(request, result.dtype)
-        result = stored_as(result, wanted, native=True) if wanted.is_dense else in_sparse_format(result, wanted, zero)
+        result = stored_as(result, wanted, native=False, zero=semiring_zero(request, result.dtype))
     return result if out is None else write(out, result)
 
 
@@ -171,10 +170,7 @@ def stored_as(result: Any, requested: Format | None, native: bool, asked: bool =
 
     A SparseTensor becomes a torch tensor if every operand is torch's and torch has the layout. ``zero`` is the semiring's zero.
     """
-    if requested is not None and not requested.is_dense:
-        result = in_sparse_format(result, requested, zero)
-    if isinstance(result, SparseTensor) and requested is not None and requested.is_dense:
-        result = result.to_dense()
+    result = in_format(result, requested, zero)
     if isinstance(result, SparseTensor):
         result = result.to(sorted_format(result.format)) if native and not asked else result
         if not native or (asked and not has_torch_layout(result.pattern)):

@@ -32,6 +32,15 @@ def semiring_zero(request: Request, dtype: torch.dtype) -> float:
     return REDUCTIONS[request.op].start(str(dtype).removeprefix("torch."))
 
 
+def in_format(result: SparseTensor | Tensor, format: Format | None, zero: float) -> SparseTensor | Tensor:
+    """Convert a result to the requested format, if any; ``zero`` is the value of entries without terms."""
+    if format is None:
+        return result
+    if not format.is_dense:
+        return in_sparse_format(result, format, zero)
+    return in_dense_format(result, zero) if isinstance(result, SparseTensor) else result
+
+
 def in_dense_format(result: SparseTensor, zero: float) -> Tensor:
     """Convert a sparse result to a dense tensor; unstored entries become ``zero``."""
     if zero == 0:

@@ -41,7 +41,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import value_of, with_order
-from .empty_reductions import in_dense_format, in_sparse_format, semiring_zero
+from .empty_reductions import in_format, semiring_zero
 from .native import wrap
 from .operands import STRIDED, in_transform, strided
 from .product_gradients import multiplied
@@ -111,12 +111,7 @@ def with_patterns(values: Sequence[Tensor], patterns: Sequence[Pattern | None]) 
 
 
 def _in_format(result: SparseTensor | Tensor, format: Format | str | None, request: Request) -> Any:
-    requested, zero = wanted_format(format, result.ndim), semiring_zero(request, result.dtype)
-    if requested is None:
-        return result
-    if requested.is_dense:
-        return in_dense_format(result, zero) if isinstance(result, SparseTensor) else result
-    return in_sparse_format(result, requested, zero)
+    return in_format(result, wanted_format(format, result.ndim), semiring_zero(request, result.dtype))
 
 
 # ---- entry by entry
