@@ -7,7 +7,6 @@ differentiable request; the product is then an expression that torch can differe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -24,25 +23,16 @@ from ..ir.format import Format
 from ..tensors.sparse_tensor import SparseTensor
 
 
-@dataclass(frozen=True, slots=True)
-class _Steps:
-    """The requests of a product: its terms, their sum, and their sum at a pattern; ``kept``: number of the result's dimensions."""
-
-    terms: Request
-    sum: Request
-    sum_at: Request
-    kept: int
-
-
 @lru_cache(maxsize=256)
-def _steps(request: Request) -> _Steps:
+def _steps(request: Request) -> tuple[Request, Request, Request, int]:
+    """The requests of a product: its terms, their sum, and their sum at a pattern; and the number of the result's dimensions."""
     subs = request.subscripts
     read = tuple(letters for at, letters in enumerate(subs.operands) if at != request.mask)
     summed = dict.fromkeys(name for letters in read for name in letters if name not in subs.result)
     names = (*subs.result, *summed)
     terms = Request(Subscripts(read, names), value_of_request(request))
     sum_at = reducing(Subscripts((names, subs.result), subs.result), "=", mask=1)
-    return _Steps(terms, plain_request(Subscripts((names,), subs.result)), sum_at, len(subs.result))
+    return terms, plain_request(Subscripts((names,), subs.result)), sum_at, len(subs.result)
 
 
 def multiplied(
@@ -55,20 +45,20 @@ def multiplied(
     Raises:
         UnsupportedError: the terms are complex.
     """
-    steps = _steps(request)
+    term_request, sum_request, masked_sum_request, kept = _steps(request)
     result = compute(request, [operand.detach() for operand in operands], format if request.mask is None else None)
-    terms = compute(steps.terms, [operand for at, operand in enumerate(operands) if at != request.mask])
+    terms = compute(term_request, [operand for at, operand in enumerate(operands) if at != request.mask])
     if isinstance(terms, Tensor):
-        product: Tensor = terms.flatten(steps.kept).prod(-1)
+        product: Tensor = terms.flatten(kept).prod(-1)
         return product if isinstance(result, Tensor) else result.with_values(as_stored(product, result.pattern))
 
     def total(values: Tensor) -> Tensor:
         summed = terms.with_values(values)
         if isinstance(result, Tensor):
-            return compute(steps.sum, [summed], "dense")
-        return as_stored(compute(steps.sum_at, [summed, result]), result.pattern)
+            return compute(sum_request, [summed], "dense")
+        return as_stored(compute(masked_sum_request, [summed, result]), result.pattern)
 
-    values = _with_gradient(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[steps.kept :]))
+    values = _with_gradient(result if isinstance(result, Tensor) else result.values, terms.values, total, prod(terms.shape[kept:]))
     return values if isinstance(result, Tensor) else result.with_values(values)
 
 
