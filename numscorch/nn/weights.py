@@ -12,7 +12,7 @@ from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.scipy_arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
-from ..sparsifiers.magnitude import is_number
+from ..sparsifiers.built_in import is_number
 from ..sparsifiers.names import described
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..sparsifiers.structures import structured

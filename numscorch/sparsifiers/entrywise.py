@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import OperandError, SizeError
-from ..ir.format import CSR, Format
+from .built_in import BuiltIn, WithFraction, is_number
 from .kinds import Kind
-from .magnitude import check_fraction, is_number, lowest, magnitudes
+from .magnitude import lowest, magnitudes
 from .names import called_as, described
 
 
-@dataclass(frozen=True)
-class keep_all:
+@dataclass(frozen=True, repr=False)
+class keep_all(BuiltIn):
     """Keep every entry, zeros included.
 
     Shape:
@@ -27,7 +27,6 @@ class keep_all:
     """
 
     kind: ClassVar[Kind] = Kind.STREAMING
-    format: ClassVar[Format] = CSR
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the mask of kept entries."""
@@ -37,13 +36,10 @@ class keep_all:
         """Return whether a kernel keeps a value: always True."""
         return True
 
-    def __repr__(self) -> str:
-        return "keep_all()"
-
 
 @called_as("threshold(0.01)")
-@dataclass(frozen=True)
-class threshold:
+@dataclass(frozen=True, repr=False)
+class threshold(BuiltIn):
     """Keep the entries whose absolute value is greater than t, as torch.nn.functional.hardshrink does.
 
     Args:
@@ -62,7 +58,6 @@ class threshold:
 
     t: float
     kind: ClassVar[Kind] = Kind.STREAMING
-    format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
         if not is_number(self.t) or not self.t >= 0:
@@ -84,13 +79,10 @@ class threshold:
         """
         return torch.tensor(self.t, dtype=dtype).item()
 
-    def __repr__(self) -> str:
-        return f"threshold({self.t})"
-
 
 @called_as("random(0.9)")
-@dataclass(frozen=True)
-class random:
+@dataclass(frozen=True, repr=False)
+class random(BuiltIn, WithFraction):
     """Zero entries at random positions, whatever their values; tensors of one shape always get the same mask.
 
     The mask depends only on the seed and the shape, so copies and pickles of a sparsifier draw the same masks. Masks
@@ -112,14 +104,11 @@ class random:
     (8, True)
     """
 
-    fraction: float
     seed: int | None = None
     _drawn: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict, init=False, compare=False, repr=False)
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
-    format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
+        super().__post_init__()
         if self.seed is None:
             object.__setattr__(self, "seed", int(torch.randint(1 << 62, ())))
         if not isinstance(self.seed, int) or not -(1 << 63) <= self.seed < 1 << 64:
@@ -146,6 +135,3 @@ class random:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _drawn={})
-
-    def __repr__(self) -> str:
-        return f"random({self.fraction}, seed={self.seed})"

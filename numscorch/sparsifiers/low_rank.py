@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from ..errors import OperandError, SizeError
 from ..ir.format import CSR, Format
 from ..tensors.sparse_tensor import SparseTensor
-from .kinds import Kind
+from .built_in import BuiltIn
 from .magnitude import magnitudes
 from .names import called_as, named
 from .sparsify import mask_of, sparsify
@@ -39,8 +39,8 @@ class LowRankPlusSparse(NamedTuple):
 
 
 @called_as("low_rank_plus_sparse(8, magnitude(0.9))")
-@dataclass(frozen=True)
-class low_rank_plus_sparse:
+@dataclass(frozen=True, repr=False)
+class low_rank_plus_sparse(BuiltIn):
     """Approximate a matrix by a product of low rank, and keep the entries of the residual that another sparsifier keeps.
 
     A call returns the mask of the residual; ``split`` returns all three parts.
@@ -69,7 +69,6 @@ class low_rank_plus_sparse:
 
     rank: int
     sparsifier: Any
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
 
     def __post_init__(self) -> None:
         if not isinstance(self.rank, int) or self.rank < 0:
@@ -112,9 +111,6 @@ class low_rank_plus_sparse:
     def format(self) -> Format:
         """The format of the residual's sparsifier."""
         return getattr(self.sparsifier, "format", CSR)
-
-    def __repr__(self) -> str:
-        return f"low_rank_plus_sparse({self.rank}, {self.sparsifier!r})"
 
 
 def _residual(tensor: torch.Tensor, U: torch.Tensor, V: torch.Tensor) -> torch.Tensor:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
-from typing import Any, ClassVar
 
 import numpy as np
 import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..ir.format import BCSR, CSR, Format
+from ..ir.format import BCSR, Format
 from ..ir.level import INT32_MAX
 from ..ir.parts import whole_numbers
-from .kinds import Kind
-from .names import called_as, described
+from .built_in import BuiltIn, WithFraction, check_fraction
+from .names import called_as
 from .smallest import has_nan, others_than_least
 
 
 @called_as("magnitude(0.9)")
-@dataclass(frozen=True)
-class magnitude:
+@dataclass(frozen=True, repr=False)
+class magnitude(BuiltIn, WithFraction):
     """Zero the entries with the smallest absolute values.
 
     Args:
@@ -41,13 +39,6 @@ class magnitude:
     tensor([ True, False, False,  True])
     """
 
-    fraction: float
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
-    format: ClassVar[Format] = CSR
-
-    def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
-
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the mask of kept entries."""
         if not tensor.is_floating_point() or tensor.is_meta or has_nan(tensor):
@@ -63,13 +54,10 @@ class magnitude:
         drop = round(self.fraction * size) - (size - len(values))
         return ~least_by_place(magnitudes(self, values), max(drop, 0), indices)
 
-    def __repr__(self) -> str:
-        return f"magnitude({self.fraction})"
-
 
 @called_as("block_magnitude(16, 1, 0.9), rows and columns of a block and the share that becomes zero")
-@dataclass(frozen=True)
-class block_magnitude:
+@dataclass(frozen=True, repr=False)
+class block_magnitude(BuiltIn):
     """Zero the blocks of a matrix with the smallest sums of absolute values.
 
     Args:
@@ -98,7 +86,6 @@ class block_magnitude:
     b0: int
     b1: int
     fraction: float
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
 
     def __post_init__(self) -> None:
         whole_numbers("block_magnitude", self.b0, self.b1)
@@ -118,41 +105,6 @@ class block_magnitude:
     def format(self) -> Format:
         """BCSR, the format in which ``sparsify`` stores the kept blocks."""
         return BCSR(self.b0, self.b1)
-
-    def __repr__(self) -> str:
-        return f"block_magnitude({self.b0}, {self.b1}, {self.fraction})"
-
-
-def check_fraction(sparsifier: object, fraction: Any) -> None:
-    """Check that a fraction lies between 0 and 1.
-
-    Raises:
-        SizeError: it does not, or is not a number.
-
-    >>> check_fraction("magnitude(90)", 90)
-    Traceback (most recent call last):
-    ...
-    numscorch.SizeError: magnitude(90): the share that becomes zero lies between 0 and 1, as in 0.9
-    >>> check_fraction(magnitude, "0.5")
-    Traceback (most recent call last):
-    ...
-    numscorch.SizeError: magnitude: the share that becomes zero lies between 0 and 1, as in 0.9; '0.5' is not a number
-    """
-    message = "the share that becomes zero lies between 0 and 1, as in 0.9"
-    if not is_number(fraction):
-        what = sparsifier if isinstance(sparsifier, str) else getattr(sparsifier, "__name__", type(sparsifier).__name__)
-        raise SizeError(f"{what}: {message}; {described(fraction)} is not a number")
-    if not 0 <= fraction <= 1:
-        raise SizeError(f"{sparsifier}: {message}")
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is a real number of Python or numpy, and not a bool.
-
-    >>> is_number(np.float32(0.5)), is_number("0.5"), is_number(True)
-    (True, False, False)
-    """
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ import torch
 from ..errors import SizeError
 from ..ir.format import NMG, Format
 from ..ir.nmg_combinations import table
+from .built_in import BuiltIn
 from .kinds import Block, Kind
 from .magnitude import magnitudes
 from .names import called_as
@@ -20,8 +21,8 @@ SLAB = 1 << 22  # magnitudes per step, which bounds the extra memory
 
 
 @called_as("n_m_g(2, 4, 8)")
-@dataclass(frozen=True)
-class n_m_g:
+@dataclass(frozen=True, repr=False)
+class n_m_g(BuiltIn):
     """Keep n of every m values along the first dimension, balanced over the choices of rows.
 
     In a chunk of C(m, n) * g columns, each choice of n rows is kept by g columns. Of all such assignments, the one that
@@ -89,6 +90,3 @@ class n_m_g:
     def block(self) -> Block:
         """The rows of a block, and the columns of a chunk."""
         return self.m, len(table(self.n, self.m)) * self.g
-
-    def __repr__(self) -> str:
-        return f"n_m_g({self.n}, {self.m}, {self.g})"

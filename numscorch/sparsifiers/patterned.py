@@ -15,14 +15,15 @@ from ..ir.format import CSR, NM, Format
 from ..tensors.packing import coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
+from .built_in import BuiltIn
 from .kinds import WHOLE, Block, Kind
 from .magnitude import least, magnitudes
 from .names import called_as, described
 
 
 @called_as("topk(16)")
-@dataclass(frozen=True)
-class topk:
+@dataclass(frozen=True, repr=False)
+class topk(BuiltIn):
     """Keep the k entries with the largest absolute values of each slice.
 
     Args:
@@ -46,7 +47,6 @@ class topk:
     k: int
     dim: int = -1
     kind: ClassVar[Kind] = Kind.BLOCKING
-    format: ClassVar[Format] = CSR
 
     def __post_init__(self) -> None:
         if not isinstance(self.k, int) or isinstance(self.k, bool) or self.k < 0 or not isinstance(self.dim, int):
@@ -65,9 +65,6 @@ class topk:
     def block(self) -> Block:
         """A row or a column of a matrix."""
         return (1, WHOLE) if self.dim in (-1, 1) else (WHOLE, 1)
-
-    def __repr__(self) -> str:
-        return f"topk({self.k}, dim={self.dim})"
 
 
 FEW = 8  # largest block in which comparing all pairs is faster than a partition
@@ -92,8 +89,8 @@ def ranks(scores: torch.Tensor) -> torch.Tensor:
 
 
 @called_as("n_m(2, 4)")
-@dataclass(frozen=True)
-class n_m:
+@dataclass(frozen=True, repr=False)
+class n_m(BuiltIn):
     """Keep the n entries with the largest absolute values of every m consecutive ones along the last dimension.
 
     Args:
@@ -164,11 +161,11 @@ class n_m:
         return self.rows, self.m
 
     def __repr__(self) -> str:
-        return f"n_m({self.n}, {self.m})" if self.rows == 1 else f"n_m({self.n}, {self.m}, rows={self.rows})"
+        return super().__repr__() if self.rows > 1 else f"n_m({self.n}, {self.m})"
 
 
-@dataclass(frozen=True, eq=False)
-class same_pattern:
+@dataclass(frozen=True, eq=False, repr=False)
+class same_pattern(BuiltIn):
     """Keep the entries that another tensor stores, whatever their values.
 
     Args:
@@ -188,7 +185,6 @@ class same_pattern:
     """
 
     ref: Any
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
 
     def __post_init__(self) -> None:
         ref = unwrapped(self.ref)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 
 from ..errors import OperandError, SizeError
-from ..ir.format import CSR, Format
-from .kinds import Kind
-from .magnitude import check_fraction, least, lowest, magnitudes
+from .built_in import BuiltIn, WithFraction
+from .magnitude import least, lowest, magnitudes
 from .names import called_as
 
 
@@ -68,8 +67,8 @@ class MovementScores:
 
 
 @called_as("movement(0.9, scores), the scores of a MovementScores or a tensor")
-@dataclass(frozen=True, eq=False)
-class movement:
+@dataclass(frozen=True, eq=False, repr=False)
+class movement(BuiltIn, WithFraction):
     """Zero the entries that training moved towards zero the most.
 
     Args:
@@ -91,13 +90,10 @@ class movement:
     tensor([False,  True])
     """
 
-    fraction: float
-    scores: torch.Tensor | MovementScores
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
-    format: ClassVar[Format] = CSR
+    scores: torch.Tensor | MovementScores = field(repr=False)
 
     def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
+        super().__post_init__()
         if not isinstance(self.scores, torch.Tensor | MovementScores):
             raise OperandError(f"{self}: scores have to be a tensor or a MovementScores, not {type(self.scores).__name__}")
 
@@ -122,13 +118,10 @@ class movement:
     def _scores(self) -> torch.Tensor:
         return self.scores.scores if isinstance(self.scores, MovementScores) else self.scores
 
-    def __repr__(self) -> str:
-        return f"movement({self.fraction})"
-
 
 @called_as("wanda(0.5, inputs), inputs of the layer that calibrate it")
-@dataclass(frozen=True, eq=False)
-class wanda:
+@dataclass(frozen=True, eq=False, repr=False)
+class wanda(BuiltIn, WithFraction):
     """In each row, zero the entries with the smallest absolute value times the norm of their input.
 
     Args:
@@ -151,13 +144,10 @@ class wanda:
             [ True, False]])
     """
 
-    fraction: float
-    calibration: torch.Tensor
-    kind: ClassVar[Kind] = Kind.MATERIALIZING
-    format: ClassVar[Format] = CSR
+    calibration: torch.Tensor = field(repr=False)
 
     def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
+        super().__post_init__()
         if not isinstance(self.calibration, torch.Tensor) or not self.calibration.ndim:
             raise OperandError(f"{self}: calibration has to be a tensor of inputs, of shape (*, in), or of their norms, of shape (in,)")
         magnitudes_ = magnitudes(f"{self}: the calibration", self.calibration)
@@ -177,6 +167,3 @@ class wanda:
 
     def __hash__(self) -> int:
         return hash((wanda, self.fraction, len(self.calibration)))
-
-    def __repr__(self) -> str:
-        return f"wanda({self.fraction})"

@@ -13,16 +13,23 @@ from typing import ClassVar
 import torch
 
 from ..errors import OperandError
-from ..sparsifiers.magnitude import check_fraction
+from ..sparsifiers.built_in import WithFraction
 from ..sparsifiers.names import called_as
 from ..sparsifiers.smallest import bound_of, counts_of
 
 Sized = torch.Tensor | Sequence[int]
 
 
+@dataclass(frozen=True)
+class _Budget(WithFraction):
+    """The base class of budgets."""
+
+    is_budget: ClassVar[bool] = True
+
+
 @called_as("uniform(0.9)")
 @dataclass(frozen=True)
-class uniform:
+class uniform(_Budget):
     """Zero the same fraction of each weight.
 
     Raises:
@@ -32,12 +39,6 @@ class uniform:
     {'first': 0.9, 'second': 0.9}
     """
 
-    fraction: float
-    is_budget: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
-
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
         """Return each weight's fraction of zeros."""
         return dict.fromkeys(weights, self.fraction)
@@ -45,7 +46,7 @@ class uniform:
 
 @called_as("erk(0.9)")
 @dataclass(frozen=True)
-class erk:
+class erk(_Budget):
     """Erdős-Rényi-kernel: keep a fraction proportional to the sum of a weight's sizes over their product.
 
     Small weights therefore keep more. For a matrix, the kept fraction is proportional to (out + in) / (out * in).
@@ -60,12 +61,6 @@ class erk:
     >>> erk(0.5)({"wide": (32, 32), "narrow": (2, 32)})
     {'wide': 0.53125, 'narrow': 0.0}
     """
-
-    fraction: float
-    is_budget: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
         """Return each weight's fraction of zeros."""
@@ -82,7 +77,7 @@ class erk:
 
 @called_as("global_magnitude(0.9)")
 @dataclass(frozen=True)
-class global_magnitude:
+class global_magnitude(_Budget):
     """Zero the smallest absolute values of the whole model, with one bound for all weights; of equal values, the first.
 
     O(n), with little extra memory.
@@ -97,12 +92,6 @@ class global_magnitude:
     >>> global_magnitude(0.5)({"small": torch.tensor([1.0, -2.0]), "large": torch.tensor([3.0, -1.5])})
     {'small': 0.5, 'large': 0.5}
     """
-
-    fraction: float
-    is_budget: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_fraction(self, self.fraction)
 
     def __call__(self, weights: Mapping[str, Sized]) -> dict[str, float]:
         """Return each weight's fraction of zeros."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..sparsifiers.magnitude import check_fraction
+from ..sparsifiers.built_in import check_fraction
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from .checks import check_current, check_placed, check_values, share_at

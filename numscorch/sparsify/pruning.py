@@ -14,8 +14,8 @@ from ..convert.dense import to_dense
 from ..convert.entries import values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
+from ..sparsifiers.built_in import check_fraction
 from ..sparsifiers.entrywise import random
-from ..sparsifiers.magnitude import check_fraction
 from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, kept_of, mask_of, sparsify
 from ..tensors.ledgers import stack_level
