@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
 import torch
 
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..sparsifiers.names import is_budget, named
 from ..sparsifiers.sparsify import Sparsifier, named_in_errors
 from ..tensors.parameter import SparseParameter
 
 Schedule = Callable[[int], float]
 Factory = Callable[[float], Sparsifier]
+
+
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Prefix errors raised in this context with a weight's name."""
+    try:
+        yield
+    except NumscorchError as error:
+        if str(error).startswith(name):
+            raise
+        raise type(error)(f"{name}: {error}") from error
 
 
 def check_schedule(owner: str, schedule: object) -> None:

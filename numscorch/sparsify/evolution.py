@@ -13,7 +13,7 @@ from ..tensors.pattern import Pattern
 from .checks import check_current, check_placed, check_values, share_at
 from .choosing import bare
 from .distributed import check_patterns, group_of
-from .optimizers import Optimizers, check_held, listed
+from .optimizers import Optimizers, check_followers, listed
 from .repattern import as_stored, repattern
 from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count, check_steps
@@ -40,7 +40,7 @@ class Evolution:
         check_steps(f"{type(self).__name__}(every={every})", every)
         for name, weight in self.weights.items():
             Units(weight.pattern.format, weight.pattern.shape)
-            check_held(name, weight.values, self.optimizer)
+            check_followers(name, weight.values, self.optimizer)
             check_placed(name, weight)
         if self.group is not None:
             check_patterns(model)
@@ -115,8 +115,7 @@ class Evolution:
         patterns = patterns_of(state["patterns"], owner, {name: weight.pattern.shape for name, weight in self.weights.items()})
         stored_patterns = {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}
         for name, pattern in stored_patterns.items():
-            weight = self.weights[name]
-            repattern(weight, pattern, self.optimizer if weight.requires_grad else None)
+            repattern(self.weights[name], pattern, self.optimizer)
         self.count = state["step"]
 
     def __repr__(self) -> str:

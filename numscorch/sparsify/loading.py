@@ -14,14 +14,13 @@ from ..sparsifiers.patterned import same_pattern
 from ..tensors.parameter import Explained, SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .checks import check_placed
+from .checks import check_placed, naming
 from .layers import converted
 from .matching import MatchedWeight, chosen, sites_of
-from .optimizers import Optimizers, check_held, check_states, listed
+from .optimizers import Optimizers, check_followers, listed
 from .owners import adapt_readers, put_sparse
 from .plan import PlanRule, SparsityPlan
 from .repattern import follow
-from .settling import naming
 from .states import State, patterns_in
 
 Module = torch.nn.Module
@@ -76,8 +75,7 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
         check_placed(name, weight)
     of_sparse = [(name, weight.values) for name, weight in sparse.items()]
     for name, values in [*of_sparse, *((choice.name, choice.parameter) for choice in choices)]:
-        check_states(name, values, optimizers)
-        check_held(name, values, optimizers)
+        check_followers(name, values, optimizers)
     for name, weight in sparse.items():
         if not patterns[name].stores_as(weight.pattern):
             follow(weight, patterns[name], optimizers)

@@ -18,7 +18,7 @@ from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import is_adapted, tell_missing
 from .matching import MatchedWeight, chosen, why_bound
-from .optimizers import Optimizer, Optimizers, check_holding, check_states, hand_over, listed
+from .optimizers import Optimizer, Optimizers, check_followers, check_holding, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
 from .settling import Settling
@@ -146,7 +146,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
-            check_states(f"{name}.{key}" if name else key, weight.values, optimizers)
+            check_followers(f"{name}.{key}".lstrip("."), weight.values, optimizers, required=False)
         if not hasattr(type(module), "to_dense"):
             raise UnsupportedError(f"{name}: {type(module).__name__} has no to_dense(), which makes a dense module of it")
         if why := why_bound(module, model):

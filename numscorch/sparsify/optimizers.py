@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from ..errors import OperandError, UnsupportedError
+from .checks import naming
 
 Optimizer: TypeAlias = torch.optim.Optimizer
 Optimizers: TypeAlias = Optimizer | Iterable[Optimizer] | None
@@ -35,28 +36,9 @@ def listed(optimizer: Optimizers) -> list[Optimizer]:
     return optimizers
 
 
-def held(values: torch.Tensor, optimizer: Optimizers) -> list[Optimizer]:
-    """Return the optimizers that hold a parameter, after a check that their state can follow it.
-
-    Raises:
-        OperandError: an argument is not an optimizer, or no optimizer holds the parameter.
-        UnsupportedError: an optimizer's state cannot follow.
-    """
-    optimizers = listed(optimizer)
-    holding = [candidate for candidate in optimizers if holds(candidate, values)]
-    if optimizers and not holding:
-        raise OperandError(
-            f"{' or '.join(type(item).__name__ for item in optimizers)} doesn't hold the values of this weight, and would not train them: "
-            "pass an optimizer of model.parameters()"
-        )
-    for candidate in holding:
-        followers(values, candidate)
-    return holding
-
-
-def holds(optimizer: Optimizer, parameter: torch.Tensor) -> bool:
-    """Return whether an optimizer trains a parameter."""
-    return any(parameter is held_ for group in optimizer.param_groups for held_ in group["params"])
+def optimizers_of(parameter: torch.Tensor, optimizers: Iterable[Optimizer]) -> list[Optimizer]:
+    """Return the optimizers that train a parameter."""
+    return [item for item in optimizers if any(parameter is other for group in item.param_groups for other in group["params"])]
 
 
 def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> None:
@@ -74,33 +56,29 @@ def check_holding(model: torch.nn.Module, optimizers: Iterable[Optimizer]) -> No
             )
 
 
-def check_held(name: str, weight: torch.Tensor, optimizer: Optimizers) -> None:
-    """Check that optimizers hold a weight, if it is trained, and that their state can follow.
+def check_followers(name: str, parameter: torch.Tensor, optimizer: Optimizers, *, required: bool = True) -> None:
+    """Check that optimizers hold a parameter, if it is trained, and that their state can follow it to another layout.
+
+    Args:
+        name: the parameter's name, with which errors start.
+        parameter: the parameter.
+        optimizer: one or several optimizers; None if there is none yet.
+        required: whether one of them has to hold a parameter that requires grad.
 
     Raises:
-        OperandError: no optimizer holds it.
+        OperandError: an argument is not an optimizer, or no optimizer holds the parameter.
         UnsupportedError: an optimizer's state cannot follow.
     """
-    if not weight.requires_grad:
-        return
-    try:
-        held(weight, optimizer)
-    except OperandError as error:
-        raise OperandError(f"{name}: {error}") from error
-
-
-def check_states(name: str, parameter: torch.Tensor, optimizers: Iterable[Optimizer]) -> None:
-    """Check that the optimizers' state of a parameter can follow it to another layout.
-
-    Raises:
-        UnsupportedError: it cannot.
-    """
-    for optimizer in optimizers:
-        if holds(optimizer, parameter):
-            try:
-                followers(parameter, optimizer)
-            except UnsupportedError as error:
-                raise UnsupportedError(f"{name}: {error}") from error
+    optimizers = listed(optimizer)
+    holding = optimizers_of(parameter, optimizers)
+    with naming(name):
+        if required and parameter.requires_grad and optimizers and not holding:
+            raise OperandError(
+                f"{' or '.join(type(item).__name__ for item in optimizers)} doesn't hold the values of this weight, and would not train "
+                "them: pass an optimizer of model.parameters()"
+            )
+        for item in holding:
+            followers(parameter, item)
 
 
 def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:

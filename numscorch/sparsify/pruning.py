@@ -28,7 +28,7 @@ from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
 from .loading import tell_order
 from .matching import MatchedWeight, why_hooked
-from .optimizers import Optimizer, Optimizers, check_held, check_states, followers, holds, listed
+from .optimizers import Optimizers, check_followers, followers, listed, optimizers_of
 from .owners import adapt_readers, put_sparse
 from .repattern import repattern
 from .saving import check_keys, check_names, patterns_of, saved
@@ -126,7 +126,7 @@ class GradualPruning:
         for name, weight in self.sparse.items():
             check_placed(name, weight)
         for choice in chosen:
-            check_held(choice.name, self.sparse[choice.name].values if choice.is_sparse else choice.parameter, self.optimizer)
+            check_followers(choice.name, self.sparse[choice.name].values if choice.is_sparse else choice.parameter, self.optimizer)
         if isinstance(model, DistributedDataParallel) and (self.sparse or sparse_from is not None):
             raise UnsupportedError(
                 "DistributedDataParallel does not support parameters that change their number of values: give sparse_from=None, so that "
@@ -172,7 +172,7 @@ class GradualPruning:
         sparsifiers = {name: sparsifier_of(name, factory, fraction) for name, factory in self.factories.items()}
         for name, weight in self.sparse.items():
             check_values(name, weight)
-            check_held(name, weight.values, self.optimizer)
+            check_followers(name, weight.values, self.optimizer)
         patterns = {name: self._pruned_pattern(name, weight, sparsifiers[name]) for name, weight in self.sparse.items()}
         kept = {name: self._kept_mask(name, weight.parameter.detach().flatten(1), sparsifiers[name]) for name, weight in self.dense.items()}
         before = {name: weight.values.numel() for name, weight in self.sparse.items()}
@@ -184,7 +184,7 @@ class GradualPruning:
             for name, pattern in patterns_.items():
                 self._warn_of_padding(name, self.dense[name].parameter, pattern, int(kept[name].count_nonzero()))
         for name, weight in self.sparse.items():
-            repattern(weight, patterns[name], self._holding(weight.values))
+            repattern(weight, patterns[name], self.optimizer)
         self._make_sparse(patterns_)
         for name, weight in self.dense.items():
             self._drop(name, ~kept[name].reshape(weight.parameter.shape))
@@ -222,10 +222,6 @@ class GradualPruning:
             )
         return still
 
-    def _holding(self, weight: torch.Tensor) -> list[Optimizer]:
-        """Return the optimizers that hold a weight."""
-        return [optimizer for optimizer in self.optimizer if holds(optimizer, weight)]
-
     def _check_current(self) -> None:
         """Check that the pruned weights are still part of the model."""
         held = {**self.sparse, **{name: weight.sites[0].module for name, weight in self.dense.items()}}
@@ -236,7 +232,7 @@ class GradualPruning:
         """Check that optimizers and hooks allow these dense weights to become sparse."""
         for name in names:
             weight = self.dense[name].parameter
-            check_states(name, weight, self.optimizer)
+            check_followers(name, weight, self.optimizer, required=False)
             if why := why_hooked(weight):
                 raise UnsupportedError(f"{name}: {why}; or give sparse_from=None, so that weights are masked")
 
@@ -260,7 +256,7 @@ class GradualPruning:
         self.dropped[name] = dropped
         if weight.grad is not None:
             weight.grad.masked_fill_(dropped, 0)
-        for optimizer in self._holding(weight):
+        for optimizer in optimizers_of(weight, self.optimizer):
             for key in followers(weight, optimizer):
                 optimizer.state[weight][key].masked_fill_(dropped, 0)
         self._unhook(name)
@@ -303,7 +299,7 @@ class GradualPruning:
             self._unhook(name)
         self.dropped = {}
         for name, weight in self.sparse.items():
-            repattern(weight, patterns[name], self._holding(weight.values))
+            repattern(weight, patterns[name], optimizers_of(weight.values, self.optimizer))
         self._make_sparse({name: pattern for name, pattern in patterns.items() if name in self.dense})
         for name, mask in dropped.items():
             self._drop(name, mask)

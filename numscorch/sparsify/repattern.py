@@ -15,7 +15,7 @@ from ..tensors.packing import coordinates, positions_of
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .optimizers import Optimizer, Optimizers, followers, held, holds, listed
+from .optimizers import Optimizer, Optimizers, check_followers, followers, listed, optimizers_of
 
 OTHER = {torch.float64: torch.float32}  # a different data type for each data type; float64 for types not listed
 
@@ -38,7 +38,8 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     Raises:
         SizeError: the pattern has another shape.
         FormatError: the parameter's format cannot store these entries.
-        OperandError: an argument is not a parameter or a pattern, or the optimizer does not hold the parameter.
+        OperandError: an argument is not a parameter or a pattern, or the optimizer does not hold the parameter, which
+            requires grad.
         UnsupportedError: the optimizer's state cannot follow, as for LBFGS.
 
     >>> import numscorch as ns
@@ -50,13 +51,13 @@ def repattern(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     if not isinstance(parameter, SparseParameter):
         raise OperandError(f"repattern takes a SparseParameter, such as layer.weight of a SparseLinear, not {type(parameter).__name__}")
     new = as_stored(parameter, pattern)
-    held(parameter.values, optimizer)  # raises if an optimizer's state cannot follow
+    check_followers("", parameter.values, optimizer)
     follow(parameter, new, listed(optimizer))
 
 
 def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimizer]) -> None:
     """Give a parameter a new pattern, already checked, in any format, and move the state of the optimizers that hold it."""
-    holding = [optimizer for optimizer in optimizers if holds(optimizer, parameter.values)]
+    holding = optimizers_of(parameter.values, optimizers)
     states = [(optimizer.state.get(parameter.values, {}), followers(parameter.values, optimizer)) for optimizer in holding]
     move = Move(parameter.pattern, new)
     place(parameter, new, move(parameter.values.detach()), move)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..errors import NumscorchError, OperandError, UnsupportedError
+from ..errors import OperandError, UnsupportedError
 from ..sparsifiers.smallest import has_nan
 from ..sparsifiers.sparsify import Sparsifier, mask_of
 from ..tensors.ledgers import shown_bytes
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, SpeedUp, speed_up
+from .checks import naming
 from .layers import converted
 from .matching import MatchedWeight, Site
-from .optimizers import Optimizer, check_states
+from .optimizers import Optimizer, check_followers, optimizers_of
 from .table import ModelRow
 
 LARGER = 1.05  # ratio of kept to requested entries from which the table has a note
@@ -56,7 +56,6 @@ class Settling:
 
     def __init__(self, optimizers: list[Optimizer], calls: dict[torch.nn.Module, ModuleCall] | None, advise: bool):
         self.optimizers, self.calls, self.advise = optimizers, calls, advise
-        self.held = {id(parameter) for optimizer in optimizers for group in optimizer.param_groups for parameter in group["params"]}
         self.known: dict[Any, SpeedUp] = {}
 
     def row(self, choice: MatchedWeight) -> ModelRow:
@@ -68,7 +67,7 @@ class Settling:
         if choice.why:
             return dense_row(choice)
         with naming(choice.name), torch.no_grad():
-            check_states(choice.name, choice.parameter, self.optimizers)
+            check_followers(choice.name, choice.parameter, self.optimizers, required=False)
             choice.sparsifier = DrawnMask(choice.sparsifier, _mask(choice.parameter, choice.sparsifier))
             return self._try_sparse(choice)
 
@@ -90,7 +89,7 @@ class Settling:
             return dense_row(choice, speed)
         if not choice.parameter.requires_grad:
             choice.notes.append("frozen, and stays so")
-        elif self.optimizers and id(choice.parameter) not in self.held:
+        elif self.optimizers and not optimizers_of(choice.parameter, self.optimizers):
             choice.notes.append("the optimizer doesn't hold it")
         choice.notes += _notes(choice, weight, size)
         stored = float(weight.density), weight.format.name, choice.parameter.nbytes, size
@@ -184,17 +183,6 @@ def kind_of(module: torch.nn.Module) -> str:
     """
     kinds = [kind for kind in type(module).__mro__ if hasattr(torch.nn, kind.__name__) or not kind.__module__.startswith("torch.")]
     return kinds[0].__name__
-
-
-@contextmanager
-def naming(name: str) -> Iterator[None]:
-    """Prefix errors raised in this context with a weight's name."""
-    try:
-        yield
-    except NumscorchError as error:
-        if str(error).startswith(name):
-            raise
-        raise type(error)(f"{name}: {error}") from error
 
 
 def _mask(weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:

@@ -14,8 +14,8 @@ from ..sparsifiers.names import near
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.validate import checked_pattern
+from .checks import naming
 from .matching import Site
-from .settling import naming
 
 State = Mapping[str, Any]
 Weight = torch.nn.Parameter | SparseParameter

@@ -16,7 +16,7 @@ from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
 from .choosing import Names, bare, patterns, trained, usual
 from .matching import MatchedWeight, why_hooked
-from .optimizers import Optimizers, check_held, listed
+from .optimizers import Optimizers, check_followers, listed
 from .owners import adapt_readers, put_sparse
 
 
@@ -91,7 +91,7 @@ def settle(model: torch.nn.Module, optimizer: Optimizers = None, format: Format 
     if any(layer is within for layer, _, _ in parametrized.values()):
         raise UnsupportedError("settle: the model itself would be replaced: put it in a torch.nn.Sequential")
     for name, (layer, key, _) in parametrized.items():
-        check_held(name, layer.parametrizations[key].original, optimizer)
+        check_followers(name, layer.parametrizations[key].original, optimizer)
         if why := why_hooked(layer.parametrizations[key].original):
             raise UnsupportedError(f"settle: {name} {why}")
     for choice, stored in _remove_parametrizations(model, parametrized, format):
