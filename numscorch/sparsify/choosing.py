@@ -122,10 +122,15 @@ def trained(
     for choice in matrices or choices:
         if choice.why and not choice.is_sparse and not (masked and choice.is_maskable):
             raise UnsupportedError(f"{', '.join(site.name for site in choice.sites)}: {choice.why}")
-        if choice.sites[0].module is bare(model) and not masked and not choice.is_sparse:
+        if masked or choice.is_sparse:
+            continue
+        if choice.sites[0].module is bare(model):
             raise UnsupportedError(f"{choice.name}: the model itself would be replaced: put it in a torch.nn.Sequential")
-        if not masked and not choice.is_sparse:
-            _try(choice)
+        for site in choice.modules():
+            try:  # finds unsupported options, such as groups of a convolution
+                converted(site.module, site.key, lambda weight: torch.zeros_like(weight, dtype=torch.bool), None)
+            except UnsupportedError as error:
+                raise type(error)(f"{site.name}: {error}; or name other weights in weights=, so that it stays dense") from error
     return matrices
 
 
@@ -135,19 +140,3 @@ def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
         name, why = computed(site)
         if name and any(fnmatchcase(name_, pattern) for name_ in (name, site.name) for pattern in names):
             raise UnsupportedError(f"{name} {why}")
-
-
-def _try(choice: MatchedWeight) -> None:
-    """Make the sparse versions of a weight's modules once, without entries.
-
-    This finds unsupported options, such as groups of a convolution.
-
-    Raises:
-        UnsupportedError: a module has an unsupported option.
-    """
-    for site in choice.modules():
-        try:
-            with torch.random.fork_rng(devices=()), torch.no_grad():
-                converted(site.module, site.key, lambda weight: torch.zeros_like(weight, dtype=torch.bool), None)
-        except UnsupportedError as error:
-            raise type(error)(f"{site.name}: {error}; or name other weights in weights=, so that it stays dense") from error

@@ -80,12 +80,13 @@ def adapted(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, format: Format | None) -> torch.nn.Module:
-    """Return the sparse version of a module.
+    """Return the sparse version of a module; it draws no numbers from torch's generator.
 
     Raises:
         OperandError: the registered function returns no module with a sparse weight.
     """
-    layer = _versions[type(module), weight](module, sparsifier, format)
+    with torch.random.fork_rng(devices=()), torch.no_grad():  # modules draw initial values, which are then replaced
+        layer = _versions[type(module), weight](module, sparsifier, format)
     if not isinstance(layer, torch.nn.Module) or not isinstance(getattr(layer, weight, None), SparseParameter):
         raise OperandError(
             f"the conversion registered for {type(module).__name__} returned {type(layer).__name__}: return a module whose {weight!r} is"

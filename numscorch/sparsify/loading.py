@@ -130,7 +130,7 @@ def _convertible(model: Module, patterns: Mapping[str, Pattern]) -> list[Matched
         if choice.why:
             raise UnsupportedError(f"{choice.name}: is sparse in the state, but dense in the model, where it {choice.why}")
         for site in choice.modules():
-            with naming(choice.name), torch.random.fork_rng(devices=()), torch.no_grad():
+            with naming(choice.name):
                 layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
             if not getattr(layer, site.key).pattern.stores_as(patterns[choice.name]):
                 raise UnsupportedError(

@@ -76,8 +76,7 @@ def put_sparse(
     dense, weights = choice.parameter, []
     for site in choice.modules():
         module = model.get_submodule(site.home)
-        with torch.random.fork_rng(devices=()):  # modules draw initial values, which are then replaced
-            layer = converted(module, site.key, sparsifier, format)
+        layer = converted(module, site.key, sparsifier, format)
         weights.append(getattr(layer, site.key))
         layer._modules[site.key] = weights[0]
         model = replace_module(model, module, carry_over(module, layer, {site.key}))

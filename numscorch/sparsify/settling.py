@@ -75,8 +75,7 @@ class Settling:
         timed, layer = _site_to_time(choice), None
         for site in sorted(choice.modules(), key=lambda site: site is timed):  # the timed layer is made last
             try:
-                with torch.random.fork_rng(devices=()):  # modules draw initial values, which are then replaced
-                    layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
+                layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
             except OperandError:
                 raise
             except UnsupportedError as error:
