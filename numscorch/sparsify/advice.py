@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from torch.utils import _pytree as pytree
 
 from ..errors import OperandError
 from ..measuring.intervals import ratio_of_medians
-from ..measuring.turns import DISTURBED
+from ..measuring.turns import DISTURBED, in_turns
 from ..sparsifiers.names import described
 
 Module = torch.nn.Module
-SECONDS, ROUNDS = 0.1, 5  # minimum duration of a comparison, in seconds, and minimum number of rounds
+SECONDS = 0.1  # minimum duration of a comparison; ten times that for the fewest turns of slow layers
 
 
 @dataclass(frozen=True)
@@ -157,16 +157,8 @@ def ratio(first: Callable[[], object], second: Callable[[], object]) -> SpeedUp:
     >>> ratio(lambda: 1, lambda: 2).ratio > 0
     True
     """
-    for call in (first, second) * 2:
-        call()
-    times: tuple[list[float], list[float]] = [], []
-    started = time.perf_counter()
-    while len(times[1]) < ROUNDS or time.perf_counter() - started < SECONDS:
-        for seconds, call in zip(times, (first, second), strict=True):
-            before = time.perf_counter()
-            call()
-            seconds.append(max(time.perf_counter() - before, 1e-9))
-    return compared(*times)
+    turns = in_turns(first, {"second": second}, seconds=SECONDS, patience=math.inf)
+    return compared(turns.ours, turns.peers["second"])
 
 
 def compared(first: Sequence[float], second: Sequence[float]) -> SpeedUp:
