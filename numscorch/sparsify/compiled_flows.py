@@ -7,9 +7,7 @@ mask; the program holds the number of the rule.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -17,21 +15,11 @@ from torch import Tensor
 
 from ..compute.torch_compile import constant, is_whole
 from ..errors import UnsupportedError
-from ..ir.format import Format
-from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
+from ..sparsifiers.sparsify import mask_of, sparsify
 from ..tensors.ledgers import densifying
+from .flows import SparseActivation, SparseOutputGradient
 
-
-class FlowRule(Protocol):
-    """A rule of a plan: the hook ``SparseActivation`` or ``SparseOutputGradient`` of ``flows``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def sparsifier(self) -> Sparsifier: ...
-    @property
-    def format(self) -> Format | None: ...
-
+FlowRule = SparseActivation | SparseOutputGradient
 
 _rules: WeakValueDictionary[int, FlowRule] = WeakValueDictionary()
 _numbers = itertools.count()
@@ -44,21 +32,17 @@ def traced(rule: FlowRule, output: Tensor) -> Any:
     """
     if rule.format is not None and not is_whole():
         return sparsify(output, rule.sparsifier, rule.format)
-    return _masked(_number_of(rule), output)
+    return masked(number_of(rule), output)
 
 
-def traced_hook(rule: FlowRule) -> Callable[[Tensor], Tensor]:
-    """Return a tensor hook that zeros the gradient entries which a rule drops."""
-    return partial(_masked, _number_of(rule))
-
-
-def _masked(number: int, tensor: Tensor) -> Tensor:
+def masked(number: int, tensor: Tensor) -> Tensor:
+    """Zero the entries that a rule, given by its number, drops."""
     mask = torch.ops.numscorch.kept(number, tensor.detach())
     return torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype))
 
 
 @constant
-def _number_of(rule: FlowRule) -> int:
+def number_of(rule: FlowRule) -> int:
     """Return the number by which programs refer to a rule, valid while the rule is alive."""
     for number, known_rule in _rules.items():
         if known_rule is rule:

@@ -6,6 +6,7 @@ The hooks are immutable values attached to modules, and are copied and pickled w
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -57,9 +58,9 @@ class SparseOutputGradient:
         if not first.requires_grad:
             return
         if torch.compiler.is_compiling():
-            from .compiled_flows import traced_hook  # as above
+            from .compiled_flows import masked, number_of  # as above
 
-            first.register_hook(traced_hook(self))
+            first.register_hook(partial(masked, number_of(self)))
         else:
             first.register_hook(Masking(self.sparsifier))
 
