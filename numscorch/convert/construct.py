@@ -93,14 +93,14 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
     if format.is_dense:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
     if can_copy(values) and (stored := nonzeros_of_few(values.contiguous(), format)) is not None:
-        return _noted(SparseTensor.trusted(*stored), "a strided tensor")
+        return noted(SparseTensor.trusted(*stored), "a strided tensor")
     if (packed := grouped(values, None, format)) is not None or (packed := nonzeros_of(values, format)) is not None:
-        return _noted(packed, "a strided tensor")
+        return noted(packed, "a strided tensor")
     entries = values.detach().nonzero().T
-    return _noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")
+    return noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")
 
 
-def _noted(A: SparseTensor, source: str) -> SparseTensor:
+def noted(A: SparseTensor, source: str) -> SparseTensor:
     """Add the creation of a tensor from ``source`` to the ledgers, and return the tensor."""
     size = A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
     note("conversion", f"{source} to {A.format.name} {A.pattern.shape}", size)
@@ -210,7 +210,7 @@ def _from_entries(
     if way_out is not None and check_invariants and not any(is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order)):
         raise disordered_entry(table.numpy(), by_rows, way_out)
     tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
-    return _noted(tensor, "a list of entries")
+    return noted(tensor, "a list of entries")
 
 
 def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:

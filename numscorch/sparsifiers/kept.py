@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from ..convert.construct import assemble, from_torch
+from ..convert.construct import assemble, from_torch, noted
 from ..convert.conversions import can_copy, chosen_of, is_differentiated
 from ..convert.entries import others_at, with_entries
 from ..ir.format import Format
 from ..ir.padded import Bitmap, Outside
 from ..tensors.arrays import check_values
-from ..tensors.ledgers import note
 from ..tensors.packing import check_order
 from ..tensors.sparse_tensor import SparseTensor
 from .entrywise import threshold
@@ -43,9 +42,9 @@ def _store_masked(values: torch.Tensor, mask: torch.Tensor, format: Format) -> S
     copied = values.view(torch.int16) if values.dtype in NARROW else values.view(torch.int8) if values.dtype == torch.bool else values
     tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1)) if can_copy(copied) else None
     if tensor_ is not None:
-        return _record(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)))
+        return noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)), "a strided tensor")
     entries = mask.nonzero().T
-    return _record(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format))
+    return noted(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format), "a strided tensor")
 
 
 def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTensor | None:
@@ -62,10 +61,4 @@ def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTe
         return None
     if bool(tensor_.values.isnan().any()):
         magnitudes(chosen, tensor)  # raises with the position of the NaN
-    return _record(tensor_)
-
-
-def _record(A: SparseTensor) -> SparseTensor:
-    size = A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)
-    note("conversion", f"a strided tensor to {A.format.name} {A.pattern.shape}", size)
-    return A
+    return noted(tensor_, "a strided tensor")

@@ -14,7 +14,6 @@ from ..ir.format import Format, as_format
 from ..tensors.ledgers import shown_bytes
 from ..tensors.packing import entry_count
 from ..tensors.parameter import SparseParameter
-from ..tensors.sparse_tensor import SparseTensor
 from .entrywise import threshold
 from .magnitude import block_magnitude, least, magnitude, magnitudes
 from .names import named
@@ -136,7 +135,7 @@ def _row(tensor: torch.Tensor, scores: torch.Tensor, total: float, sparsifier: A
     plain = _plain(sparsifier, density) if tensor.ndim else None
     beside = None if plain is None else _share(kept, _sum(scores, plain(tensor)))
     name = named_in_errors(sparsifier)
-    return LayoutRow(name, stored.format.name, density, _share(kept, total), _share(kept, best), beside, _bytes(stored))
+    return LayoutRow(name, stored.format.name, density, _share(kept, total), _share(kept, best), beside, stored.nbytes)
 
 
 def _sum(scores: torch.Tensor, mask: torch.Tensor | None = None) -> float:
@@ -163,7 +162,3 @@ def _plain(sparsifier: Sparsifier, density: float) -> n_m | None:
 def _share(part: float, whole: float) -> float:
     """Return the ratio of a part to a whole; 1 if the whole is 0."""
     return part / whole if whole else 1.0
-
-
-def _bytes(A: SparseTensor) -> int:
-    return A.values.nbytes + sum(array.nbytes for level in A.pattern.arrays for array in level)

@@ -22,8 +22,8 @@ from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .names import named
-from .rules import NotOne, PruningRule, ruled, usual_format
-from .sparsify import sparsify
+from .rules import NotOne, PruningRule, ruled
+from .sparsify import sparsify, usual_format
 
 
 def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> SparseTensor:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..ir.format import COO, CSR, Format
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
 from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
 from .kinds import Kind, has_rule, kept_by, kind_of
@@ -61,12 +60,6 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
     return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order), is_checked=has_rule(sparsifier))
-
-
-def usual_format(sparsifier: Any, order: int) -> Format:
-    """Return the format in which ``sparsify`` stores the kept entries by default."""
-    wanted = getattr(sparsifier, "format", None)
-    return wanted if isinstance(wanted, Format) and wanted.order == order else CSR if order == 2 else COO(order)
 
 
 def _trace(function: Callable[[Any], Any], order: int) -> Node | bool:

@@ -72,9 +72,7 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     wanted = None if format is None else as_format(format)
     if isinstance(tensor, SparseTensor):
         return _sparsify_stored(tensor, sparsifier, wanted)
-    return _sparsify_dense(
-        tensor, sparsifier, wanted or _format(sparsifier, tensor.ndim) or (CSR if tensor.ndim == 2 else COO(tensor.ndim))
-    )
+    return _sparsify_dense(tensor, sparsifier, wanted or usual_format(sparsifier, tensor.ndim))
 
 
 def _check_tensor(tensor: Any) -> None:
@@ -160,6 +158,11 @@ def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
 def named_in_errors(sparsifier: Any) -> str:
     """Return a sparsifier's name for error texts."""
     return getattr(sparsifier, "__name__", None) or repr(sparsifier)
+
+
+def usual_format(sparsifier: Any, order: int) -> Format:
+    """Return the format in which ``sparsify`` stores the kept entries of a dense tensor by default."""
+    return _format(sparsifier, order) or (CSR if order == 2 else COO(order))
 
 
 def _format(sparsifier: Any, order: int) -> Format | None:

@@ -82,7 +82,7 @@ class Settling:
                 choice.why = str(error)
                 return dense_row(choice)
         weight: SparseParameter = getattr(layer, timed.key)
-        speed, size = self._speed(choice, timed.module, layer, weight), _size(weight)
+        speed, size = self._speed(choice, timed.module, layer, weight), weight.nbytes
         if self.advise and not choice.rule.always and (why := _why_not(choice, speed, size)):
             choice.why = f"{why}; always=True in its rule makes it sparse"
             return dense_row(choice, speed)
@@ -159,16 +159,11 @@ def _cells(speed: SpeedUp | None) -> tuple[float | None, bool]:
     return (None, True) if speed is None else (speed.ratio, speed.is_certain)
 
 
-def _size(weight: SparseParameter) -> int:
-    """Return the bytes of a sparse weight: its values and its index arrays."""
-    return sum(array.nbytes for array in (weight.values, *weight.buffers()))
-
-
 def dense_row(choice: MatchedWeight, speed: SpeedUp | None = None) -> ModelRow:
     """Return the row of a weight that stays unchanged."""
     weight, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
     if isinstance(weight, SparseParameter):
-        size = _size(weight)
+        size = weight.nbytes
         return ModelRow(choice.name, module, float(weight.density), weight.format.name, size, size, note=why)
     size = 0 if isinstance(weight, torch.nn.parameter.UninitializedParameter) else weight.nbytes
     return ModelRow(choice.name, module, 1.0, "dense", size, size, *_cells(speed), why)
