@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..sparsifiers.names import is_budget, named
@@ -28,6 +29,22 @@ def naming(name: str) -> Iterator[None]:
         if str(error).startswith(name):
             raise
         raise type(error)(f"{name}: {error}") from error
+
+
+def check_model(owner: str, model: object) -> None:
+    """Check that an argument is a model, and that no DistributedDataParallel holds its weights.
+
+    Raises:
+        OperandError: it is not a model.
+        UnsupportedError: a DistributedDataParallel holds weights.
+    """
+    if not isinstance(model, torch.nn.Module) or isinstance(model, SparseParameter):
+        raise OperandError(f"{owner} takes a model, not {type(model).__name__}: give the module that has the weights")
+    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
+        raise UnsupportedError(
+            "DistributedDataParallel keeps the weights that it wraps: pass the wrapped model, its .module, and wrap the result with"
+            " sparsify.data_parallel"
+        )
 
 
 def check_schedule(owner: str, schedule: object) -> None:
@@ -94,16 +111,6 @@ def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
             "lambda f: block_magnitude(16, 1, f)"
         )
     return sparsifier
-
-
-def check_seed(owner: str, seed: object) -> None:
-    """Check a generator's seed.
-
-    Raises:
-        OperandError: it is not an integer.
-    """
-    if not isinstance(seed, int):
-        raise OperandError(f"{owner}(seed={seed!r}): a seed has to be an integer, such as 0")
 
 
 def check_placed(name: str, weight: SparseParameter) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import OperandError
-from .checks import check_seed, share_at
+from .checks import share_at
 from .choosing import Names, named, sparse_weights
 from .distributed import summed
 from .evolution import Evolution, scheduled
@@ -69,7 +69,8 @@ class SET(Evolution):
         weights: Names = "*",
         seed: int = 0,
     ):
-        check_seed("SET", seed)
+        if not isinstance(seed, int):
+            raise OperandError(f"SET(seed={seed!r}): a seed has to be an integer, such as 0")
         self.generator = torch.Generator().manual_seed(seed)
         schedule = scheduled("SET", fraction, until, partial(one_shot, at=0))
         super().__init__(model, optimizer, every, schedule, until, named(model, sparse_weights(model), weights, "sparse weight"))

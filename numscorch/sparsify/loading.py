@@ -7,14 +7,13 @@ from glob import escape
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
 from ..sparsifiers.patterned import same_pattern
 from ..tensors.parameter import Explained, SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .checks import check_placed, naming
+from .checks import check_model, check_placed, naming
 from .layers import converted
 from .matching import MatchedWeight, chosen, sites_of
 from .optimizers import Optimizers, check_followers, listed
@@ -102,15 +101,9 @@ def _check(model: Any, state: Any) -> None:
         OperandError: they are not.
         UnsupportedError: the model is in DistributedDataParallel.
     """
-    if not isinstance(model, Module) or isinstance(model, SparseParameter):
-        raise OperandError(f"load_patterns takes a model, not {type(model).__name__}: give the module that has the weights")
+    check_model("load_patterns", model)
     if not isinstance(state, Mapping):
         raise OperandError(f"load_patterns takes a model's state, not {type(state).__name__}: give the result of its state_dict()")
-    if any(isinstance(part, DistributedDataParallel) for part in model.modules()):
-        raise UnsupportedError(
-            "DistributedDataParallel keeps the parameters that it wraps: load into the wrapped model, its .module, and wrap that again"
-            " with sparsify.data_parallel"
-        )
     parts = [name for name, part in state.items() if isinstance(part, Mapping)]
     if parts and not state.keys() & model.state_dict().keys():
         raise OperandError(f"the state is a dict of states ({', '.join(map(repr, parts))}), not one of the model: give state[{parts[0]!r}]")

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
 from ..files.progress import Progress
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
+from .checks import check_model
 from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import is_adapted, tell_missing
@@ -141,7 +141,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     )
     """
     optimizers = listed(optimizer)
-    check_alone(model)
+    check_model("densify_model", model)
     check_holding(model, optimizers)
     modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
     for name, module in modules:
@@ -166,11 +166,9 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
     Raises:
         OperandError: an argument is not what it should be.
     """
-    if not isinstance(model, torch.nn.Module):
-        raise OperandError(f"sparsify_model takes a torch.nn.Module, not {type(model).__name__}")
+    check_model("sparsify_model", model)
     if not isinstance(plan, SparsityPlan):
         raise OperandError(f"sparsify_model takes a SparsityPlan, not {plan!r}: give SparsityPlan().weight('*.weight', magnitude(0.9))")
-    check_alone(model)
     if not plan.rules:
         raise OperandError("the plan has no rules: its methods return a new plan, as in plan = plan.weight('*.weight', magnitude(0.9))")
     if not optimizer_fits:
@@ -202,19 +200,6 @@ def _check_example(example_inputs: Any) -> None:
     if all(isinstance(value, Optimizer) for value in several):
         raise OperandError(
             f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
-        )
-
-
-def check_alone(model: Module) -> None:
-    """Check that no DistributedDataParallel holds the model's weights.
-
-    Raises:
-        UnsupportedError: one does.
-    """
-    if any(isinstance(module, DistributedDataParallel) for module in model.modules()):
-        raise UnsupportedError(
-            "DistributedDataParallel keeps the weights that it wraps: pass the wrapped model, its .module, and wrap the result with"
-            " sparsify.data_parallel"
         )
 
 

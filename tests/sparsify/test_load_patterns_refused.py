@@ -150,7 +150,7 @@ class TestErrors:
         wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
         nn.Module.__init__(wrapped)
         wrapped.module = within
-        with pytest.raises(ns.UnsupportedError, match=r"load into the wrapped model, its \.module, and wrap that again"):
+        with pytest.raises(ns.UnsupportedError, match=r"pass the wrapped model, its \.module, and wrap the result"):
             load_patterns(wrapped, state)
         assert type(within[0]) is nn.Linear
 
