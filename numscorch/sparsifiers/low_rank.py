@@ -74,8 +74,6 @@ class low_rank_plus_sparse(BuiltIn):
         if not isinstance(self.rank, int) or self.rank < 0:
             raise SizeError(f"{self}: the rank has to be an integer of at least 0")
         object.__setattr__(self, "sparsifier", named(self.sparsifier))
-        if not callable(self.sparsifier):
-            raise OperandError(f"{self}: {self.sparsifier!r} is not a sparsifier: give one, such as magnitude(0.9)")
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the mask of the residual's kept entries."""

@@ -19,10 +19,10 @@ REGISTERED: dict[str, Any] = {}
 
 
 def named(sparsifier: Any) -> Any:
-    """Return the sparsifier registered under a name; return any other sparsifier unchanged.
+    """Return the sparsifier registered under a name; return a callable unchanged.
 
     Raises:
-        OperandError: no sparsifier has this name; or the argument is a class, a budget, a mask or a format.
+        OperandError: no sparsifier has this name; or the argument is a class, a budget, a mask, a format, or not callable.
 
     >>> named("magnitud")
     Traceback (most recent call last):
@@ -42,8 +42,12 @@ def named(sparsifier: Any) -> Any:
     if isinstance(sparsifier, Format) or (isinstance(sparsifier, str) and sparsifier not in REGISTERED and _is_format(sparsifier)):
         message = sparsifier.name if isinstance(sparsifier, Format) else repr(sparsifier)
         raise OperandError(f"{message} is a format, not a sparsifier: give it after the sparsifier, as in (..., magnitude(0.9), {message})")
-    if not isinstance(sparsifier, str):
+    if callable(sparsifier):
         return sparsifier
+    if not isinstance(sparsifier, str):
+        raise OperandError(
+            f"{sparsifier!r} is not a sparsifier: give a callable that makes a mask of a tensor, such as magnitude(0.9), or lambda t: t > 0"
+        )
     if sparsifier not in REGISTERED:
         near = get_close_matches(sparsifier, REGISTERED)
         message = f"did you mean {' or '.join(map(repr, near))}?" if near else "call one with parameters, as in magnitude(0.9)"

@@ -62,8 +62,8 @@ class LayoutReport:
     def __str__(self) -> str:
         head = ("layout", "format", "density", "kept", "of unstructured", "of n:m", "bytes")
         table = [head, *(row.cells() for row in self.rows)]
-        widths = [max(len(row[at]) for row in table) for at in range(len(head))]
-        lines = ["  ".join(_align(cell, widths[at], at) for at, cell in enumerate(row)).rstrip() for row in table]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row[:2], widths)) + "  " + "  ".join(map(str.rjust, row[2:], widths[2:])) for row in table]
         return "\n".join([f"{self.shape}, {shown_bytes(self.bytes)} dense", *lines])
 
 
@@ -103,28 +103,12 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     return LayoutReport(tuple(tensor.shape), tensor.nbytes, rows)
 
 
-def _align(cell: str, width: int, at: int) -> str:
-    """Align names to the left, and numbers to the right."""
-    return cell.ljust(width) if at < 2 else cell.rjust(width)
-
-
 def _pair(layout: Any) -> tuple[Any, Format | None]:
     """Split a layout into a sparsifier and a format."""
     if isinstance(layout, Format):
-        return _sparsifier_for(layout), layout
+        return structured(layout) or threshold(0), layout  # threshold(0) keeps the nonzeros
     sparsifier, format = layout if isinstance(layout, tuple) and len(layout) == 2 else (layout, None)
-    sparsifier = named(sparsifier)
-    if not callable(sparsifier):
-        raise OperandError(
-            f"report takes sparsifiers, or pairs of a sparsifier and a format, not {layout!r}: "
-            "give magnitude(0.9), or (magnitude(0.9), 'CSC')"
-        )
-    return sparsifier, None if format is None else as_format(format)
-
-
-def _sparsifier_for(format: Format) -> Sparsifier:
-    """Return the sparsifier of a format; for a format that stores any entries, the one that keeps the nonzeros."""
-    return structured(format) or threshold(0)
+    return named(sparsifier), None if format is None else as_format(format)
 
 
 def _row(tensor: torch.Tensor, scores: torch.Tensor, total: float, sparsifier: Any, format: Format | None) -> LayoutRow:

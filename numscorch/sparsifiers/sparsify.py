@@ -21,7 +21,7 @@ from .entrywise import random, threshold
 from .kept import masked, outside
 from .kinds import Kind, kind_of
 from .magnitude import magnitude
-from .names import described, named
+from .names import named
 from .patterned import same_pattern
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
@@ -132,14 +132,9 @@ def mask_of(tensor: torch.Tensor, sparsifier: Any) -> torch.Tensor:
     """Call a sparsifier, and check that it returns a mask of the tensor.
 
     Raises:
-        OperandError: the sparsifier is not callable, or returns no mask.
+        OperandError: the sparsifier returns no mask.
         SizeError: the mask has another shape.
     """
-    if not callable(sparsifier):
-        raise OperandError(
-            f"{described(sparsifier)} is not a sparsifier: give a callable that makes a mask of a tensor, "
-            "such as magnitude(0.9), or lambda t: t > 0"
-        )
     mask = sparsifier(tensor)
     if callable(mask) and not isinstance(mask, torch.Tensor):
         raise OperandError(f"{named_in_errors(sparsifier)} returned {mask!r}, which is not a mask: give it as the sparsifier")

@@ -99,18 +99,18 @@ def check_factory(factory: Any) -> None:
 
 
 def sparsifier_of(name: str, factory: Factory, fraction: float) -> Any:
-    """Return the sparsifier of a weight for a fraction.
+    """Return the sparsifier of a weight, or of a plan's rule, for a fraction.
 
     Raises:
         OperandError: the factory returns no sparsifier.
     """
-    sparsifier = named(factory(fraction))
-    if not callable(sparsifier):
+    sparsifier = factory(fraction)
+    if not callable(sparsifier) and not isinstance(sparsifier, str):
         raise OperandError(
             f"{name}: {named_in_errors(factory)} returned {sparsifier!r} for {fraction:.3g}, not a sparsifier: give magnitude, or "
             "lambda f: block_magnitude(16, 1, f)"
         )
-    return sparsifier
+    return named(sparsifier)
 
 
 def check_placed(name: str, weight: SparseParameter) -> None:

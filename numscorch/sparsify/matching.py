@@ -12,6 +12,7 @@ from ..errors import OperandError, UnsupportedError
 from ..frontend.datatypes import STORED
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
+from .checks import sparsifier_of
 from .flows import is_masking
 from .layers import Missing, adapted, version_of
 from .plan import PlanRule, SparsityPlan, named_by
@@ -235,8 +236,4 @@ def _share_budgets(choices: list[MatchedWeight]) -> None:
         for name, choice in sharing.items():
             if name not in shares:
                 raise OperandError(f"the budget of {rule} has no share for {name}: return one for each weight that it is given")
-            choice.sparsifier = rule.sparsifier(shares[name])
-            if not callable(choice.sparsifier):
-                raise OperandError(
-                    f"{rule}: sparsifier= returned {choice.sparsifier!r} for the share {shares[name]:g}, not a sparsifier: pass magnitude"
-                )
+            choice.sparsifier = sparsifier_of(str(rule), rule.sparsifier, shares[name])

@@ -139,8 +139,6 @@ class SparsityPlan:
                 f'{kind}("{names}", {sparsifier!r}): a layer stores the sparse part only;'
                 " for both parts, register a layer made of sparsifier.split(weight) with register_sparse_module"
             )
-        if not callable(sparsifier):
-            raise OperandError(f'{kind}("{names}", {sparsifier!r}): give a sparsifier, such as magnitude(0.9)')
         return SparsityPlan((*self.rules, PlanRule(kind, names, sparsifier, None if format is None else as_format(format), always, budget)))
 
     def of(self, *kinds: Kind) -> list[PlanRule]:

@@ -11,6 +11,7 @@ from torch.nn.utils import parametrize
 
 from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
+from ..sparsifiers.names import named
 from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
@@ -49,8 +50,7 @@ def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights:
     >>> int((layer.weight == 0).sum()), layer.parametrizations.weight.original.numel()
     (4, 8)
     """
-    if not callable(sparsifier):
-        raise OperandError(f"{sparsifier!r} is not a sparsifier: give a callable that makes a mask of a tensor, such as magnitude(0.9)")
+    sparsifier = named(sparsifier)
     if not isinstance(decay, int | float) or not decay >= 0:
         raise SizeError(f"decay={decay}: the decay of dropped weights has to be a number of at least 0, such as 2e-4")
     chosen = _dense_weights(model, sparsifier, weights)

@@ -71,7 +71,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) is not a function from a share"),
     "not of a share": (
         lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan().weights("weight", uniform(0.5), lambda share: share)),  # type: ignore[arg-type, return-value]
-        'weight("weight"): sparsifier= returned 0.5 for the share 0.5, not a sparsifier',
+        'weight("weight"): <lambda> returned 0.5 for 0.5, not a sparsifier',
     ),
 }
 

@@ -238,7 +238,7 @@ def test_reports_of_nothing_and_of_what_is_no_layout() -> None:
     assert (row.kept, row.of_unstructured, row.of_n_m) == (1.0, 1.0, 1.0)
     assert report(torch.empty(0, 4), n_m(2, 4)).rows[0].density == 0
     assert report(torch.tensor(2.0), keep_all()).rows[0].of_n_m is None
-    with pytest.raises(ns.OperandError, match=r"report takes sparsifiers, or pairs of a sparsifier and a format, not 0.5"):
+    with pytest.raises(ns.OperandError, match=r"0\.5 is not a sparsifier: give a callable"):
         report(W, 0.5)
     with pytest.raises(ns.OperandError, match="report takes a dense tensor, not SparseTensor"):
         report(sparsify(W, keep_all()), keep_all())  # type: ignore[arg-type]

@@ -110,9 +110,9 @@ def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> Non
     ("make", "told"),
     [
         (lambda plan: plan.weight("", half), r"weight\(''.*give a pattern of names"),
-        (lambda plan: plan.weight("*", 0.9), r'weight\("\*", 0\.9\): give a sparsifier, such as magnitude\(0\.9\)'),
+        (lambda plan: plan.weight("*", 0.9), r"0\.9 is not a sparsifier: give a callable .*, such as magnitude\(0\.9\)"),
         (lambda plan: plan.weights("*", 0.9), r"0\.9 is not a budget: give uniform\(0\.9\)"),
-        (lambda plan: plan.activation("*", None), "give a sparsifier"),
+        (lambda plan: plan.activation("*", None), "None is not a sparsifier"),
     ],
 )
 def test_what_is_no_rule_is_refused(make: Callable[[SparsityPlan], Any], told: str) -> None:
