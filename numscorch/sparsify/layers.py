@@ -1,4 +1,4 @@
-"""The registry of sparse versions of modules, and the warning about modules without one."""
+"""Places of parameters in a model, the registry of sparse versions of modules, and the warning about modules without one."""
 
 from __future__ import annotations
 
@@ -95,22 +95,26 @@ def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, form
     return layer
 
 
-@dataclass(frozen=True)
-class Missing:
-    """A parameter of a module that has no sparse version."""
+@dataclass(frozen=True, eq=False)
+class Site:
+    """One place of a parameter in a model."""
 
     name: str
-    kind: type[torch.nn.Module]
-    weight: str
-    bytes: int
+    module: torch.nn.Module
+    key: str
 
     @property
-    def why(self) -> str:
-        """The reason why the parameter stays dense."""
-        return f"{self.kind.__name__} has no sparse version; register_sparse_module adds one"
+    def home(self) -> str:
+        """The name of the module."""
+        return self.name[: -len(self.key) - 1]
+
+    @property
+    def parameter(self) -> torch.nn.Parameter | SparseParameter:
+        """The parameter at this place."""
+        return getattr(self.module, self.key)
 
 
-def tell_missing(missing: list[Missing]) -> None:
+def tell_missing(missing: list[Site]) -> None:
     """Warn once of all weights that stay dense because their modules have no sparse version.
 
     The warning includes code for the registrations. The ledger lists the weights.
@@ -120,13 +124,15 @@ def tell_missing(missing: list[Missing]) -> None:
     """
     if not missing:
         return
-    kinds = {(site.kind, site.weight): [other.name for other in missing if other.kind is site.kind] for site in missing}
+    kinds: dict[tuple[type[torch.nn.Module], str], list[str]] = {}
+    for site in missing:
+        kinds.setdefault((type(site.module), site.key), []).append(site.name)
     message = "\n".join([f"{len(missing)} weights stay dense, because their modules have no sparse version", *_templates(kinds)])
     if is_strict():
         raise UnsupportedError(f"{message}\n  within ns.strict(), layers that stay dense are an error")
     warnings.warn(message, DenseFallbackWarning, stacklevel=3)
     for site in missing:
-        note("densification", f"{site.name}: {site.kind.__name__} has no sparse version", site.bytes, asked=False)
+        note("densification", f"{site.name}: {type(site.module).__name__} has no sparse version", site.parameter.nbytes, asked=False)
 
 
 def _templates(kinds: Mapping[tuple[type[torch.nn.Module], str], list[str]]) -> list[str]:

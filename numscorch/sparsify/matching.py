@@ -14,7 +14,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
 from .checks import sparsifier_of
 from .flows import is_masking
-from .layers import Missing, adapted, version_of
+from .layers import Site, adapted, version_of
 from .plan import PlanRule, SparsityPlan, named_by
 
 COMPUTED = {
@@ -23,25 +23,6 @@ COMPUTED = {
     "g": "is normalized by torch; torch.nn.utils.remove_weight_norm(module, '{}') leaves a plain weight",
     "v": "is normalized by torch; torch.nn.utils.remove_weight_norm(module, '{}') leaves a plain weight",
 }  # reasons by the suffix of the parameter's name
-
-
-@dataclass(frozen=True, eq=False)
-class Site:
-    """One place of a parameter in a model."""
-
-    name: str
-    module: torch.nn.Module
-    key: str
-
-    @property
-    def home(self) -> str:
-        """The name of the module."""
-        return self.name[: -len(self.key) - 1]
-
-    @property
-    def parameter(self) -> torch.nn.Parameter | SparseParameter:
-        """The parameter at this place."""
-        return getattr(self.module, self.key)
 
 
 @dataclass(eq=False)
@@ -56,7 +37,7 @@ class MatchedWeight:
     sparsifier: Sparsifier
     why: str = ""
     is_maskable: bool = False
-    missing: Missing | None = None
+    missing: Site | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -189,8 +170,8 @@ def _why_module(choice: MatchedWeight, site: Site, model: torch.nn.Module) -> st
     if isinstance(site.module, ParametrizationList):
         return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
     if version_of(site.module, site.key) is None:
-        choice.missing = Missing(site.name, type(site.module), site.key, choice.parameter.nbytes)
-        return choice.missing.why
+        choice.missing = site
+        return f"{type(site.module).__name__} has no sparse version; register_sparse_module adds one"
     if choice.parameter.device.type != "cpu":
         return f"is on {choice.parameter.device}, but numscorch runs on the CPU; move it with .cpu()"
     if choice.parameter.dtype not in STORED:

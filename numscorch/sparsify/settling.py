@@ -15,8 +15,8 @@ from ..tensors.ledgers import shown_bytes
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, SpeedUp, speed_up
 from .checks import naming
-from .layers import converted
-from .matching import MatchedWeight, Site
+from .layers import Site, converted
+from .matching import MatchedWeight
 from .optimizers import Optimizer, check_followers, optimizers_of
 from .table import ModelRow
 

@@ -15,7 +15,7 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.validate import checked_pattern
 from .checks import naming
-from .matching import Site
+from .layers import Site
 
 State = Mapping[str, Any]
 Weight = torch.nn.Parameter | SparseParameter
