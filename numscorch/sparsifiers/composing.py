@@ -13,7 +13,8 @@ from .names import named
 from .sparsify import Sparsifier, mask_of
 
 
-def compose(*sparsifiers: Sparsifier | str) -> Composed:
+@dataclass(frozen=True, init=False, repr=False)
+class compose:
     """Keep the entries that every sparsifier keeps; each one sees 0 at the entries that earlier ones dropped.
 
     Fractions still refer to all entries of the tensor.
@@ -29,17 +30,11 @@ def compose(*sparsifiers: Sparsifier | str) -> Composed:
     >>> few, few(torch.tensor([3.0, -4.0, 0.5, 0.2])), str(few.kind)
     (compose(n_m(1, 2), threshold(1.0)), tensor([False,  True, False, False]), 'blocking')
     """
-    return Composed(tuple(map(named, sparsifiers)))
-
-
-@dataclass(frozen=True)
-class Composed:
-    """The result of :func:`compose`."""
 
     sparsifiers: tuple[Any, ...]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return compose, self.sparsifiers
+    def __init__(self, *sparsifiers: Sparsifier | str):
+        object.__setattr__(self, "sparsifiers", tuple(map(named, sparsifiers)))
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the mask of the entries that all sparsifiers keep."""
