@@ -22,7 +22,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .names import named
-from .rules import NotOne, PruningRule, ruled
+from .rules import PruningRule, ruled
 from .sparsify import sparsify, usual_format
 
 
@@ -72,7 +72,7 @@ def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[
     try:
         dtype, order = _kernel_dtype(text, given)
         ruled_ = ruled(sparsifier, order)
-    except (NotFused, NotOne) as why:
+    except NotFused as why:
         return str(why)
     if clashing := set(ruled_.rule.names) & tensor_names(text):
         return f"the text has a tensor named {clashing.pop()}, and the kernel needs this name"

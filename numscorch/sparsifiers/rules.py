@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
+from ..programs.fusion import NotFused
 from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
 from .kinds import Kind, has_rule, kept_by, kind_of
 from .patterned import n_m
@@ -18,10 +19,6 @@ from .registration import Registered
 
 LONGEST = 2000  # characters of a condition; a subexpression is repeated at each use
 LARGEST = 64  # entries of a block; a kernel compares every pair of them
-
-
-class NotOne(Exception):
-    """The reason why a sparsifier has no pruning rule; the sparsifier is then applied to the finished result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +34,7 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     """Translate a sparsifier to a rule for tensors with ``order`` dimensions.
 
     Raises:
-        NotOne: the sparsifier needs more than one value or one block, or its operations cannot be traced.
+        NotFused: the sparsifier needs more than one value or one block, or its operations cannot be traced.
 
     >>> from numscorch.sparsify import register_sparsifier, topk
     >>> large = register_sparsifier(lambda t: t * t > 4, kind="streaming", name="large")
@@ -46,17 +43,17 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     >>> ruled(topk(2), 2)
     Traceback (most recent call last):
     ...
-    numscorch.sparsifiers.rules.NotOne: it is blocking, and kernels compare values within n_m's blocks of a row only
+    numscorch.programs.fusion.NotFused: it is blocking, and kernels compare values within n_m's blocks of a row only
     """
     kind = kind_of(sparsifier)
     if isinstance(sparsifier, n_m) and type(sparsifier).__call__ is n_m.__call__ and sparsifier.rows == 1:
         if sparsifier.m > LARGEST:
-            raise NotOne(f"its blocks have more than {LARGEST} entries, and a kernel would compare every pair")
+            raise NotFused(f"its blocks have more than {LARGEST} entries, and a kernel would compare every pair")
         return Ruled(PruningRule(largest=(sparsifier.n, sparsifier.m)))
     if kind is Kind.MATERIALIZING:
-        raise NotOne("it is materializing: it needs all values, or the shape")
+        raise NotFused("it is materializing: it needs all values, or the shape")
     if kind is Kind.BLOCKING:
-        raise NotOne("it is blocking, and kernels compare values within n_m's blocks of a row only")
+        raise NotFused("it is blocking, and kernels compare values within n_m's blocks of a row only")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
     return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order), is_checked=has_rule(sparsifier))
@@ -66,7 +63,7 @@ def _trace(function: Callable[[Any], Any], order: int) -> Node | bool:
     """Trace a sparsifier's answer for a stand-in.
 
     Raises:
-        NotOne: the sparsifier cannot be traced.
+        NotFused: the sparsifier cannot be traced.
     """
     tracer = Tracer()
     try:
@@ -75,15 +72,15 @@ def _trace(function: Callable[[Any], Any], order: int) -> Node | bool:
         if tracer.stopped is not None:
             raise tracer.stopped
     except Stop as stop:
-        raise NotOne(f"{stop}") from stop
+        raise NotFused(f"{stop}") from stop
     except Exception as error:  # any error: the sparsifier raises its own when it runs on the result
-        raise NotOne(f"on a stand-in for a tensor it raises {type(error).__name__}: {error}") from error
+        raise NotFused(f"on a stand-in for a tensor it raises {type(error).__name__}: {error}") from error
     if tracer.reads_sizes:
-        raise NotOne("it looks at the tensor's shape")
+        raise NotFused("it looks at the tensor's shape")
     if answer is True:
         return True
     if not isinstance(answer, Traced) or not answer._node.is_test or answer._node.shape != (2,) * order:
-        raise NotOne("it returns no comparison of the tensor's values")
+        raise NotFused("it returns no comparison of the tensor's values")
     return answer._node
 
 
@@ -91,22 +88,16 @@ def _rule_of(answer: Node | bool, is_checked: bool) -> Ruled:
     """Translate a traced answer to a rule.
 
     Raises:
-        NotOne: the answer cannot be expressed as a condition, or it drops no value.
+        NotFused: the answer cannot be expressed as a condition, or it drops no value.
     """
     if isinstance(answer, bool):
-        raise NotOne("it keeps every value, so there is nothing to drop")
-    negated = _negation_operand(answer)
+        raise NotFused("it keeps every value, so there is nothing to drop")
+    is_negation = answer.kind == "op" and answer.form == "-" and answer.args[1].is_test  # traced as 1 minus a comparison
     numbers: dict[float, str] = {}
-    top = answer if negated is None else negated
+    top = answer.args[1] if is_negation else answer
     condition = _text(top, numbers)
     condition = condition[1:-1] if top.kind == "op" else condition
-    return Ruled(PruningRule(condition, negated is not None, len(numbers)), tuple(numbers), is_checked)
-
-
-def _negation_operand(node: Node) -> Node | None:
-    """Return the operand of a negation, which is traced as 1 minus a comparison; None for other nodes."""
-    is_negation = node.kind == "op" and node.form == "-" and node.args[1].is_test
-    return node.args[1] if is_negation else None
+    return Ruled(PruningRule(condition, is_negation, tuple(numbers.values())), tuple(numbers), is_checked)
 
 
 def _text(node: Node, numbers: dict[float, str]) -> str:
@@ -120,10 +111,10 @@ def _text(node: Node, numbers: dict[float, str]) -> str:
             texts = [_text(arg, numbers) for arg in node.args]
             text = f"({texts[0]} {node.form} {texts[1]})" if node.kind == "op" else f"{node.form}({', '.join(texts)})"
             if len(text) > LONGEST:
-                raise NotOne("its condition would be too long")
+                raise NotFused("its condition would be too long")
             return text
         case _:
-            raise NotOne(f"it looks at entries other than the one that it decides on ({node.kind})")
+            raise NotFused(f"it looks at entries other than the one that it decides on ({node.kind})")
 
 
 def _number(value: float, numbers: dict[float, str]) -> str:
@@ -144,13 +135,13 @@ class PruningRule:
     """The rule by which a kernel keeps values.
 
     ``condition`` holds for the values that are kept, or, if ``negated``, for the values that are dropped. It is empty
-    if the rule has no condition. It reads ``numbers`` operands by name. If ``largest`` is (n, m), the rule keeps the n
+    if the rule has no condition. It reads the operands ``names``. If ``largest`` is (n, m), the rule keeps the n
     largest of every m values along the last dimension.
     """
 
     condition: str = ""
     negated: bool = False
-    numbers: int = 0
+    names: tuple[str, ...] = ()
     largest: tuple[int, int] | None = None
 
     def value(self, access: str) -> str:
@@ -163,12 +154,3 @@ class PruningRule:
             return access
         kept = (f"0, {access}") if self.negated else f"{access}, 0"
         return f"where({self.condition.replace(VALUE, access)}, {kept})"
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the rule's numbers.
-
-        >>> PruningRule("{} > x", numbers=2).names
-        ['number_of_what_is_kept', 'number_of_what_is_kept_2']
-        """
-        return [NUMBER if not at else f"{NUMBER}_{at + 1}" for at in range(self.numbers)]
