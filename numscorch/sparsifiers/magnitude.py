@@ -173,15 +173,7 @@ def least_by_place(scores: torch.Tensor, count: int, indices: torch.Tensor) -> t
 def _remove_ties(mask: torch.Tensor, equal: torch.Tensor, count: int) -> None:
     """Remove the last equal scores from each row of a mask, until the row has ``count`` entries."""
     surplus = mask.sum(-1, keepdim=True) - count
-    if len(mask) > 1:
-        rows = surplus[:, 0].nonzero()[:, 0]  # usually only a few rows have ties
-        part = mask[rows]
-        _remove_last_ties(part, equal[rows], surplus[rows])
-        mask[rows] = part
-    else:
-        _remove_last_ties(mask, equal, surplus)
-
-
-def _remove_last_ties(mask: torch.Tensor, equal: torch.Tensor, surplus: torch.Tensor) -> None:
-    number = equal.cumsum(-1, dtype=torch.int32 if equal.shape[-1] <= INT32_MAX else torch.int64)
-    mask &= ~(equal & (number > number[:, -1:] - surplus))
+    rows = surplus[:, 0].nonzero()[:, 0]  # usually only a few rows have ties
+    tied = equal[rows]
+    number = tied.cumsum(-1, dtype=torch.int32 if tied.shape[-1] <= INT32_MAX else torch.int64)
+    mask[rows] &= ~(tied & (number > number[:, -1:] - surplus[rows]))
