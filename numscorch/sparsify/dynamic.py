@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -56,8 +56,6 @@ class SET(Evolution):
     (False, True, 8)
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = (*Evolution.KEYS, "generator")
-
     def __init__(
         self,
         model: torch.nn.Module,
@@ -85,7 +83,7 @@ class SET(Evolution):
         return {**super().state_dict(), "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_keys(state, "SET", self.KEYS)
+        check_keys(state, "SET", self.state_dict())
         if not isinstance(state["generator"], torch.Tensor):
             value = repr(state["generator"])
             raise OperandError(f"the state of SET has {value} as the state of its generator: give the result of its state_dict()")
@@ -141,8 +139,6 @@ class RigL(Evolution):
     >>> rigl.step(), model.weight.nnz
     (True, 8)
     """
-
-    KEYS: ClassVar[tuple[str, ...]] = (*Evolution.KEYS, "is_put_off")
 
     def __init__(
         self,

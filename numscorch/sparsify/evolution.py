@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -22,8 +22,6 @@ from .units import Units
 
 class Evolution:
     """Drops the smallest entries of a model's weights during training, and grows as many others."""
-
-    KEYS: ClassVar[tuple[str, ...]] = ("step", "patterns")
 
     def __init__(
         self,
@@ -109,7 +107,7 @@ class Evolution:
             SizeError: weights have other shapes.
         """
         owner = type(self).__name__
-        check_keys(state, owner, self.KEYS)
+        check_keys(state, owner, self.state_dict())
         check_count(f"the state of {owner}", state["step"])
         check_names(state["patterns"], owner, self.weights)
         patterns = patterns_of(state["patterns"], owner, {name: weight.pattern.shape for name, weight in self.weights.items()})

@@ -35,8 +35,6 @@ from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count
 from .settling import padding_note
 
-KEYS = ("step", "fraction", "dropped", "patterns")
-
 
 class GradualPruning:
     """Prune a model step by step during training, by a schedule; call :meth:`step` after each ``optimizer.step()``.
@@ -307,7 +305,7 @@ class GradualPruning:
 
     def _validated(self, state: Mapping[str, Any]) -> tuple[dict[str, Pattern], dict[str, torch.Tensor]]:
         """Return the patterns and masks of a state, after a check that they belong to these weights."""
-        check_keys(state, "GradualPruning", KEYS)
+        check_keys(state, "GradualPruning", self.state_dict())
         check_count("the state of GradualPruning", state["step"])
         check_fraction(f"the state of GradualPruning, whose fraction is {state['fraction']!r}", state["fraction"])
         shapes = {name: tuple(weight.shape) for name, weight in self.sparse.items()}
