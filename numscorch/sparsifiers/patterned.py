@@ -128,7 +128,9 @@ class n_m(BuiltIn):
             wanted = "blocks run along its last dimension" if self.rows == 1 else f"groups of {self.rows} rows need a matrix; reshape it"
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: {wanted}")
         scores = magnitudes(self, tensor)
-        return self._repeat_rows(self._largest(scores if self.rows == 1 else self._row_sums(scores)), tensor)
+        if self.rows == 1:
+            return self._largest(scores)
+        return self._largest(self._row_sums(scores)).repeat_interleave(self.rows, -2)[..., : tensor.shape[-2], :]
 
     def _row_sums(self, scores: torch.Tensor) -> torch.Tensor:
         """Sum the scores over groups of rows, to shape (..., groups, columns)."""
@@ -145,10 +147,6 @@ class n_m(BuiltIn):
         blocked = scores.unflatten(-1, (blocks, self.m))
         kept = ranks(blocked) < self.n if self.m <= FEW else ~least(blocked, self.m - self.n)
         return kept.flatten(-2)[..., :columns]
-
-    def _repeat_rows(self, kept: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-        """Repeat the mask of each group of rows for its rows."""
-        return kept if self.rows == 1 else kept.repeat_interleave(self.rows, -2)[..., : tensor.shape[-2], :]
 
     @cached_property
     def format(self) -> Format:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, overload
 
@@ -106,11 +107,7 @@ def register_sparsifier(
     (tensor([1.]), True)
     """
     if function is None:
-
-        def decorate(function: Sparsifier) -> Registered:
-            return register_sparsifier(function, kind=kind, name=name, format=format, block=block, check=check, replace=replace)
-
-        return decorate
+        return partial(register_sparsifier, kind=kind, name=name, format=format, block=block, check=check, replace=replace)
     if not callable(function):
         raise OperandError(f"register_sparsifier takes a callable that makes a mask of a tensor, not {function!r}")
     registered = Registered(

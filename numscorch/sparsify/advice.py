@@ -31,28 +31,20 @@ class ModuleCall:
     def again(self, generator: torch.Generator) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return arguments of the same sizes, filled with random numbers."""
 
-        def filled(value: Any) -> Any:
-            is_placeholder = isinstance(value, torch.Tensor) and value.device.type == "meta"
-            return torch.randn(value.shape, generator=generator).to(value.dtype) if is_placeholder else value
+        def filled(value: torch.Tensor) -> torch.Tensor:
+            return torch.randn(value.shape, generator=generator).to(value.dtype) if value.is_meta else value
 
-        args, kwargs = pytree.tree_map(filled, (self.args, self.kwargs))
+        args, kwargs = pytree.tree_map_only(torch.Tensor, filled, (self.args, self.kwargs))
         return args, kwargs
 
     @property
     def key(self) -> str:
-        """A key that is equal for calls which take the same time."""
-        return repr(pytree.tree_map(_size, (self.args, self.kwargs)))
+        """A key that is equal for calls which take the same time: tensors are described by shape and data type."""
+        return repr(pytree.tree_map_only(torch.Tensor, lambda tensor: (tuple(tensor.shape), tensor.dtype), (self.args, self.kwargs)))
 
 
-def _size(value: Any) -> Any:
-    """Return the shape and data type of a tensor, on which the time depends."""
-    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
-
-
-def _placeholder(value: Any) -> Any:
+def _placeholder(value: torch.Tensor) -> torch.Tensor:
     """Replace a floating-point tensor by a meta tensor; integer tensors are kept, since indices have to be valid."""
-    if not isinstance(value, torch.Tensor):
-        return value
     return torch.empty_like(value, device="meta") if value.is_floating_point() else value.detach()
 
 
@@ -68,7 +60,7 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
 
     def record(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if module not in seen:
-            seen[module] = ModuleCall(*pytree.tree_map(_placeholder, (args, kwargs)))
+            seen[module] = ModuleCall(*pytree.tree_map_only(torch.Tensor, _placeholder, (args, kwargs)))
 
     handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in _modules_to_hook(model, set(modules))]
     try:

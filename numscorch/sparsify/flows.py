@@ -79,12 +79,8 @@ class SparseWeightGradient:
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
         weight = getattr(module, self.name)
         values = weight.values if isinstance(weight, SparseParameter) else weight
-        if self not in [getattr(hook, "owner", None) for hook in (values._backward_hooks or {}).values()]:
-            self.attach(values)
-
-    def attach(self, values: torch.nn.Parameter) -> None:
-        """Hook a parameter that requires grad."""
-        if values.requires_grad:
+        is_attached = self in [getattr(hook, "owner", None) for hook in (values._backward_hooks or {}).values()]
+        if values.requires_grad and not is_attached:
             values.register_hook(Masking(self.sparsifier, self))
             if self.format is not None:
                 values.register_post_accumulate_grad_hook(Coordinates(self))

@@ -92,8 +92,7 @@ def sparsify_model(
       (weight): SparseParameter(SparseTensor(CSR, shape=(64, 64), nnz=410, density=0.1, float32, int32 indices, requires_grad=True))
     )
     """
-    _check(model, plan, inplace or optimizer is None)
-    _check_example(example_inputs)
+    _check(model, plan, example_inputs, inplace or optimizer is None)
     optimizers = listed(optimizer)
     check_holding(model, optimizers)
     model = model if inplace else copy.deepcopy(model)
@@ -160,7 +159,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     return model
 
 
-def _check(model: object, plan: object, optimizer_fits: bool) -> None:
+def _check(model: object, plan: object, example_inputs: Any, optimizer_fits: bool) -> None:
     """Check the arguments of :func:`sparsify_model`.
 
     Raises:
@@ -173,6 +172,11 @@ def _check(model: object, plan: object, optimizer_fits: bool) -> None:
         raise OperandError("the plan has no rules: its methods return a new plan, as in plan = plan.weight('*.weight', magnitude(0.9))")
     if not optimizer_fits:
         raise OperandError("optimizer= with inplace=False: it holds parameters of the model, not of the copy; make one for the copy")
+    several = example_inputs if isinstance(example_inputs, list | tuple) and example_inputs else [example_inputs]
+    if all(isinstance(value, Optimizer) for value in several):
+        raise OperandError(
+            f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
+        )
 
 
 def _check_some_dense(choices: list[MatchedWeight]) -> None:
@@ -188,19 +192,6 @@ def _check_some_dense(choices: list[MatchedWeight]) -> None:
                 f"{rule} names only weights that are sparse already, such as {ruled[0].name}: call densify_model(model, optimizer) first "
                 "to choose entries anew, or prune further with GradualPruning"
             )
-
-
-def _check_example(example_inputs: Any) -> None:
-    """Check that example_inputs is not an optimizer, which is the third argument of other functions.
-
-    Raises:
-        OperandError: it is an optimizer.
-    """
-    several = example_inputs if isinstance(example_inputs, list | tuple) and example_inputs else [example_inputs]
-    if all(isinstance(value, Optimizer) for value in several):
-        raise OperandError(
-            f"sparsify_model(model, plan, {type(several[0]).__name__}): the third argument is example_inputs; pass optimizer=optimizer"
-        )
 
 
 def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:

@@ -44,7 +44,8 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
     patterns = {}
     for name in names:
         with naming(name):
-            _check_sized(sites[name].parameter)
+            if isinstance(sites[name].parameter, torch.nn.parameter.UninitializedParameter):
+                raise UnsupportedError("has no size yet; run the model once, and load then")
             patterns[name] = _pattern(name, state, metadata.get(name, {}), sites[name].parameter)
     _check_tied(sites, patterns)
     return patterns
@@ -88,12 +89,6 @@ def _check_held(name: str, weight: Weight, state: State) -> None:
         )
     message = f"the state has no {name}.values, but the model has {weight.tensor}"
     raise OperandError(f"{message}: give the state of the whole model, whose layers have the same names")
-
-
-def _check_sized(weight: Weight) -> None:
-    """Check that a weight has a size."""
-    if isinstance(weight, torch.nn.parameter.UninitializedParameter):
-        raise UnsupportedError("has no size yet; run the model once, and load then")
 
 
 def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weight) -> Pattern:
