@@ -358,7 +358,7 @@ class TestBoth:
             start(model, adam(network()))
         with pytest.raises(ns.UnsupportedError, match="LBFGS stores all parameters"):
             start(model, torch.optim.LBFGS(model.parameters()))
-        with pytest.raises(ns.SizeError, match=r"every=0.*no number of steps"):
+        with pytest.raises(ns.SizeError, match=r"every=0.*not a number of steps"):
             start(model, None, every=0)
         with pytest.raises(ns.SizeError, match="lies between 0 and 1"):
             start(model, None, fraction=1.5)

@@ -283,6 +283,6 @@ class TestOptimizers:
             others = torch.optim.SGD(own[2].parameters(), lr=0.1)
             with pytest.raises(ns.OperandError, match=r"0\.weight: SGD doesn't hold the values"):
                 load_patterns(own, state, others)
-            with pytest.raises(ns.UnsupportedError, match=r"0\.weight: LBFGS joins"):
+            with pytest.raises(ns.UnsupportedError, match=r"0\.weight: LBFGS stores"):
                 load_patterns(own, state, torch.optim.LBFGS(own.parameters()))
             assert equal(snapshot(own), before)
