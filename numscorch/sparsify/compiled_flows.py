@@ -17,15 +17,13 @@ from ..compute.torch_compile import constant, is_whole
 from ..errors import UnsupportedError
 from ..sparsifiers.sparsify import mask_of, sparsify
 from ..tensors.ledgers import densifying
-from .flows import SparseActivation, SparseOutputGradient
+from .flows import Flow
 
-FlowRule = SparseActivation | SparseOutputGradient
-
-_rules: WeakValueDictionary[int, FlowRule] = WeakValueDictionary()
+_rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def traced(rule: FlowRule, output: Tensor) -> Any:
+def traced(rule: Flow, output: Tensor) -> Any:
     """Sparsify a module's output within a trace.
 
     The result is dense with zeros, unless the rule has a format and the trace allows graph breaks.
@@ -42,7 +40,7 @@ def masked(number: int, tensor: Tensor) -> Tensor:
 
 
 @constant
-def number_of(rule: FlowRule) -> int:
+def number_of(rule: Flow) -> int:
     """Return the number by which programs refer to a rule, valid while the rule is alive."""
     for number, known_rule in _rules.items():
         if known_rule is rule:

@@ -19,16 +19,23 @@ from ..tensors.parameter import SparseParameter
 
 
 @dataclass(frozen=True)
-class SparseActivation:
-    """A forward hook that sparsifies a module's output; of a tuple, the first tensor.
+class Flow:
+    """A hook of a plan's rule: the name of the module or parameter, the sparsifier, and the format of the kept entries.
 
-    A program that torch compiles as a whole has no sparse outputs: it passes a dense tensor with the same values,
-    whatever the format.
+    Without a format, the kept entries stay in a dense tensor.
     """
 
     name: str
     sparsifier: Sparsifier
     format: Format | None = None
+
+
+class SparseActivation(Flow):
+    """A forward hook that sparsifies a module's output; of a tuple, the first tensor.
+
+    A program that torch compiles as a whole has no sparse outputs: it passes a dense tensor with the same values,
+    whatever the format.
+    """
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> Any:
         first, remaining = _split_output(self.name, output)
@@ -45,13 +52,8 @@ class SparseActivation:
         return torch.where(mask_of(output.detach(), self.sparsifier), output, torch.zeros((), dtype=output.dtype))
 
 
-@dataclass(frozen=True)
-class SparseOutputGradient:
+class SparseOutputGradient(Flow):
     """A forward hook that sparsifies the gradient of a module's output."""
-
-    name: str
-    sparsifier: Sparsifier
-    format: None = None  # the kept entries stay in a dense tensor
 
     def __call__(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         first, _ = _split_output(self.name, output)
@@ -65,16 +67,11 @@ class SparseOutputGradient:
             first.register_hook(Masking(self.sparsifier))
 
 
-@dataclass(frozen=True)
-class SparseWeightGradient:
+class SparseWeightGradient(Flow):
     """A forward pre-hook that sparsifies the gradient of a parameter.
 
     Copies of a parameter lose its hooks, so each forward pass attaches them if they are missing.
     """
-
-    name: str
-    sparsifier: Sparsifier
-    format: Format | None = None
 
     def __call__(self, module: torch.nn.Module, inputs: Any) -> None:
         weight = getattr(module, self.name)
@@ -110,9 +107,6 @@ class Coordinates:
             parameter.grad = parameter.grad.to_sparse()
 
 
-FLOWS = (SparseActivation, SparseOutputGradient, SparseWeightGradient)
-
-
 def is_masking(hook: object) -> bool:
     """Return whether a parameter's hook masks its gradient or records its movement: a sparse weight needs no such hook."""
     return isinstance(hook, Masking | Coordinates) or isinstance(getattr(hook, "__self__", None), MovementScores)
@@ -121,7 +115,7 @@ def is_masking(hook: object) -> bool:
 def remove_flows(module: torch.nn.Module, like: object = None) -> None:
     """Remove a plan's hooks from a module; with ``like``, only the hooks that ``like`` would replace."""
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
-        for number in [number for number, hook in hooks.items() if isinstance(hook, FLOWS) and (like is None or _is_like(hook, like))]:
+        for number in [number for number, hook in hooks.items() if isinstance(hook, Flow) and (like is None or _is_like(hook, like))]:
             hook = hooks.pop(number)
             if isinstance(hook, SparseWeightGradient):
                 _detach(getattr(module, hook.name))
