@@ -69,36 +69,29 @@ class SET(Evolution):
     ):
         if not isinstance(seed, int):
             raise OperandError(f"SET(seed={seed!r}): a seed has to be an integer, such as 0")
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(seed).get_state()  # the state, since a generator cannot be copied
         schedule = scheduled("SET", fraction, until, partial(one_shot, at=0))
         super().__init__(model, optimizer, every, schedule, until, named(model, sparse_weights(model), weights, "sparse weight"))
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
         """Draw units that are not stored."""
-        ranks = drawn(units.count - len(keys), count, self.generator)
+        generator = torch.Generator().set_state(self.generator)
+        ranks = drawn(units.count - len(keys), count, generator)
+        self.generator = generator.get_state()
         return ranks + torch.searchsorted(keys - torch.arange(len(keys)), ranks, right=True)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the patterns, and the generator's state."""
-        return {**super().state_dict(), "generator": self.generator.get_state()}
+        return {**super().state_dict(), "generator": self.generator}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_keys(state, "SET", self.state_dict())
         if not isinstance(state["generator"], torch.Tensor):
             value = repr(state["generator"])
             raise OperandError(f"the state of SET has {value} as the state of its generator: give the result of its state_dict()")
-        generator = torch.Generator().set_state(state["generator"])  # raises, if at all, before anything is changed
+        torch.Generator().set_state(state["generator"])  # raises, if at all, before anything is changed
         super().load_state_dict(state)
-        self.generator = generator
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Replace the generator, which cannot be copied, by its state."""
-        return {**vars(self), "generator": self.generator.get_state()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.generator = torch.Generator()
-        self.generator.set_state(state["generator"])
+        self.generator = state["generator"]
 
 
 class RigL(Evolution):
