@@ -121,13 +121,7 @@ def _truncated_svd(matrix: torch.Tensor, rank: int) -> tuple[torch.Tensor, torch
     if 2 * width >= min(matrix.shape):
         left, values, right = torch.linalg.svd(matrix, full_matrices=False)
         return left[:, :rank], values[:rank], right[:rank]
-    generator = torch.Generator().manual_seed(0)
-    basis = _basis(matrix @ torch.randn(matrix.shape[1], width, dtype=matrix.dtype, generator=generator))
-    for _ in range(ROUNDS):
-        basis = _basis(matrix @ _basis(matrix.t() @ basis))
-    left, values, right = torch.linalg.svd(basis.t() @ matrix, full_matrices=False)
-    return basis @ left[:, :rank], values[:rank], right[:rank]
-
-
-def _basis(vectors: torch.Tensor) -> torch.Tensor:
-    return torch.linalg.qr(vectors).Q
+    with torch.random.fork_rng(devices=()):
+        torch.manual_seed(0)
+        left, values, right = torch.svd_lowrank(matrix, width, ROUNDS)
+    return left[:, :rank], values[:rank], right.t()[:rank]
