@@ -25,8 +25,8 @@ class Units:
     >>> units = Units(ns.BCSR(2, 2), (4, 6))
     >>> units.grid, units.count
     ((2, 3), 6)
-    >>> units.keys(units.pattern(torch.tensor([1, 5]), "int32"))
-    tensor([1, 5])
+    >>> units.sums(units.pattern(torch.tensor([1, 5]), "int32"), torch.ones(8))
+    (tensor([1, 5]), tensor([4., 4.]))
     """
 
     format: Format
@@ -59,10 +59,6 @@ class Units:
     def count(self) -> int:
         """The number of units of the matrix."""
         return self.grid[0] * self.grid[1]
-
-    def keys(self, pattern: Pattern) -> torch.Tensor:
-        """Return the sorted numbers (n,) of the stored units. O(nnz log nnz)."""
-        return torch.unique(self._unit_numbers(pattern))
 
     def sums(self, pattern: Pattern, scores: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sorted numbers of the stored units, and the sum of each unit's scores.

@@ -77,7 +77,7 @@ class TestRigL:
         assert rigl.step()
         for layer, gradient, (was, values) in zip(layers, gradients, before, strict=True):
             units = Units(format, tuple(was.shape))
-            count = int(0.5 * len(units.keys(layer.weight.pattern)))
+            count = int(0.5 * len(units.sums(layer.weight.pattern, layer.weight.values)[0]))
             assert count > 0
             per_unit = [units.dense_sums(own) for own in (was.float(), values.abs(), gradient.abs())]
             active = per_unit[0] > 0
