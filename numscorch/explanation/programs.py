@@ -66,7 +66,7 @@ def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, for
     if isinstance(fused, str):
         story = explain_program(text, given, None)
         return replace(story, after=(*story.after, f"\n{named_in_errors(sparsifier)}: of the result, once it is there: {fused}"))
-    parts, numbers, _ = fused
+    parts, numbers = fused
     return explain_program(text, {**given, **numbers}, None, parts)  # the result is converted to another format afterwards
 
 

@@ -40,20 +40,20 @@ def kind_of(sparsifier: Any) -> Kind:
 
 
 def kept_by(sparsifier: Any, value: Any) -> Any:
-    """Return a streaming sparsifier's answer for a stand-in; ``keeps_value``, if present, skips the check for NaN."""
-    return sparsifier.keeps_value(value) if has_rule(sparsifier) else sparsifier(value)
+    """Return a streaming sparsifier's answer for a stand-in.
 
+    ``keeps_value``, which skips the check for NaN, is asked if it matches the call: a subclass that overrides only
+    ``__call__`` has another rule.
 
-def has_rule(sparsifier: Any) -> bool:
-    """Return whether ``keeps_value`` matches the call: a subclass that overrides only ``__call__`` has another rule.
-
+    >>> import torch
     >>> from numscorch.sparsify import threshold
     >>> class Positive(threshold):
     ...     def __call__(self, tensor):
     ...         return tensor > self.t
-    >>> has_rule(threshold(1.0)), has_rule(Positive(1.0))
-    (True, False)
+    >>> value = torch.tensor([-3.0, torch.nan])
+    >>> kept_by(threshold(1.0), value), kept_by(Positive(1.0), value)
+    (tensor([True, True]), tensor([False, False]))
     """
     order = type(sparsifier).__mro__
     depths = [next((at for at, cls in enumerate(order) if name in vars(cls)), len(order)) for name in ("keeps_value", "__call__")]
-    return depths[0] < len(order) and depths[0] <= depths[1]
+    return sparsifier.keeps_value(value) if depths[0] < len(order) and depths[0] <= depths[1] else sparsifier(value)

@@ -40,12 +40,12 @@ def evaluate_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, fo
     pruned_ = pruned(text, given, sparsifier)
     if isinstance(pruned_, str):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)
-    parts, numbers, is_checked = pruned_
+    parts, numbers = pruned_
     result = computed(text, parts, {**given, **numbers}, None)
     if parts[-1].name not in result:
         return sparsify(result[parts[-2].name], sparsifier, format)
     kept: SparseTensor = result[parts[-1].name]
-    if is_checked and bool(kept.values.isnan().any()):
+    if bool(kept.values.isnan().any()):
         return sparsify(evaluate_parts(text, given, None), sparsifier, format)  # most sparsifiers raise on NaN
     wanted = usual_format(sparsifier, kept.ndim) if format is None else as_format(format)
     in_blocks = _in_blocks(kept, parts[-1].request.form.largest, wanted)
@@ -62,22 +62,21 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
     return SparseTensor(pattern, kept.values)
 
 
-def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor], bool] | str:
+def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor]] | str:
     """Append a pruning part to a program, or say why there is none.
 
     Returns:
-        the program whose last part stores the kept entries, the operands of its rule, and whether kept NaN has to be
-        shown to the sparsifier; or, as text, the reason why a kernel cannot apply the sparsifier.
+        the program whose last part stores the kept entries, and the operands of its rule; or, as text, the reason why a
+        kernel cannot apply the sparsifier.
     """
     try:
         dtype, order = _kernel_dtype(text, given)
-        ruled_ = ruled(sparsifier, order)
+        rule, numbers = ruled(sparsifier, order)
     except NotFused as why:
         return str(why)
-    if clashing := set(ruled_.rule.names) & tensor_names(text):
+    if clashing := set(numbers) & tensor_names(text):
         return f"the text has a tensor named {clashing.pop()}, and the kernel needs this name"
-    numbers = zip(ruled_.rule.names, ruled_.numbers, strict=True)
-    return pruning(text, ruled_.rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers}, ruled_.is_checked
+    return pruning(text, rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers.items()}
 
 
 def sparsified_einsum(

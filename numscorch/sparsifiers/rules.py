@@ -13,7 +13,7 @@ from typing import Any
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
 from ..programs.fusion import NotFused
 from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
-from .kinds import Kind, has_rule, kept_by, kind_of
+from .kinds import Kind, kept_by, kind_of
 from .patterned import n_m
 from .registration import Registered
 
@@ -21,25 +21,17 @@ LONGEST = 2000  # characters of a condition; a subexpression is repeated at each
 LARGEST = 64  # entries of a block; a kernel compares every pair of them
 
 
-@dataclass(frozen=True, slots=True)
-class Ruled:
-    """A rule, its numbers, and whether kept NaN has to be shown to the sparsifier, which may refuse it."""
-
-    rule: PruningRule
-    numbers: tuple[float, ...] = ()
-    is_checked: bool = True
-
-
-def ruled(sparsifier: Any, order: int) -> Ruled:
-    """Translate a sparsifier to a rule for tensors with ``order`` dimensions.
+def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
+    """Translate a sparsifier to a rule for tensors with ``order`` dimensions; return the rule, and its numbers by name.
 
     Raises:
         NotFused: the sparsifier needs more than one value or one block, or its operations cannot be traced.
 
     >>> from numscorch.sparsify import register_sparsifier, topk
     >>> large = register_sparsifier(lambda t: t * t > 4, kind="streaming", name="large")
-    >>> ruled(large, 2).rule.value("C[i,j]"), ruled(large, 2).numbers
-    ('where((C[i,j] * C[i,j]) > number_of_what_is_kept, C[i,j], 0)', (4.0,))
+    >>> rule, numbers = ruled(large, 2)
+    >>> rule.value("C[i,j]"), numbers
+    ('where((C[i,j] * C[i,j]) > number_of_what_is_kept, C[i,j], 0)', {'number_of_what_is_kept': 4.0})
     >>> ruled(topk(2), 2)
     Traceback (most recent call last):
     ...
@@ -49,21 +41,21 @@ def ruled(sparsifier: Any, order: int) -> Ruled:
     if isinstance(sparsifier, n_m) and type(sparsifier).__call__ is n_m.__call__ and sparsifier.rows == 1:
         if sparsifier.m > LARGEST:
             raise NotFused(f"its blocks have more than {LARGEST} entries, and a kernel would compare every pair")
-        return Ruled(PruningRule(largest=(sparsifier.n, sparsifier.m)))
+        return PruningRule(largest=(sparsifier.n, sparsifier.m)), {}
     if kind is Kind.MATERIALIZING:
         raise NotFused("it is materializing: it needs all values, or the shape")
     if kind is Kind.BLOCKING:
         raise NotFused("it is blocking, and kernels compare values within n_m's blocks of a row only")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
-    return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order), is_checked=has_rule(sparsifier))
+    return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order))
 
 
-def _trace(function: Callable[[Any], Any], order: int) -> Node | bool:
+def _trace(function: Callable[[Any], Any], order: int) -> Node:
     """Trace a sparsifier's answer for a stand-in.
 
     Raises:
-        NotFused: the sparsifier cannot be traced.
+        NotFused: the sparsifier cannot be traced, or it drops no value.
     """
     tracer = Tracer()
     try:
@@ -78,26 +70,24 @@ def _trace(function: Callable[[Any], Any], order: int) -> Node | bool:
     if tracer.reads_sizes:
         raise NotFused("it looks at the tensor's shape")
     if answer is True:
-        return True
+        raise NotFused("it keeps every value, so there is nothing to drop")
     if not isinstance(answer, Traced) or not answer._node.is_test or answer._node.shape != (2,) * order:
         raise NotFused("it returns no comparison of the tensor's values")
     return answer._node
 
 
-def _rule_of(answer: Node | bool, is_checked: bool) -> Ruled:
-    """Translate a traced answer to a rule.
+def _rule_of(answer: Node) -> tuple[PruningRule, dict[str, float]]:
+    """Translate a traced answer to a rule, and its numbers by name.
 
     Raises:
-        NotFused: the answer cannot be expressed as a condition, or it drops no value.
+        NotFused: the answer cannot be expressed as a condition.
     """
-    if isinstance(answer, bool):
-        raise NotFused("it keeps every value, so there is nothing to drop")
     is_negation = answer.kind == "op" and answer.form == "-" and answer.args[1].is_test  # traced as 1 minus a comparison
     numbers: dict[float, str] = {}
     top = answer.args[1] if is_negation else answer
     condition = _text(top, numbers)
     condition = condition[1:-1] if top.kind == "op" else condition
-    return Ruled(PruningRule(condition, is_negation, tuple(numbers.values())), tuple(numbers), is_checked)
+    return PruningRule(condition, is_negation), {name: number for number, name in numbers.items()}
 
 
 def _text(node: Node, numbers: dict[float, str]) -> str:
@@ -135,13 +125,12 @@ class PruningRule:
     """The rule by which a kernel keeps values.
 
     ``condition`` holds for the values that are kept, or, if ``negated``, for the values that are dropped. It is empty
-    if the rule has no condition. It reads the operands ``names``. If ``largest`` is (n, m), the rule keeps the n
-    largest of every m values along the last dimension.
+    if the rule has no condition. If ``largest`` is (n, m), the rule keeps the n largest of every m values along the last
+    dimension.
     """
 
     condition: str = ""
     negated: bool = False
-    names: tuple[str, ...] = ()
     largest: tuple[int, int] | None = None
 
     def value(self, access: str) -> str:

@@ -308,11 +308,11 @@ def test_explain_tells_where_a_result_is_sparsified() -> None:
 @pytest.mark.parametrize(("name", "sparsifier"), [("pruned_by_threshold", threshold(0.5)), ("pruned_two_of_four", n_m(2, 4))])
 def test_source_is(name: str, sparsifier: Any, golden: Callable[[str, str], None]) -> None:
     target = Target(32, 16)
-    rule = ruled(sparsifier, 2).rule
+    rule, numbers = ruled(sparsifier, 2)
     operands = {
         "A": Operand(CSR, (2000, 3000), "float32", "int32", counts=(2000, 60_000)),
         "B": Operand(dense_format(2), (3000, 100), "float32", strides=(100, 1)),
-        **dict.fromkeys(rule.names, Operand(dense_format(0), (), "float32", strides=())),
+        **dict.fromkeys(numbers, Operand(dense_format(0), (), "float32", strides=())),
     }
     kinds = {own: OperandKind.of(operand) for own, operand in operands.items()}
     request, names = fused_request(pruning("C[i,k] = A[i,j] * B[j,k]", rule), kinds, set())
