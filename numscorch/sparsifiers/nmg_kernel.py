@@ -48,12 +48,11 @@ def _kernel(dtype: str) -> Kernel:
     from ..machine.fingerprints import hashed
     from ..machine.target import host
 
-    scalars = ("n", "m", "columns", "chunk")
     params = (
         Param("weights", "vals", dtype=dtype),
         Param("scale", "size", dtype="float64"),
         Param("rows", "crd"),
-        *(Param(name, "size") for name in scalars),
+        *(Param(name, "size") for name in ("n", "m", "columns", "chunk")),
         Param("kinds", "crd"),
         *(Param(name, "size") for name in ("blocks", "combinations")),
         Param("workers", "workers"),

@@ -62,7 +62,12 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
         if module not in seen:
             seen[module] = ModuleCall(*pytree.tree_map_only(torch.Tensor, _placeholder, (args, kwargs)))
 
-    handles = [module.register_forward_pre_hook(record, with_kwargs=True) for module in _modules_to_hook(model, set(modules))]
+    wanted = set(modules)
+    handles = [
+        module.register_forward_pre_hook(record, with_kwargs=True)
+        for module in model.modules()
+        if module in wanted or (isinstance(module, torch.nn.MultiheadAttention) and module.out_proj in wanted)
+    ]
     try:
         with evaluated(model), torch.no_grad(), torch.random.fork_rng(devices=()), _without_fastpath():
             _run(model, example_inputs)
@@ -73,15 +78,6 @@ def calls_of(model: Module, modules: Iterable[Module], example_inputs: Any) -> d
         if isinstance(module, torch.nn.MultiheadAttention):  # it reads its output projection's weight instead of calling it
             seen[module.out_proj] = ModuleCall(seen[module].args[:1] or (seen[module].kwargs["query"],), {})
     return seen
-
-
-def _modules_to_hook(model: Module, modules: set[Module]) -> list[Module]:
-    """Return the modules to hook: for the output projection of an attention, the attention."""
-    return [
-        module
-        for module in model.modules()
-        if module in modules or (isinstance(module, torch.nn.MultiheadAttention) and module.out_proj in modules)
-    ]
 
 
 def _run(model: Module, example_inputs: Any) -> None:

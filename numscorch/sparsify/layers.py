@@ -18,9 +18,9 @@ from ..tensors.parameter import SparseParameter
 Convert = Callable[[Any, Sparsifier, Format | None], torch.nn.Module]
 Adapt = Callable[[Any], torch.nn.Module]
 
-_versions: dict[tuple[type[torch.nn.Module], str], Convert] = {}
+VERSIONS: dict[tuple[type[torch.nn.Module], str], Convert] = {}
 _readers: dict[type[torch.nn.Module], Adapt] = {}
-_adapted: set[type[torch.nn.Module]] = set()
+ADAPTED: set[type[torch.nn.Module]] = set()
 
 
 def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight: str = "weight") -> None:
@@ -46,7 +46,7 @@ def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight
         raise OperandError(f"register_sparse_module({kind!r}, ...): give a class of modules, such as torch.nn.Linear")
     if not callable(convert):
         raise OperandError(f"register_sparse_module({kind.__name__}, {convert!r}): give a function (module, sparsifier, format) -> module")
-    _versions[kind, weight] = convert
+    VERSIONS[kind, weight] = convert
 
 
 def register_reader(kind: type[torch.nn.Module], adapt: Adapt, sparse_kind: type[torch.nn.Module] | None = None) -> None:
@@ -56,17 +56,7 @@ def register_reader(kind: type[torch.nn.Module], adapt: Adapt, sparse_kind: type
     """
     _readers[kind] = adapt
     if sparse_kind is not None:
-        _adapted.add(sparse_kind)
-
-
-def is_adapted(module: torch.nn.Module) -> bool:
-    """Return whether a module takes the place of one that reads parameters of its children."""
-    return type(module) in _adapted
-
-
-def version_of(module: torch.nn.Module, weight: str) -> Convert | None:
-    """Return the function that makes a sparse version of a module with this weight; None if there is none."""
-    return _versions.get((type(module), weight))
+        ADAPTED.add(sparse_kind)
 
 
 def adapted(module: torch.nn.Module) -> torch.nn.Module:
@@ -86,7 +76,7 @@ def converted(module: torch.nn.Module, weight: str, sparsifier: Sparsifier, form
         OperandError: the registered function returns no module with a sparse weight.
     """
     with torch.random.fork_rng(devices=()), torch.no_grad():  # modules draw initial values, which are then replaced
-        layer = _versions[type(module), weight](module, sparsifier, format)
+        layer = VERSIONS[type(module), weight](module, sparsifier, format)
     if not isinstance(layer, torch.nn.Module) or not isinstance(getattr(layer, weight, None), SparseParameter):
         raise OperandError(
             f"the conversion registered for {type(module).__name__} returned {type(layer).__name__}: return a module whose {weight!r} is"

@@ -14,7 +14,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
 from .checks import sparsifier_of
 from .flows import is_masking
-from .layers import Site, adapted, version_of
+from .layers import VERSIONS, Site, adapted
 from .plan import PlanRule, SparsityPlan, named_by
 
 COMPUTED = {
@@ -169,7 +169,7 @@ def _why_module(choice: MatchedWeight, site: Site, model: torch.nn.Module) -> st
     """Return why one of the modules that have the weight prevents it from becoming sparse."""
     if isinstance(site.module, ParametrizationList):
         return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
-    if version_of(site.module, site.key) is None:
+    if (type(site.module), site.key) not in VERSIONS:
         choice.missing = site
         return f"{type(site.module).__name__} has no sparse version; register_sparse_module adds one"
     if choice.parameter.device.type != "cpu":

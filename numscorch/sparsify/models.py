@@ -16,7 +16,7 @@ from .advice import ModuleCall, calls_of
 from .checks import check_model
 from .flowing import attach, flows_of
 from .flows import remove_flows
-from .layers import is_adapted, tell_missing
+from .layers import ADAPTED, tell_missing
 from .matching import MatchedWeight, chosen, why_bound
 from .optimizers import Optimizer, Optimizers, check_followers, check_holding, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
@@ -142,7 +142,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     optimizers = listed(optimizer)
     check_model("densify_model", model)
     check_holding(model, optimizers)
-    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or is_adapted(module)]
+    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) in ADAPTED]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
             check_followers(f"{name}.{key}".lstrip("."), weight.values, optimizers, required=False)

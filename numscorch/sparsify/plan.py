@@ -13,6 +13,7 @@ from ..sparsifiers.low_rank import low_rank_plus_sparse
 from ..sparsifiers.magnitude import magnitude
 from ..sparsifiers.names import matched, named
 from ..sparsifiers.sparsify import Sparsifier
+from .checks import check_factory
 
 Kind = Literal["weight", "activation", "gradient"]
 Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
@@ -93,8 +94,7 @@ class SparsityPlan:
         if not callable(budget) or isinstance(budget, type) or hasattr(budget, "kind"):
             share = budget if is_number(budget) else 0.9
             raise OperandError(f"{budget!r} is not a budget: give uniform({share}), erk({share}) or global_magnitude({share})")
-        if not isinstance(sparsifier, type) and (not callable(sparsifier) or hasattr(sparsifier, "kind")):
-            raise OperandError(f"{sparsifier!r} is not a function from a share to a sparsifier: give magnitude, without a share")
+        check_factory(sparsifier)
         return self._with("weight", names, sparsifier, format, always, budget)
 
     def activation(self, names: str, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparsityPlan:

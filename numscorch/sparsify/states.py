@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
@@ -100,12 +101,12 @@ def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weigh
     if not isinstance(shape, Sequence) or tuple(shape) != extents:
         raise SizeError(f"has shape {shape} in the state, but {extents} in the model: build the model with its original sizes")
     format = _format(metadata, weight)
-    if (names := array_names(format)) != sorted(arrays):
+    levels = [[f"level{at}_{array}" for array in level.arrays] for at, level in enumerate(format.levels)]
+    if (names := sorted(chain(*levels))) != sorted(arrays):
         message = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
         way_out = "was it truncated?" if metadata else "give the result of state_dict(), which has the format, not a plain dict of it"
         raise OperandError(f"{message}: {way_out}")
-    levels = tuple(tuple(arrays[f"level{at}_{array}"].detach().clone() for array in level.arrays) for at, level in enumerate(format.levels))
-    pattern = checked_pattern(format, extents, levels)
+    pattern = checked_pattern(format, extents, tuple(tuple(arrays[array].detach().clone() for array in level) for level in levels))
     if values.numel() != pattern.nnz:
         raise SizeError(f"has {values.numel()} values in the state, but index arrays for {pattern.nnz}: was it truncated?")
     return pattern
@@ -131,16 +132,6 @@ def _format(metadata: Mapping[str, Any], weight: Weight) -> Format:
             " torch.save preserves; or make the layer sparse in that format first, as with sparsify_model"
         )
     return stored_format
-
-
-def array_names(format: Format) -> list[str]:
-    """Return the names of a format's index arrays, in alphabetical order.
-
-    >>> from numscorch import CSR
-    >>> array_names(CSR)
-    ['level1_crd', 'level1_pos']
-    """
-    return sorted(f"level{at}_{name}" for at, level in enumerate(format.levels) for name in level.arrays)
 
 
 def _check_tied(sites: Mapping[str, Site], patterns: Mapping[str, Pattern]) -> None:

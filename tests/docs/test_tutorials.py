@@ -17,7 +17,7 @@ TUTORIALS = {"build": 25, "convert": 20, "extend": 30}
 @pytest.fixture(autouse=True)
 def registered_as_before(plain: pytest.MonkeyPatch) -> Iterator[None]:
     """What a page registers is forgotten after it; kernels run as Python."""
-    known = (LEVELS, names.REGISTERED, layers._versions)
+    known = (LEVELS, names.REGISTERED, layers.VERSIONS)
     before = [dict(own) for own in known]  # type: ignore[call-overload]
     yield
     for own, was in zip(known, before, strict=True):

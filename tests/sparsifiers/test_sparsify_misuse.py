@@ -68,7 +68,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no rules": (lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan()), "no rules: its methods return a new plan"),
     "budget": (lambda: SparsityPlan().weights("*", half), "magnitude(0.5) is not a budget: give uniform(0.9)"),
     "budget's class": (lambda: SparsityPlan().weights("*", uniform), "is not a budget: give uniform(0.9)"),  # type: ignore[arg-type]
-    "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) is not a function from a share"),
+    "budget and mask": (lambda: SparsityPlan().weights("*", uniform(0.5), half), "magnitude(0.5) is a sparsifier already: pass a function"),
     "not of a share": (
         lambda: sparsify_model(torch.nn.Linear(2, 2), SparsityPlan().weights("weight", uniform(0.5), lambda share: share)),  # type: ignore[arg-type, return-value]
         'weight("weight"): <lambda> returned 0.5 for 0.5, not a sparsifier',

@@ -463,14 +463,14 @@ class registered:
     """A registration, for a while."""
 
     def __init__(self, kind: type[torch.nn.Module], convert: Any):
-        self.kind, self.convert, self.before = kind, convert, dict(layers._versions)
+        self.kind, self.convert, self.before = kind, convert, dict(layers.VERSIONS)
 
     def __enter__(self) -> None:
         register_sparse_module(self.kind, self.convert)
 
     def __exit__(self, *_: object) -> None:
-        layers._versions.clear()
-        layers._versions.update(self.before)
+        layers.VERSIONS.clear()
+        layers.VERSIONS.update(self.before)
 
 
 class TestWhatStaysDense:
@@ -501,7 +501,7 @@ class TestWhatStaysDense:
             assert [type(own) for own in model] == [torch.nn.Linear, torch.nn.ReLU, torch.nn.Linear]
         with pytest.raises(ns.OperandError, match="takes a SparsityPlan, not"):
             sparsify_model(model, half)  # type: ignore[arg-type]
-        with pytest.raises(ns.OperandError, match=r"takes a torch\.nn\.Module, not int"):
+        with pytest.raises(ns.OperandError, match=r"takes a model, not int"):
             sparsify_model(3, ALL)  # type: ignore[arg-type]
 
     def test_a_layer_of_zeros_is_fine(self) -> None:
