@@ -99,8 +99,7 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
             "report of a tensor whose sum is infinite, so that shares of it are undefined: replace infinite entries with nan_to_num()"
         )
     layouts = layouts or (USUAL if tensor.ndim == 2 else USUAL[:2])
-    rows = tuple(_row(tensor, scores, total, *_pair(layout)) for layout in layouts)
-    return LayoutReport(tuple(tensor.shape), tensor.nbytes, rows)
+    return LayoutReport(tuple(tensor.shape), tensor.nbytes, tuple(_row(tensor, scores, total, *_pair(layout)) for layout in layouts))
 
 
 def _pair(layout: Any) -> tuple[Any, Format | None]:

@@ -58,8 +58,7 @@ def _in_blocks(kept: SparseTensor, largest: tuple[int, int] | None, format: Form
         return None
     crd, m = kept.pattern.level_arrays(1)[1], largest[1]
     places = crd & (m - 1) if m & (m - 1) == 0 else crd % m  # integer division takes ten times as long
-    pattern = Pattern(format, tuple(kept.shape), ((), (), (torch.from_numpy(places),)))
-    return SparseTensor(pattern, kept.values)
+    return SparseTensor(Pattern(format, tuple(kept.shape), ((), (), (torch.from_numpy(places),))), kept.values)
 
 
 def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[ProgramPart, ...], dict[str, Tensor]] | str:

@@ -87,8 +87,9 @@ class SET(Evolution):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         check_keys(state, "SET", self.state_dict())
         if not isinstance(state["generator"], torch.Tensor):
-            value = repr(state["generator"])
-            raise OperandError(f"the state of SET has {value} as the state of its generator: give the result of its state_dict()")
+            raise OperandError(
+                f"the state of SET has {state['generator']!r} as the state of its generator: give the result of its state_dict()"
+            )
         torch.Generator().set_state(state["generator"])  # raises, if at all, before anything is changed
         super().load_state_dict(state)
         self.generator = state["generator"]
@@ -195,8 +196,7 @@ class RigL(Evolution):
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
         """Return the units with the largest gradients among those not kept."""
-        scores = units.dense_sums(self.gradients[name].abs()).index_fill_(0, kept, -1.0)
-        return scores.topk(count).indices
+        return units.dense_sums(self.gradients[name].abs()).index_fill_(0, kept, -1.0).topk(count).indices
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the patterns, and whether a change is postponed."""

@@ -88,8 +88,7 @@ class Evolution:
         keys, sizes = units.sums(old, weight.values.detach().abs())
         count = min(int(share * len(keys)), units.count - len(keys))
         kept = keys[sizes.sort(stable=True).indices[count:]]
-        grown = self._grown(name, units, keys, kept, count)
-        return units.pattern(torch.cat([kept, grown]).sort().values, old.index_dtype)
+        return units.pattern(torch.cat([kept, self._grown(name, units, keys, kept, count)]).sort().values, old.index_dtype)
 
     def _grown(self, name: str, units: Units, keys: torch.Tensor, kept: torch.Tensor, count: int) -> torch.Tensor:
         """Return the numbers of the units to grow."""

@@ -18,7 +18,7 @@ from .layers import converted
 from .matching import MatchedWeight, chosen, sites_of
 from .optimizers import Optimizers, check_followers, listed
 from .owners import adapt_readers, put_sparse
-from .plan import PlanRule, SparsityPlan
+from .plan import SparsityPlan
 from .repattern import follow
 from .states import State, patterns_in
 
@@ -117,8 +117,10 @@ def _convertible(model: Module, patterns: Mapping[str, Pattern]) -> list[Matched
     Raises:
         UnsupportedError: a weight cannot become sparse.
     """
-    rules = [PlanRule("weight", escape(name), _sparsifier_of(pattern), pattern.format, always=True) for name, pattern in patterns.items()]
-    choices = chosen(model, SparsityPlan(tuple(rules)))
+    plan = SparsityPlan()
+    for name, pattern in patterns.items():
+        plan = plan.weight(escape(name), same_pattern(SparseTensor(pattern, torch.ones(pattern.nnz))), pattern.format)
+    choices = chosen(model, plan)
     for choice in choices:
         if choice.why:
             raise UnsupportedError(f"{choice.name}: is sparse in the state, but dense in the model, where it {choice.why}")
@@ -131,8 +133,3 @@ def _convertible(model: Module, patterns: Mapping[str, Pattern]) -> list[Matched
                     " has: make that layer sparse first, then call load_patterns"
                 )
     return choices
-
-
-def _sparsifier_of(pattern: Pattern) -> same_pattern:
-    """Return a sparsifier that keeps exactly a pattern's entries, in its format."""
-    return same_pattern(SparseTensor(pattern, torch.ones(pattern.nnz)))

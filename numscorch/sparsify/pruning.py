@@ -273,8 +273,12 @@ class GradualPruning:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count of steps, the fraction, the masks of dense weights, and the patterns of sparse weights."""
-        patterns = {name: saved(weight.pattern) for name, weight in self.sparse.items()}
-        return {"step": self.count, "fraction": self.fraction, "dropped": dict(self.dropped), "patterns": patterns}
+        return {
+            "step": self.count,
+            "fraction": self.fraction,
+            "dropped": dict(self.dropped),
+            "patterns": {name: saved(weight.pattern) for name, weight in self.sparse.items()},
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state: layers become sparse, with the saved patterns.

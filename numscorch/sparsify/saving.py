@@ -18,8 +18,7 @@ def saved(pattern: Pattern) -> dict[str, Any]:
     >>> saved(ns.from_torch(torch.eye(2)).pattern)["arrays"]
     [tensor([0, 1, 2], dtype=torch.int32), tensor([0, 1], dtype=torch.int32)]
     """
-    arrays = [array for level in pattern.arrays for array in level]
-    return {"format": str(pattern.format), "shape": tuple(pattern.shape), "arrays": arrays}
+    return {"format": str(pattern.format), "shape": tuple(pattern.shape), "arrays": [array for level in pattern.arrays for array in level]}
 
 
 def loaded(state: Mapping[str, Any]) -> Pattern:

@@ -175,8 +175,8 @@ def kind_of(module: torch.nn.Module) -> str:
     >>> kind_of(torch.nn.MultiheadAttention(4, 2).out_proj)
     'Linear'
     """
-    kinds = [kind for kind in type(module).__mro__ if hasattr(torch.nn, kind.__name__) or not kind.__module__.startswith("torch.")]
-    return kinds[0].__name__
+    names = ((kind.__name__, kind.__module__) for kind in type(module).__mro__)
+    return next(name for name, home in names if hasattr(torch.nn, name) or not home.startswith("torch."))
 
 
 def _mask(weight: torch.Tensor, sparsifier: Sparsifier) -> torch.Tensor:
