@@ -96,15 +96,25 @@ class block_magnitude(BuiltIn):
         if tensor.ndim != 2:
             raise SizeError(f"{self} of a tensor of shape {tuple(tensor.shape)}: blocks divide a matrix; reshape it")
         rows, columns = tensor.shape
-        weights = torch.nn.functional.pad(magnitudes(self, tensor), (0, -columns % self.b1, 0, -rows % self.b0))
-        norms = weights.unflatten(0, (-(-rows // self.b0), self.b0)).unflatten(2, (-(-columns // self.b1), self.b1)).sum((1, 3))
-        kept = ~lowest(norms, self.fraction)
+        kept = ~lowest(block_sums(magnitudes(self, tensor), self.b0, self.b1), self.fraction)
         return kept.repeat_interleave(self.b0, 0)[:rows].repeat_interleave(self.b1, 1)[:, :columns]
 
     @cached_property
     def format(self) -> Format:
         """BCSR, the format in which ``sparsify`` stores the kept blocks."""
         return BCSR(self.b0, self.b1)
+
+
+def block_sums(scores: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """Return the sums of blocks of the last two dimensions; blocks at the edges may be smaller.
+
+    >>> block_sums(torch.ones(3, 5), 2, 2)
+    tensor([[4., 4., 2.],
+            [2., 2., 1.]])
+    """
+    rows, columns = scores.shape[-2:]
+    padded = torch.nn.functional.pad(scores, (0, -columns % width, 0, -rows % height))
+    return padded.unflatten(-1, (-(-columns // width), width)).unflatten(-3, (-(-rows // height), height)).sum((-3, -1))
 
 
 def magnitudes(sparsifier: object, tensor: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .built_in import BuiltIn
 from .kinds import WHOLE, Block, Kind
-from .magnitude import least, magnitudes
+from .magnitude import block_sums, least, magnitudes
 from .names import called_as, described
 
 
@@ -130,13 +130,7 @@ class n_m(BuiltIn):
         scores = magnitudes(self, tensor)
         if self.rows == 1:
             return self._largest(scores)
-        return self._largest(self._row_sums(scores)).repeat_interleave(self.rows, -2)[..., : tensor.shape[-2], :]
-
-    def _row_sums(self, scores: torch.Tensor) -> torch.Tensor:
-        """Sum the scores over groups of rows, to shape (..., groups, columns)."""
-        groups = -(-scores.shape[-2] // self.rows)
-        padded = torch.nn.functional.pad(scores, (0, 0, 0, groups * self.rows - scores.shape[-2]))
-        return padded.unflatten(-2, (groups, self.rows)).sum(-2)
+        return self._largest(block_sums(scores, self.rows, 1)).repeat_interleave(self.rows, -2)[..., : tensor.shape[-2], :]
 
     def _largest(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the mask of the n largest scores of each block."""

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import UnsupportedError
 from ..ir.format import Format
+from ..sparsifiers.magnitude import block_sums
 from ..tensors.packing import coordinates, of_entries, pack
 from ..tensors.pattern import Pattern
 
@@ -70,9 +71,7 @@ class Units:
 
     def dense_sums(self, scores: torch.Tensor) -> torch.Tensor:
         """Return the sums (count,) of all units, for scores of the whole matrix."""
-        (height, width), (rows, columns) = self.block, self.grid
-        padded = torch.nn.functional.pad(scores, (0, columns * width - self.shape[1], 0, rows * height - self.shape[0]))
-        return padded.unflatten(0, (rows, height)).unflatten(2, (columns, width)).sum((1, 3)).flatten()
+        return block_sums(scores, *self.block).flatten()
 
     def pattern(self, keys: torch.Tensor, index_dtype: str) -> Pattern:
         """Return the pattern that stores the units with these numbers."""
