@@ -122,12 +122,11 @@ class random(BuiltIn, WithFraction):
 
     def mask_for(self, shape: Sequence[int]) -> torch.Tensor:
         """Return the cached mask for a shape; callers must not write to it."""
-        known = self._drawn.get(tuple(shape))
-        return self._drawn.setdefault(tuple(shape), self._draw(shape)) if known is None else known
-
-    def _draw(self, shape: Sequence[int]) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(self.seed or 0)
-        return ~lowest(torch.rand(tuple(shape), generator=generator, dtype=torch.float64), self.fraction)
+        key = tuple(shape)
+        if key not in self._drawn:
+            generator = torch.Generator().manual_seed(self.seed or 0)
+            self._drawn[key] = ~lowest(torch.rand(key, generator=generator, dtype=torch.float64), self.fraction)
+        return self._drawn[key]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the cached masks, which can be drawn again."""

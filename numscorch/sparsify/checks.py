@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -79,8 +78,10 @@ def share_at(schedule: Schedule, step: int) -> float:
     """
     share: Any = schedule(step)
     if not isinstance(share, Real) or not 0 <= float(share) <= 1:
-        name = named_in_errors(schedule)
-        raise SizeError(f"{name} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, such as 0.9")
+        raise SizeError(
+            f"{named_in_errors(schedule)} returned {share!r} at step {step}: a schedule returns a share, a number between 0 and 1, "
+            "such as 0.9"
+        )
     return float(share)
 
 
@@ -161,17 +162,9 @@ def check_current(model: torch.nn.Module, name: str, weight: torch.nn.Module, ow
         )
 
 
-@dataclass(frozen=True)
-class Outdated:
-    """A hook of a replaced dense weight.
-
-    It raises if a gradient of an earlier forward pass arrives, since that gradient would be lost.
-    """
-
-    name: str
-
-    def __call__(self, gradient: torch.Tensor) -> torch.Tensor:
-        raise OperandError(
-            f"{self.name} became sparse between forward and backward, so its gradient would be lost: call step() after backward() and "
-            "optimizer.step(), and run the model again"
-        )
+def refuse_gradient(name: str, gradient: torch.Tensor) -> torch.Tensor:
+    """Raise, as a hook of a replaced dense weight, if a gradient of an earlier forward pass arrives, which would be lost."""
+    raise OperandError(
+        f"{name} became sparse between forward and backward, so its gradient would be lost: call step() after backward() and "
+        "optimizer.step(), and run the model again"
+    )

@@ -15,7 +15,7 @@ from .choosing import bare
 from .distributed import check_patterns, group_of
 from .optimizers import Optimizers, check_followers, listed
 from .repattern import as_stored, repattern
-from .saving import check_keys, check_names, patterns_of, saved
+from .saving import check_keys, patterns_of, saved
 from .schedules import Schedule, check_count, check_steps
 from .units import Units
 
@@ -108,7 +108,6 @@ class Evolution:
         owner = type(self).__name__
         check_keys(state, owner, self.state_dict())
         check_count(f"the state of {owner}", state["step"])
-        check_names(state["patterns"], owner, self.weights)
         patterns = patterns_of(state["patterns"], owner, {name: weight.pattern.shape for name, weight in self.weights.items()})
         stored_patterns = {name: as_stored(self.weights[name], pattern) for name, pattern in patterns.items()}
         for name, pattern in stored_patterns.items():

@@ -28,8 +28,7 @@ def listed(optimizer: Optimizers) -> list[Optimizer]:
     >>> listed(None)
     []
     """
-    many = isinstance(optimizer, Iterable)
-    optimizers: list[Any] = [] if optimizer is None else list(optimizer) if many else [optimizer]  # type: ignore[arg-type]
+    optimizers: list[Any] = [] if optimizer is None else list(optimizer) if isinstance(optimizer, Iterable) else [optimizer]
     for item in optimizers:
         if not isinstance(item, Optimizer):
             raise OperandError(f"{type(item).__name__} is not a torch.optim.Optimizer: give an optimizer that trains the model, or several")

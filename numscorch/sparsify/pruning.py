@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,17 @@ from ..tensors.packing import coordinates, entry_count
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .checks import Factory, Outdated, check_current, check_factory, check_placed, check_schedule, check_values, share_at, sparsifier_of
+from .checks import (
+    Factory,
+    check_current,
+    check_factory,
+    check_placed,
+    check_schedule,
+    check_values,
+    refuse_gradient,
+    share_at,
+    sparsifier_of,
+)
 from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
 from .loading import tell_order
@@ -244,7 +255,7 @@ class GradualPruning:
             dense = choice.parameter
             _, self.sparse[name] = put_sparse(self.model, choice, stored, pattern.format, self.optimizer)
             if dense.requires_grad:
-                dense.register_hook(Outdated(name))
+                dense.register_hook(partial(refuse_gradient, name))
         if patterns:
             adapt_readers(self.model)
 
