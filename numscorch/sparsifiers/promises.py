@@ -5,7 +5,7 @@ The checks run the sparsifier on small tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 
 import torch
@@ -37,10 +37,8 @@ def check_promises(function: Function, name: str, kind: Kind, block: Block | Non
         message = f"sparsifier {name!r}, registered as {kind}: of a {str(dtype).removeprefix('torch.')} tensor of shape {shape}"
         for at, tensor in enumerate(examples(shape, dtype)):
             mask = _checked_mask(function, tensor, message, needed and at == 0)
-            if mask is not None and kind is Kind.STREAMING:
-                _check_alone(function, tensor, mask, message)
-            elif mask is not None and block is not None and tensor.ndim == 2:
-                _check_blocks(function, tensor, mask, block, message)
+            if mask is not None and (kind is Kind.STREAMING or (block is not None and tensor.ndim == 2)):
+                _check_parts(function, tensor, mask, block, message)
 
 
 def examples(shape: Sequence[int], dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
@@ -76,35 +74,27 @@ def _checked_mask(function: Function, tensor: torch.Tensor, message: str, needed
     return mask
 
 
-def _check_alone(function: Function, tensor: torch.Tensor, mask: torch.Tensor, message: str) -> None:
-    """Check that the sparsifier decides on each entry alone as it does within the tensor."""
-    for at in product(*map(range, tensor.shape)):
-        answer = _checked_mask(function, tensor[at].clone().reshape((1,) * tensor.ndim), f"{message}, entry {at} alone", True)
-        if answer is not None and bool(answer) != bool(mask[at]):
-            within, alone = ("is kept", "isn't") if mask[at] else ("isn't kept", "is")
-            raise OperandError(
-                f"{message}, entry {at} = {tensor[at].item():g} {within} within the tensor, but {alone} alone: a streaming sparsifier "
-                "decides by one value; one that compares values is kind='materializing'"
-            )
+def _check_parts(function: Function, tensor: torch.Tensor, mask: torch.Tensor, block: Block | None, message: str) -> None:
+    """Check that the sparsifier masks each part alone as it does within the tensor; it may refuse partial blocks at the edges.
 
-
-def _check_blocks(function: Function, tensor: torch.Tensor, mask: torch.Tensor, block: Block, message: str) -> None:
-    """Check that the sparsifier masks each block alone as it does within the tensor; it may refuse partial edge blocks."""
-    for rows, columns in _blocks(tensor.shape, block):
-        where = f"the block at rows {rows.start}-{rows.stop - 1}, columns {columns.start}-{columns.stop - 1}"
-        tile = tensor[rows, columns].clone()
-        is_whole = all(size in (extent, WHOLE) for size, extent in zip(block, tile.shape, strict=True))
-        answer = _checked_mask(function, tile, f"{message}, {where} alone", is_whole)
-        if answer is not None and not torch.equal(answer, mask[rows, columns]):
+    Parts are the blocks of a matrix, or single entries if ``block`` is None.
+    """
+    extents = tuple(_extent(size, whole) for size, whole in zip(block or (1,) * tensor.ndim, tensor.shape, strict=True))
+    for corner in product(*(range(0, size, max(extent, 1)) for size, extent in zip(tensor.shape, extents, strict=True))):
+        at = tuple(slice(first, first + extent) for first, extent in zip(corner, extents, strict=True))
+        part = tensor[at].clone()
+        spans = [f"{first}-{first + size - 1}" for first, size in zip(corner, part.shape, strict=True)]
+        where = f"entry {corner}" if block is None else f"the block at rows {spans[0]}, columns {spans[1]}"
+        answer = _checked_mask(function, part, f"{message}, {where} alone", part.shape == extents)
+        if answer is None or torch.equal(answer, mask[at]):
+            continue
+        if block is not None:
             raise OperandError(
                 f"{message}, {where} has another mask alone than within the tensor: a blocking sparsifier decides within blocks of "
                 f"block={block}; one that compares blocks is kind='materializing'"
             )
-
-
-def _blocks(shape: Sequence[int], block: Block) -> Iterator[tuple[slice, slice]]:
-    """Yield the row and column ranges of the blocks; blocks at the edges may be smaller."""
-    starts = [range(0, size, _extent(extent, max(size, 1))) for size, extent in zip(shape, block, strict=True)]
-    for row, column in product(*starts):
-        rows, columns = (_extent(extent, size) for size, extent in zip(shape, block, strict=True))
-        yield slice(row, min(row + rows, shape[0])), slice(column, min(column + columns, shape[1]))
+        within, alone = ("is kept", "isn't") if mask[at] else ("isn't kept", "is")
+        raise OperandError(
+            f"{message}, {where} = {part.item():g} {within} within the tensor, but {alone} alone: a streaming sparsifier decides by one "
+            "value; one that compares values is kind='materializing'"
+        )
