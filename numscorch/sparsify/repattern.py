@@ -15,7 +15,7 @@ from ..tensors.packing import coordinates, positions_of
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .optimizers import Optimizer, Optimizers, check_followers, followers, listed, optimizers_of
+from .optimizers import Optimizer, Optimizers, Transfer, check_followers, followers, listed, optimizers_of
 
 OTHER = {torch.float64: torch.float32}  # a different data type for each data type; float64 for types not listed
 
@@ -59,8 +59,11 @@ def follow(parameter: SparseParameter, new: Pattern, optimizers: Iterable[Optimi
     """Give a parameter a new pattern, already checked, in any format, and move the state of the optimizers that hold it."""
     holding = optimizers_of(parameter.values, optimizers)
     states = [(optimizer.state.get(parameter.values, {}), followers(parameter.values, optimizer)) for optimizer in holding]
-    move = Move(parameter.pattern, new)
-    place(parameter, new, move(parameter.values.detach()), move)
+    move = transfer(parameter.pattern, new)
+    gradient = None if parameter.values.grad is None else _move_state(parameter.values.grad, move)
+    resize(parameter.values, move(parameter.values.detach()))
+    parameter.values.grad = gradient
+    parameter.hold(new)
     for state, names in states:
         for name in names:
             state[name] = _move_state(state[name], move)
@@ -76,17 +79,11 @@ def _start_steps(optimizer: torch.optim.Rprop, values: torch.nn.Parameter) -> No
         state["step_size"].masked_fill_(state["step_size"] == 0, float(rate))
 
 
-class Move:
-    """The map from the values of one pattern to their positions in another one."""
-
-    def __init__(self, old: Pattern, new: Pattern):
-        self.nnz = new.nnz
-        matches, self.sources = matches_in(old, list(coordinates(new)))
-        self.targets = torch.from_numpy(positions_of(new, matches.numpy()))
-
-    def __call__(self, values: torch.Tensor) -> torch.Tensor:
-        """Return the values in the new pattern's order, with 0 for new entries."""
-        return values.new_zeros(self.nnz).index_copy_(0, self.targets, values.index_select(0, self.sources))
+def transfer(old: Pattern, new: Pattern) -> Transfer:
+    """Return the function from the values of one pattern to those of another one, with 0 for new entries."""
+    matches, sources = matches_in(old, list(coordinates(new)))
+    targets = torch.from_numpy(positions_of(new, matches.numpy()))
+    return lambda values: values.new_zeros(new.nnz).index_copy_(0, targets, values.index_select(0, sources))
 
 
 def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torch.Tensor) -> Pattern:
@@ -114,15 +111,6 @@ def as_stored(parameter: SparseParameter, pattern: Pattern | SparseTensor | torc
     return pattern_ if pattern_.format is parameter.format else Pattern(parameter.format, pattern_.shape, pattern_.arrays)
 
 
-def place(parameter: SparseParameter, pattern: Pattern, values: torch.Tensor, move: Move | None = None) -> None:
-    """Write a pattern and values into a parameter; its gradient is moved, or dropped without a ``move``."""
-    gradient = parameter.values.grad
-    moved = None if gradient is None or move is None else _move_state(gradient, move)
-    resize(parameter.values, values)
-    parameter.values.grad = moved
-    parameter.hold(pattern)
-
-
 def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
     """Write new values, possibly a different number of them, to a parameter.
 
@@ -139,7 +127,7 @@ def resize(values: torch.nn.Parameter, new: torch.Tensor) -> None:
     torch.autograd.graph.increment_version(values)  # makes a backward pass through the old pattern fail
 
 
-def _move_state(tensor: torch.Tensor, move: Move) -> torch.Tensor:
+def _move_state(tensor: torch.Tensor, move: Transfer) -> torch.Tensor:
     """Move a tensor along with the values; in place if their number stays the same, since the memory may be shared."""
     moved = move(tensor)
     return tensor.copy_(moved) if moved.shape == tensor.shape else moved
