@@ -30,6 +30,7 @@ from .in_place import in_place_of
 from .indexing import diagonal, index_select, narrow, select, tril, triu
 from .initial import INITIAL
 from .moves import MOVES
+from .naming import torchs, with_name
 from .objects import OBJECTS, contains, iterated
 from .pairs import PAIRS
 from .pieces import PIECES
@@ -43,7 +44,7 @@ from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
 from .turns import TURNS
-from .unary import dropout, torchs
+from .unary import dropout
 
 
 def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
@@ -116,8 +117,7 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     def cast(input: SparseTensor, memory_format: Any = None) -> SparseTensor:
         return input.to(dtype)
 
-    cast.__doc__ = f"Convert the values to {dtype}; returns the input itself if its values are {dtype}."
-    return cast
+    return with_name(cast, "cast", f"Convert the values to {dtype}; returns the input itself if its values are {dtype}.")
 
 
 TABLES = {
@@ -267,6 +267,4 @@ def public(name: str) -> Callable[..., Any]:
         result = operator(*map(_to_numscorch, args), **{key: _to_numscorch(value) for key, value in kwargs.items()})
         return _to_torch(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
-    update_wrapper(function, operator, assigned=("__doc__",), updated=())
-    function.__name__ = function.__qualname__ = name
-    return function
+    return with_name(update_wrapper(function, operator, assigned=(), updated=()), name, operator.__doc__ or "")

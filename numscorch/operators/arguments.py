@@ -19,7 +19,7 @@ from ..convert.dense import densified
 from ..errors import OperandError, UnsupportedError
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .unary import torchs
+from .naming import torchs, with_name
 
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # numpy's argument names, which torch accepts
 MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", Parameter.empty)  # annotations of parameters that may be sparse; lambdas have none
@@ -111,6 +111,4 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return signature.of_dense(args, kwargs)
         return function(*positional, **named)
 
-    call.__name__ = call.__qualname__ = name
-    call.__doc__ = function.__doc__ or f"torch.Tensor.{name}, of a SparseTensor."
-    return call
+    return with_name(call, name, function.__doc__ or f"torch.Tensor.{name}, of a SparseTensor.")

@@ -10,6 +10,7 @@ import torch
 from ..errors import MissingError, SizeError, UnsupportedError
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
 from ..tensors.suggestions import type_name
+from .naming import with_name
 from .rearranging import transpose
 
 
@@ -22,8 +23,7 @@ def _transposition(name: str, is_conjugate: bool, matrices: bool) -> Callable[[S
         view = transpose(input, -2, -1)
         return view.with_values(view.values.conj()) if is_conjugate and input.dtype.is_complex else view
 
-    attribute.__doc__ = f"torch's {name}: swap the last two dimensions. Only conjugation copies values."
-    return attribute
+    return with_name(attribute, name, f"torch's {name}: swap the last two dimensions. Only conjugation copies values.")
 
 
 mT, mH, H = _transposition("mT", False, False), _transposition("mH", True, False), _transposition("H", True, True)
@@ -91,9 +91,7 @@ def _new_tensor(name: str) -> Callable[..., torch.Tensor]:
     def new(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return getattr(input.values, name)(*args, **kwargs)
 
-    new.__name__ = new.__qualname__ = name
-    new.__doc__ = f"torch's {name}: a dense tensor with the values' data type."
-    return new
+    return with_name(new, name, f"torch's {name}: a dense tensor with the values' data type.")
 
 
 PROPERTIES.update(

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import OPERATORS
+from .naming import with_name
 
 
 def _boolean_operator(sign: str, name: str) -> Callable[..., Any]:
@@ -27,9 +28,7 @@ def _boolean_operator(sign: str, name: str) -> Callable[..., Any]:
                 raise UnsupportedError(f"{sign} of {dtype_name} works on bits, but SparseTensors support it for bool only: {way_out}")
         return OPERATORS[name](*operands)
 
-    operator.__name__ = operator.__qualname__ = name
-    operator.__doc__ = f"{name} of boolean tensors."
-    return operator
+    return with_name(operator, name, f"{name} of boolean tensors.")
 
 
 BITWISE: dict[str, Callable[..., Any]] = {

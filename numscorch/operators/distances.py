@@ -15,7 +15,10 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import div, is_sparse, mean as average, mul, sub, sum as total
+from .elementwise import div, is_sparse, mul, sub
+from .elementwise import mean as average
+from .elementwise import sum as total
+from .naming import with_name
 from .products import check_inner
 from .rearranging import place
 from .reducing import norm
@@ -31,9 +34,7 @@ def _dense_loss(name: str) -> Callable[..., Any]:
             raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
         return torch_loss(*(densified(t, name) if is_sparse(t) else t for t in (input, target)), *args, **kwargs)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense."
-    return function
+    return with_name(function, name, f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense.")
 
 
 def _difference_loss(name: str) -> Callable[..., Any]:
@@ -51,9 +52,9 @@ def _difference_loss(name: str) -> Callable[..., Any]:
         losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **kwargs), gap.values)
         return _reduce(gap.with_values(losses), reduction)
 
-    loss.__name__ = loss.__qualname__ = name
-    loss.__doc__ = f"torch.nn.functional.{name}. For two sparse tensors it takes O(nnz), and is sparse with reduction='none'."
-    return loss
+    return with_name(
+        loss, name, f"torch.nn.functional.{name}. For two sparse tensors it takes O(nnz), and is sparse with reduction='none'."
+    )
 
 
 def _reduce(losses: SparseTensor, reduction: str) -> Any:

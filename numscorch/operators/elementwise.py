@@ -26,6 +26,7 @@ from ..programs.evaluation import as_tensor, evaluate_parts
 from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
+from .naming import with_name
 from .unary import UNARY
 
 Dim = int | Sequence[int] | None
@@ -255,9 +256,7 @@ def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
         sizes = [1 if at in reduced else size for at, size in enumerate(input.shape)]
         return OPERATORS["reshape"](result, sizes) if isinstance(result, SparseTensor) else result.reshape(sizes)
 
-    reduction.__name__ = reduction.__qualname__ = name
-    reduction.__doc__ = REDUCTION.format(name=name, what=what, shown=shown)
-    return reduction
+    return with_name(reduction, name, REDUCTION.format(name=name, what=what, shown=shown))
 
 
 sum = _reduction("sum", "+=", "the sum", "(tensor(9.), tensor([2., 7.]))")
@@ -337,9 +336,9 @@ def _comparison(name: str) -> Callable[..., Any]:
             return SparseTensor(input.pattern, torch_function(input._values, other))
         return _joined(f"{{A}} {COMPARE[name]} {{B}}", input, other).to(torch.bool)
 
-    comparison.__name__ = comparison.__qualname__ = name
-    comparison.__doc__ = f"Compare element-wise: input {COMPARE[name]} other. The result is dense if it is True for two zeros."
-    return comparison
+    return with_name(
+        comparison, name, f"Compare element-wise: input {COMPARE[name]} other. The result is dense if it is True for two zeros."
+    )
 
 
 def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -347,9 +346,7 @@ def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., An
         left, right = ((t != 0).to(torch.int8) if isinstance(t, Tensor | SparseTensor) else int(bool(t)) for t in (input, other))
         return function(left, right).to(torch.bool)
 
-    logical.__name__ = logical.__qualname__ = name
-    logical.__doc__ = f"torch's {name}: input {name.removeprefix('logical_')} other; nonzero entries are True."
-    return logical
+    return with_name(logical, name, f"torch's {name}: input {name.removeprefix('logical_')} other; nonzero entries are True.")
 
 
 LOGICAL = {

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import SizeError
 from ..tensors.sparse_tensor import SparseTensor
+from .naming import with_name
 from .unary import written
 
 PATTERNS = "entries are neither added nor dropped in place: use the operator without the underscore"
@@ -35,9 +36,7 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
         return written(input, result.values)
 
-    write.__name__ = write.__qualname__ = f"{name}_"
-    write.__doc__ = f"torch's {name}_: {name} in place; the result must have the tensor's pattern."
-    return write
+    return with_name(write, f"{name}_", f"torch's {name}_: {name} in place; the result must have the tensor's pattern.")
 
 
 NEVER = ("detach",)  # detach_ is not detach in place

@@ -20,6 +20,7 @@ from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sum as total
 from .indexing import diagonal
+from .naming import with_name
 from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, place, rearranged, reshape
 
 
@@ -224,9 +225,7 @@ def _at_least(order: int) -> Callable[..., Any]:
             return _with_dimensions(tensors[0], order)
         return tuple(_with_dimensions(t, order) for t in (tensors[0] if len(tensors) == 1 else tensors))
 
-    at_least.__name__ = at_least.__qualname__ = f"atleast_{order}d"
-    at_least.__doc__ = f"Add dimensions of size 1 if there are fewer than {order}."
-    return at_least
+    return with_name(at_least, f"atleast_{order}d", f"Add dimensions of size 1 if there are fewer than {order}.")
 
 
 def _with_dimensions(input: Any, order: int) -> Any:
@@ -242,9 +241,7 @@ def _like(name: str) -> Callable[..., Any]:
     def as_other(input: Any, other: Any) -> Any:
         return getattr(input, name)(tuple(other.shape))
 
-    as_other.__name__ = as_other.__qualname__ = f"{name}_as"
-    as_other.__doc__ = f"{name} to the shape of another tensor; either tensor may be sparse."
-    return as_other
+    return with_name(as_other, f"{name}_as", f"{name} to the shape of another tensor; either tensor may be sparse.")
 
 
 MOVES: dict[str, Callable[..., Any]] = {

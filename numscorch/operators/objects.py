@@ -16,6 +16,7 @@ from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
+from .naming import with_name
 from .unary import written
 
 
@@ -201,9 +202,9 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
         values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
         return SparseTensor(input.pattern, values.requires_grad_(requires_grad))
 
-    like.__name__ = like.__qualname__ = make.__name__
-    like.__doc__ = f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."
-    return like
+    return with_name(
+        like, make.__name__, f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."
+    )
 
 
 LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}

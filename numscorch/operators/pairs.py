@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import UnsupportedError
 from ..programs.evaluation import evaluate_parts
 from .elementwise import _tell_if_filled, _term
+from .naming import with_name
 
 
 def _evaluate_form(form: str, operands: dict[str, Any], numbers: dict[str, Any] | None = None) -> Any:
@@ -26,9 +27,7 @@ def _pair(name: str) -> Callable[..., Any]:
     def function(input: Any, other: Any) -> Any:
         return _evaluate_form(form, {"A": input, "B": other})
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name} of operands that broadcast; unstored entries are 0."
-    return function
+    return with_name(function, name, f"torch's {name} of operands that broadcast; unstored entries are 0.")
 
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:

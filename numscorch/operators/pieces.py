@@ -12,6 +12,7 @@ from ..errors import SizeError
 from ..tensors.sparse_tensor import SparseTensor
 from .indexing import narrow, select
 from .moves import MOVES
+from .naming import with_name
 from .rearranging import cat, place
 
 at_least_1d, at_least_2d, at_least_3d = (MOVES[f"atleast_{order}d"] for order in (1, 2, 3))
@@ -101,9 +102,7 @@ def _splitting(name: str, dim: int) -> Callable[..., Any]:
             raise SizeError(f"{name} of size {input.shape[at]} into {indices_or_sections} equal parts: use tensor_split")
         return tensor_split(input, indices_or_sections, at)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name}: split into equal parts, or at the given indices."
-    return function
+    return with_name(function, name, f"torch's {name}: split into equal parts, or at the given indices.")
 
 
 def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from ..frontend.broadcasting import broadcast_shape
 from ..tensors.sparse_tensor import SparseTensor
 from . import elementwise
 from .elementwise import is_sparse, where
+from .naming import with_name
 from .rearranging import expand
 
 
@@ -24,9 +25,9 @@ def _quotient(name: str) -> Callable[..., Any]:
     def function(input: Any, other: Any) -> Any:
         return _by_entries(torch_function, name, input, other)
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name} at the first tensor's entries; like div, it does not compute 0 / 0 at unstored entries."
-    return function
+    return with_name(
+        function, name, f"torch's {name} at the first tensor's entries; like div, it does not compute 0 / 0 at unstored entries."
+    )
 
 
 def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, other: Any) -> Any:

@@ -15,7 +15,9 @@ from ..errors import SizeError, UnsupportedError
 from ..machine.memory import check_bytes
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import Dim, _dims, _whole, amax, amin, sum as total
+from .elementwise import Dim, _dims, _whole, amax, amin
+from .elementwise import sum as total
+from .naming import with_name
 from .rearranging import flatten
 from .statistics import first_of, root
 
@@ -132,9 +134,7 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
         results = first_of(input, 1, dim, name == "max", nan_first=True)
         return kinds(results if keepdim else (result.squeeze(dim) for result in results))
 
-    extreme.__name__ = extreme.__qualname__ = name
-    extreme.__doc__ = f"torch.{name} of all entries, stored or not; with ``dim``, values and indices."
-    return extreme
+    return with_name(extreme, name, f"torch.{name} of all entries, stored or not; with ``dim``, values and indices.")
 
 
 def _arg_extreme(name: str) -> Callable[..., Any]:
@@ -145,9 +145,7 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
         results = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
         return results if keepdim else results.squeeze(dim)
 
-    places.__name__ = places.__qualname__ = name
-    places.__doc__ = f"torch's {name}: the index of the first extreme entry, stored or not."
-    return places
+    return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
 
 
 def _truth_reduction(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -160,9 +158,7 @@ def _truth_reduction(name: str, reduce: Callable[..., Any]) -> Callable[..., Any
         counts = reduce((input != 0).to(torch.float32), dim, keepdim)
         return counts.to(torch.bool) if isinstance(counts, SparseTensor) else counts != 0
 
-    test.__name__ = test.__qualname__ = name
-    test.__doc__ = f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of no entries is dense."
-    return test
+    return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of no entries is dense.")
 
 
 REDUCING: dict[str, Callable[..., Any]] = {

@@ -20,6 +20,7 @@ from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import Dim, _dims, _whole, amax, sub, sum as total
 from .indexing import narrow
+from .naming import with_name
 from .rearranging import cat, place, transpose
 from .unary import of_dense
 
@@ -70,9 +71,7 @@ def _spread(name: str, is_root: bool, with_mean: bool) -> Callable[..., Any]:
         spread = _drop_dims(root(variance) if is_root else variance, dim, keepdim).to(input.dtype.to_real())
         return (spread, _drop_dims(mean, dim, keepdim).to(input.dtype)) if with_mean else spread
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name} over all entries, including unstored ones; dense. O(nnz + result)."
-    return function
+    return with_name(function, name, f"torch's {name} over all entries, including unstored ones; dense. O(nnz + result).")
 
 
 def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Tensor:

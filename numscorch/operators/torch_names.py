@@ -14,6 +14,7 @@ from ..ir.format import sorted_format
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, TorchLayout, compressed_arrays, format_of, layout_of
 from ..tensors.validate import disorder
+from .naming import with_name
 
 
 def to_sparse(
@@ -112,9 +113,7 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
             raise UnsupportedError(f"{name} of {input.format.name}, which is not {kind}: convert it with {way_out}, or use .indices()")
         return compressed_arrays(input.pattern, stored_layout)[at].clone()
 
-    array.__name__ = array.__qualname__ = name
-    array.__doc__ = f"A copy of torch's {name} in the order of the values. O(nnz)."
-    return array
+    return with_name(array, name, f"A copy of torch's {name} in the order of the values. O(nnz).")
 
 
 def stored(A: SparseTensor) -> int:

@@ -13,6 +13,7 @@ from ..convert.dense import densified
 from ..errors import UnsupportedError
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
+from .naming import torchs, with_name
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu
@@ -29,11 +30,6 @@ NOT_ZERO = "of the dense tensor, since it is not 0 at 0; for stored entries only
 FROM_ZERO = "it is not 0 at 0, and A.to_dense() requests a dense result"
 
 
-def torchs(name: str) -> Callable[..., Any]:
-    """torch's function of this name, or torch.nn.functional's."""
-    return getattr(torch, name, None) or getattr(functional, name)
-
-
 def _of_values(name: str) -> Callable[..., Any]:
     torch_function = torchs(name)
     at = _place_of_inplace(name)
@@ -45,7 +41,7 @@ def _of_values(name: str) -> Callable[..., Any]:
         at_stored = at_entries(input.pattern, lambda values: torch_function(values, *args, **kwargs), input._values)
         return written(input, at_stored) if inplace else SparseTensor(input.pattern, at_stored)
 
-    return _with_name(function, name, "of the stored values; 0 at unstored entries")
+    return with_name(function, name, f"torch's {name}, of the stored values; 0 at unstored entries.")
 
 
 def _place_of_inplace(name: str) -> int | None:
@@ -68,13 +64,7 @@ def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return torch_function(densified(input, name, way_out), *args, **kwargs)
 
-    return _with_name(function, name, what)
-
-
-def _with_name(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"torch's {name}, {what}."
-    return function
+    return with_name(function, name, f"torch's {name}, {what}.")
 
 
 def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SparseTensor:
