@@ -10,7 +10,7 @@ import torch
 
 from ..api import einsum
 from ..errors import UnsupportedError
-from ..operators.elementwise import softmax
+from ..operators.reducing import softmax
 from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
 

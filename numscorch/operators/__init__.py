@@ -21,10 +21,8 @@ from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
 from .arguments import checked
 from .attributes import ATTRIBUTES
-from .bits import BITWISE
-from .bounds import BOUNDS
-from .distances import DISTANCES
-from .elementwise import NAMED, is_sparse, mul
+from .distances import DISTANCES, linalg_norm, vector_norm
+from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
 from .in_place import in_place_of
 from .indexing import diagonal, index_select, narrow, select, tril, triu
@@ -32,13 +30,12 @@ from .initial import INITIAL
 from .moves import MOVES
 from .naming import torchs, with_name
 from .objects import OBJECTS, contains, iterated
-from .pairs import PAIRS
 from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
 from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
-from .reducing import REDUCING, linalg_norm, vector_norm
+from .reducing import REDUCING
 from .searches import SEARCHES, masked_getitem, masked_setitem
 from .stacking import stack
 from .statistics import STATISTICS
@@ -122,9 +119,7 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
 
 TABLES = {
     **NAMED,
-    **BOUNDS,
     **QUOTIENTS,
-    **PAIRS,
     **SEARCHES,
     **TURNS,
     **REDUCING,
@@ -199,8 +194,8 @@ FUNCTIONS.update(
         torch.linalg.matmul: matmul,
         torch.linalg.matrix_power: OPERATORS["matrix_power"],
         torch.linalg.multi_dot: multi_dot,
-        torch.linalg.norm: linalg_norm,
-        torch.linalg.vector_norm: vector_norm,
+        torch.linalg.norm: checked("norm", linalg_norm),
+        torch.linalg.vector_norm: checked("norm", vector_norm),
         torch.sparse.mm: checked("sparse.mm", sparse_mm),
         torch.sparse.sampled_addmm: sampled_addmm,
         torch.sparse.softmax: OPERATORS["softmax"],

@@ -1,8 +1,9 @@
-"""Losses and distances under torch's names, for two sparse tensors or a sparse and a dense one."""
+"""Norms, losses and distances under torch's names; losses and distances take two sparse tensors, or a sparse and a dense one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ from ..frontend.broadcasting import broadcast_shape
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import div, is_sparse, mul, sub
-from .elementwise import mean as average
-from .elementwise import sum as total
 from .naming import with_name
 from .products import check_inner
 from .rearranging import place
-from .reducing import norm
+from .reducing import Dim, amax
+from .reducing import mean as average
+from .reducing import sum as total
 from .statistics import root
 
 
@@ -77,14 +78,61 @@ def smooth_l1_loss(
     return _difference_loss("smooth_l1_loss")(input, target, size_average, reduce, reduction, beta=beta)
 
 
-def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12, out: None = None) -> Any:
+def norm(input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
+    """The vector norm over some dimensions, all by default; ``p`` is a number, inf, or "fro".
+
+    Raises:
+        UnsupportedError: ``p`` names a matrix norm ("nuc").
+    """
+    if isinstance(p, str) and p != "fro":
+        raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
+    order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
+    if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # max needs an entry
+        return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
+    sizes: Any = abs(input)
+    if order == inf:
+        return amax(sizes, dim, keepdim)
+    if order == 0:
+        return total((sizes != 0).to(sizes.dtype), dim, keepdim)
+    if order < 0:
+        raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
+    powers = sizes.with_values(at_entries(input.pattern, lambda values: _power(values, order), input.values))
+    return root(strided(total(powers, dim, keepdim)), order)
+
+
+def _power(values: torch.Tensor, order: float) -> torch.Tensor:
+    """Powers of absolute values; the gradient at 0 is 0, also for orders below 1."""
+    is_zero = values == 0
+    powers = torch.where(is_zero, torch.ones_like(values), values).abs() ** order
+    return torch.where(is_zero, torch.zeros_like(powers), powers)
+
+
+def linalg_norm(A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """torch.linalg.norm; matrix norms other than "fro", 1 and inf make the matrix dense."""
+    dims = [0, 1] if dim is None and A.ndim == 2 else list(dim) if isinstance(dim, list | tuple) else []
+    if ord is None or len(dims) != 2:
+        return norm(A, 2 if ord is None else ord, dim, keepdim, dtype)
+    if ord == "fro":
+        return norm(A, 2, tuple(dims), keepdim, dtype)
+    if ord in (1, inf) and not keepdim and A.ndim == 2:
+        sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
+        return sums.amax() if len(sums) else sums.sum()
+    return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf keep the matrix sparse'), ord, dim, keepdim, dtype=dtype)
+
+
+def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """torch.linalg.vector_norm; see :func:`norm`."""
+    return norm(x, ord, dim, keepdim, dtype)
+
+
+def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
     """Divide each entry by the norm along a dimension, or by ``eps`` if that is larger.
 
     >>> import numscorch as ns
     >>> normalize(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))).values
     tensor([0.6000, 0.8000, 1.0000])
     """
-    return div(input, strided(norm(input, p, dim, keepdim=True, out=out)).clamp_min(eps))
+    return div(input, strided(norm(input, p, dim, keepdim=True)).clamp_min(eps))
 
 
 def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
@@ -147,6 +195,7 @@ DISTANCES: dict[str, Callable[..., Any]] = {
     "cdist": cdist,
     "cosine_similarity": cosine_similarity,
     "dist": dist,
+    "norm": norm,
     "huber_loss": huber_loss,
     "normalize": normalize,
     "smooth_l1_loss": smooth_l1_loss,

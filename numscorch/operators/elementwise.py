@@ -1,4 +1,4 @@
-"""Element-wise functions, comparisons and reductions under torch's names; each is evaluated as a statement.
+"""Element-wise functions of several operands, and comparisons, under torch's names; each is evaluated as a statement.
 
 Operands broadcast as in torch. Unstored entries are 0. The result is dense if the operator is not 0 at 0 (``A + 1``, ``exp(A)``).
 """
@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import prod
-from operator import index
+from math import isfinite, prod
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from ..compute.dispatch import compute
 from ..convert.dense import densified
-from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..errors import UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
-from ..frontend.datatypes import WIDENED
 from ..frontend.statements import Request, parse_statement
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
@@ -27,7 +26,7 @@ from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .naming import with_name
-from .unary import UNARY
+from .unary import FROM_ZERO, UNARY, written
 
 Dim = int | Sequence[int] | None
 
@@ -50,17 +49,24 @@ def _joined(form: str, left: Any, right: Any, **numbers: float) -> Any:
     """Evaluate a form of A and B, such as ``{A} + {B}``, on two tensors or numbers."""
     if type(left) is SparseTensor and type(right) is SparseTensor and left.pattern is right.pattern and form in OF_VALUES and not numbers:
         return SparseTensor(left.pattern, OF_VALUES[form](left._values, right._values))
-    ranks = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
+    left_order, right_order = getattr(left, "ndim", 0), getattr(right, "ndim", 0)
     if getattr(left, "dtype", None) is not getattr(right, "dtype", None):
         left, right = _promoted(left, right)
-    if not (type(left) is Tensor and ranks[0]) and not (type(right) is Tensor and ranks[1]):
-        _tell_if_filled(form, {"A": left, "B": right})
-    if ranks[0] and ranks[1] and not numbers:
-        return compute(_request(form, *ranks), (left, right))
-    return evaluate_parts(_statement(form, *ranks), {"A": left, "B": right, **numbers}, None)
+    if numbers or not (left_order and right_order):
+        return _evaluate_form(form, {"A": left, "B": right}, **numbers)
+    if type(left) is not Tensor and type(right) is not Tensor:
+        _warn_if_dense(form, {"A": left, "B": right})
+    return compute(_request(form, left_order, right_order), (left, right))
 
 
-def _tell_if_filled(form: str, operands: Mapping[str, Any]) -> None:
+def _evaluate_form(form: str, operands: dict[str, Any], **numbers: Any) -> Any:
+    """Evaluate a form of operands that broadcast, such as ``where({C}, {A}, 0)``; unstored entries are 0."""
+    _warn_if_dense(form, operands)
+    orders = {name: getattr(operand, "ndim", 0) for name, operand in operands.items()}
+    return evaluate_parts(_statement(form, **orders), {**operands, **numbers}, None)
+
+
+def _warn_if_dense(form: str, operands: Mapping[str, Any]) -> None:
     """Report a dense result of sparse operands, caused by a form that is not 0 at 0.
 
     Raises:
@@ -68,40 +74,43 @@ def _tell_if_filled(form: str, operands: Mapping[str, Any]) -> None:
     """
     tensors = {name: value for name, value in operands.items() if getattr(value, "ndim", 0)}
     sparse = [value for value in tensors.values() if isinstance(value, SparseTensor) and not value.format.is_dense]
-    if not sparse or len(sparse) < len(tensors) or not _is_filled(form, frozenset(tensors)):
+    if not sparse or len(sparse) < len(tensors) or not _is_dense_form(form, frozenset(tensors)):
         return
     names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
-    form = form.format(A="A", B="B")
+    form = form.format(A="A", B="B", C="C")
     size = prod(broadcast_shape(form, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
     way_out = "it is not 0 at 0: A.with_values(...) keeps to the stored entries, A.to_dense() requests a dense tensor"
     densifying(form, names, size, way_out)
 
 
 @lru_cache(maxsize=1024)
-def _is_filled(form: str, tensors: frozenset[str]) -> bool:
+def _is_dense_form(form: str, tensors: frozenset[str]) -> bool:
     """Whether a form is nonzero where none of these tensors stores an entry.
 
-    >>> _is_filled("{A} + {B}", frozenset("AB")), _is_filled("{A} + {B}", frozenset("A")), _is_filled("{A} <= {B}", frozenset("AB"))
-    (False, True, True)
+    >>> _is_dense_form("{A} + {B}", frozenset("AB")), _is_dense_form("{A} + {B}", frozenset("A"))
+    (False, True)
+    >>> _is_dense_form("{A} <= {B}", frozenset("AB"))
+    True
     """
     return not is_zero(simplified(parse_expr(form.format(A="A", B="B", C="C")), tensors))
 
 
 @lru_cache(maxsize=1024)
-def _statement(form: str, left: int, right: int) -> str:
-    """The statement of a form of A and B with these numbers of dimensions.
+def _statement(form: str, **orders: int) -> str:
+    """The statement of a form of operands with these numbers of dimensions.
 
-    >>> _statement("{A} + {B}", 2, 1)
+    >>> _statement("{A} + {B}", A=2, B=1)
     'R[i0,i1] = A[i0,i1] + B[i1]'
     """
-    max_order = max(left, right)
-    return f"{_term('R', max_order, max_order)} = {form.format(A=_term('A', left, max_order), B=_term('B', right, max_order))}"
+    max_order = max(orders.values())
+    terms = {name: _term(name, order, max_order) for name, order in orders.items()}
+    return f"{_term('R', max_order, max_order)} = {form.format(**terms)}"
 
 
 @lru_cache(maxsize=1024)
 def _request(form: str, left: int, right: int) -> Request:
     """The request of a form of A and B with these numbers of dimensions."""
-    (part,) = parse_statement(_statement(form, left, right))
+    (part,) = parse_statement(_statement(form, A=left, B=right))
     return part.request
 
 
@@ -186,143 +195,6 @@ def minimum(input: Any, other: Any) -> Any:
     return _joined("minimum({A}, {B})", input, other)
 
 
-def _whole(dim: Any) -> int | tuple[int, ...] | None:
-    """A dimension, or a tuple of dimensions, as Python integers.
-
-    Raises:
-        OperandError: ``dim`` is neither an integer nor a sequence of integers.
-    """
-    if dim is None or type(dim) is int:
-        return dim
-    try:
-        return index(dim) if hasattr(dim, "__index__") else tuple(map(index, dim))
-    except TypeError as error:
-        raise OperandError(f"dim={dim!r}: name dimensions by integers, one or several in a tuple") from error
-
-
-def _dims(dim: int | tuple[int, ...] | None, order: int) -> list[int]:
-    given = range(order) if dim is None or dim == () else [dim] if isinstance(dim, int) else dim
-    places = [d + order * (d < 0) for d in given]
-    if len(set(places)) < len(places) or any(not 0 <= d < order for d in places):
-        raise RangeError(f"dim={dim} of a {order}-dimensional tensor: name dimensions from {-order} to {order - 1}, each once")
-    return places
-
-
-@lru_cache(maxsize=256)
-def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int) -> tuple[tuple[int, ...], int, Request]:
-    """The reduced dimensions, the number of remaining dimensions, and the request.
-
-    >>> reduced, order, request = _reducing("+=", -1, 2)
-    >>> reduced, order, str(request)
-    ((1,), 1, 'A[i0,i1] over i0i1->i0')
-    """
-    reduced = _dims(dim, order)
-    names = [f"i{at}" for at in range(order) if at not in reduced]
-    result = f"R[{','.join(names)}]" if names else "R"
-    (part,) = parse_statement(f"{result} {op} {_term('A', order, order)}")
-    return tuple(reduced), len(names), part.request
-
-
-REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unstored entries count as 0.
-
-    Args:
-        input: a SparseTensor of any format.
-        dim: a dimension or a tuple of dimensions; all by default.
-        keepdim: whether to keep reduced dimensions with size 1.
-        dtype: the result's data type; defaults to the input's, or int64 for sums of integers and bool.
-
-    Returns:
-        A dense tensor if at most one dimension remains; otherwise a tensor in the format that einsum infers.
-
-    Raises:
-        RangeError: a dimension does not exist, or is repeated.
-
-    >>> import torch, numscorch as ns
-    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
-    >>> A.{name}(), A.{name}(dim=1)
-    {shown}
-    """
-
-
-def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
-    def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-        input = input if dtype is None else input.to(dtype)
-        reduced, order, request = _reducing(op, _whole(dim), input.ndim)
-        if op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in reduced):
-            raise SizeError(f"{name} of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
-        result = compute(request, (input,), "dense" if order < 2 else None)
-        if not keepdim:
-            return result
-        sizes = [1 if at in reduced else size for at, size in enumerate(input.shape)]
-        return OPERATORS["reshape"](result, sizes) if isinstance(result, SparseTensor) else result.reshape(sizes)
-
-    return with_name(reduction, name, REDUCTION.format(name=name, what=what, shown=shown))
-
-
-sum = _reduction("sum", "+=", "the sum", "(tensor(9.), tensor([2., 7.]))")
-amax = _reduction("amax", "max=", "the largest entry", "(tensor(4.), tensor([2., 4.]))")
-amin = _reduction("amin", "min=", "the smallest entry", "(tensor(0.), tensor([0., 3.]))")
-
-
-def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """The mean over all entries, including unstored ones."""
-    input = input if dtype is None else input.to(dtype)
-    if not (input.dtype.is_floating_point or input.dtype.is_complex):
-        raise UnsupportedError(f"the mean of {input.dtype} values would be truncated to integers: convert with .to(torch.float32)")
-    terms = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
-    total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # 16-bit types are rounded only at the end
-    return (total / float(terms) if isinstance(total, Tensor) else div(total, float(terms))).to(input.dtype)
-
-
-def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
-    """softmax over the stored entries; unstored entries count as -inf and stay unstored.
-
-    Args:
-        input: a SparseTensor of any format.
-        dim: the dimension along which entries sum to 1.
-        dtype: the data type of the computation; defaults to the input's.
-
-    >>> import torch, numscorch as ns
-    >>> A = ns.from_torch(torch.tensor([[2.0, 2.0], [3.0, 0.0]]), ns.CSR)
-    >>> ns.softmax(A, 1).values
-    tensor([0.5000, 0.5000, 1.0000])
-    """
-    return _softmax("softmax", input, dim, dtype)
-
-
-def log_softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
-    """The logarithm of :func:`softmax` at the stored entries."""
-    return _softmax("log_softmax", input, dim, dtype)
-
-
-def _softmax(name: str, input: Any, dim: int, dtype: torch.dtype | None) -> Any:
-    input = input if dtype is None else input.to(dtype)
-    (place,) = _dims(_whole(dim), input.ndim)
-    wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # 16-bit types are rounded only at the end
-    result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
-    return result if wide is input else result.to(input.dtype)
-
-
-@lru_cache(maxsize=64)
-def _softmax_program(name: str, order: int, dim: int) -> str:
-    """softmax or log_softmax in index notation. The subtracted maximum does not change the result, so no gradient flows through it.
-
-    >>> print(_softmax_program("softmax", 2, 1))
-    m[i0] stored max= A[i0,i1]
-    E[i0,i1] = stored(A[i0,i1]) * exp(A[i0,i1] - m[i0])
-    l[i0] += E[i0,i1]
-    R[i0,i1] = E[i0,i1] / l[i0]
-    """
-    names = _letters(order, order)
-    outer = ",".join(f"i{at}" for at in range(order) if at != dim)
-    row = f"[{outer}]" if outer else ""
-    result = f"E[{names}] / l{row}" if name == "softmax" else f"stored(A[{names}]) * (A[{names}] - m{row} - log(l{row}))"
-    return f"""m{row} stored max= A[{names}]
-E[{names}] = stored(A[{names}]) * exp(A[{names}] - m{row})
-l{row} += E[{names}]
-R[{names}] = {result}"""
-
-
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -354,7 +226,6 @@ LOGICAL = {
     "logical_or": _logical("logical_or", maximum),
     "logical_xor": _logical("logical_xor", lambda a, b: _joined("{A} != {B}", a, b)),
 }
-COMPARISONS = {name: _comparison(name) for name in COMPARE}
 
 
 def where(condition: Any, input: Any, other: Any) -> Any:
@@ -365,12 +236,112 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     condition = condition if condition.dtype is torch.bool else condition != 0
     operands = {"C": condition.to(tensors[0].dtype if tensors else torch.get_default_dtype()), "A": input, "B": other}
     zeros = {name for name, value in operands.items() if isinstance(value, int | float) and value == 0}
-    operands = {name: value for name, value in operands.items() if name not in zeros}
-    orders = {name: getattr(value, "ndim", 0) for name, value in operands.items()}
-    max_order = max(orders.values())
-    terms = {name: _term(name, orders[name], max_order) if name in orders else "0" for name in "CAB"}
-    _tell_if_filled(f"where(C, {'{A}' if 'A' in orders else '0'}, {'{B}' if 'B' in orders else '0'})", operands)
-    return evaluate_parts(f"{_term('R', max_order, max_order)} = where({', '.join(terms.values())})", operands, None)
+    terms = ["0" if name in zeros else f"{{{name}}}" for name in "CAB"]
+    return _evaluate_form(f"where({', '.join(terms)})", {name: value for name, value in operands.items() if name not in zeros})
+
+
+def _pair(name: str) -> Callable[..., Any]:
+    form = f"{name}({{A}}, {{B}})"
+
+    def function(input: Any, other: Any) -> Any:
+        return _joined(form, input, other)
+
+    return with_name(function, name, f"torch's {name} of operands that broadcast; unstored entries are 0.")
+
+
+def lerp(input: Any, end: Any, weight: Any) -> Any:
+    """input + weight * (end - input); the weight is a number or a tensor.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
+    >>> lerp(A, 3 * A, 0.5).values
+    tensor([4., 8.])
+    """
+    if getattr(weight, "ndim", 0):
+        return _evaluate_form("{A} + {C} * ({B} - {A})", {"A": input, "B": end, "C": weight})
+    return _evaluate_form("{A} + weight * ({B} - {A})", {"A": input, "B": end}, weight=weight)
+
+
+def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
+    """input + value * tensor1 * tensor2.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [4.0, 0.0]]), ns.CSR)
+    >>> addcmul(A, A, A, value=2).values
+    tensor([10., 36.])
+
+    Raises:
+        UnsupportedError: the value is infinite or NaN, and all tensors hold integers.
+    """
+    operands = {"A": input, "B": tensor1, "C": tensor2}
+    if isinstance(value, float) and not any(tensor.dtype.is_floating_point or tensor.dtype.is_complex for tensor in operands.values()):
+        if not isfinite(value):
+            raise UnsupportedError(f"addcmul of integers takes no value={value}: convert the tensors with .to(torch.float64)")
+        value = int(value)  # torch truncates it, too
+    if isinstance(value, int | float) and value == 1:
+        return _evaluate_form("{A} + {B} * {C}", operands)
+    return _evaluate_form("{A} + value * {B} * {C}", operands, value=value)
+
+
+def upper(input: Any, other: Any) -> Any:
+    """The element-wise maximum as clamp defines it: where both are equal, ``input`` receives the whole gradient."""
+    return _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
+
+
+def lower(input: Any, other: Any) -> Any:
+    """The element-wise minimum; see :func:`upper` for the gradient."""
+    return _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
+
+
+def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
+    """Clamp each entry between two bounds: numbers or tensors, sparse or dense. The result is dense if the bounds exclude 0.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> clamp(A, -1, 2).values, clamp(A, max=A / 2).values
+    (tensor([2., 2.]), tensor([1.0000, 1.5000]))
+    """
+    if any(isinstance(bound, torch.Tensor | SparseTensor) for bound in (min, max)):
+        input = input if min is None else upper(input, min)
+        return input if max is None else lower(input, max)
+    if (min is None or min <= 0) and (max is None or max >= 0):
+        return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.clamp(values, min, max), input._values))
+    return torch.clamp(densified(input, "clamp", FROM_ZERO), min, max)
+
+
+def hardtanh(input: SparseTensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Any:
+    """torch.nn.functional.hardtanh; dense if the bounds exclude 0."""
+    if not min_val <= 0 <= max_val:
+        return functional.hardtanh(densified(input, "hardtanh", FROM_ZERO), min_val, max_val)
+    clipped = at_entries(input.pattern, lambda values: functional.hardtanh(values, min_val, max_val), input._values)
+    return written(input, clipped) if inplace else SparseTensor(input.pattern, clipped)
+
+
+def _boolean_operator(sign: str, name: str) -> Callable[..., Any]:
+    """A Python operator that applies a logical function to boolean operands.
+
+    Raises:
+        UnsupportedError: an operand is not boolean.
+    """
+
+    def operator(*operands: Any) -> Any:
+        for operand in operands:
+            kind = getattr(operand, "dtype", type(operand))
+            if kind not in (torch.bool, bool):
+                dtype_name = kind if isinstance(kind, torch.dtype) else kind.__name__
+                way_out = f"use {name} to compare entries with 0, or .to_dense() for bitwise operations"
+                raise UnsupportedError(f"{sign} of {dtype_name} works on bits, but SparseTensors support it for bool only: {way_out}")
+        return OPERATORS[name](*operands)
+
+    return with_name(operator, name, f"{name} of boolean tensors.")
+
+
+BITWISE: dict[str, Callable[..., Any]] = {
+    "and": _boolean_operator("&", "logical_and"),
+    "or": _boolean_operator("|", "logical_or"),
+    "xor": _boolean_operator("^", "logical_xor"),
+    "invert": _boolean_operator("~", "logical_not"),
+}
 
 
 NAMED: dict[str, Callable[..., Any]] = {
@@ -380,14 +351,17 @@ NAMED: dict[str, Callable[..., Any]] = {
     "div": div,
     "maximum": maximum,
     "minimum": minimum,
-    "sum": sum,
-    "amax": amax,
-    "amin": amin,
-    "mean": mean,
-    "softmax": softmax,
-    "log_softmax": log_softmax,
     "where": where,
+    "addcmul": addcmul,
+    "arctan2": _pair("atan2"),
+    "clamp": clamp,
+    "clamp_max": lambda input, max: clamp(input, None, max),
+    "clamp_min": lambda input, min: clamp(input, min),
+    "clip": clamp,
+    "hardtanh": hardtanh,
+    "lerp": lerp,
+    **{name: _pair(name) for name in ("atan2", "copysign", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "xlogy")},
     **UNARY,
-    **COMPARISONS,
+    **{name: _comparison(name) for name in COMPARE},
     **LOGICAL,
 }

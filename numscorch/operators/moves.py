@@ -18,10 +18,10 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import sum as total
 from .indexing import diagonal
 from .naming import with_name
 from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, place, rearranged, reshape
+from .reducing import sum as total
 
 
 def _as_list(given: Any) -> list[int]:

@@ -1,25 +1,110 @@
-"""Reductions under torch's names other than sums: products, norms, extremes and their indices."""
+"""Reductions under torch's names, and softmax; each is evaluated as a statement. Unstored entries count as 0."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from math import inf, prod as product
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from math import prod as product
+from operator import index
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from ..api import einsum
-from ..convert.dense import densified
-from ..convert.entries import strided
-from ..errors import SizeError, UnsupportedError
-from ..machine.memory import check_bytes
-from ..tensors.packing import at_entries
+from ..compute.dispatch import compute
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..frontend.datatypes import WIDENED
+from ..frontend.statements import Request, parse_statement
+from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import Dim, _dims, _whole, amax, amin
-from .elementwise import sum as total
+from .elementwise import _letters, _term, div
 from .naming import with_name
-from .rearranging import flatten
-from .statistics import first_of, root
+
+Dim = int | Sequence[int] | None
+
+
+def normalize_dims(dim: Dim, order: int) -> tuple[int, ...]:
+    """The dimensions of a reduction as nonnegative integers; all of them if ``dim`` is None or empty.
+
+    Raises:
+        OperandError: ``dim`` is neither an integer nor a sequence of integers.
+        RangeError: a dimension does not exist, or is repeated.
+
+    >>> normalize_dims(-1, 2), normalize_dims(None, 2)
+    ((1,), (0, 1))
+    """
+    try:
+        listed = (index(dim),) if hasattr(dim, "__index__") else () if dim is None else tuple(map(index, dim))
+    except TypeError as error:
+        raise OperandError(f"dim={dim!r}: name dimensions by integers, one or several in a tuple") from error
+    dims = tuple(d + order * (d < 0) for d in listed or range(order))
+    if len(set(dims)) < len(dims) or any(not 0 <= d < order for d in dims):
+        raise RangeError(f"dim={dim} of a {order}-dimensional tensor: name dimensions from {-order} to {order - 1}, each once")
+    return dims
+
+
+@lru_cache(maxsize=256)
+def _reducing(op: str, dim: int | tuple[int, ...] | None, order: int, is_test: bool = False) -> tuple[tuple[int, ...], int, Request]:
+    """The reduced dimensions, the number of remaining dimensions, and the request; with ``is_test``, entries are compared with 0.
+
+    >>> reduced, order, request = _reducing("+=", -1, 2)
+    >>> reduced, order, str(request)
+    ((1,), 1, 'A[i0,i1] over i0i1->i0')
+    """
+    reduced = normalize_dims(dim, order)
+    names = [f"i{at}" for at in range(order) if at not in reduced]
+    result = f"R[{','.join(names)}]" if names else "R"
+    (part,) = parse_statement(f"{result} {op} {_term('A', order, order)}{' != 0' if is_test else ''}")
+    return reduced, len(names), part.request
+
+
+def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
+    """Reduce some dimensions with an operator of statements.
+
+    Raises:
+        SizeError: the largest or smallest of no entries.
+    """
+    is_test = name in ("any", "all")
+    dim = dim if dim is None or type(dim) is int else normalize_dims(dim, input.ndim)
+    reduced, order, request = _reducing(op, dim, input.ndim, is_test)
+    is_empty = op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in reduced)
+    if is_empty and name in ("amax", "amin"):
+        raise SizeError(f"{name} of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
+    result = compute(request, (input,), "dense" if order < 2 or is_empty or name == "prod" else None)
+    return result.reshape([1 if at in reduced else size for at, size in enumerate(input.shape)]) if keepdim else result
+
+
+REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unstored entries count as 0.
+
+    Args:
+        input: a SparseTensor of any format.
+        dim: a dimension or a tuple of dimensions; all by default.
+        keepdim: whether to keep reduced dimensions with size 1.
+        dtype: the result's data type; defaults to the input's, or int64 for sums of integers and bool.
+
+    Returns:
+        A dense tensor if at most one dimension remains; otherwise a tensor in the format that einsum infers.
+
+    Raises:
+        RangeError: a dimension does not exist, or is repeated.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+    >>> A.{name}(), A.{name}(dim=1)
+    {shown}
+    """
+
+
+def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
+    def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+        return _reduce(name, op, input if dtype is None else input.to(dtype), dim, keepdim)
+
+    return with_name(reduction, name, REDUCTION.format(name=name, what=what, shown=shown))
+
+
+sum = _reduction("sum", "+=", "the sum", "(tensor(9.), tensor([2., 7.]))")
+amax = _reduction("amax", "max=", "the largest entry", "(tensor(4.), tensor([2., 4.]))")
+amin = _reduction("amin", "min=", "the smallest entry", "(tensor(0.), tensor([0., 3.]))")
 
 
 def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
@@ -29,13 +114,67 @@ def prod(input: SparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: 
     >>> prod(ns.from_torch(torch.tensor([[2.0, 3.0], [0.0, 4.0]])), 1)
     tensor([6., 0.])
     """
+    own_dtype = input.dtype if input.dtype.is_floating_point or input.dtype.is_complex else torch.int64
+    return _reduce("prod", "*=", input.to(dtype or own_dtype), dim, keepdim)
+
+
+def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The mean over all entries, including unstored ones."""
     input = input if dtype is None else input.to(dtype)
-    input = input.to(torch.int64) if dtype is None and not (input.dtype.is_floating_point or input.dtype.is_complex) else input
-    dims = _dims(_whole(dim), input.ndim)
-    letters = "abcdefghijklmnopqrstuvwxyz"[: input.ndim]
-    reduced = f"{letters}->{''.join(letter for at, letter in enumerate(letters) if at not in dims)}"
-    result = einsum(reduced, input, format="dense", reduce="prod")
-    return result.reshape([1 if at in dims else size for at, size in enumerate(input.shape)]) if keepdim else result
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise UnsupportedError(f"the mean of {input.dtype} values would be truncated to integers: convert with .to(torch.float32)")
+    terms = product(input.shape[d] for d in normalize_dims(dim, input.ndim))
+    total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # 16-bit types are rounded only at the end
+    return (total / float(terms) if isinstance(total, Tensor) else div(total, float(terms))).to(input.dtype)
+
+
+def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
+    """softmax over the stored entries; unstored entries count as -inf and stay unstored.
+
+    Args:
+        input: a SparseTensor of any format.
+        dim: the dimension along which entries sum to 1.
+        dtype: the data type of the computation; defaults to the input's.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[2.0, 2.0], [3.0, 0.0]]), ns.CSR)
+    >>> ns.softmax(A, 1).values
+    tensor([0.5000, 0.5000, 1.0000])
+    """
+    return _softmax("softmax", input, dim, dtype)
+
+
+def log_softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
+    """The logarithm of :func:`softmax` at the stored entries."""
+    return _softmax("log_softmax", input, dim, dtype)
+
+
+def _softmax(name: str, input: Any, dim: int, dtype: torch.dtype | None) -> Any:
+    input = input if dtype is None else input.to(dtype)
+    (place,) = normalize_dims(dim, input.ndim)
+    wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # 16-bit types are rounded only at the end
+    result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
+    return result if wide is input else result.to(input.dtype)
+
+
+@lru_cache(maxsize=64)
+def _softmax_program(name: str, order: int, dim: int) -> str:
+    """softmax or log_softmax in index notation. The subtracted maximum does not change the result, so no gradient flows through it.
+
+    >>> print(_softmax_program("softmax", 2, 1))
+    m[i0] stored max= A[i0,i1]
+    E[i0,i1] = stored(A[i0,i1]) * exp(A[i0,i1] - m[i0])
+    l[i0] += E[i0,i1]
+    R[i0,i1] = E[i0,i1] / l[i0]
+    """
+    names = _letters(order, order)
+    outer = ",".join(f"i{at}" for at in range(order) if at != dim)
+    row = f"[{outer}]" if outer else ""
+    result = f"E[{names}] / l{row}" if name == "softmax" else f"stored(A[{names}]) * (A[{names}] - m{row} - log(l{row}))"
+    return f"""m{row} stored max= A[{names}]
+E[{names}] = stored(A[{names}]) * exp(A[{names}] - m{row})
+l{row} += E[{names}]
+R[{names}] = {result}"""
 
 
 def sum_to_size(input: SparseTensor, *size: Any) -> Any:
@@ -55,120 +194,25 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
     if before < 0 or any(target not in (1, size) for target, size in pairs):
         raise SizeError(f"sum_to_size {wanted} of shape {tuple(input.shape)}: each size must be 1 or the tensor's")
     reduced = (*range(before), *(before + at for at, (target, size) in enumerate(pairs) if target != size))
-    return total(input, reduced, keepdim=True).reshape(wanted) if reduced else input
+    return sum(input, reduced, keepdim=True).reshape(wanted) if reduced else input
 
 
-def norm(
-    input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None, out: None = None
-) -> Any:
-    """The vector norm over some dimensions, all by default; ``p`` is a number, inf, or "fro".
-
-    Raises:
-        UnsupportedError: ``p`` names a matrix norm ("nuc"), or ``out`` is given.
-    """
-    no_out(out, "norm")
-    if isinstance(p, str) and p != "fro":
-        raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
-    order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
-    if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # max needs an entry
-        return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
-    sizes: Any = abs(input)
-    if order == inf:
-        return amax(sizes, dim, keepdim)
-    if order == 0:
-        return total((sizes != 0).to(sizes.dtype), dim, keepdim)
-    if order < 0:
-        raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
-    powers = sizes.with_values(at_entries(input.pattern, lambda values: _power(values, order), input.values))
-    return root(strided(total(powers, dim, keepdim)), order)
-
-
-def _power(values: torch.Tensor, order: float) -> torch.Tensor:
-    """Powers of absolute values; the gradient at 0 is 0, also for orders below 1."""
-    is_zero = values == 0
-    powers = torch.where(is_zero, torch.ones_like(values), values).abs() ** order
-    return torch.where(is_zero, torch.zeros_like(powers), powers)
-
-
-def linalg_norm(
-    A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: None = None, dtype: torch.dtype | None = None
-) -> Any:
-    """torch.linalg.norm; matrix norms other than "fro", 1 and inf make the matrix dense."""
-    no_out(out, "norm")
-    dims = [0, 1] if dim is None and A.ndim == 2 else list(dim) if isinstance(dim, list | tuple) else []
-    if ord is None or len(dims) != 2:
-        return norm(A, 2 if ord is None else ord, dim, keepdim, dtype)
-    if ord == "fro":
-        return norm(A, 2, tuple(dims), keepdim, dtype)
-    if ord in (1, inf) and not keepdim and A.ndim == 2:
-        sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
-        return sums.amax() if len(sums) else sums.sum()
-    return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf keep the matrix sparse'), ord, dim, keepdim, dtype=dtype)
-
-
-def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """torch.linalg.vector_norm; see :func:`norm`."""
-    return norm(x, ord, dim, keepdim, dtype)
-
-
-def no_out(out: Any, name: str) -> None:
-    """Refuse an ``out=`` tensor.
-
-    Raises:
-        UnsupportedError: ``out`` is given.
-    """
-    if out is not None:
-        raise UnsupportedError(f"out= of {name} with a SparseTensor: use the returned tensor")
-
-
-def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
-    """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
-    pairs = getattr(torch, f"{name}imum")
-    kinds = getattr(torch.return_types, name)
-
-    def extreme(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if isinstance(dim, torch.Tensor | SparseTensor):
-            return pairs(input, dim)
-        if dim is None:
-            return reduction(input)
-        results = first_of(input, 1, dim, name == "max", nan_first=True)
-        return kinds(results if keepdim else (result.squeeze(dim) for result in results))
-
-    return with_name(extreme, name, f"torch.{name} of all entries, stored or not; with ``dim``, values and indices.")
-
-
-def _arg_extreme(name: str) -> Callable[..., Any]:
-    def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
-        if dim is None:
-            results: torch.Tensor = places(flatten(input), 0)
-            return results.reshape([1] * input.ndim) if keepdim else results
-        results = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
-        return results if keepdim else results.squeeze(dim)
-
-    return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
-
-
-def _truth_reduction(name: str, reduce: Callable[..., Any]) -> Callable[..., Any]:
+def _truth_reduction(name: str, op: str) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-        reduced = _dims(_whole(dim), input.ndim)
-        if any(input.shape[d] == 0 for d in reduced):
-            sizes = [1 if d in reduced else size for d, size in enumerate(input.shape) if keepdim or d not in reduced]
-            check_bytes(product(sizes), f"the dense result of shape {tuple(sizes)}", name, "reduce fewer dimensions at once")
-            return torch.full(sizes, name == "all")
-        counts = reduce((input != 0).to(torch.float32), dim, keepdim)
-        return counts.to(torch.bool) if isinstance(counts, SparseTensor) else counts != 0
+        return _reduce(name, op, (input != 0).to(torch.float32), dim, keepdim).to(torch.bool)
 
     return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of no entries is dense.")
 
 
 REDUCING: dict[str, Callable[..., Any]] = {
-    "sum_to_size": sum_to_size,
+    "sum": sum,
+    "amax": amax,
+    "amin": amin,
     "prod": prod,
-    "norm": norm,
-    "max": _extreme("max", amax),
-    "min": _extreme("min", amin),
-    "argmax": _arg_extreme("argmax"),
-    "argmin": _arg_extreme("argmin"),
-    "any": _truth_reduction("any", amax),
-    "all": _truth_reduction("all", amin),
+    "mean": mean,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "sum_to_size": sum_to_size,
+    "any": _truth_reduction("any", "max="),
+    "all": _truth_reduction("all", "min="),
 }

@@ -1,4 +1,4 @@
-"""Statistics under torch's names: variances, logsumexp, cumulative sums, topk.
+"""Statistics under torch's names: variances, logsumexp, cumulative sums, topk, and the extremes with their indices.
 
 Unstored entries count as 0.
 """
@@ -18,10 +18,12 @@ from ..frontend.datatypes import WIDENED
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import Dim, _dims, _whole, amax, sub, sum as total
+from .elementwise import sub
 from .indexing import narrow
 from .naming import with_name
-from .rearranging import cat, place, transpose
+from .rearranging import cat, flatten, place, transpose
+from .reducing import Dim, amax, amin, normalize_dims
+from .reducing import sum as total
 from .unary import of_dense
 
 
@@ -32,7 +34,7 @@ def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
 
 def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
     """Remove the reduced dimensions unless ``keepdim``."""
-    return statistic if keepdim else statistic.squeeze(tuple(_dims(_whole(dim), statistic.ndim)))
+    return statistic if keepdim else statistic.squeeze(normalize_dims(dim, statistic.ndim))
 
 
 def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,7 +46,7 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the variance of {input.dtype} values is no whole number: convert with .to(torch.float32)")
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
-    number = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
+    number = prod(input.shape[d] for d in normalize_dims(dim, input.ndim))
     values = values_of(wide)
     mean = _sum_at(wide, values, dim) / number if number else _sum_at(wide, values, dim) * torch.nan
     missing = number - _sum_at(wide, torch.ones_like(values.detach().real), dim)
@@ -86,7 +88,7 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     """
     input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
-    number = prod(input.shape[d] for d in _dims(_whole(dim), input.ndim))
+    number = prod(input.shape[d] for d in normalize_dims(dim, input.ndim))
     values = values_of(wide)
     largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True))
     largest = torch.where(torch.isfinite(largest), largest, torch.zeros_like(largest))
@@ -183,6 +185,33 @@ def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k
     return every[free < size], free[free < size]
 
 
+def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
+    """torch.max or torch.min: of all entries, along a dimension with indices, or element-wise for two tensors."""
+    pairs = getattr(torch, f"{name}imum")
+    kinds = getattr(torch.return_types, name)
+
+    def extreme(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
+        if isinstance(dim, torch.Tensor | SparseTensor):
+            return pairs(input, dim)
+        if dim is None:
+            return reduction(input)
+        results = first_of(input, 1, dim, name == "max", nan_first=True)
+        return kinds(results if keepdim else (result.squeeze(dim) for result in results))
+
+    return with_name(extreme, name, f"torch.{name} of all entries, stored or not; with ``dim``, values and indices.")
+
+
+def _arg_extreme(name: str) -> Callable[..., Any]:
+    def places(input: SparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+        if dim is None:
+            results: torch.Tensor = places(flatten(input), 0)
+            return results.reshape([1] * input.ndim) if keepdim else results
+        results = first_of(input, 1, dim, name == "argmax", nan_first=True)[1]
+        return results if keepdim else results.squeeze(dim)
+
+    return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
+
+
 def cumulative(name: str) -> Callable[..., Any]:
     """A cumulative function, computed on the dense tensor: its result is nonzero at unstored entries."""
     return of_dense(name, "of the dense tensor, since unstored entries receive values, too")
@@ -190,8 +219,12 @@ def cumulative(name: str) -> Callable[..., Any]:
 
 STATISTICS: dict[str, Callable[..., Any]] = {
     **{name: cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")},
+    "argmax": _arg_extreme("argmax"),
+    "argmin": _arg_extreme("argmin"),
     "diff": diff,
     "logsumexp": logsumexp,
+    "max": _extreme("max", amax),
+    "min": _extreme("min", amin),
     "std": _spread("std", is_root=True, with_mean=False),
     "std_mean": _spread("std_mean", is_root=True, with_mean=True),
     "topk": topk,

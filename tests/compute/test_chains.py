@@ -11,7 +11,7 @@ import numscorch as ns
 from numscorch.compute.chains import Chain
 from numscorch.compute.operands import identify
 from numscorch.frontend.statements import einsum_request
-from numscorch.operators.elementwise import _softmax_program
+from numscorch.operators.reducing import _softmax_program
 from numscorch.runtime.plans import known_plan
 
 CONVOLUTION = "y[i,o] = relu(A[i,j] * x[j,f] * w[o,f] + b[o])"
