@@ -40,7 +40,6 @@ from .searches import SEARCHES, masked_getitem, masked_setitem
 from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
-from .turns import TURNS
 from .unary import dropout
 
 
@@ -121,7 +120,6 @@ TABLES = {
     **NAMED,
     **QUOTIENTS,
     **SEARCHES,
-    **TURNS,
     **REDUCING,
     **STATISTICS,
     **DISTANCES,

@@ -6,32 +6,34 @@ As in ``rearranging``, moves are cached with the pattern.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_torch
-from ..convert.entries import values_of
+from ..convert.entries import strided, values_of
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .indexing import diagonal
+from .indexing import diagonal, index_select
 from .naming import with_name
-from .rearranging import Moved, check_copies, copied, expand, fitting, flatten, place, rearranged, reshape
+from .rearranging import (
+    Moved,
+    as_integers,
+    check_copies,
+    complete_sizes,
+    copied,
+    expand,
+    fitting,
+    flatten,
+    place,
+    rearranged,
+    reshape,
+    transpose,
+)
 from .reducing import sum as total
-
-
-def _as_list(given: Any) -> list[int]:
-    """An integer, or a sequence of integers, as a list."""
-    return [int(given)] if isinstance(given, int) else [int(number) for number in given]
-
-
-def _as_integers(dims: tuple[Any, ...]) -> list[int]:
-    """The integers of a method that takes them one by one or as a sequence."""
-    return _as_list(dims[0] if len(dims) == 1 else dims)
 
 
 def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
@@ -42,7 +44,7 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     tensor([[2., 3.],
             [1., 0.]])
     """
-    flipped = tuple(place(d, input.ndim) for d in _as_integers(dims or (named["dims"],)))
+    flipped = tuple(place(d, input.ndim) for d in as_integers(*(dims or (named["dims"],))))
     if len(set(flipped)) < len(flipped):
         raise SizeError(f"flip of dims {flipped}: name each once")
 
@@ -73,7 +75,7 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     """
     if dims is None or dims == ():
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    steps, at = _as_list(shifts), [place(d, input.ndim) for d in _as_list(dims)]
+    steps, at = as_integers(shifts), tuple(place(d, input.ndim) for d in as_integers(dims))
     if len(steps) != len(at):
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 
@@ -83,7 +85,7 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
             moved[d] = (moved[d] + step) % max(input.shape[d], 1)
         return moved, None
 
-    return rearranged(input, ("roll", tuple(steps), tuple(at)), input.shape, move)
+    return rearranged(input, ("roll", steps, at), input.shape, move)
 
 
 def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
@@ -92,18 +94,18 @@ def repeat(input: SparseTensor, *repeats: Any, **named: Any) -> Any:
     Raises:
         SizeError: a count is missing or negative, or the result exceeds the memory limit.
     """
-    times = _as_integers(repeats or (named["repeats"],))
+    times = as_integers(*(repeats or (named["repeats"],)))
     if len(times) < input.ndim or min(times, default=0) < 0:
-        raise SizeError(f"repeat {tuple(times)} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
+        raise SizeError(f"repeat {times} of a {input.ndim}-dimensional tensor: give a number for each dimension, none negative")
     extents = (1,) * (len(times) - input.ndim) + tuple(input.shape)
     shape = tuple(size * n for size, n in zip(extents, times, strict=True))
-    return copied(input, ("repeat", tuple(times)), times, shape)
+    return copied(input, ("repeat", times), times, shape)
 
 
 def tile(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     """Like :func:`repeat`; missing counts of leading dimensions are 1."""
-    times = _as_integers(dims or (named["dims"],))
-    return repeat(input, [1] * (input.ndim - len(times)) + times)
+    times = as_integers(*(dims or (named["dims"],)))
+    return repeat(input, (1,) * (input.ndim - len(times)) + times)
 
 
 def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Any:
@@ -131,6 +133,55 @@ def pad(input: SparseTensor, pad: Sequence[int], mode: str = "constant", value: 
         return moved[:, kept], kept
 
     return rearranged(input, ("pad", tuple(pairs)), shape, move)
+
+
+def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
+    """Rotate the tensor k times by 90 degrees, from the first of two dimensions to the second.
+
+    Raises:
+        SizeError: ``dims`` are not two different dimensions.
+
+    >>> import numscorch as ns
+    >>> rot90(ns.from_torch(torch.tensor([[1.0, 2.0], [0.0, 3.0]]))).to_dense()
+    tensor([[2., 3.],
+            [1., 0.]])
+    """
+    first, second = (place(d, input.ndim) for d in dims) if len(dims) == 2 else (0, 0)
+    if first == second:
+        raise SizeError(f"rot90 of dims {tuple(dims)}: name two different ones")
+    if k % 4 == 0:
+        return input.clone()
+    if k % 4 == 2:
+        return flip(input, first, second)
+    return transpose(flip(input, second if k % 4 == 1 else first), first, second)
+
+
+def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None, *, output_size: int | None = None) -> Any:
+    """Repeat each slice of a dimension; without ``dim``, repeat the entries of the flattened tensor.
+
+    Args:
+        input: the tensor.
+        repeats: the number of repeats, or one number for each slice.
+        dim: the dimension.
+        output_size: the size of the dimension in the result, if known.
+
+    Raises:
+        SizeError: the number of repeats and slices differs, a repeat is negative, or ``output_size`` is wrong.
+
+    >>> import numscorch as ns
+    >>> repeat_interleave(ns.from_torch(torch.tensor([[0.0, 2.0]])), 2, 1).to_dense()
+    tensor([[0., 0., 2., 2.]])
+    """
+    repeats = strided(repeats)
+    if dim is None:
+        return repeat_interleave(flatten(input), repeats, 0)
+    size, counts = input.shape[place(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
+    if len(counts) not in (1, size) or bool((counts < 0).any()):
+        raise SizeError(f"repeat_interleave of {size} slices by {counts.tolist()}: give one number, or one for each slice")
+    index = torch.repeat_interleave(torch.arange(size), counts.expand(size))
+    if output_size not in (None, len(index)):
+        raise SizeError(f"repeat_interleave gives {len(index)} slices, but output_size={output_size}: leave it out")
+    return index_select(input, dim, index)
 
 
 def diag(input: SparseTensor, diagonal: int = 0) -> Any:
@@ -202,7 +253,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
 
 def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
     """Move dimensions to other positions; the remaining ones keep their order. No array is copied."""
-    before, after = ([place(d, input.ndim) for d in _as_list(dims_)] for dims_ in (source, destination))
+    before, after = ([place(d, input.ndim) for d in as_integers(dims_)] for dims_ in (source, destination))
     if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
         raise SizeError(f"movedim from {source} to {destination}: give equally many distinct dimensions")
     remaining = iter([d for d in range(input.ndim) if d not in before])
@@ -210,13 +261,14 @@ def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
 
 
 def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
-    """Split one dimension into several; one of the sizes may be -1."""
+    """Split one dimension into several; one of the sizes may be -1.
+
+    Raises:
+        SizeError: the product of the sizes is not the dimension's size.
+    """
     at = place(dim, input.ndim)
-    known = prod(size for size in sizes if size != -1)
-    if list(sizes).count(-1) > 1 or (input.shape[at] != known if -1 not in sizes else not known or input.shape[at] % known):
-        raise SizeError(f"unflatten of dim {dim}, of size {input.shape[at]}, into {tuple(sizes)}: the product of the sizes must equal it")
-    sizes = [input.shape[at] // known if size == -1 else size for size in sizes]
-    return reshape(input, (*input.shape[:at], *sizes, *input.shape[at + 1 :]))
+    parts = complete_sizes((sizes,), input.shape[at : at + 1])
+    return reshape(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
 
 
 def _at_least(order: int) -> Callable[..., Any]:
@@ -261,8 +313,10 @@ MOVES: dict[str, Callable[..., Any]] = {
     "pad": pad,
     "ravel": flatten,
     "repeat": repeat,
+    "repeat_interleave": repeat_interleave,
     "reshape_as": _like("reshape"),
     "roll": roll,
+    "rot90": rot90,
     "tile": tile,
     "trace": trace,
     "unflatten": unflatten,

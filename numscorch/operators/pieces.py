@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 
+from ..convert.construct import from_torch
 from ..errors import SizeError
+from ..ir.format import COO
 from ..tensors.sparse_tensor import SparseTensor
 from .indexing import narrow, select
 from .moves import MOVES
-from .naming import with_name
-from .rearranging import cat, place
+from .rearranging import cat, join_entries, place
+from .stacking import common_format
 
 at_least_1d, at_least_2d, at_least_3d = (MOVES[f"atleast_{order}d"] for order in (1, 2, 3))
 
@@ -25,7 +27,7 @@ def vstack(tensors: Sequence[Any]) -> Any:
     >>> vstack([ns.from_torch(torch.eye(2)), ns.from_torch(torch.ones(2))]).shape
     torch.Size([3, 2])
     """
-    return cat(at_least_2d(*tensors) if len(tensors) > 1 else [at_least_2d(tensors[0])], 0)
+    return cat([at_least_2d(t) for t in tensors], 0)
 
 
 def hstack(tensors: Sequence[Any]) -> Any:
@@ -44,9 +46,46 @@ def column_stack(tensors: Sequence[Any]) -> Any:
     return cat([t.reshape(t.numel(), 1) if t.ndim < 2 else t for t in tensors], 1)
 
 
-def _cut(input: SparseTensor, at: int, bounds: Sequence[int]) -> tuple[Any, ...]:
-    """Split a dimension at bounds."""
-    return tuple(narrow(input, at, start, max(stop - start, 0)) for start, stop in pairwise(bounds))
+def block_diag(*tensors: Any) -> SparseTensor:
+    """A matrix with the tensors along its diagonal, in the format of the first sparse one; vectors and numbers are rows.
+
+    Raises:
+        SizeError: a tensor has more than two dimensions.
+
+    >>> import numscorch as ns
+    >>> block_diag(ns.from_torch(torch.ones(1, 2)), torch.full((1, 1), 5.0)).to_dense()
+    tensor([[1., 1., 0.],
+            [0., 0., 5.]])
+    """
+    matrices = [_matrix(tensor) for tensor in tensors]
+    sizes = np.array([matrix.shape for matrix in matrices])
+    ends = sizes.cumsum(0)
+    shape = tuple(map(int, ends[-1]))
+    first = next(tensor for tensor in tensors if isinstance(tensor, SparseTensor))
+    return join_entries(matrices, ends - sizes, shape, common_format(first.format) if first.ndim == 2 else COO(2))
+
+
+def _matrix(tensor: Any) -> SparseTensor:
+    """Convert a tensor of at most two dimensions to a sparse matrix."""
+    if tensor.ndim > 2:
+        raise SizeError(f"block_diag of a {tensor.ndim}-dimensional tensor: it takes matrices, vectors and numbers")
+    if tensor.ndim < 2:
+        tensor = tensor.reshape(1, -1)
+    return tensor if isinstance(tensor, SparseTensor) else from_torch(tensor)
+
+
+def _split(name: str, input: SparseTensor, sections: Any, dim: int) -> tuple[Any, ...]:
+    """Split a dimension where torch would; torch splits a vector without memory.
+
+    Raises:
+        SizeError: torch refuses the sizes or the number of parts.
+    """
+    at = place(dim, input.ndim)
+    try:
+        parts = getattr(torch, name)(torch.empty(input.shape[at], device="meta"), sections)
+    except RuntimeError as error:
+        raise SizeError(f"{name} along dim {dim}, of size {input.shape[at]}: {error}") from error
+    return tuple(narrow(input, at, part.storage_offset(), len(part)) for part in parts)
 
 
 def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None) -> tuple[Any, ...]:
@@ -59,50 +98,28 @@ def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0
     >>> [part.shape[0] for part in split(ns.from_torch(torch.eye(5)), 2)]
     [2, 2, 1]
     """
-    at = place(dim, tensor.ndim)
-    size, sizes = tensor.shape[at], split_size if split_size_or_sections is None else split_size_or_sections
-    if isinstance(sizes, int):
-        if sizes < (1 if size else 0):
-            raise SizeError(f"split into parts of size {sizes} along dim {dim}: give a positive one")
-        return _cut(tensor, at, [*range(0, max(size, 1), max(sizes, 1)), size])
-    bounds = [0]
-    for part in sizes:
-        bounds.append(bounds[-1] + part)
-    if bounds[-1] != size or any(part < 0 for part in sizes):
-        raise SizeError(f"split into sizes {tuple(sizes)} along dim {dim}: they must add up to {size}")
-    return _cut(tensor, at, bounds)
+    return _split("split", tensor, split_size if split_size_or_sections is None else split_size_or_sections, dim)
 
 
 def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
     """Split a dimension into at most ``chunks`` parts of equal size; the last part may be smaller."""
-    if chunks < 1:
-        raise SizeError(f"chunk into {chunks} parts: give a positive number")
-    size = input.shape[place(dim, input.ndim)]
-    return split(input, -(-size // chunks), dim) if size else tuple(narrow(input, dim, 0, 0) for _ in range(chunks))
+    return _split("chunk", input, chunks, dim)
 
 
 def tensor_split(input: SparseTensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None) -> Any:
     """Split a dimension into parts whose sizes differ by at most 1, or at the given indices."""
-    at = place(dim, input.ndim)
-    given, size = next(bound for bound in (indices_or_sections, indices, sections) if bound is not None), input.shape[at]
-    given = given.tolist() if isinstance(given, torch.Tensor) else given
-    if not isinstance(given, int):
-        ends = [min(max(bound + size * (bound < 0), 0), size) for bound in given]
-        return _cut(input, at, [0, *ends, size])
-    if given < 1:
-        raise SizeError(f"tensor_split into {given} parts: give a positive number")
-    longer = size % given
-    return _cut(input, at, [number * (size // given) + min(number, longer) for number in range(given + 1)])
+    given = next(bound for bound in (indices_or_sections, indices, sections) if bound is not None)
+    return _split("tensor_split", input, given.tolist() if isinstance(given, torch.Tensor) else given, dim)
 
 
-def _splitting(name: str, dim: int) -> Callable[..., Any]:
-    def function(input: SparseTensor, indices_or_sections: Any) -> Any:
-        at = dim if input.ndim > 1 else 0
-        if isinstance(indices_or_sections, int) and (indices_or_sections < 1 or input.shape[at] % indices_or_sections):
-            raise SizeError(f"{name} of size {input.shape[at]} into {indices_or_sections} equal parts: use tensor_split")
-        return tensor_split(input, indices_or_sections, at)
+def hsplit(input: SparseTensor, indices_or_sections: Any) -> tuple[Any, ...]:
+    """Split the columns into equal parts, or at the given indices; of a vector, the entries."""
+    return _split("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0)
 
-    return with_name(function, name, f"torch's {name}: split into equal parts, or at the given indices.")
+
+def vsplit(input: SparseTensor, indices_or_sections: Any) -> tuple[Any, ...]:
+    """Split the rows into equal parts, or at the given indices."""
+    return _split("hsplit", input, indices_or_sections, 0)  # torch.vsplit refuses vectors
 
 
 def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
@@ -112,17 +129,18 @@ def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
 
 
 PIECES: dict[str, Callable[..., Any]] = {
+    "block_diag": block_diag,
     "chunk": chunk,
     "column_stack": column_stack,
     "concatenate": cat,
     "dstack": dstack,
-    "hsplit": _splitting("hsplit", 1),
+    "hsplit": hsplit,
     "hstack": hstack,
     "row_stack": vstack,
     "split": split,
     "split_with_sizes": split,
     "tensor_split": tensor_split,
     "unbind": unbind,
-    "vsplit": _splitting("vsplit", 0),
+    "vsplit": vsplit,
     "vstack": vstack,
 }

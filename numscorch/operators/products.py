@@ -17,6 +17,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..runtime.plans import SHORTCUTS, tables_apart
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
+from .rearranging import as_integers
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
@@ -309,7 +310,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     tensor([[1., 1., 1.],
             [1., 1., 1.]])
     """
-    pairs = (list(range(a.ndim - dims, a.ndim)), list(range(dims))) if isinstance(dims, int) else tuple(map(_dimensions, dims))
+    pairs = (tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))) if isinstance(dims, int) else tuple(map(as_integers, dims))
     left, right = ([d % t.ndim for d in dims_] for t, dims_ in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
         raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name as many of each")
@@ -321,10 +322,6 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     letter = {name: chr(ord("a") + at) for at, name in enumerate(dict.fromkeys(first + second))}
     terms = ("".join(letter[name] for name in names) for names in (first, second, result))
     return einsum("{},{}->{}".format(*terms), a, b, out=out)
-
-
-def _dimensions(given: Sequence[int] | int) -> list[int]:
-    return [given] if isinstance(given, int) else list(given)
 
 
 MATRICES, MATRIX_AND_VECTOR, BATCHES = (2, 2), (2, 1), (3, 3)

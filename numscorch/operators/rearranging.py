@@ -6,6 +6,7 @@ The move depends on the pattern only and is cached with it: repeated calls only 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 
 from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
+from ..convert.entries import numbered, values_of
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
@@ -118,6 +120,15 @@ def place(dim: Any, ndim: int) -> int:
     return dim % ndim
 
 
+def as_integers(*numbers: Any) -> tuple[int, ...]:
+    """The integers of an argument that is passed one by one or as a sequence.
+
+    >>> as_integers(2, 3), as_integers([2, 3]), as_integers(2)
+    ((2, 3), (2, 3), (2,))
+    """
+    return tuple(int(number) for number in (numbers[0] if len(numbers) == 1 and not isinstance(numbers[0], int) else numbers))
+
+
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     """Swap two dimensions; no array is copied."""
     order, first, second = list(range(input.ndim)), place(dim0, input.ndim), place(dim1, input.ndim)
@@ -132,7 +143,7 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
     >>> ns.from_torch(torch.eye(2)).reshape(4).to_dense()
     tensor([1., 0., 0., 1.])
     """
-    target = _sizes(sizes if shape is None else (shape,), prod(input.shape), tuple(input.shape))
+    target = complete_sizes(sizes if shape is None else (shape,), input.shape)
     if target == tuple(input.shape):
         return input
     before, after = ([size for size in shape_ if size != 1] for shape_ in (input.shape, target))
@@ -144,26 +155,27 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
             moved = np.zeros((len(target), indices.shape[1]), np.int64)
             moved[[at for at, size in enumerate(target) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
             return moved, None
-        return unraveled(_ravel(indices, input.shape), target), None
+        return unraveled(numbered(list(torch.from_numpy(indices)), input.shape).numpy(), target), None
 
     return rearranged(input, ("reshape", target), target, move, order=False)
 
 
-def _sizes(shape: tuple[Any, ...], numel: int, before: tuple[int, ...]) -> tuple[int, ...]:
-    sizes = [int(s) for s in (shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)]
-    if sizes.count(-1) == 1:
-        known = prod(s for s in sizes if s != -1)
-        sizes[sizes.index(-1)] = numel // known if known else 0
-    if prod(sizes) != numel or min(sizes, default=0) < 0:
-        raise SizeError(f"a tensor of shape {before} can't have the shape {tuple(sizes)}: it has {numel} entries")
-    return tuple(sizes)
+def complete_sizes(sizes: tuple[Any, ...], before: Sequence[int]) -> tuple[int, ...]:
+    """The sizes of a reshape, with -1 replaced.
 
+    Raises:
+        SizeError: the number of entries would change.
 
-def _ravel(indices: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    number = np.zeros(indices.shape[1], np.int64)
-    for numbers, size in zip(indices, shape, strict=True):
-        number = number * size + numbers
-    return number
+    >>> complete_sizes((2, -1), (4, 3))
+    (2, 6)
+    """
+    target, numel = list(as_integers(*sizes)), prod(before)
+    if target.count(-1) == 1:
+        known = prod(s for s in target if s != -1)
+        target[target.index(-1)] = numel // known if known else 0
+    if prod(target) != numel or min(target, default=0) < 0:
+        raise SizeError(f"a tensor of shape {tuple(before)} can't have the shape {tuple(target)}: it has {numel} entries")
+    return tuple(target)
 
 
 def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -203,7 +215,7 @@ def expand(input: SparseTensor, *sizes: Any) -> Any:
     Raises:
         SizeError: a size other than 1 would change, or the result exceeds the memory limit.
     """
-    target = tuple(int(s) for s in (sizes[0] if len(sizes) == 1 and not isinstance(sizes[0], int) else sizes))
+    target = as_integers(*sizes)
     extents = (1,) * (len(target) - input.ndim) + tuple(input.shape)
     target = tuple(size if new == -1 else new for size, new in zip(extents, target, strict=False))
     if len(target) < input.ndim or any(size not in (1, new) or new < 0 for size, new in zip(extents, target, strict=True)):
@@ -238,22 +250,27 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     tensors = list(tensors)
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
-    parts = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
-    dtype = parts[0].dtype
-    for t in parts[1:]:
-        dtype = torch.promote_types(dtype, t.dtype)
-    parts = [t for t in parts if tuple(t.shape) != (0,)] or parts[:1]
+    every = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
+    parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
     first = parts[0]
     at = place(dim, first.ndim)
-    other_sizes = [tuple(size for d, size in enumerate(t.shape) if d != at) for t in parts]
-    if any(sizes != other_sizes[0] for sizes in other_sizes) or any(t.ndim != first.ndim for t in parts):
+    other_sizes = [(t.ndim, *t.shape[:at], *t.shape[at + 1 :]) for t in parts]
+    if any(sizes != other_sizes[0] for sizes in other_sizes):
         raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")
-    shape = tuple(sum(t.shape[d] for t in parts) if d == at else size for d, size in enumerate(first.shape))
-    check_copies(sum(t.nnz for t in parts), shape, first)
-    entries = [t.to(COO(t.ndim)) for t in parts]
-    starts = np.cumsum([0, *(t.shape[at] for t in parts)])
-    indices = [t.indices().numpy() for t in entries]
-    for numbers, start in zip(indices, starts[:-1], strict=True):
-        numbers[at] += start
-    values = torch.cat([t.values.to(dtype) for t in entries])
-    return assemble(np.concatenate(indices, axis=1), values, shape, fitting(first, shape, True))
+    ends = np.cumsum([t.shape[at] for t in parts])
+    starts = np.zeros((len(parts), first.ndim), np.int64)
+    starts[1:, at] = ends[:-1]
+    shape = (*first.shape[:at], int(ends[-1]), *first.shape[at + 1 :])
+    dtype = reduce(torch.promote_types, (t.dtype for t in every))
+    return join_entries([t.to(dtype) for t in parts], starts, shape, fitting(first, shape, True))
+
+
+def join_entries(tensors: Sequence[SparseTensor], starts: Sequence[np.ndarray], shape: Sequence[int], format: Format) -> SparseTensor:
+    """A tensor of the entries of several tensors, each shifted by its start.
+
+    Raises:
+        SizeError: the result exceeds the memory limit.
+    """
+    check_copies(sum(t.nnz for t in tensors), shape, tensors[0])
+    places = [coordinates(t.pattern).numpy() + start[:, None] for t, start in zip(tensors, starts, strict=True)]
+    return assemble(np.concatenate(places, axis=1), torch.cat([values_of(t) for t in tensors]), tuple(shape), format)

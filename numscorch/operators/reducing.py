@@ -19,6 +19,7 @@ from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import _letters, _term, div
 from .naming import with_name
+from .rearranging import as_integers
 
 Dim = int | Sequence[int] | None
 
@@ -188,7 +189,7 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
     tensor([[5.],
             [4.]])
     """
-    wanted = tuple(int(target) for target in (size[0] if len(size) == 1 and not isinstance(size[0], int) else size))
+    wanted = as_integers(*size)
     before = input.ndim - len(wanted)
     pairs = list(zip(wanted, input.shape[max(before, 0) :], strict=False))
     if before < 0 or any(target not in (1, size) for target, size in pairs):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.construct import assemble, from_torch
+from ..convert.construct import from_torch
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
@@ -17,11 +17,11 @@ from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
-from ..tensors.packing import coordinates, index_dtype_for, of_entries
+from ..tensors.packing import index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED
-from .rearranging import check_copies
+from .rearranging import check_copies, join_entries, unsqueeze
 
 # levels whose arrays can be concatenated below a dense level; pos arrays are offset
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
@@ -117,7 +117,8 @@ def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor
     shape = (*tensors[0].shape[:dim], len(tensors), *tensors[0].shape[dim:])
     check_copies(sum(tensor.nnz for tensor in tensors), shape, tensors[0])
     if not all(isinstance(level, JOINED) for level in inner.levels):
-        return _stack_coordinates(tensors, dim, format, shape)
+        starts = np.arange(len(tensors))[:, None] * np.eye(len(shape), dtype=np.int64)[dim]
+        return join_entries([unsqueeze(tensor, dim) for tensor in tensors], starts, shape, format)
     patterns = [tensor.pattern for tensor in tensors]
     count = sum(pattern.nnz for pattern in patterns)
     wide = any(pattern.index_dtype == "int64" for pattern in patterns)
@@ -141,12 +142,3 @@ def _concatenate_pos(starts: Sequence[torch.Tensor], counts: Sequence[int]) -> t
     """Concatenate pos arrays; each is offset by the end of the previous one."""
     before = np.cumsum([0, *counts]).tolist()
     return torch.cat([*(pos[:-1] + first for pos, first in zip(starts, before[:-1], strict=True)), starts[0].new_tensor([before[-1]])])
-
-
-def _stack_coordinates(tensors: Sequence[SparseTensor], dim: int, format: Format, shape: tuple[int, ...]) -> SparseTensor:
-    """Stack tensors through their coordinates, for levels whose arrays cannot be concatenated."""
-    tables, values = [], []
-    for at, tensor in enumerate(tensors):
-        tables.append(np.insert(coordinates(tensor.pattern).numpy(), dim, at, axis=0))
-        values.append(of_entries(tensor.pattern, tensor.values))
-    return assemble(np.concatenate(tables, axis=1), torch.cat(values), shape, format)
