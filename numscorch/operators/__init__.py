@@ -25,7 +25,7 @@ from .distances import DISTANCES, linalg_norm, vector_norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
 from .in_place import in_place_of
-from .indexing import diagonal, index_select, narrow, select, tril, triu
+from .indexing import diagonal, narrow, select, tril, triu
 from .initial import INITIAL
 from .moves import MOVES
 from .naming import torchs, with_name
@@ -60,7 +60,6 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "dropout": _dropout,
     "expand": expand,
     "flatten": flatten,
-    "index_select": index_select,
     "narrow": narrow,
     "permute": _permute,
     "rearrange": rearrange,

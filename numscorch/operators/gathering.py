@@ -14,15 +14,14 @@ import torch
 
 from ..convert.dense import densified
 from ..convert.entries import looked_up, numbered, others_at, values_of
-from ..errors import IndexKindError, OperandError, SizeError, UnsupportedError
+from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from . import indexing
 from .elementwise import is_sparse
-from .indexing import Chosen, plain, spelled_out
+from .indexing import as_plain_index, expand_keys, in_range, select_coordinates, selection_of
 from .rearranging import place, reshape
 from .unary import written
 
@@ -33,73 +32,72 @@ def getitem(input: SparseTensor, key: Any) -> Any:
     Returns a SparseTensor, or a strided tensor if integers, lists or masks index every dimension.
 
     Raises:
-        SizeError: an index is out of range, or there are more indices than dimensions.
+        RangeError: an index is out of range, or there are more indices than dimensions.
 
     >>> import numscorch as ns
     >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
     >>> A[[0, 1], [1, 0]], A[A > 2]
     (tensor([2., 3.]), tensor([3., 4.]))
     """
-    indices = list(map(plain, key if isinstance(key, tuple) else (key,)))
+    indices = list(map(as_plain_index, key if isinstance(key, tuple) else (key,)))
     for key_ in indices:
         if not isinstance(key_, INDICES):
             raise IndexKindError(f"{key_!r} as index: index by integers, slices, None, ..., lists of integers, masks and tensors")
-    lists = [key_ for key_ in indices if _is_list(key_)]
-    if not lists or (len(lists) == 1 and not is_sparse(lists[0]) and np.ndim(lists[0]) == 1):
-        return indexing.getitem(input, tuple(indices))
-    keys = spelled_out(_without_masks(indices, input), input.ndim)
+    keys = expand_keys(_without_masks(indices, input), input.ndim)
+    lists = [key_ for key_ in keys if isinstance(key_, torch.Tensor)]
+    is_selection = len(lists) == 1 and lists[0].ndim == 1 and not any(is_sparse(key_) for key_ in indices)
+    simple = [slice(None) if isinstance(key_, torch.Tensor) and not is_selection else key_ for key_ in keys]
+    selected = [key_ for key_ in simple if key_ is not None]
+    result = select_coordinates(input, [selection_of(*args) for args in zip(selected, input.shape, range(input.ndim), strict=True)])
     places, at = [], 0
     for key_ in keys:
+        result = result.unsqueeze(at) if key_ is None else result
         places += [at] if isinstance(key_, torch.Tensor) else []
         at += not isinstance(key_, int)
-    result = indexing.getitem(input, tuple(slice(None) if isinstance(key_, torch.Tensor) else key_ for key_ in keys))
-    return _picked(result, places, [key_ for key_ in keys if isinstance(key_, torch.Tensor)])
+    return _picked(result, places, lists) if lists and not is_selection else result
 
 
-INDICES = (int, slice, type(None), type(Ellipsis), list, range, torch.Tensor, np.ndarray, SparseTensor)
-
-
-def _is_list(key: Any) -> bool:
-    return isinstance(key, list | torch.Tensor | np.ndarray | SparseTensor)
+LISTS = (list, range, torch.Tensor, np.ndarray, SparseTensor)
+INDICES = (int, slice, type(None), type(Ellipsis), *LISTS)
 
 
 def _without_masks(keys: Sequence[Any], input: SparseTensor) -> list[Any]:
     """Convert lists to index tensors, and each mask to one index tensor for each of its dimensions.
 
     Raises:
-        SizeError: a mask's shape differs from the dimensions that it indexes.
+        RangeError: a mask's shape differs from the dimensions that it indexes.
         UnsupportedError: an index holds neither integers nor booleans.
     """
-    counts = [getattr(key, "ndim", 1) if _is_list(key) and _is_mask(key) else key is not None for key in keys]
+    keys = [_as_indices(key) if isinstance(key, LISTS) else key for key in keys]
+    counts = [key.ndim if _is_mask(key) else key is not None for key in keys]
     dots = next((at for at, key in enumerate(keys) if key is Ellipsis), len(keys))
-    plain_keys: list[Any] = []
+    without: list[Any] = []
     for at, key in enumerate(keys):
-        if not _is_list(key):
-            plain_keys.append(key)
-            continue
-        if not _is_mask(key):
-            plain_keys.append(_numbers(key))
-            continue
-        mask = key if isinstance(key, SparseTensor) else torch.as_tensor(key)
         first = sum(counts[:at]) if at < dots else input.ndim - sum(counts[at:])
-        if tuple(mask.shape) != tuple(input.shape[first : first + mask.ndim]):
-            raise SizeError(
-                f"a mask of shape {tuple(mask.shape)} at dim {first} of a tensor of shape {tuple(input.shape)}: they must agree"
-            )
-        plain_keys += list(_places_of(mask))
-    return plain_keys
+        if _is_mask(key) and tuple(key.shape) != tuple(input.shape[first : first + key.ndim]):
+            shapes = f"{tuple(key.shape)} at dim {first} of a tensor of shape {tuple(input.shape)}"
+            raise RangeError(f"a mask of shape {shapes}: they must agree")
+        without += _places_of(key) if _is_mask(key) else [key]
+    return without
 
 
 def _is_mask(key: Any) -> bool:
-    return (torch.as_tensor(key) if isinstance(key, list | np.ndarray) else key).dtype == torch.bool
+    return getattr(key, "dtype", None) == torch.bool
 
 
-def _numbers(key: Any) -> torch.Tensor:
+def _as_indices(key: Any) -> Any:
+    """A list, array or tensor as a mask, which may be sparse, or as a strided tensor of int64.
+
+    Raises:
+        UnsupportedError: the index holds neither integers nor booleans.
+    """
+    if is_sparse(key) and _is_mask(key):
+        return key
     key = densified(key, "indexing") if is_sparse(key) else key
     array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
     if array.is_floating_point() or array.is_complex():
         raise UnsupportedError(f"{key!r} as index: index by lists or dense tensors of integers, or by masks")
-    return array.to(torch.int64)
+    return array if _is_mask(array) else array.to(torch.int64)
 
 
 def _places_of(mask: Any) -> Any:
@@ -126,21 +124,8 @@ def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Te
     permuted = input.permute(*other_dims[:first], *places, *other_dims[first:])
     before, after = permuted.shape[:first], permuted.shape[first + len(places) :]
     merged = reshape(permuted, (*before, prod(sizes), *after))
-    selections = [Chosen(range(size)) for size in merged.shape]
-    selections[first] = Chosen(tuple(numbered(arrays, sizes).reshape(-1).tolist()))
-    return reshape(indexing.selected(merged, selections), (*before, *shape, *after))
-
-
-def in_range(numbers: torch.Tensor, size: int, dim: int) -> torch.Tensor:
-    """Check coordinates, and make negative ones nonnegative.
-
-    Raises:
-        SizeError: a coordinate is out of range.
-    """
-    outside = ((numbers < -size) | (numbers >= size)).nonzero()
-    if len(outside):
-        raise SizeError(f"index {int(numbers[tuple(outside[0])])} is out of range along dim {dim}, whose size is {size}")
-    return torch.where(numbers < 0, numbers + size, numbers)
+    number = numbered(arrays, sizes)
+    return reshape(index_select(merged, first, number.reshape(-1)), (*before, *shape, *after))
 
 
 def setitem(input: SparseTensor, key: Any, value: Any) -> None:
@@ -186,6 +171,18 @@ def check_looked_up(shape: Sequence[int], order: int) -> None:
     check_entries(prod(shape), order, COORDINATE, f"the dense result of shape {tuple(shape)}", "an index", "index in parts")
 
 
+def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
+    """The slices at these coordinates of a dimension, in the given order.
+
+    Raises:
+        UnsupportedError: the index has more than one dimension.
+    """
+    at, index = place(dim, input.ndim), torch.atleast_1d(torch.as_tensor(index))
+    if index.ndim != 1:
+        raise UnsupportedError(f"an index of shape {tuple(index.shape)}: index a dimension by a list of numbers or a mask")
+    return getitem(input, (*[slice(None)] * at, index))
+
+
 def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> torch.Tensor:
     """torch.gather: the entries at these coordinates along one dimension; dense, in the shape of the index.
 
@@ -211,22 +208,16 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
 def _along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
     """The entries at the index's coordinates along one dimension, and at their own positions along all others."""
     check_looked_up(index.shape, input.ndim)
-    places = []
-    for d, (numbers, size) in enumerate(zip(index.shape, input.shape, strict=True)):
-        step = torch.arange(numbers) if size != 1 else torch.zeros(numbers, dtype=torch.int64)
-        places.append(in_range(index, size, d) if d == at else step.reshape([-1 if other == d else 1 for other in range(index.ndim)]))
-    flat = [numbers.expand(index.shape).reshape(-1) for numbers in places]
-    return looked_up(input, flat).reshape(index.shape)
+    rows = (torch.arange(extent) % max(size, 1) for extent, size in zip(index.shape, input.shape, strict=True))
+    places = list(torch.meshgrid(*rows, indexing="ij"))
+    places[at] = in_range(index, input.shape[at], at)
+    return looked_up(input, [coords.reshape(-1) for coords in places]).reshape(index.shape)
 
 
 def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
     """The entries at these row-major positions, dense."""
     number = in_range(index, prod(input.shape), 0).reshape(-1)
-    places = []
-    for size in reversed(input.shape):
-        places.append(number % size)
-        number = number // size
-    return looked_up(input, places[::-1]).reshape(index.shape)
+    return looked_up(input, torch.unravel_index(number, input.shape)).reshape(index.shape)
 
 
 def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
@@ -262,6 +253,7 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
 
 GATHERING: dict[str, Callable[..., Any]] = {
     "gather": gather,
+    "index_select": index_select,
     "masked_select": masked_select,
     "take": take,
     "take_along_dim": take_along_dim,

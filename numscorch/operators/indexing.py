@@ -1,9 +1,8 @@
-"""Indexing of a SparseTensor by integers, slices, masks and lists, with torch's semantics."""
+"""Selection of coordinates by integers, slices and index tensors, with torch's semantics; triangles and diagonals."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,60 +13,30 @@ from ..ir.format import CSC, CSR, sorted_format
 from ..ir.level import ranges
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .rearranging import Moved, Read, place, rearranged, unsqueeze
+from .rearranging import Moved, Read, place, rearranged
+
+Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """The selected coordinates of one dimension, in their new order; ``is_one`` if an integer index removes the dimension."""
-
-    numbers: range | tuple[int, ...]
-    is_one: bool = False
-
-
-def getitem(input: SparseTensor, key: Any) -> Any:
-    """``A[i]``, ``A[1:3]``, ``A[:, mask]``, ``A[[2, 0]]``, ``A[..., None]``; returns a SparseTensor, or a 0-dimensional strided tensor.
-
-    One dimension may be indexed by a list, a mask of its length, or an index tensor; ``gathering`` handles several dimensions.
-
-    Raises:
-        SizeError: an index is out of range, or there are more indices than dimensions.
-
-    >>> import numscorch as ns
-    >>> A = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
-    >>> A[1].to_dense(), A[0, 1], A[:, [1, 0]].to_dense().tolist()
-    (tensor([3., 4.]), tensor(2.), [[2.0, 0.0], [4.0, 3.0]])
-    """
-    keys = spelled_out([plain(one) for one in (key if isinstance(key, tuple) else (key,))], input.ndim)
-    chosen = [_chosen(one, size, at) for at, (one, size) in enumerate(zip([k for k in keys if k is not None], input.shape, strict=True))]
-    result = selected(input, chosen)
-    at = 0
-    for one in keys:
-        if one is None:
-            result = unsqueeze(result, at) if isinstance(result, SparseTensor) else result.unsqueeze(at)
-        at += one is None or not isinstance(one, int)
-    return result
-
-
-def selected(input: SparseTensor, chosen: Sequence[Chosen]) -> Any:
-    """The entries at the selected coordinates."""
-    if all(c.numbers == range(size) and not c.is_one for c, size in zip(chosen, input.shape, strict=True)):
+def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> Any:
+    """The entries at the selected coordinates, one selection for each dimension."""
+    if all(selection == range(size) for selection, size in zip(selections, input.shape, strict=True)):
         return input
-    shape = [len(c.numbers) for c in chosen if not c.is_one]
+    shape = [len(selection) for selection in selections if not isinstance(selection, int)]
 
     def move(indices: np.ndarray) -> Moved:
         kept, columns = np.arange(indices.shape[1]), list[np.ndarray]()
-        for row, c in zip(indices, chosen, strict=True):
-            places, which = _matches(row[kept], c.numbers)
+        for row, selection in zip(indices, selections, strict=True):
+            places, which = _matches(row[kept], (selection,) if isinstance(selection, int) else selection)
             kept, columns = kept[which], [column[which] for column in columns]
-            columns += [] if c.is_one else [places]
+            columns += [] if isinstance(selection, int) else [places]
         return np.stack(columns) if columns else np.empty((0, len(kept)), np.int64), kept
 
-    is_remembered = all(isinstance(c.numbers, range) for c in chosen)
-    return rearranged(input, ("taken", tuple(chosen)) if is_remembered else None, shape, move, read=lambda: _in_rows(input, chosen))
+    key = ("selected", *selections) if all(isinstance(selection, range) for selection in selections) else None
+    return rearranged(input, key, shape, move, read=lambda: _in_rows(input, selections))
 
 
-def _in_rows(input: SparseTensor, chosen: Sequence[Chosen]) -> Read | None:
+def _in_rows(input: SparseTensor, selections: Sequence[Selection]) -> Read | None:
     """The entries in the selected rows of a CSR matrix, or columns of a CSC matrix.
 
     It reads only these rows. Returns None for other formats, and if all rows are selected.
@@ -75,10 +44,11 @@ def _in_rows(input: SparseTensor, chosen: Sequence[Chosen]) -> Read | None:
     if sorted_format(input.format) not in (CSR, CSC):
         return None
     outer = input.format.mode_order[0]
-    numbers = chosen[outer].numbers
-    if numbers == range(input.shape[outer]):
+    selected = selections[outer]
+    if selected == range(input.shape[outer]):
         return None
-    rows = np.arange(numbers.start, numbers.stop, numbers.step) if isinstance(numbers, range) else np.unique(np.array(numbers, np.int64))
+    is_range = isinstance(selected, range)
+    rows = np.arange(selected.start, selected.stop, selected.step) if is_range else np.unique(np.array(selected, np.int64))
     pos, crd = input.pattern.level_arrays(1)
     counts = pos[rows + 1] - pos[rows]
     positions = ranges(pos[rows], counts)
@@ -105,7 +75,7 @@ def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple
     return order[first[sources] + offsets], sources
 
 
-def plain(key: Any) -> Any:
+def as_plain_index(key: Any) -> Any:
     """Convert numpy integers and integer tensors with one element to Python integers."""
     is_number = hasattr(key, "__index__") and not isinstance(key, bool)
     if isinstance(key, torch.Tensor | np.ndarray | np.generic):
@@ -113,7 +83,7 @@ def plain(key: Any) -> Any:
     return int(key) if is_number else key
 
 
-def spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
+def expand_keys(keys: Sequence[Any], ndim: int) -> list[Any]:
     """Expand the ellipsis and omitted dimensions to full slices: one key for each dimension."""
     dots = [at for at, key_ in enumerate(keys) if key_ is Ellipsis]
     count = sum(key_ is not None and key_ is not Ellipsis for key_ in keys)
@@ -124,50 +94,47 @@ def spelled_out(keys: Sequence[Any], ndim: int) -> list[Any]:
     return [*keys[:at], *slices, *keys[at + 1 :]]
 
 
-def _chosen(key: Any, size: int, dim: int) -> Chosen:
+def selection_of(key: Any, size: int, dim: int) -> Selection:
+    """The coordinates that an integer, a slice or an index tensor selects.
+
+    Raises:
+        RangeError: an index is out of range.
+        SizeError: the step of a slice is not positive.
+        UnsupportedError: the key is a bool.
+    """
     if isinstance(key, bool):
         raise UnsupportedError("a bool as index: use None for a new dimension, or an empty slice")
-    if isinstance(key, int):
-        return Chosen((_number(key, size, dim),), is_one=True)
     if isinstance(key, slice):
         if key.step is not None and key.step < 1:
             raise SizeError(f"a step of {key.step} along dim {dim}: it must be positive, as in torch")
-        return Chosen(range(*key.indices(size)))
-    array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
-    if array.ndim == 0 and not array.is_floating_point() and array.dtype != torch.bool:
-        return Chosen((_number(int(array), size, dim),), is_one=True)
-    if array.ndim != 1 or array.is_floating_point():
-        raise UnsupportedError(
-            f"an index of shape {tuple(array.shape)} and dtype {array.dtype}: index a dimension by a list of numbers or a mask"
-        )
-    if array.dtype == torch.bool:
-        if len(array) != size:
-            raise RangeError(f"a mask of length {len(array)} along dim {dim}, whose size is {size}")
-        array = array.nonzero().reshape(-1)
-    return Chosen(tuple(_number(number, size, dim) for number in array.tolist()))
+        return range(*key.indices(size))
+    if isinstance(key, torch.Tensor):
+        return tuple(in_range(key, size, dim).tolist())
+    if not -size <= key < size:
+        raise RangeError(f"index {key} is out of range along dim {dim}, whose size is {size}")
+    return key % size
 
 
-def _number(number: int, size: int, dim: int) -> int:
-    if not -size <= number < size:
-        raise RangeError(f"index {number} is out of range along dim {dim}, whose size is {size}")
-    return number % size
+def in_range(numbers: torch.Tensor, size: int, dim: int) -> torch.Tensor:
+    """Check coordinates, and make negative ones nonnegative.
+
+    Raises:
+        RangeError: a coordinate is out of range.
+    """
+    outside = ((numbers < -size) | (numbers >= size)).nonzero()
+    if len(outside):
+        raise RangeError(f"index {int(numbers[tuple(outside[0])])} is out of range along dim {dim}, whose size is {size}")
+    return torch.where(numbers < 0, numbers + size, numbers)
 
 
-def _along(input: SparseTensor, dim: int, chosen: Chosen) -> Any:
-    at = place(dim, input.ndim)
-    return selected(input, [chosen if d == at else Chosen(range(size)) for d, size in enumerate(input.shape)])
+def _along(input: SparseTensor, dim: int, selection: Selection) -> Any:
+    return select_coordinates(input, [selection if d == dim else range(size) for d, size in enumerate(input.shape)])
 
 
 def select(input: SparseTensor, dim: int, index: int) -> Any:
     """The slice at one coordinate of a dimension; the dimension is removed."""
     at = place(dim, input.ndim)
-    return _along(input, at, Chosen((_number(int(index), input.shape[at], at),), is_one=True))
-
-
-def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
-    """The slices at these coordinates of a dimension, in the given order."""
-    at = place(dim, input.ndim)
-    return _along(input, at, _chosen(torch.atleast_1d(torch.as_tensor(index)), input.shape[at], at))
+    return _along(input, at, selection_of(int(index), input.shape[at], at))
 
 
 def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
@@ -177,7 +144,7 @@ def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
     first = start + size * (start < 0)
     if not 0 <= first <= first + length <= size:
         raise RangeError(f"narrow from {start} with length {length} along dim {dim}, whose size is {size}")
-    return _along(input, at, Chosen(range(first, first + length)))
+    return _along(input, at, range(first, first + length))
 
 
 def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:

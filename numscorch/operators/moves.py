@@ -17,7 +17,8 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .indexing import diagonal, index_select
+from .gathering import index_select
+from .indexing import diagonal
 from .naming import with_name
 from .rearranging import (
     Moved,
