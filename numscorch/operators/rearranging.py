@@ -265,7 +265,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     return join_entries([t.to(dtype) for t in parts], starts, shape, fitting(first, shape, True))
 
 
-def join_entries(tensors: Sequence[SparseTensor], starts: Sequence[np.ndarray], shape: Sequence[int], format: Format) -> SparseTensor:
+def join_entries(tensors: Sequence[SparseTensor], starts: np.ndarray, shape: Sequence[int], format: Format) -> SparseTensor:
     """A tensor of the entries of several tensors, each shifted by its start.
 
     Raises:
