@@ -20,9 +20,7 @@ from .elementwise import div, is_sparse, mul, sub
 from .naming import with_name
 from .products import check_inner
 from .rearranging import place
-from .reducing import Dim, amax
-from .reducing import mean as average
-from .reducing import sum as total
+from .reducing import Dim, amax, mean as average, sum as total
 from .statistics import root
 
 

@@ -47,8 +47,10 @@ def _in_rows(input: SparseTensor, selections: Sequence[Selection]) -> Read | Non
     selected = selections[outer]
     if selected == range(input.shape[outer]):
         return None
-    is_range = isinstance(selected, range)
-    rows = np.arange(selected.start, selected.stop, selected.step) if is_range else np.unique(np.array(selected, np.int64))
+    if isinstance(selected, range):
+        rows = np.arange(selected.start, selected.stop, selected.step)
+    else:
+        rows = np.unique(np.array(selected, np.int64))
     pos, crd = input.pattern.level_arrays(1)
     counts = pos[rows + 1] - pos[rows]
     positions = ranges(pos[rows], counts)

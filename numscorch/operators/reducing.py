@@ -24,7 +24,7 @@ from .rearranging import as_integers
 Dim = int | Sequence[int] | None
 
 
-def normalize_dims(dim: Dim, order: int) -> tuple[int, ...]:
+def normalize_dims(dim: Any, order: int) -> tuple[int, ...]:
     """The dimensions of a reduction as nonnegative integers; all of them if ``dim`` is None or empty.
 
     Raises:

@@ -12,8 +12,7 @@ from ..convert.entries import numbered, strided, values_of
 from ..errors import OperandError, RangeError
 from ..tensors.packing import at_entries, coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .reducing import Dim, amax, amin
-from .reducing import sum as total
+from .reducing import Dim, amax, amin, sum as total
 
 
 def argwhere(input: SparseTensor) -> torch.Tensor:

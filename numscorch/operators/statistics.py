@@ -22,8 +22,7 @@ from .elementwise import sub
 from .indexing import narrow
 from .naming import with_name
 from .rearranging import cat, flatten, place, transpose
-from .reducing import Dim, amax, amin, normalize_dims
-from .reducing import sum as total
+from .reducing import Dim, amax, amin, normalize_dims, sum as total
 from .unary import of_dense
 
 
