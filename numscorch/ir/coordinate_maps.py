@@ -7,7 +7,6 @@ pattern of such levels if source and target split the dimensions differently.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from .level import Mode
 from .levels import Branchless
@@ -28,7 +27,6 @@ class Quotient(Renaming):
 
     divisor: int
     modulus: int = 0
-    spelling: ClassVar[str] = "quotient"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         dividend = mode.outer[0] % self.modulus if self.modulus else mode.outer[0]
@@ -46,7 +44,6 @@ class Joined(Renaming):
 
     sizes: tuple[int, ...]
     uneven: bool = False
-    spelling: ClassVar[str] = "joined"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         joined = mode.outer[0]
@@ -64,8 +61,6 @@ class Joined(Renaming):
 @dataclass(frozen=True, slots=True)
 class Difference(Renaming):
     """The diagonal that a row (the first level) and a column (the second level) lie on, counted from the lowest diagonal."""
-
-    spelling: ClassVar[str] = "difference"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         row, column = mode.outer

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import FormatError
 from .format_text import levels_of_letters, parse_map
-from .implicit import Offset, Range
+from .implicit import Implicit, Offset, Range
 from .level import Level, check_parameters
 from .levels import Compressed, Dense, Singleton
 from .nmg import Combination, Grouped
@@ -225,7 +225,7 @@ def _check(fmt: Format) -> None:
         below = fmt.levels[at + 1] if at + 1 < len(fmt.levels) else None
         if not level.is_unique and not isinstance(below, Singleton):
             raise FormatError(f"level {at + 1} ({level}) repeats coordinates, so a singleton level must follow it, not {below}")
-        if at == 0 and level.branchless:
+        if at == 0 and (level.branchless or isinstance(level, Implicit)):
             raise FormatError(f"the first level can't be {level}: it needs a level above it")
         if level.extent is not None:
             raise FormatError(

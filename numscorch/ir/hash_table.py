@@ -22,10 +22,8 @@ class Hash(Level):
     The length of a table is a power of two, or 0. Collisions are resolved by linear probing.
     """
 
-    spelling: ClassVar[str] = "hash"
     gaps: ClassVar[bool] = True
     padded: ClassVar[bool] = False
-    letter: ClassVar[str] = "h"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
     spaced: ClassVar[bool] = True
 

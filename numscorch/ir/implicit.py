@@ -36,17 +36,10 @@ class Implicit(Level):
             place = (*(int(column[at]) for column in entries.outer), int(entries.coordinates[at]))
             raise FormatError(f"has no place for the coordinates {place}: use a compressed level")
 
-    def check(self, shape: str) -> None:
-        if not shape:
-            raise FormatError(f"the first level can't be {self}: it needs a level above it")
-
 
 @dataclass(frozen=True, slots=True)
 class Identity(Branchless, Implicit):
     """The main diagonal: each parent has one coordinate, that of the level above."""
-
-    spelling: ClassVar[str] = "identity"
-    letter: ClassVar[str] = "i"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1]
@@ -68,9 +61,7 @@ class Band(Implicit, Strided):
 
     lower: int
     upper: int
-    spelling: ClassVar[str] = "band"
     gaps: ClassVar[bool] = True
-    letter: ClassVar[str] = "n"
 
     @property
     def width(self) -> int:
@@ -81,7 +72,6 @@ class Band(Implicit, Strided):
         return self.width
 
     def check(self, shape: str) -> None:
-        Implicit.check(self, shape)
         if self.lower < 0 or self.upper < 0:
             raise FormatError(f"{self} is not a band: its numbers of diagonals below and above the main diagonal are at least 0")
 
@@ -119,9 +109,7 @@ class Band(Implicit, Strided):
 class Causal(Implicit, Strided):
     """The lower triangle: coordinates up to that of the level above; position = parent position * size + coordinate."""
 
-    spelling: ClassVar[str] = "causal"
     gaps: ClassVar[bool] = True
-    letter: ClassVar[str] = "c"
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start = mode.parent.begin * mode.size
@@ -144,7 +132,6 @@ class Within(Implicit):
     """All coordinates of a block; only ``last`` of them in the last block, which the end of the dimension cuts off."""
 
     last: int
-    spelling: ClassVar[str] = "within"
     ends: ClassVar[bool] = True
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
@@ -162,10 +149,8 @@ class Within(Implicit):
 class Range(Implicit, Strided):
     """The rows of a diagonal, below a level of diagonals (j - i); position = parent position * size + coordinate."""
 
-    spelling: ClassVar[str] = "range"
     refuses: ClassVar[bool] = False
     gaps: ClassVar[bool] = True
-    letter: ClassVar[str] = "r"
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
         start, diagonal, columns = mode.parent.begin * mode.size, mode.outer[-1], mode.sizes[mode.at + 1]
@@ -187,9 +172,7 @@ class Range(Implicit, Strided):
 class Offset(Branchless, Implicit):
     """The column of a diagonal in a row, below a level of rows and a level of diagonals (j - i)."""
 
-    spelling: ClassVar[str] = "offset"
     refuses: ClassVar[bool] = False
-    letter: ClassVar[str] = "t"
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1] + mode.outer[-2] - (mode.sizes[mode.at - 1] - Const(1))

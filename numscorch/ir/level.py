@@ -149,8 +149,8 @@ class Level:
     """The base class of level formats.
 
     ==============  ==========================================================================
-    spelling        name in the text of a format
-    letter          short name of the level
+    spelling        name in the text of a format; by default the name of the class in lower case
+    letter          name in the short text of a format, for dense, compressed and coordinate levels
     full            every coordinate has a position, so that the level is located, not iterated
     branchless      each position of the parent has exactly one position
     arrays          names of the index arrays
@@ -180,6 +180,10 @@ class Level:
     ends: ClassVar[bool] = False
     mark: ClassVar[str | None] = None
     spaced: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        if "spelling" not in cls.__dict__:
+            cls.spelling = cls.__name__.lower()
 
     @property
     def is_located(self) -> bool:

@@ -96,7 +96,6 @@ class Dense(Strided):
     """Every coordinate is stored; position = parent position * size + coordinate."""
 
     fixed: int | None = None  # the extent, if known at compile time, as in a block
-    spelling: ClassVar[str] = "dense"
     letter: ClassVar[str] = "d"
     full: ClassVar[bool] = True
 
@@ -134,7 +133,6 @@ class AppendedCoordinates(CoordinateArray):
 class Compressed(AppendedCoordinates):
     """Coordinates in ``crd``; those of parent p are at the positions from ``pos[p]`` to ``pos[p + 1]``."""
 
-    spelling: ClassVar[str] = "compressed"
     letter: ClassVar[str] = "s"
     arrays: ClassVar[tuple[str, ...]] = ("pos", "crd")
 
@@ -169,7 +167,6 @@ class Compressed(AppendedCoordinates):
 class Singleton(AppendedCoordinates, Branchless):
     """One coordinate for each position of the parent, in ``crd``."""
 
-    spelling: ClassVar[str] = "singleton"
     letter: ClassVar[str] = "o"
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import comb
-from typing import ClassVar
 
 import numpy as np
 
@@ -17,8 +16,7 @@ from ..errors import FormatError
 from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, times
 from .levels import CoordinateArray, Size, Strided
 from .loop import Const, Expr, TableLoad, call
-from .nmg_assignment import assigned
-from .nmg_combinations import MOST_KINDS, kinds_at, listed, masks, starts, table
+from .nmg_combinations import MOST_KINDS, assigned, kinds_at, listed, masks, starts, table
 from .padded import Fixed
 
 
@@ -54,8 +52,6 @@ class Grouped(CoordinateArray, Sharing):
     """All coordinates in ``crd``, chunk by chunk and, within a chunk, sorted by combination. A combination level must follow."""
 
     bits: int = 0
-    spelling: ClassVar[str] = "grouped"
-    letter: ClassVar[str] = "g"
 
     @property
     def is_ordered(self) -> bool:
@@ -155,9 +151,6 @@ class Grouped(CoordinateArray, Sharing):
 @dataclass(frozen=True, slots=True)
 class Combination(Sharing):
     """The n of m coordinates below each position of the grouped level above. A constant table lists them; nothing is stored."""
-
-    spelling: ClassVar[str] = "combination"
-    letter: ClassVar[str] = "k"
 
     @property
     def constants(self) -> tuple[tuple[int, ...], ...]:

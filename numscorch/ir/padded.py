@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import reduce
 from types import FrameType
 from typing import ClassVar
 
@@ -13,7 +14,7 @@ import numpy as np
 from ..errors import FormatError
 from .level import INT32_MAX, Arrays, Children, Entries, Level, Mode, Parents, check_width, times
 from .levels import CoordinateArray, Size, Strided
-from .loop import BinOp, Call, Const, Expr, any_of, call
+from .loop import BinOp, Call, Const, Expr, any_of, call, mul
 
 WASTEFUL = 2.0  # ratio of positions to entries above which packing warns
 
@@ -28,8 +29,6 @@ class Fixed(CoordinateArray, Strided):
 
     width: int | None = None
     bits: int = 0
-    spelling: ClassVar[str] = "fixed"
-    letter: ClassVar[str] = "f"
     spaced: ClassVar[bool] = True
 
     def stride(self, size: Size) -> Size | int:
@@ -41,13 +40,11 @@ class Fixed(CoordinateArray, Strided):
             raise FormatError(f"{self} is not a level: its width is at least 0")
 
     def opened(self, mode: Mode) -> Expr | None:
-        return mode.parent.begin * Const(self.width or 0)
+        return self.bounds(mode)[0]
 
     def closed(self, mode: Mode, end: Expr) -> Call | None:
-        each: Expr = Const(1)
-        for size in mode.sizes[mode.at + 1 :]:
-            each = each * size
-        return call("padded", mode.crd, mode.values, mode.parent.begin * Const(self.width or 0), end, Const(self.width or 0), each)
+        each: Expr = reduce(mul, (Const(1), *mode.sizes[mode.at + 1 :]))
+        return call("padded", mode.crd, mode.values, self.bounds(mode)[0], end, self.width or 0, each)
 
     def fitted(self, children: np.ndarray, size: int) -> Fixed:
         check_width(self.bits, size)
@@ -126,10 +123,8 @@ def _places(parents: np.ndarray, coordinates: np.ndarray, children: np.ndarray, 
 class Bitmap(Strided):
     """A position for every coordinate; ``bit`` is 1 where an entry is stored. position = parent position * size + coordinate."""
 
-    spelling: ClassVar[str] = "bitmap"
     gaps: ClassVar[bool] = True
     padded: ClassVar[bool] = False
-    letter: ClassVar[str] = "b"
     arrays: ClassVar[tuple[str, ...]] = ("bit",)
     located: ClassVar[bool] = True
     mark: ClassVar[str | None] = "bit"
@@ -159,9 +154,7 @@ class Bitmap(Strided):
 class Nonzero(Strided):
     """The nonzero values of a dense tensor. The level is read-only: conversions from dense tensors use it."""
 
-    spelling: ClassVar[str] = "nonzero"
     gaps: ClassVar[bool] = True
-    letter: ClassVar[str] = "z"
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", mode.values[position], Const(0))
@@ -174,8 +167,6 @@ class Outside(Nonzero):
     The level is read-only: conversions from dense tensors use it.
     """
 
-    spelling: ClassVar[str] = "outside"
-    letter: ClassVar[str] = "t"
     arrays: ClassVar[tuple[str, ...]] = ("low", "high")
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:

@@ -41,9 +41,7 @@ class Listed(ListWorkspace):
     ``mark`` tells for each coordinate whether it is in the list.
     """
 
-    spelling: ClassVar[str] = "listed"
     arrays: ClassVar[tuple[str, ...]] = ("list", "mark")
-    letter: ClassVar[str] = "w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +51,8 @@ class Flagged(Workspace):
     Flags start as 0 and values as the reduction's identity, so that insertion needs no branch. The row is read in order.
     """
 
-    spelling: ClassVar[str] = "flagged"
     gaps: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("flag",)
-    letter: ClassVar[str] = "f"
 
     def present(self, mode: Mode, position: Expr) -> Expr | None:
         return BinOp("!=", Var(f"{mode.tensor}_flag")[position], Const(0))
@@ -72,18 +68,13 @@ class Cleared(Workspace):
     Each row starts as the reduction's identity, so that insertion needs no branch.
     """
 
-    spelling: ClassVar[str] = "cleared"
-    letter: ClassVar[str] = "c"
-
 
 @dataclass(frozen=True, slots=True)
 class Marked(Level):
     """A dense array of values. A coordinate belongs to the current row if its ``mark`` equals the stamp of the row."""
 
-    spelling: ClassVar[str] = "marked"
     full: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = ("mark",)
-    letter: ClassVar[str] = "m"
 
     def locate(self, mode: Mode, coordinate: Expr) -> Expr:
         return coordinate
@@ -101,9 +92,7 @@ class Hashed(ListWorkspace):
     of the dimension.
     """
 
-    spelling: ClassVar[str] = "hashed"
     arrays: ClassVar[tuple[str, ...]] = ("list", "table")
-    letter: ClassVar[str] = "h"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,7 @@ class Beside(Level):
     ``shares`` of its tensor names the operand with the pattern.
     """
 
-    spelling: ClassVar[str] = "beside"
     full: ClassVar[bool] = True
-    letter: ClassVar[str] = "b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +110,4 @@ class Held(Level):
     """One register for each of ``size`` coordinates, which are known when the kernel is generated."""
 
     size: int
-    spelling: ClassVar[str] = "held"
     full: ClassVar[bool] = True
-    letter: ClassVar[str] = "r"

@@ -38,11 +38,9 @@ class Gate:
     def close(self) -> None:
         """Block new kernels, and wait until the running ones have left."""
         with self._changed:
-            while self._closing:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self._closing)
             self._closing = True
-            while self.within:
-                self._changed.wait()
+            self._changed.wait_for(lambda: not self.within)
 
     def open(self) -> None:
         """Admit kernels again."""

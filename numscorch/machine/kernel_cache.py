@@ -196,7 +196,9 @@ def store(name: str, source: str) -> Path | None:
         except OSError as error:
             _note_failure(place, error)
             continue
-        _make_room(place, path, most_bytes)
+        with suppress(OSError):  # the next write tries again
+            if not _has_room(place, most_bytes):
+                _evict(place, path, most_bytes)
         return path
     return None
 
@@ -351,13 +353,6 @@ def _sweep(directory: Path, older_than: float) -> None:
         with suppress(FileNotFoundError):
             if time.time() - file.lstat().st_mtime >= older_than:
                 delete(file)
-
-
-def _make_room(directory: Path, path: Path, limit: int) -> None:
-    """Enforce the size limit after writing a kernel. On an OSError, the next write tries again."""
-    with suppress(OSError):
-        if not _has_room(directory, limit):
-            _evict(directory, path, limit)
 
 
 def _has_room(directory: Path, limit: int) -> bool:

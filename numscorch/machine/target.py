@@ -11,6 +11,7 @@ from pathlib import Path
 from ..schedule.facts import Target
 from .address_space import check_room
 from .interrupts import deferred
+from .memory import parse_size
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")
 MACOS = ("hw.l3cachesize", "hw.perflevel0.l2cachesize", "hw.l2cachesize")
@@ -44,13 +45,8 @@ def cache_sizes(linux: Path = LINUX) -> list[int]:
     """The sizes of the processor's caches in bytes; empty if unknown."""
     if sys.platform == "darwin":
         return _sizes_of_macos()
-    sizes = []
-    for path in linux.glob("index*/size"):
-        text = path.read_text().strip()
-        digits, unit = text.rstrip("KMG"), text[-1:]
-        if digits.isdecimal():
-            sizes.append(int(digits) * {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(unit, 1))
-    return sizes
+    texts = [path.read_text().strip() for path in linux.glob("index*/size")]
+    return [parse_size(text, "the size of a cache") for text in texts if text.rstrip("KMG").isdecimal()]
 
 
 def _sizes_of_macos() -> list[int]:

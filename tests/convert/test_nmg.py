@@ -17,8 +17,7 @@ from numscorch.frontend.operand import Operand
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.problem import make_problem
 from numscorch.frontend.statements import einsum_request
-from numscorch.ir.nmg_assignment import assigned
-from numscorch.ir.nmg_combinations import masks
+from numscorch.ir.nmg_combinations import assigned, masks
 from numscorch.runtime.plans import make_plan, uncompiled
 from numscorch.schedule import schedule
 from numscorch.schedule.facts import Target
