@@ -24,9 +24,8 @@ from .attributes import ATTRIBUTES
 from .distances import DISTANCES, linalg_norm, vector_norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
-from .in_place import in_place_of
+from .in_place import INITIAL, in_place_of
 from .indexing import diagonal, narrow, select, tril, triu
-from .initial import INITIAL
 from .moves import MOVES
 from .naming import torchs, with_name
 from .objects import OBJECTS, contains, iterated

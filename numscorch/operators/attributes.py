@@ -68,10 +68,6 @@ def _stride(input: SparseTensor, dim: int | None = None) -> Any:
     raise UnsupportedError(f"a SparseTensor has no strides: its format is {input.format}; use A.to_dense().stride()")
 
 
-def _is_contiguous(input: SparseTensor, memory_format: Any = None) -> bool:
-    return True
-
-
 def _type_as(input: Any, other: Any) -> Any:
     return input.to(other.dtype)
 
@@ -122,7 +118,7 @@ ATTRIBUTES: dict[str, Callable[..., Any]] = {
     "element_size": lambda input: input.values.element_size(),
     "get_device": lambda input: -1,
     "is_complex": lambda input: input.dtype.is_complex,
-    "is_contiguous": _is_contiguous,
+    "is_contiguous": lambda input, memory_format=None: True,
     "is_floating_point": lambda input: input.dtype.is_floating_point,
     "is_signed": lambda input: input.dtype.is_signed,
     "ndimension": lambda input: input.ndim,

@@ -185,16 +185,6 @@ def div(input: Any, other: Any) -> Any:
     return _joined("{A} / {B}", input, other)
 
 
-def maximum(input: Any, other: Any) -> Any:
-    """The element-wise maximum."""
-    return _joined("maximum({A}, {B})", input, other)
-
-
-def minimum(input: Any, other: Any) -> Any:
-    """The element-wise minimum."""
-    return _joined("minimum({A}, {B})", input, other)
-
-
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -211,6 +201,18 @@ def _comparison(name: str) -> Callable[..., Any]:
     return with_name(
         comparison, name, f"Compare element-wise: input {COMPARE[name]} other. The result is dense if it is True for two zeros."
     )
+
+
+def _pair(name: str) -> Callable[..., Any]:
+    form = f"{name}({{A}}, {{B}})"
+
+    def function(input: Any, other: Any) -> Any:
+        return _joined(form, input, other)
+
+    return with_name(function, name, f"torch's {name} of operands that broadcast; unstored entries are 0.")
+
+
+maximum, minimum = _pair("maximum"), _pair("minimum")
 
 
 def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -238,15 +240,6 @@ def where(condition: Any, input: Any, other: Any) -> Any:
     zeros = {name for name, value in operands.items() if isinstance(value, int | float) and value == 0}
     terms = ["0" if name in zeros else f"{{{name}}}" for name in "CAB"]
     return _evaluate_form(f"where({', '.join(terms)})", {name: value for name, value in operands.items() if name not in zeros})
-
-
-def _pair(name: str) -> Callable[..., Any]:
-    form = f"{name}({{A}}, {{B}})"
-
-    def function(input: Any, other: Any) -> Any:
-        return _joined(form, input, other)
-
-    return with_name(function, name, f"torch's {name} of operands that broadcast; unstored entries are 0.")
 
 
 def lerp(input: Any, end: Any, weight: Any) -> Any:
@@ -283,16 +276,6 @@ def addcmul(input: Any, tensor1: Any, tensor2: Any, *, value: Any = 1) -> Any:
     return _evaluate_form("{A} + value * {B} * {C}", operands, value=value)
 
 
-def upper(input: Any, other: Any) -> Any:
-    """The element-wise maximum as clamp defines it: where both are equal, ``input`` receives the whole gradient."""
-    return _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
-
-
-def lower(input: Any, other: Any) -> Any:
-    """The element-wise minimum; see :func:`upper` for the gradient."""
-    return _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, other)
-
-
 def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """Clamp each entry between two bounds: numbers or tensors, sparse or dense. The result is dense if the bounds exclude 0.
 
@@ -302,8 +285,9 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     (tensor([2., 2.]), tensor([1.0000, 1.5000]))
     """
     if any(isinstance(bound, torch.Tensor | SparseTensor) for bound in (min, max)):
-        input = input if min is None else upper(input, min)
-        return input if max is None else lower(input, max)
+        # where entry and bound are equal, the entry receives the whole gradient, unlike that of maximum and minimum
+        input = input if min is None else _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, min)
+        return input if max is None else _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, max)
     if (min is None or min <= 0) and (max is None or max >= 0):
         return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.clamp(values, min, max), input._values))
     return torch.clamp(densified(input, "clamp", FROM_ZERO), min, max)

@@ -211,13 +211,11 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
     return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
 
 
-def cumulative(name: str) -> Callable[..., Any]:
-    """A cumulative function, computed on the dense tensor: its result is nonzero at unstored entries."""
-    return of_dense(name, "of the dense tensor, since unstored entries receive values, too")
-
-
 STATISTICS: dict[str, Callable[..., Any]] = {
-    **{name: cumulative(name) for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")},
+    **{
+        name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
+        for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+    },
     "argmax": _arg_extreme("argmax"),
     "argmin": _arg_extreme("argmin"),
     "diff": diff,

@@ -44,27 +44,17 @@ def to_sparse(
     return to_format(input, format_of(layout, input.ndim, blocksize, dense))
 
 
-def _to_layout(layout: torch.layout) -> Callable[..., SparseTensor]:
-    def convert(input: SparseTensor, dense_dim: int | None = None) -> SparseTensor:
-        return to_sparse(input, layout=layout, dense_dim=dense_dim)
-
-    return convert
-
-
-def _to_blocks(layout: torch.layout) -> Callable[..., SparseTensor]:
-    def convert(input: SparseTensor, blocksize: Sequence[int], dense_dim: int | None = None) -> SparseTensor:
-        return to_sparse(input, layout=layout, blocksize=blocksize, dense_dim=dense_dim)
-
-    return convert
-
-
 TO_LAYOUTS: dict[str, Callable[..., Any]] = {
     "to_sparse": to_sparse,
     "to_sparse_coo": lambda input: to_sparse(input),
-    "to_sparse_csr": _to_layout(torch.sparse_csr),
-    "to_sparse_csc": _to_layout(torch.sparse_csc),
-    "to_sparse_bsr": _to_blocks(torch.sparse_bsr),
-    "to_sparse_bsc": _to_blocks(torch.sparse_bsc),
+    "to_sparse_csr": lambda input, dense_dim=None: to_sparse(input, layout=torch.sparse_csr, dense_dim=dense_dim),
+    "to_sparse_csc": lambda input, dense_dim=None: to_sparse(input, layout=torch.sparse_csc, dense_dim=dense_dim),
+    "to_sparse_bsr": lambda input, blocksize, dense_dim=None: to_sparse(
+        input, layout=torch.sparse_bsr, blocksize=blocksize, dense_dim=dense_dim
+    ),
+    "to_sparse_bsc": lambda input, blocksize, dense_dim=None: to_sparse(
+        input, layout=torch.sparse_bsc, blocksize=blocksize, dense_dim=dense_dim
+    ),
 }
 
 
