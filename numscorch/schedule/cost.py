@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import exp, inf
+from math import exp, inf, prod
 
 from ..ir.format import Format, sorted_format
 from ..ir.functions import is_intersection
@@ -14,6 +14,41 @@ from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_relation, v
 from ..ir.level import Level
 from . import tuning
 from .facts import Facts
+
+
+@dataclass(frozen=True, slots=True)
+class Fan:
+    """The coordinates of a level below one parent: their average number, and how much longer rows that another operand chooses are."""
+
+    level: int
+    average: float
+    spread: float
+    can_seek: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseWalk:
+    """A sparse operand as loops walk it: the number of coordinates in each level, and the fan of the level that a loop iterates."""
+
+    access: Access
+    counts: tuple[float, ...]
+    fans: dict[IndexVar, Fan]
+
+
+def walk_of(access: Access, facts: Facts) -> SparseWalk:
+    """Describe how loops walk a sparse operand."""
+    counts, name, fans = counts_of(access, facts), access.tensor.name, {}
+    is_measured = not is_relation(access) and facts.count(name)[0] == access.tensor.format
+    for at, level in enumerate(access.tensor.format.levels):
+        if not level.full and not level.ends:
+            spread = facts.spread(name, at) if at and is_measured else 1.0
+            fans[access.level_var(at)] = Fan(at, _average(counts, at), spread, can_seek(level))
+    return SparseWalk(access, counts, fans)
+
+
+def walks_of(accesses: Iterable[Access], facts: Facts) -> list[SparseWalk]:
+    """Describe how loops walk the sparse operands among the accesses."""
+    return [walk_of(access, facts) for access in accesses if not access.tensor.is_dense]
 
 
 def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
@@ -29,7 +64,7 @@ def is_concordant(access: Access, order: tuple[IndexVar, ...]) -> bool:
 
 
 def reordered(access: Access, order: tuple[IndexVar, ...]) -> Access:
-    """Return the access with its tensor in a format that this loop order reads from the first level down."""
+    """Return the access with the levels of its tensor in this loop order."""
     fmt = access.tensor.format
     modes = tuple(sorted(range(len(fmt.levels)), key=lambda d: order.index(access.indices[d])))
     return Access(replace(access.tensor, format=_reordered(fmt, modes)), access.indices)
@@ -40,6 +75,11 @@ def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
     letters = "".join("o" if not level.is_unique else level.letter if level.letter in "dso" else "s" for level in fmt.levels)
     if "d" in letters[1:]:
         letters = letters[0] + "s" * (len(letters) - 1)
+    return _format(letters, modes)
+
+
+@lru_cache(maxsize=4096)
+def _format(letters: str, modes: tuple[int, ...]) -> Format:
     return Format(letters, modes)
 
 
@@ -48,31 +88,34 @@ def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
     return len(access.indices) > 1 and facts.extent(first) < tuning.LISTED_ROWS * counts_of(access, facts)[-1]
 
 
-def in_rows(access: Access, others: Sequence[Access], order: tuple[IndexVar, ...], facts: Facts) -> Access:
+def in_rows(walk: SparseWalk, others: Sequence[SparseWalk], order: tuple[IndexVar, ...], facts: Facts) -> Access:
     """Return the access in a format whose first level is located or searched; the same access if its format can stay.
 
     The format changes if the outermost loop runs over a variable that the tensor lacks, and another operand iterates the
     variable of its first level. Each step of the outermost loop would walk that level again, and use few of its coordinates.
     Relations store nothing and have no other format.
     """
+    access = walk.access
     if not order or order[0] in access.indices or access.tensor.format.levels[0].full or is_relation(access):
         return access
-    if not any(other.level_var(at) == access.level_var(0) for other in others if other is not access for at in _iterated(other)):
+    if not any(access.level_var(0) in other.fans for other in others if other is not walk):
         return access
     indices = sorted(access.indices, key=order.index)
     first = "d" if is_located(access, indices[0], facts) else "s"
-    rows = Format(first + "s" * (len(indices) - 1), tuple(map(access.indices.index, indices)))
+    rows = _format(first + "s" * (len(indices) - 1), tuple(map(access.indices.index, indices)))
     return access if rows == access.tensor.format else Access(replace(access.tensor, format=rows), access.indices)
 
 
-def conversion(access: Access, stored: Access, facts: Facts) -> float:
+def conversion(walk: SparseWalk, stored: Access, facts: Facts) -> float:
     """Cost of converting an operand to the format of another access; a dense first level adds one place per row."""
-    rows = not access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
-    return tuning.COST_TRANSPOSE * counts_of(access, facts)[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
+    rows = not walk.access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
+    return tuning.COST_TRANSPOSE * walk.counts[-1] + (facts.extent(stored.level_var(0)) if rows else 0.0)
 
 
 def mergeable(accesses: Sequence[Access]) -> list[Access]:
     """Return the accesses, each in an ordered format if a loop merges one of its unordered levels."""
+    if all(access.tensor.format.is_ordered for access in accesses):
+        return list(accesses)
     walk_counts = Counter(access.level_var(at) for access in accesses for at in _iterated(access))
     return [sorted_access(a) if any(walk_counts[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
 
@@ -130,31 +173,28 @@ def can_enter(level: Level) -> bool:
 
 def fan_of(access: Access, at: int, facts: Facts) -> float:
     """Average number of coordinates of a level below one parent."""
-    counts = counts_of(access, facts)
+    return _average(counts_of(access, facts), at)
+
+
+def _average(counts: tuple[float, ...], at: int) -> float:
     return counts[at] / max(counts[at - 1] if at else 1.0, 1.0)
 
 
 def estimated_fill(stmt: Assignment, facts: Facts) -> float:
     """Estimate the density of the result, assuming evenly spread values."""
-    sparse = [(a, counts_of(a, facts)) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
-    steps, places = 1.0, 1.0
-    for var in variables_in(stmt.rhs):
-        steps *= iterations(var, sparse, facts, not is_intersection(stmt.rhs))[0]
-    for var in stmt.lhs.indices:
-        places *= max(facts.extent(var), 1.0)
-    return 1.0 - exp(-steps / places)
+    steps, _ = executions(variables_in(stmt.rhs), walks_of(accesses_in(stmt.rhs), facts), facts, not is_intersection(stmt.rhs))
+    return 1.0 - exp(-steps / prod(max(facts.extent(var), 1.0) for var in stmt.lhs.indices))
 
 
-def _spread(access: Access, at: int, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts) -> float:
-    """Ratio of the mean length of rows chosen by another sparse operand to the mean length of all rows; 1 if none chooses.
+def _length(walk: SparseWalk, fan: Fan, walks: Sequence[SparseWalk], facts: Facts) -> float:
+    """Average length of the rows that a loop walks: longer than the average row if another sparse operand chooses long rows more often.
 
     Long rows are chosen more often only if long columns lead to them, as in a product of a matrix with itself. So the other
     operand must have about the same counts and the same unevenness.
     """
-    if not at or is_relation(access) or facts.count(access.tensor.name)[0] != access.tensor.format:
-        return 1.0
-    similar = [other for other, _ in sparse if other is not access and facts.alike(access.tensor.name, other.tensor.name)]
-    return facts.spread(access.tensor.name, at) if any(_chooses(other, access, at) for other in similar) else 1.0
+    access, name = walk.access, walk.access.tensor.name
+    others = (other.access for other in walks if other is not walk and facts.alike(name, other.access.tensor.name))
+    return fan.average * (fan.spread if any(_chooses(other, access, fan.level) for other in others) else 1.0)
 
 
 def _chooses(other: Access, access: Access, at: int) -> bool:
@@ -164,29 +204,31 @@ def _chooses(other: Access, access: Access, at: int) -> bool:
     return is_chosen and access.level_var(at) not in other.indices
 
 
-def iterations(
-    var: IndexVar, sparse: Sequence[tuple[Access, tuple[float, ...]]], facts: Facts, united: bool = False
-) -> tuple[float, float]:
+def executions(variables: Iterable[IndexVar], walks: Sequence[SparseWalk], facts: Facts, united: bool = False) -> tuple[float, float]:
+    """(coordinates that survive all of these loops, steps of the innermost loop); see :func:`iterations`."""
+    survivors, steps = 1.0, 1.0
+    for var in variables:
+        surviving, walked = iterations(var, walks, facts, united)
+        survivors, steps = survivors * surviving, survivors * walked
+    return survivors, steps
+
+
+def iterations(var: IndexVar, walks: Sequence[SparseWalk], facts: Facts, united: bool = False) -> tuple[float, float]:
     """(surviving coordinates, steps) of a loop, for one iteration of the loops around it.
 
     The factors of a product intersect. The operands of any other expression are treated as ``united``.
     """
     extent = max(facts.extent(var), 1.0)
-    fans = []
-    is_searchable = not united
-    for access, counts in sparse:
-        for at, level in enumerate(access.tensor.format.levels):
-            if access.level_var(at) == var and not level.full and not level.ends:
-                parents = counts[at - 1] if at else 1.0
-                fans.append(min(counts[at] / max(parents, 1.0) * (1.0 if united else _spread(access, at, sparse, facts)), extent))
-                is_searchable = is_searchable and can_seek(level)
-    if not fans:
+    iterated = [(walk, walk.fans[var]) for walk in walks if var in walk.fans]
+    if not iterated:
         return extent, extent
+    lengths = [min(fan.average if united or fan.spread == 1.0 else _length(walk, fan, walks, facts), extent) for walk, fan in iterated]
     survivors = extent
-    for fan in fans:
-        survivors *= fan / extent
+    for length in lengths:
+        survivors *= length / extent
     if united:
-        survivors = min(sum(fans), extent)
-    if len(fans) == 1:
-        return survivors, fans[0]
-    return survivors, tuning.COST_MERGE * min(sum(fans), (1 + tuning.SEEK) * min(fans) if is_searchable else inf)
+        survivors = min(sum(lengths), extent)
+    if len(lengths) == 1:
+        return survivors, lengths[0]
+    is_searchable = not united and all(fan.can_seek for _, fan in iterated)
+    return survivors, tuning.COST_MERGE * min(sum(lengths), (1 + tuning.SEEK) * min(lengths) if is_searchable else inf)

@@ -34,7 +34,7 @@ def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Ac
     '(i, j) -> (i: compressed, j: compressed)'
     """
     tensor, result = access.tensor, stmt.lhs.tensor
-    if tensor.format.levels != BY_NUMBER or order != (access.level_var(0), access.level_var(1)):
+    if len(order) != 2 or tensor.format.levels != BY_NUMBER or order != (access.level_var(0), access.level_var(1)):
         return access
     is_sum = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
     is_only_sparse = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))

@@ -6,20 +6,20 @@ with the operands' measured counts. An order that reads an operand against its m
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from math import ceil, prod
+from functools import cache
+from math import ceil, inf, prod
 
 from ..errors import ScheduleError
 from ..ir.functions import REDUCTIONS, is_intersection
-from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, map_expr, variables_in
+from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, is_relation, map_expr, variables_in
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
 from .empty_rows import without_empty_rows
 from .facts import GENERIC, Facts, Target
 from .longest import is_uneven
 from .options import AUTOMATIC, Options
-from .order_operands import operands_walked
-from .order_search import Search, Space
 from .workspace import moved_by
 
 SHOWN = 4  # cheapest loop orders that `explain` compares
@@ -51,18 +51,19 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     variables, wanted = variables_in(stmt.rhs), options.order
     if wanted is not None and sorted(wanted) != sorted(var.name for var in variables):
         raise ScheduleError(f"reorder({', '.join(wanted)}) must name each of {', '.join(map(str, variables))} once\n  {stmt}")
-    choices = candidates(stmt, variables, facts, target, wanted)
+    orders = Orders(stmt, variables, facts, target)
+    choices = orders.cheapest(SHOWN, wanted)
     if not choices:
         raise _order_error(wanted or (), stmt, candidates(stmt, variables, facts, target))
     best = choices[0]
     conversions = {a.tensor.name: a.tensor for a in best.converted}
-    summed = set(variables) != set(stmt.lhs.indices) and not _is_written_once(stmt, best.order)
+    summed = set(variables) != set(stmt.lhs.indices) and not orders.are_written_once(best.order)
     op = "+=" if stmt.op == "=" else stmt.op
     body: Stmt = Assignment(stmt.lhs, stmt.rhs, op if summed or REDUCTIONS[op].of_stored else "=")
     body = map_expr(body, lambda a: Access(replace(conversions.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
-    note = f"; entries of {stmt.lhs} are placed" if _is_placed(stmt, best.order) else ""
+    note = f"; entries of {stmt.lhs} are placed" if orders.are_placed(best.order) else ""
     return body, "; ".join(map(str, choices)) + note
 
 
@@ -84,108 +85,7 @@ def candidates(
     stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None = None, most: int = SHOWN
 ) -> list[LoopOrder]:
     """The ``most`` cheapest orders, or only the ``wanted`` order; ties follow the order in which variables appear."""
-    shared = stmt.lhs.tensor.shares
-
-    def price_order(order: tuple[IndexVar, ...]) -> tuple[float, LoopOrder] | None:
-        choice = price(stmt, order, facts, target)
-        if any(a.tensor.name == shared for a in choice.converted) or not _can_be_made(stmt, choice):
-            return None
-        return choice.cost, choice
-
-    return Search(_space(stmt, variables, facts, target, wanted), price_order).cheapest(most)
-
-
-def _space(stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target, wanted: tuple[str, ...] | None) -> Space:
-    """The search space of a statement: its loop orders, and lower bounds of their costs."""
-    operands, result = list(dict.fromkeys(_sparse(stmt))), set(stmt.lhs.indices)
-    first, ordered, is_single = first_loops(stmt), _ordered_variables(stmt), stmt.lhs.tensor.is_assembled and _visits_once(stmt)
-
-    def may_follow(prefix: tuple[IndexVar, ...], var: IndexVar) -> bool:
-        return (
-            (wanted is None or var.name == wanted[len(prefix)])
-            and (var not in ordered or set(ordered[: ordered.index(var)]) <= set(prefix))
-            and _may_come_next(first, prefix, var, stmt, is_single)
-        )
-
-    placed, sums = _is_placeable(stmt), stmt.op in ("=", "+=")
-    by_table = any(level.constants for access in operands for level in access.tensor.format.levels)
-    result_vars = [at for at, var in enumerate(variables) if var in result]
-
-    def extra_key(order: tuple[int, ...]) -> object:
-        return order if placed else (order[-2:] if by_table else (), () if sums else tuple(at for at in order if at in result_vars)[-1:])
-
-    bounds = [_last_step(stmt, variables, at, [access.indices for access in operands], target, by_table) for at in range(len(variables))]
-    return Space(
-        variables,
-        [max(facts.extent(var), 1.0) for var in variables],
-        operands_walked(operands, variables, facts, stmt.lhs.tensor.shares),
-        not is_intersection(stmt.rhs),
-        sum(1 << at for at, var in enumerate(variables) if var not in result),
-        may_follow,
-        lambda var, scatters: bounds[var][scatters],
-        [tuning.COST_SERIAL if result and var not in result else 1.0 for var in variables],
-        [tuning.COST_ALONE if _is_alone(var, variables, operands, facts) else 1.0 for var in variables],
-        extra_key,
-    )
-
-
-def _last_step(
-    stmt: Assignment, variables: list[IndexVar], at: int, sparse_indices: list[tuple[IndexVar, ...]], target: Target, by_table: bool
-) -> tuple[float, float]:
-    """Lower bounds on the cost of a step of an innermost loop (see :func:`_nest_cost`): if no outer loop scatters, and if one does."""
-    inner, lanes = variables[at], target.lanes(stmt.lhs.tensor.dtype)
-    if is_contiguous(stmt, inner):
-        return 1.0 / lanes, (1.0 if by_table and inner in stmt.lhs.indices else tuning.COST_VECTOR_SCATTER) / lanes
-    if stmt.op not in ("=", "+="):
-        return 1.0 / lanes, 1.0 / lanes
-    scatters = inner in stmt.lhs.indices and any(var not in stmt.lhs.indices for var in variables)
-    outer_vars = [var for var in variables if var != inner]
-    is_repeated = bool(sparse_indices) and any(all(var not in indices for indices in sparse_indices) for var in outer_vars)
-    step = tuning.COST_STRIDED if not any(inner in indices for indices in sparse_indices) else tuning.COST_WALK if is_repeated else 1.0
-    return step * (tuning.COST_SCATTER if scatters else 1.0), step * tuning.COST_SCATTER
-
-
-def _is_alone(var: IndexVar, variables: list[IndexVar], operands: list[Access], facts: Facts) -> bool:
-    """Whether an outermost loop over the variable has a single step, which threads cannot share."""
-    return len(variables) > 1 and facts.extent(var) == 1 and not any(var in access.indices for access in operands)
-
-
-def _can_be_made(stmt: Assignment, choice: LoopOrder) -> bool:
-    """Whether the loops reach the levels of an assembled result from the first level down, or can place its entries."""
-    if not _is_placed(stmt, choice.order):
-        first = first_loops(stmt)
-        return not stmt.lhs.tensor.is_assembled or choice.order[: len(first)] == first or _is_written_once(stmt, choice.order)
-    conversions = {a.tensor.name: a for a in choice.converted}
-    operands = [conversions.get(a.tensor.name, a) for a in accesses_in(stmt.rhs) if not a.tensor.is_dense]
-    return may_be_placed(stmt.lhs, operands, choice.order)
-
-
-def _ordered_variables(stmt: Assignment) -> list[IndexVar]:
-    """Variables of the sparse levels of a result whose entries may be placed; loops must keep their order."""
-    return run_to_place(stmt.lhs) if _is_placeable(stmt) else []
-
-
-def _is_placeable(stmt: Assignment) -> bool:
-    """Whether each entry of an assembled result is visited once, and may be placed instead of appended."""
-    result = stmt.lhs.tensor
-    return result.is_assembled and can_be_placed(result.format) and _visits_once(stmt)
-
-
-def _is_placed(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
-    """Whether loops in this order visit the entries of a placeable result in another order than its storage order."""
-    return _is_placeable(stmt) and not in_storage_order(stmt.lhs, _sparse(stmt), order)
-
-
-def _is_written_once(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
-    """Whether loops in this order append or place each entry of the result when they reach its only term."""
-    if not stmt.lhs.tensor.is_assembled or not _visits_once(stmt):
-        return False
-    return _is_placeable(stmt) or in_storage_order(stmt.lhs, _sparse(stmt), order)
-
-
-def _visits_once(stmt: Assignment) -> bool:
-    """Whether each entry of the result has one term."""
-    return visits_once(stmt.lhs, _sparse(stmt), variables_in(stmt.rhs))
+    return Orders(stmt, variables, facts, target).cheapest(most, wanted)
 
 
 def _sparse(stmt: Assignment) -> list[Access]:
@@ -201,8 +101,6 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     a reduction that is not a sum, so its loops come last. An exception is a sparse operand that scatters its terms along one
     variable of a dense result (see :func:`_scatters`). Placed entries may come in any order.
     """
-    if _is_placeable(stmt):
-        return ()
     result, levels = stmt.lhs, stmt.lhs.tensor.format.levels
     if result.tensor.is_assembled:
         last = max(at for at, level in enumerate(levels) if not level.full)
@@ -213,17 +111,6 @@ def first_loops(stmt: Assignment) -> tuple[IndexVar | None, ...]:
     return () if stmt.op in ("=", "+=") else (None,) * len(result.indices)
 
 
-def _may_come_next(
-    first: tuple[IndexVar | None, ...], prefix: tuple[IndexVar, ...], var: IndexVar, stmt: Assignment, is_single: bool
-) -> bool:
-    if is_single:  # loops over other variables do not count
-        prefix = tuple(before for before in prefix if before in stmt.lhs.indices)
-    if len(prefix) >= len(first) or (is_single and var not in stmt.lhs.indices):
-        return True
-    required = first[len(prefix)]
-    return var == required or (required is None and (var in stmt.lhs.indices or _scatters(stmt, prefix)))
-
-
 def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
     """Whether one variable of a dense result remains below these loops, and a sparse operand scatters terms along it."""
     remaining = [var for var in stmt.lhs.indices if var not in prefix]
@@ -232,77 +119,173 @@ def _scatters(stmt: Assignment, prefix: tuple[IndexVar, ...]) -> bool:
     return any(remaining[0] in access.indices for access in _sparse(stmt)) and not is_contiguous(stmt, remaining[0])
 
 
-def price(stmt: Assignment, order: tuple[IndexVar, ...], facts: Facts, target: Target) -> LoopOrder:
-    """Price an order with the cheapest format of each operand: reordered if needed, or with rows that are located or searched."""
-    operands = list(dict.fromkeys(_sparse(stmt)))
-    stored = [access if cost.is_concordant(access, order) else cost.reordered(access, order) for access in operands]
-    best = _price_stored(stmt, order, operands, stored, facts, target)
-    if not is_intersection(stmt.rhs):
-        return best
-    for at, access in enumerate(stored):
-        in_rows = cost.in_rows(access, stored, order, facts)
-        if in_rows is not access and access.tensor.name != stmt.lhs.tensor.shares:
-            formats = [*stored[:at], in_rows, *stored[at + 1 :]]
-            choice = _price_stored(stmt, order, operands, formats, facts, target)
-            if choice.cost < best.cost:
-                best, stored = choice, formats
-    return best
+class Orders:
+    """The loop orders of an assignment, and their prices by the cost model.
 
+    The orders of few loops are all priced. For more loops, a local search finds a cheap order: it moves one loop at a time to
+    its cheapest place, until no move lowers the price.
+    """
 
-def _price_stored(
-    stmt: Assignment, order: tuple[IndexVar, ...], operands: list[Access], formats: list[Access], facts: Facts, target: Target
-) -> LoopOrder:
-    """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
-    sparse, converted = [], []
-    total = 0.0
-    for access, stored in zip(operands, cost.mergeable(formats), strict=True):
-        if stored is not access:
-            total += cost.conversion(access, stored, facts)
-        access_read = without_empty_rows(stmt, order, stored, facts)
-        sparse.append((access_read, cost.counts_of(access_read, facts)))
-        if access_read is not access:
-            converted.append(access_read)
-    total += _nest_cost(stmt, order, sparse, facts, target)
-    if order and _is_alone(order[0], list(order), operands, facts):
-        total *= tuning.COST_ALONE
-    return LoopOrder(order, total, tuple(converted))
+    def __init__(self, stmt: Assignment, variables: list[IndexVar], facts: Facts, target: Target):
+        self.stmt, self.variables, self.facts, self.target = stmt, variables, facts, target
+        self.operands, self.result = _sparse(stmt), set(stmt.lhs.indices)
+        self.united = not is_intersection(stmt.rhs)
+        self.visits_once = stmt.lhs.tensor.is_assembled and visits_once(stmt.lhs, self.operands, variables)
+        self.is_placeable = self.visits_once and can_be_placed(stmt.lhs.tensor.format)
+        self.placed = run_to_place(stmt.lhs) if self.is_placeable else []
+        self.first = () if self.is_placeable else first_loops(stmt)
+        self.contiguous = {var for var in variables if is_contiguous(stmt, var)}
+        self.priced: dict[tuple[IndexVar, ...], LoopOrder | None] = {}
+        self.unindexed = {var for var in variables if all(var not in access.indices for access in self.operands)}
+        self.walk = cache(lambda access: cost.walk_of(access, facts))
+        self.iterations = cache(lambda var, walks: cost.iterations(var, walks, facts, self.united))
+        self.walks = [self.walk(access) for access in self.operands]
+        self.ordered: dict[tuple[cost.SparseWalk, tuple[IndexVar, ...]], cost.SparseWalk] = {}
 
+    def cheapest(self, most: int, wanted: tuple[str, ...] | None = None) -> list[LoopOrder]:
+        """The cheapest orders that can be compiled, or only the wanted one; ties follow the order of the variables."""
+        orders = self.all_orders(wanted=wanted)
+        if wanted is not None or len(self.variables) <= tuning.FEW_LOOPS:
+            self.priced = {order: self.price(order) for order in orders}
+        elif (start := next((order for order in orders if self.price_of(order) < inf), None)) is not None:
+            self.search(start)
+        return sorted(filter(None, self.priced.values()), key=lambda choice: choice.cost)[:most]
 
-def _nest_cost(
-    stmt: Assignment, order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]], facts: Facts, target: Target
-) -> float:
-    runs, total, united = 1.0, 0.0, not is_intersection(stmt.rhs)
-    for var in order[:-1]:
-        survivors, steps = cost.iterations(var, sparse, facts, united)
-        total += runs * steps * (tuning.COST_WALK if survivors < facts.extent(var) else 1.0)
-        runs *= survivors
-    if not order:
-        return 1.0
-    inner = order[-1]
-    survivors, steps = cost.iterations(inner, sparse, facts, united)
-    result = set(stmt.lhs.indices)
-    scatters = any(var not in result and set(order[at + 1 :]) & result for at, var in enumerate(order))
-    step = tuning.COST_SCATTER if scatters else 1.0
-    if _is_placed(stmt, order):
-        total += tuning.COST_PLACE * runs * survivors
-    if is_contiguous(stmt, inner):
-        lanes = target.lanes(stmt.lhs.tensor.dtype)
-        steps = ceil(steps / lanes) * lanes  # a partly filled register takes as long
-        in_registers = inner in result and (_tail_is_summed(order, result) or chosen_by_table(stmt, order) is not None)
-        step = (1.0 if in_registers else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
-    elif _is_tiled_reduction(stmt, order):
-        step /= target.lanes(stmt.lhs.tensor.dtype)
-    elif not any(a.indices and inner in a.indices for a, _ in sparse):
-        step *= tuning.COST_STRIDED
-    elif _walks_again(order, sparse):
-        step *= tuning.COST_WALK
-    body = runs * steps * step
-    total = (total + body) * (tuning.COST_SERIAL if result and order[0] not in result else 1.0)
-    if not scatters:
-        return total
-    average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
-    is_inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], sparse, united, average, facts)
-    return total * tuning.COST_INEXACT if is_inexact else total
+    def all_orders(self, prefix: tuple[IndexVar, ...] = (), wanted: tuple[str, ...] | None = None) -> Iterator[tuple[IndexVar, ...]]:
+        """Yield the orders that start with these loops."""
+        if len(prefix) == len(self.variables):
+            yield prefix
+        for var in self.variables:
+            if var not in prefix and (wanted is None or var.name == wanted[len(prefix)]) and self.may_follow(prefix, var):
+                yield from self.all_orders((*prefix, var), wanted)
+
+    def may_follow(self, prefix: tuple[IndexVar, ...], var: IndexVar) -> bool:
+        """Whether a loop over a variable may follow these loops: they reach the levels of the result in order."""
+        if var in self.placed:
+            return set(self.placed[: self.placed.index(var)]) <= set(prefix)
+        if self.visits_once:  # loops over other variables do not count
+            prefix = tuple(before for before in prefix if before in self.result)
+        if len(prefix) >= len(self.first) or (self.visits_once and var not in self.result):
+            return True
+        required = self.first[len(prefix)]
+        return var == required or (required is None and (var in self.result or _scatters(self.stmt, prefix)))
+
+    def search(self, first: tuple[IndexVar, ...]) -> None:
+        """Search from the first order and from orders that walk one operand first, the cheapest of these before the others."""
+        walks = [[access.level_var(at) for at in range(len(access.indices))] for access in self.operands]
+        starts = [first, *(tuple(dict.fromkeys([*walk, *self.variables])) for walk in walks)]
+        for order in sorted(starts, key=self.price_of):
+            if len(self.priced) < tuning.SEARCHED_ORDERS:
+                self.improve(order)
+
+    def improve(self, order: tuple[IndexVar, ...]) -> None:
+        """Move each loop to its cheapest place, until no move lowers the price."""
+        before = None
+        while order != before:
+            before = order
+            for var in self.variables:
+                others = tuple(other for other in order if other != var)
+                moved = [(*others[:at], var, *others[at:]) for at in range(len(order))]
+                order = min([order, *moved], key=self.price_of)
+
+    def price_of(self, order: tuple[IndexVar, ...]) -> float:
+        """The price of an order, infinite if it cannot be compiled."""
+        if order not in self.priced:
+            is_reachable = all(self.may_follow(order[:at], var) for at, var in enumerate(order))
+            self.priced[order] = self.price(order) if is_reachable else None
+        choice = self.priced[order]
+        return inf if choice is None else choice.cost
+
+    def can_be_made(self, choice: LoopOrder) -> bool:
+        """Whether the loops reach the levels of an assembled result from the first level down, or can place its entries."""
+        if not self.are_placed(choice.order):
+            is_appended = choice.order[: len(self.first)] == self.first or self.are_written_once(choice.order)
+            return not self.stmt.lhs.tensor.is_assembled or is_appended
+        conversions = {a.tensor.name: a for a in choice.converted}
+        return may_be_placed(self.stmt.lhs, [conversions.get(a.tensor.name, a) for a in self.operands], choice.order)
+
+    def are_placed(self, order: tuple[IndexVar, ...]) -> bool:
+        """Whether loops in this order visit the entries of a placeable result in another order than its storage order."""
+        return self.is_placeable and not in_storage_order(self.stmt.lhs, self.operands, order)
+
+    def are_written_once(self, order: tuple[IndexVar, ...]) -> bool:
+        """Whether loops in this order append or place each entry of the result when they reach its only term."""
+        return self.is_placeable or (self.visits_once and in_storage_order(self.stmt.lhs, self.operands, order))
+
+    def price(self, order: tuple[IndexVar, ...]) -> LoopOrder | None:
+        """Price an order with the cheapest format of each operand: reordered if needed, or with rows that are located or searched.
+
+        Returns None if the order cannot be compiled. A relation, and the operand whose pattern the result keeps, are never converted.
+        """
+        shared, place = self.stmt.lhs.tensor.shares, {var: at for at, var in enumerate(order)}
+        walks = [self.in_order(walk, tuple(sorted(walk.access.indices, key=place.__getitem__))) for walk in self.walks]
+        best = self.price_stored(order, walks)
+        for at, walk in enumerate(walks if not self.united else ()):
+            in_rows = cost.in_rows(walk, walks, order, self.facts)
+            if in_rows is not walk.access and walk.access.tensor.name != shared:
+                others = [*walks[:at], self.walk(in_rows), *walks[at + 1 :]]
+                choice = self.price_stored(order, others)
+                if choice.cost < best.cost:
+                    best, walks = choice, others
+        is_fixed = any(access.tensor.name == shared or is_relation(access) for access in best.converted)
+        return None if is_fixed or not self.can_be_made(best) else best
+
+    def in_order(self, walk: cost.SparseWalk, order: tuple[IndexVar, ...]) -> cost.SparseWalk:
+        """The operand in a format that loops in this order of its variables read from the first level down."""
+        if (walk, order) not in self.ordered:
+            is_concordant = cost.is_concordant(walk.access, order)
+            self.ordered[walk, order] = walk if is_concordant else self.walk(cost.reordered(walk.access, order))
+        return self.ordered[walk, order]
+
+    def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
+        """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
+        stored = [self.walk(access) for access in cost.mergeable([walk.access for walk in walks])]
+        read = [self.walk(without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
+        moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
+        total = sum(cost.conversion(walk, other.access, self.facts) for walk, other in moved) + self.nest_cost(order, tuple(read))
+        if len(order) > 1 and self.facts.extent(order[0]) == 1 and order[0] in self.unindexed:
+            total *= tuning.COST_ALONE  # the outermost loop has a single step, which threads cannot share
+        converted = tuple(other.access for walk, other in zip(self.walks, read, strict=True) if other is not walk)
+        return LoopOrder(order, total, converted)
+
+    def nest_cost(self, order: tuple[IndexVar, ...], walks: tuple[cost.SparseWalk, ...]) -> float:
+        """The cost of the loops and the innermost body."""
+        if not order:
+            return 1.0
+        stmt, facts, result = self.stmt, self.facts, self.result
+        runs, total = 1.0, 0.0
+        for var in order[:-1]:
+            survivors, steps = self.iterations(var, walks)
+            total += runs * steps * (tuning.COST_WALK if survivors < facts.extent(var) else 1.0)
+            runs *= survivors
+        inner = order[-1]
+        survivors, steps = self.iterations(inner, walks)
+        scatters = not _sums_inside(order, result)
+        step = tuning.COST_SCATTER if scatters else 1.0
+        if self.are_placed(order):
+            total += tuning.COST_PLACE * runs * survivors
+        if inner in self.contiguous:
+            lanes = self.target.lanes(stmt.lhs.tensor.dtype)
+            steps = ceil(steps / lanes) * lanes  # a partly filled register takes as long
+            in_registers = inner in result and (_sums_inside(order[:-1], result) or chosen_by_table(stmt, order) is not None)
+            step = (1.0 if in_registers else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
+        elif self.is_tiled_reduction(order):
+            step /= self.target.lanes(stmt.lhs.tensor.dtype)
+        elif inner in self.unindexed:
+            step *= tuning.COST_STRIDED
+        elif self.operands and not self.unindexed.isdisjoint(order):
+            step *= tuning.COST_WALK  # an outer loop runs over a variable of no sparse operand, and walks short rows again
+        total = (total + runs * steps * step) * (tuning.COST_SERIAL if result and order[0] not in result else 1.0)
+        if not scatters:
+            return total
+        average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
+        is_inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
+        return total * tuning.COST_INEXACT if is_inexact else total
+
+    def is_tiled_reduction(self, order: tuple[IndexVar, ...]) -> bool:
+        """Whether a reduction other than a sum runs in tiles: the innermost loop of the result is contiguous."""
+        written = [var for var in order if var in self.result]
+        return self.stmt.op not in ("=", "+=") and bool(written) and written[-1] in self.contiguous
 
 
 def _is_rounded(stmt: Assignment) -> bool:
@@ -311,23 +294,9 @@ def _is_rounded(stmt: Assignment) -> bool:
     return (result.is_dense or len(_sparse(stmt)) == 1) and stmt.op in ("=", "+=") and result.dtype.startswith(("float", "complex"))
 
 
-def _walks_again(order: tuple[IndexVar, ...], sparse: list[tuple[Access, tuple[float, ...]]]) -> bool:
-    """Whether a loop around the innermost one runs over a variable that no sparse operand has, and so walks short rows again."""
-    return bool(sparse) and any(all(var not in access.indices for access, _ in sparse) for var in order[:-1])
-
-
-def _is_tiled_reduction(stmt: Assignment, order: tuple[IndexVar, ...]) -> bool:
-    """Whether a reduction other than a sum runs in tiles: the innermost loop of the result is contiguous."""
-    written = [var for var in order if var in stmt.lhs.indices]
-    return stmt.op not in ("=", "+=") and bool(written) and is_contiguous(stmt, written[-1])
-
-
-def _tail_is_summed(order: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:
-    """Whether only summed loops stand between the innermost loop and the loops of the result.
-
-    The summed loops move inside a vector tile, which then stays in registers.
-    """
-    kinds = [var in result for var in order[:-1]]
+def _sums_inside(loops: tuple[IndexVar, ...], result: set[IndexVar]) -> bool:
+    """Whether the summed loops stand inside the loops of the result."""
+    kinds = [var in result for var in loops]
     return kinds == sorted(kinds, reverse=True)
 
 

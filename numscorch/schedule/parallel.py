@@ -104,12 +104,9 @@ def work_of(stmt: Stmt, facts: Facts) -> float:
     Rows that are scattered into dense arrays add no steps: they are looked up at the coordinates of other operands.
     """
     scattered = _scattered_operands(stmt)
-    sparse = [(a, cost.counts_of(a, facts)) for a in operands_of(stmt) if not a.tensor.is_dense and a.tensor.name not in scattered]
-    work, steps, united = 1.0, 1.0, not is_intersection(value_of(stmt))
-    for var in dict.fromkeys(loop.var for loop in loops_of(stmt)):
-        survivors, steps = cost.iterations(var, sparse, facts, united)
-        work, steps = work * survivors, work * steps
-    return steps
+    walks = cost.walks_of((a for a in operands_of(stmt) if a.tensor.name not in scattered), facts)
+    variables = dict.fromkeys(loop.var for loop in loops_of(stmt))
+    return cost.executions(variables, walks, facts, not is_intersection(value_of(stmt)))[1]
 
 
 def _scattered_operands(stmt: Stmt) -> set[str]:

@@ -35,16 +35,15 @@ def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     >>> scatter_blocks(stmt, square)
     """
     reasons: list[str] = []
-    sparse = [(access, cost.counts_of(access, facts)) for access in operands_of(stmt) if not access.tensor.is_dense]
-    blocked = _Pass(sparse, not is_product(value_of(stmt)), facts, reasons).blocked(stmt, facts)
+    blocked = _Pass(cost.walks_of(operands_of(stmt), facts), not is_product(value_of(stmt)), facts, reasons).blocked(stmt, facts)
     return (blocked, "; ".join(reasons)) if reasons else None
 
 
 class _Pass:
     """Inserts blocks into a statement, given its sparse operands and facts, and lists its reasons."""
 
-    def __init__(self, sparse: list[tuple[Access, tuple[float, ...]]], united: bool, facts: Facts, reasons: list[str]):
-        self.sparse, self.united, self.facts, self.reasons = sparse, united, facts, reasons
+    def __init__(self, walks: list[cost.SparseWalk], united: bool, facts: Facts, reasons: list[str]):
+        self.walks, self.united, self.facts, self.reasons = walks, united, facts, reasons
 
     def blocked(self, stmt: Stmt, facts: Facts) -> Stmt:
         match stmt:
@@ -57,7 +56,7 @@ class _Pass:
             case Forall(_, body, Parallel()):
                 return replace(stmt, body=self.blocked(body, facts))
             case Forall(var, body, Serial()):
-                steps, count = cost.iterations(var, self.sparse, facts, self.united)[1], self._blocks(stmt, facts)
+                steps, count = cost.iterations(var, self.walks, facts, self.united)[1], self._blocks(stmt, facts)
                 if count is None or steps < tuning.SHORT_LOOP:
                     return replace(stmt, body=self.blocked(body, facts))
                 body = self.blocked(body, facts) if steps * tuning.COARSE_LOOP < count else body
@@ -72,9 +71,8 @@ class _Pass:
             return None
         inner = dict.fromkeys(each.var for each in loops)
         places = prod(max(self.facts.extent(var), 1.0) for var in inner if var in assignment.lhs.indices)
-        terms = prod(cost.iterations(var, self.sparse, facts, self.united)[0] for var in inner)
-        average = terms / places
-        longest = longest_sum([var for var in inner if var not in assignment.lhs.indices], self.sparse, self.united, facts)
+        average = cost.executions(inner, self.walks, facts, self.united)[0] / places
+        longest = longest_sum([var for var in inner if var not in assignment.lhs.indices], self.walks, self.united, facts)
         longest = longest if longest > tuning.UNEVEN_SUMS * average else average
         count = int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, average / tuning.SCATTERED_BLOCK)))
         if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:

@@ -55,7 +55,8 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
         return None
     row, var, between = choice
     last = row.level_var(len(row.indices) - 1)
-    times = _merge_count(stmt, between, facts) * facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
+    times = cost.executions(between, cost.walks_of(operands_of(stmt), facts), facts)[0]
+    times *= facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
     if times < tuning.SCATTERED_MERGES:
         return None
     reason = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
@@ -86,15 +87,6 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
     if not above or max(above) == len(outer) - 1:
         return None
     return row, outer[max(above)], outer[max(above) + 1 :]
-
-
-def _merge_count(stmt: Stmt, between: tuple[IndexVar, ...], facts: Facts) -> float:
-    """Estimate how often the loops ``between`` run their bodies."""
-    sparse = [(access, cost.counts_of(access, facts)) for access in operands_of(stmt) if not access.tensor.is_dense]
-    times = 1.0
-    for var in between:
-        times *= cost.iterations(var, sparse, facts)[0]
-    return times
 
 
 def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:

@@ -91,7 +91,8 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     if wanted is not None:
         return KINDS[wanted](must_count), f"asked for: {wanted}"
     extent = facts.extent(_collected_variable(loops[split:], assignment.lhs))
-    sums = _insertions(loops, assignment, facts)
+    walks, united = cost.walks_of(accesses_in(assignment.rhs), facts), not is_intersection(assignment.rhs)
+    sums, _ = cost.executions((loop.var for loop in loops), walks, facts, united)
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
     if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
         return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
@@ -128,15 +129,6 @@ def _is_one_row(assignment: Assignment) -> bool:
     levels = assignment.lhs.tensor.format.levels
     is_plain = levels[0].arrays == ("pos", "crd") and levels[0].is_unique and levels[0].appended
     return len(levels) == 1 and is_plain
-
-
-def _insertions(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
-    """Estimate the number of additions to rows."""
-    sparse = [(a, cost.counts_of(a, facts)) for a in accesses_in(assignment.rhs) if not a.tensor.is_dense]
-    sums, united = 1.0, not is_intersection(assignment.rhs)
-    for loop in loops:
-        sums *= cost.iterations(loop.var, sparse, facts, united)[0]
-    return sums
 
 
 def _collecting_split(loops: list[Forall], assignment: Assignment) -> int | None:

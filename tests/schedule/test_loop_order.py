@@ -1,4 +1,4 @@
-"""The search for a loop order: the cheapest of all orders by the cost model, found with few prices."""
+"""The search for a loop order: the cheapest of few orders by the cost model, and a cheap one of many orders, found with few prices."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ from numscorch.frontend.problem import Problem, make_problem
 from numscorch.frontend.statements import parse_statement
 from numscorch.ir.format import COO, CSF, CSR, DCSR, Format
 from numscorch.ir.index import Assignment, loops_of, variables_in
-from numscorch.schedule import loop_order, tuning
+from numscorch.schedule import tuning
 from numscorch.schedule.facts import Facts
-from numscorch.schedule.loop_order import LoopOrder, candidates, cheapest, order_loops, price
-from numscorch.schedule.order_search import Space
+from numscorch.schedule.loop_order import LoopOrder, Orders, candidates, cheapest, order_loops
 
 CASES = scaled(300)
 SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)
@@ -117,7 +116,8 @@ def test_the_first_order_is_the_cheapest_of_more_variables(seed: int) -> None:
 @pytest.mark.parametrize("expr", MANY)
 def test_few_orders_of_many_operands_are_priced(expr: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rng, priced = random.Random(expr), list[object]()
-    monkeypatch.setattr(loop_order, "price", lambda *args: priced.append(args) or price(*args))
+    price = Orders.price
+    monkeypatch.setattr(Orders, "price", lambda self, order: priced.append(order) or price(self, order))
     terms = expr.partition("->")[0].split(",")
     for _ in range(5):
         sizes = {name: rng.choice((4, 100, 3000)) for name in "abcdefghijkl"}
@@ -126,29 +126,21 @@ def test_few_orders_of_many_operands_are_priced(expr: str, monkeypatch: pytest.M
         problem = make_problem(parse_einsum(expr, tuple(map(len, shapes))), given, TARGET, "dense")
         priced.clear()
         assert order_loops(problem.stmt, problem.facts, TARGET)
-        assert len(priced) < 200
+        assert len(priced) < 600
 
 
-def test_long_searches_end_in_a_beam(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The beam's order costs little more than the best one, and few beginnings of orders are extended."""
-    rng = random.Random(MANY[1])
-    sizes = {name: rng.choice((4, 100, 3000)) for name in "abcdefghijkl"}
-    shapes = [tuple(sizes[name] for name in term) for term in MANY[1].partition("->")[0].split(",")]
-    given = [stored(CSF(len(s)), s, *(min(prod(s[: at + 1]), 10 ** (3 + at)) for at in range(len(s)))) for s in shapes]
-    problem = make_problem(parse_einsum(MANY[1], tuple(map(len, shapes))), given, TARGET, "dense")
-    extended = list[object]()
-    monkeypatch.setattr(Space, "extended", lambda self, prefix, extend=Space.extended: extended.append(prefix) or extend(self, prefix))
-    costs = []
-    for prefixes in (tuning.SEARCHED_PREFIXES, 10**9):
-        monkeypatch.setattr(tuning, "SEARCHED_PREFIXES", prefixes)
-        extended.clear()
-        costs.append((cheapest(problem.stmt, problem.facts, TARGET).cost, len(extended)))
-    (beam, few), (best, many) = costs
-    assert best <= beam < 10 * best
-    assert few < 4000 < many
+@pytest.mark.parametrize("seed", range(scaled(30)))
+def test_local_searches_find_cheap_orders(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order costs little more than the best one."""
+    rng = random.Random(seed)
+    with suppress(NumscorchError):
+        problem = random_problem(rng, "ijklmn", rng.randint(2, 6))
+        best = cheapest(problem.stmt, problem.facts, TARGET).cost
+        monkeypatch.setattr(tuning, "FEW_LOOPS", 0)
+        assert best <= cheapest(problem.stmt, problem.facts, TARGET).cost < 10 * best
 
 
-def test_loops_over_more_variables_than_sets_have_bounds_for_are_ordered_greedily() -> None:
+def test_a_local_search_keeps_the_order_of_a_chain() -> None:
     names = "abcdefghijklmnopqrst"
     given = [stored(CSR, (9, 9), 9, 20) for _ in names[1:]]
     request = parse_einsum(",".join(map("".join, pairwise(names))) + "->a", (2,) * len(given))
@@ -157,16 +149,14 @@ def test_loops_over_more_variables_than_sets_have_bounds_for_are_ordered_greedil
     assert [loop.var.name for loop in loops_of(nest)] == list(names)
 
 
-@pytest.mark.parametrize("beam", [1, 3])
-def test_a_beam_without_an_order_that_can_be_compiled_loses_none(beam: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_search_finds_the_only_order_that_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     (part,) = parse_statement("D[i,l] = A[i,j] * B[j,k] * C[k,l]")
     problem = make_problem(part.request, [stored(CSR, (9, 9), 9, 20) for _ in range(3)], TARGET)
     variables = variables_in(problem.stmt.rhs)
     orders = [choice.order for choice in every_order(problem.stmt, problem.facts)]
-    monkeypatch.setattr(tuning, "SEARCHED_PREFIXES", 0)
-    monkeypatch.setattr(tuning, "BEAM", beam)
+    monkeypatch.setattr(tuning, "FEW_LOOPS", 0)
     for only in orders:
-        monkeypatch.setattr(loop_order, "_can_be_made", lambda stmt, choice, only=only: choice.order == only)
+        monkeypatch.setattr(Orders, "can_be_made", lambda self, choice, only=only: choice.order == only)
         assert [choice.order for choice in candidates(problem.stmt, variables, problem.facts, TARGET)] == [only]
 
 

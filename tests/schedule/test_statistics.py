@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
-
 import pytest
 import torch
 from corpus import TARGET
@@ -27,8 +25,8 @@ def star(size: int, longest: int) -> torch.Tensor:
 def products(A: ns.SparseTensor, B: ns.SparseTensor) -> float:
     """How many products of stored values A times B takes, as the cost model has it."""
     problem = make_problem(parse_einsum("ij,jk->ik", (2, 2)), [describe(A), describe(B)], TARGET)
-    sparse = [(a, cost.counts_of(a, problem.facts)) for a in accesses_in(problem.stmt.rhs)]
-    return prod(cost.iterations(IndexVar(var), sparse, problem.facts)[0] for var in "ijk")
+    walks = cost.walks_of(accesses_in(problem.stmt.rhs), problem.facts)
+    return cost.executions(map(IndexVar, "ijk"), walks, problem.facts)[0]
 
 
 def test_even_rows() -> None:
