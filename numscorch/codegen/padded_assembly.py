@@ -42,9 +42,8 @@ class Spacing(Assembly):
         if at > 1:
             return body
         mode = self.mode(1, coords)
-        start, closing = self._level.opened(mode), self._level.closed(mode, self.counters[0])
-        opening = () if start is None else (Assign(self.counters[0], start),)
-        return (*opening, *body, *(() if closing is None else (Do(closing),)))
+        closing = self._level.closed(mode, self.counters[0])
+        return body if closing is None else (Assign(self.counters[0], self._level.bounds(mode)[0]), *body, Do(closing))
 
     def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
         """Enter the next entry into a hash table and assign its position. A padded level needs no such code."""

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..ir.format import COO, Format, sorted_format
-from ..ir.level import INT64_MAX
+from ..ir.level import INT64_MAX, starts_of_runs
 from ..ir.levels import Compressed, Dense, Singleton
 from ..schedule import tuning
 from ..tensors.packing import index_dtype_for, sorting_numbers
@@ -58,11 +58,11 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     if target.levels == CSR_LEVELS:
         counts = np.zeros(target.sizes(pattern.shape)[0], np.int64)
         counts[rows] = lengths
-        return Pattern.derived_from(target, pattern.shape, ((), (*_tensors(_starts(counts, dtype)), crd)), dtype)
+        return Pattern.derived_from(target, pattern.shape, ((), (*_tensors(starts_of_runs(counts, dtype)), crd)), dtype)
     nonempty = lengths > 0
     rows = rows[nonempty].astype(dtype, copy=False)
     row_arrays = _tensors(np.array([0, len(rows)], dtype), rows)
-    return Pattern.derived_from(target, pattern.shape, (row_arrays, (*_tensors(_starts(lengths[nonempty], dtype)), crd)), dtype)
+    return Pattern.derived_from(target, pattern.shape, (row_arrays, (*_tensors(starts_of_runs(lengths[nonempty], dtype)), crd)), dtype)
 
 
 def _filled(starts: np.ndarray, crd: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
@@ -92,12 +92,6 @@ def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
         return np.arange(len(counts)), counts
     lengths = np.diff(second[0])
     return (first[1] if first else np.arange(len(lengths))), lengths
-
-
-def _starts(lengths: np.ndarray, dtype: str) -> np.ndarray:
-    starts = np.zeros(len(lengths) + 1, dtype)
-    np.cumsum(lengths, out=starts[1:])
-    return starts
 
 
 def _tensors(*arrays: np.ndarray) -> tuple[torch.Tensor, ...]:

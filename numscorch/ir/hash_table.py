@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges
+from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges, starts_of_runs
 from .loop import BinOp, Const, Expr, call
 
 FREE = -1  # marks an empty slot
@@ -48,8 +48,7 @@ class Hash(Level):
         return int(table_lengths(children).sum())
 
     def spread(self, children: np.ndarray) -> Arrays:
-        pos = np.zeros(len(children) + 1, dtype=np.int64)
-        np.cumsum(table_lengths(children), out=pos[1:])
+        pos = starts_of_runs(table_lengths(children))
         return pos, np.full(pos[-1], FREE, dtype=np.int64)
 
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:

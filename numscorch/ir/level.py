@@ -16,6 +16,7 @@ from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from ..errors import FormatError, SizeError
 from .loop import Call, Expr, Var
@@ -257,16 +258,12 @@ class Level:
         """For a level with ``ends``: whether a coordinate is below the bound."""
         raise NotImplementedError
 
-    def opened(self, mode: Mode) -> Expr | None:
-        """For a spaced level: the position where a parent's entries are appended; None if ``entered`` chooses each position."""
-        return None
-
     def entered(self, mode: Mode, coordinate: Expr) -> Expr | None:
         """For a spaced level: insert a coordinate and return its position; None if entries are appended."""
         return None
 
     def closed(self, mode: Mode, end: Expr) -> Call | None:
-        """For a spaced level: the call that pads a parent whose entries end at ``end``; None if there is nothing to pad."""
+        """For a spaced level: the call that pads a parent whose entries end at ``end``; None if ``entered`` chooses positions."""
         return None
 
     def fitted(self, children: np.ndarray, size: int) -> Level:
@@ -381,6 +378,17 @@ def ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+
+
+def starts_of_runs(lengths: np.ndarray, dtype: DTypeLike = np.int64) -> np.ndarray:
+    """The start of each of consecutive runs with these lengths, followed by the end of the last run.
+
+    >>> starts_of_runs(np.array([2, 0, 3])).tolist()
+    [0, 2, 2, 5]
+    """
+    starts = np.zeros(len(lengths) + 1, dtype)
+    np.cumsum(lengths, out=starts[1:])
+    return starts
 
 
 def times(count: int, size: int) -> int:

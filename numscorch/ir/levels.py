@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from ..errors import FormatError, SizeError
-from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, ranges, times
+from .level import Arrays, Children, Entries, Level, Mode, Parents, check_width, ranges, starts_of_runs, times
 from .loop import Expr, call
 
 Size = TypeVar("Size", int, Expr)
@@ -143,8 +143,7 @@ class Compressed(AppendedCoordinates):
         check_width(self.bits, entries.size)
         crd = entries.coordinates[entries.first]
         try:
-            pos = np.zeros(entries.count + 1, dtype=np.int64)
-            np.cumsum(entries.children, out=pos[1:])
+            pos = starts_of_runs(entries.children)
         except MemoryError as error:
             raise SizeError(
                 f"a pos array for {entries.count} parents does not fit in memory: use compressed levels above, as in DCSR"

@@ -39,9 +39,6 @@ class Fixed(CoordinateArray, Strided):
         if self.width is not None and self.width < 0:
             raise FormatError(f"{self} is not a level: its width is at least 0")
 
-    def opened(self, mode: Mode) -> Expr | None:
-        return self.bounds(mode)[0]
-
     def closed(self, mode: Mode, end: Expr) -> Call | None:
         each: Expr = reduce(mul, (Const(1), *mode.sizes[mode.at + 1 :]))
         return call("padded", mode.crd, mode.values, self.bounds(mode)[0], end, self.width or 0, each)

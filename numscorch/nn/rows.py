@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ..ir.format import CSR
+from ..ir.level import starts_of_runs
 from ..machine.memory import check_bytes, check_entries
 from ..schedule import tuning
 from ..tensors.packing import index_dtype_for
@@ -113,8 +114,7 @@ def of_rows(counts: np.ndarray, columns: np.ndarray, shape: tuple[int, ...], spr
     ``spreads`` are those of the pattern, if the caller knows them: the compiler would otherwise compute them.
     """
     dtype = index_dtype_for(shape, len(columns))
-    pos = np.zeros(len(counts) + 1, dtype)
-    np.cumsum(counts, out=pos[1:])
+    pos = starts_of_runs(counts, dtype)
     pattern = Pattern.written(CSR, shape, ((), (pos, columns.astype(dtype))), f"int{8 * dtype.itemsize}")
     pattern.counts = len(counts), len(columns)
     if spreads is not None:
