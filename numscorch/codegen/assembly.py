@@ -282,7 +282,7 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
     params += [Param("partial_vals", "partial", dtype=result.tensor.dtype), Param("cuts", "cuts")]
     params += [Param("starts", "starts"), Param("bounds", "bounds")]
     params += [Param("blocks", "blocks"), Param("workers", "workers")]
-    params += [Param(f"{loop.var}_size", "size", loop.var.name) for loop in _distinct(ix.loops_of(stmt))]
+    params += [Param(f"{loop.var}_size", "size", loop.var.name) for loop in {loop.var: loop for loop in ix.loops_of(stmt)}.values()]
     for access in tensors:
         params += [Param(f"{access.tensor.name}_stride{at}", "stride", access.tensor.name, at) for at in range(len(access.indices))]
     return params
@@ -293,10 +293,6 @@ def _room_of(space: ix.Access) -> tuple[str, str]:
     if space.tensor.is_row:
         return "longest", space.tensor.shares or ""
     return ("capacity", space.tensor.name) if has_level(space.tensor, Hashed) else ("size", space.indices[0].name)
-
-
-def _distinct(loops: list[ix.Forall]) -> list[ix.Forall]:
-    return list({loop.var: loop for loop in loops}.values())
 
 
 def must_be_zeroed(stmt: ix.Stmt) -> bool:

@@ -19,21 +19,10 @@ from .registers import I32, broadcast, call_llvm, constant, joined, optional, re
 COMPRESSING = "+avx512vl"  # processor feature that packs the lanes of a register in one instruction
 
 
-def _truths(builder: Any, value: Any) -> Any:
-    """Return a mask of the nonzero lanes."""
-    return builder.fcmp_unordered("!=", value, ir.Constant(value.type, None))
-
-
 def _packed(builder: Any, value: Any, mask: Any) -> Any:
     """Pack the lanes of a mask side by side; the lanes behind them are undefined."""
     args = [value, mask, ir.Constant(value.type, ir.Undefined)]
     return call_llvm(builder, f"experimental.vector.compress.{suffix(value.type)}", value.type, args)
-
-
-def _counted(builder: Any, mask: Any) -> tuple[Any, Any]:
-    """Return the mask as an integer, and its number of set bits."""
-    bits = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I64)
-    return bits, call_llvm(builder, "ctpop.i64", I64, [bits])
 
 
 @contextmanager
@@ -49,8 +38,9 @@ def _where_any(context: Any, builder: Any, bits: Any) -> Iterator[None]:
 def _append_register(context: Any, builder: Any, arrays: Any, at: Any, base: Any, value: Any, kept: Any, first: Any, element: Any) -> Any:
     """Append the kept lanes of one register and their coordinates; return the position behind them."""
     values, crd = arrays
-    mask = _truths(builder, kept) if first is None else builder.and_(_truths(builder, kept), first)
-    bits, count = _counted(builder, mask)
+    mask = builder.fcmp_unordered("!=", kept, ir.Constant(kept.type, None))
+    mask = mask if first is None else builder.and_(mask, first)
+    bits = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I64)
     with _where_any(context, builder, bits):
         store_register(builder, _packed(builder, value, mask), _place(builder, values, at, value.type), first)
         wide = ir.VectorType(element, value.type.count)
@@ -58,7 +48,7 @@ def _append_register(context: Any, builder: Any, arrays: Any, at: Any, base: Any
         lanes = lanes if element == I32 else builder.zext(lanes, wide)
         start = base if element == I64 else builder.trunc(base, element)
         store_register(builder, builder.add(lanes, spread(builder, start, wide)), _place(builder, crd, at, wide), first)
-    return builder.add(at, count)
+    return builder.add(at, call_llvm(builder, "ctpop.i64", I64, [bits]))
 
 
 @intrinsic

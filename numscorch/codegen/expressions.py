@@ -55,25 +55,17 @@ def _product(factors: Sequence[LoopExpr]) -> LoopExpr:
 
 def is_varying(expr: Expr, env: Env) -> bool:
     """Whether a value varies between the lanes of the enclosing vector loop."""
-    match expr:
-        case Access(tensor, indices):
-            if tensor.name in env.registers:
-                return tensor.name in env.varying
-            return env.lanes is not None and tensor.has_values and env.lanes.var in indices and _moves(expr, env)
-        case Binary(_, left, right):
-            return is_varying(left, env) or is_varying(right, env)
-        case Apply(_, args):
-            return any(is_varying(arg, env) for arg in args)
-        case Literal():
-            return False
+    return any(_moves(access, env) for access in accesses_in(expr))
 
 
 def _moves(access: Access, env: Env) -> bool:
     """Whether an access moves with the lanes; a broadcast dimension (stride 0) has the same value in every lane."""
     tensor = access.tensor
-    if not tensor.is_dense or env.lanes is None:
-        return True
-    return tensor.strides[access.indices.index(env.lanes.var)] != "0"
+    if tensor.name in env.registers:
+        return tensor.name in env.varying
+    if env.lanes is None or not tensor.has_values or env.lanes.var not in access.indices:
+        return False
+    return not tensor.is_dense or tensor.strides[access.indices.index(env.lanes.var)] != "0"
 
 
 def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False) -> Product:

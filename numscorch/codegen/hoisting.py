@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 from ..ir.loop import (
     Accumulate,
@@ -112,14 +113,8 @@ def _names(nodes: dict[Expr, Expr], used_names: set[str]) -> dict[Expr, Var]:
     names: dict[Expr, Var] = {}
     for node in nodes:
         if isinstance(node, Call) and isinstance(node.args[0], Var):
-            fresh = _fresh(node.args[0].name.removesuffix("_vals"), used_names)
+            stem = node.args[0].name.removesuffix("_vals")
+            fresh = next(name for name in (f"{stem}{number}" for number in count()) if name not in used_names)
             used_names.add(fresh)
             names[node] = Var(fresh)
     return names
-
-
-def _fresh(stem: str, used_names: set[str]) -> str:
-    number = 0
-    while f"{stem}{number}" in used_names:
-        number += 1
-    return f"{stem}{number}"

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from ..ir.loop import (
+    NESTED,
     Accumulate,
     Assign,
     BinOp,
@@ -29,12 +30,12 @@ from ..ir.loop import (
     call,
     expressions,
     map_blocks,
-    map_expr,
     map_stmt,
     names_in,
     names_used,
     names_written,
     registers_of,
+    rewrite,
     until,
     walk,
     walk_block,
@@ -269,15 +270,9 @@ def _rename(block: Block, names: Names) -> Block:
     def change(expr: Expr) -> Expr | None:
         return Var(names[expr.name]) if isinstance(expr, Var) and expr.name in names else None
 
-    def renamed(stmt: Stmt) -> Stmt:
-        match stmt:
-            case Assign(var, value) if var.name in names:
-                return Assign(Var(names[var.name]), map_expr(value, change))
-            case Accumulate(var, value) if var.name in names:
-                return Accumulate(Var(names[var.name]), value)
-            case For() | While() | If():
-                return map_blocks(stmt, lambda inner: _rename(inner, names))
-            case _:
-                return map_stmt(stmt, change)
+    def renamed(stmt: Stmt) -> Block:
+        if isinstance(stmt, Assign | Accumulate) and stmt.var.name in names:
+            stmt = replace(stmt, var=Var(names[stmt.var.name]))
+        return (stmt if isinstance(stmt, NESTED) else map_stmt(stmt, change),)
 
-    return tuple(map(renamed, block))
+    return rewrite(block, renamed)

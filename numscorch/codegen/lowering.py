@@ -180,11 +180,8 @@ def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
 def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
     """Whether the summed value varies between lanes, directly or through an inner workspace."""
     inner = {a.lhs.tensor: a for a in ix.assignments(producer) if a is not assignment}
-    for access in ix.accesses_in(assignment.rhs):
-        source = inner.get(access.tensor)
-        if is_varying(access, env) or (source is not None and _varies(source, producer, env)):
-            return True
-    return False
+    sources = [inner[access.tensor] for access in ix.accesses_in(assignment.rhs) if access.tensor in inner]
+    return is_varying(assignment.rhs, env) or any(_varies(source, producer, env) for source in sources)
 
 
 def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
@@ -291,7 +288,7 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     if stmt.op != "+=":
         product = lower_product(stmt.rhs, env, as_vector=name in env.varying, in_order=True)
         return (*product.setup, Assign(register, joined(stmt.op, register, product.value(), name in env.varying)), *seen)
-    varies = any(is_varying(access, env) for access in ix.accesses_in(stmt.rhs))
+    varies = is_varying(stmt.rhs, env)
     product = lower_product(stmt.rhs, env, as_vector=varies)
     if not varies:
         return (*product.setup, Accumulate(register, product.scalar), *seen)

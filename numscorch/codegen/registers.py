@@ -87,15 +87,9 @@ def broadcast(builder: Any, values: Sequence[Any], vector: Any) -> list[tuple[An
     return list(zip(*(part * count if len(part) == 1 else part for part in parts), strict=True))
 
 
-def widest(args: Sequence[Any]) -> RegisterTile:
-    """Return the result type of a function of tiles and numbers, which is the type of the widest tile."""
-    tiles = [arg for arg in args if isinstance(arg, RegisterTile)]
-    return max(tiles, key=lambda tile: tile.count)
-
-
 def mapped(function: Each, *args: Any) -> Any:
-    """Return the signature and code of an intrinsic that applies a function to each register."""
-    tile = widest(args)
+    """Return the signature and code of an intrinsic that applies a function to each register of the widest tile."""
+    tile = max((arg for arg in args if isinstance(arg, RegisterTile)), key=lambda arg: arg.count)
 
     def codegen(context: Any, builder: Any, sig: Any, values: Any) -> Any:
         return joined(builder, [function(builder, *each) for each in broadcast(builder, values, tile.vector)])
