@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..ir.index import Access, IndexVar, TensorVar
+from ..ir.index import Access, IndexVar, Stmt, TensorVar
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import Assign, Choose, Const, Expr, Var, call
+from ..ir.loop import Assign, Block, Choose, Const, Expr, Var, call
 from ..ir.workspace_levels import Listed, Marked
 from .result_assembly import Assembly, mode_of
 
@@ -75,10 +75,6 @@ class Env:
     walked: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict)
     rows: tuple[int, ...] | None = None
     first: Expr | None = None
-
-    def position_var(self, name: str, variables: tuple[IndexVar, ...]) -> Var:
-        """Return the variable for a value that depends on these index variables; each copy has a distinct name."""
-        return Var(f"{name}_{self.copy[1]}" if self.copy is not None and self.copy[0] in variables else name)
 
     def bind(self, var: IndexVar, coord: Expr, known: Mapping[str, Segment] | None = None) -> Env:
         """Add a coordinate, the positions that were iterated to reach it, and the positions that it locates."""
@@ -162,6 +158,9 @@ class Env:
             if var in variables and access.tensor.strides[at] != "0":
                 place = place + self.coords[var] * stride_of(access, at)
         return place
+
+
+Lower = Callable[[Stmt, Env], Block]
 
 
 @dataclass(frozen=True, slots=True)

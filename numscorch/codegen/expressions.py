@@ -247,9 +247,10 @@ def _gathered(access: Access, var: IndexVar, it: Iterator, lanes: int, env: Env)
 def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
     """Return the access's position as a variable or constant. Each of several copies has a distinct variable."""
     place = env.position(access)
-    if isinstance(place, Var | Const) and (env.copy is None or env.copy[0] not in access.indices):
+    suffix = "" if env.copy is None or env.copy[0] not in access.indices else f"_{env.copy[1]}"
+    if isinstance(place, Var | Const) and not suffix:
         return place
-    position = env.position_var(f"p{access.tensor.name}", access.indices)
+    position = Var(f"p{access.tensor.name}{suffix}")
     setup.append(Assign(position, place))
     return position
 

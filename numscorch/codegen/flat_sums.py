@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.level import Segment
 from ..ir.loop import Accumulate, Assign, Block, Const, Expr, For, Store, Var, call, names_used
-from .environment import Env, Lanes, clear, partial_register
-
-Lower = Callable[[ix.Stmt, Env], Block]
+from .environment import Env, Lanes, Lower, clear, partial_register
 
 
 def lower_entries(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) -> Block:

@@ -135,12 +135,15 @@ def describe(access: ix.Access) -> str:
 
 def _imports(program: KernelBody) -> str:
     """Return the import statements: of other packages, and then of numscorch."""
+    exprs = list(_expressions(program.functions))
+    constants = [expr for expr in exprs if isinstance(expr, Const)]
     names: dict[str | None, set[str]] = {
-        "math": _non_finite(program.functions),
+        "math": {repr(abs(constant.value)) for constant in constants if not isfinite(constant.value)},  # inf and nan
         "numba": {"prange"} if program.parallel else set(),
-        "numpy": _constant_types(program.functions) | ({"array"} if _tables(program.functions) else set()),
+        "numpy": {constant.dtype for constant in constants if constant.dtype is not None},
     }
-    for function in _functions_called(program.functions):
+    names["numpy"] |= {"array"} if any(isinstance(expr, TableLoad) for expr in exprs) else set()
+    for function in {expr.function for expr in exprs if isinstance(expr, Call)}:
         names.setdefault(MODULES.get(function, "numscorch.codegen.intrinsics"), set()).add(function)
     lines = [f"from {module} import {', '.join(sorted(names[module]))}" for module in sorted(filter(None, names)) if names[module]]
     ours = [line for line in lines if line.startswith("from numscorch")]
@@ -155,16 +158,3 @@ def _tables(functions: Sequence[FunctionDef]) -> str:
     """Return the source of the tables that the functions read."""
     tables = sorted({(e.name, e.values) for e in _expressions(functions) if isinstance(e, TableLoad)})
     return "\n".join(f"{name} = array({list(values)})" for name, values in tables)
-
-
-def _functions_called(functions: Sequence[FunctionDef]) -> set[str]:
-    return {e.function for e in _expressions(functions) if isinstance(e, Call)}
-
-
-def _non_finite(functions: Sequence[FunctionDef]) -> set[str]:
-    """Return the names of infinities and NaN among the constants, which the file must import."""
-    return {repr(abs(e.value)) for e in _expressions(functions) if isinstance(e, Const) and not isfinite(e.value)}
-
-
-def _constant_types(functions: Sequence[FunctionDef]) -> set[str]:
-    return {e.dtype for e in _expressions(functions) if isinstance(e, Const) and e.dtype is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,11 +10,9 @@ from ..ir.level import Segment
 from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
 from ..ir.workspace_levels import Held
 from .coiteration import at_position
-from .environment import Env, Iterator, size_of
+from .environment import Env, Iterator, Lower, size_of
 from .unroll_and_jam import interleaved
 from .workspaces import has_level
-
-Lower = Callable[[ix.Stmt, Env], Block]
 
 
 def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from ..ir import index as ix
 from ..ir.loop import Assign, Block, Const, Expr, For, If, Stmt, Var, While
 from .address_cse import share_positions
-from .environment import Env
+from .environment import Env, Lower
 
-Lower = Callable[[ix.Stmt, Env], Block]
 LETTERS = "abcdefghijklmnop"
 
 
@@ -60,7 +59,7 @@ def interleaved(blocks: list[Block]) -> Block:
         first = row[0]
         if all(stmt == first for stmt in row):
             out.append(first)
-        elif isinstance(first, For) and all(isinstance(stmt, For) and _same_range(stmt, first) for stmt in row):
+        elif isinstance(first, For) and all(isinstance(stmt, For) and replace(stmt, body=first.body) == first for stmt in row):
             out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
         elif isinstance(first, If) and all(isinstance(stmt, If) and stmt.condition == first.condition and not stmt.orelse for stmt in row):
             out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, If)])))
@@ -69,7 +68,3 @@ def interleaved(blocks: list[Block]) -> Block:
         else:
             out += share_positions(row)
     return tuple(out)
-
-
-def _same_range(one: For, other: For) -> bool:
-    return (one.var, one.start, one.stop, one.step) == (other.var, other.start, other.stop, other.step)

@@ -6,7 +6,6 @@ positions one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
@@ -16,11 +15,10 @@ from ..ir.levels import Compressed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
 from ..schedule import tuning
 from .coiteration import at_position
-from .environment import Env, Iterator, clear, partial_register
+from .environment import Env, Iterator, Lower, clear, partial_register
 from .expressions import gathered_product
 from .unroll_and_jam import interleaved
 
-Lower = Callable[[ix.Stmt, Env], Block]
 JOINED = {"maximum": ("larger", "hmax"), "minimum": ("smaller", "hmin")}  # functions that join registers, and the lanes of one
 
 

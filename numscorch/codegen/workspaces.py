@@ -6,7 +6,6 @@ loop, a row's entries arrive out of order and with duplicates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ..ir import index as ix
@@ -15,12 +14,10 @@ from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Workspace
-from .environment import Env, clear, size_of
+from .environment import Env, Lower, clear, size_of
 from .expressions import joined, lower_product
 from .pruned_results import append_pruned
 from .result_assembly import MOST_ENTRIES, Assembly
-
-Lower = Callable[[ix.Stmt, Env], Block]
 
 
 def workspaces_of(stmt: ix.Stmt) -> list[ix.Access]:
