@@ -15,14 +15,8 @@ from .result_assembly import Assembly
 class Appending(Assembly):
     """Assembly that appends. ``starts`` holds the first position of each worker, and afterwards one past its last position."""
 
-    def enter(self, worker: Expr) -> Block:
-        return (Assign(self.counters[0], Var("starts")[worker]),)
+    def in_worker(self, body: Block, worker: Expr) -> Block:
+        return (Assign(self.counters[0], Var("starts")[worker]), *body, Store(Var("starts"), worker, self.counters[0]))
 
-    def leave(self, worker: Expr) -> Block:
-        return (Store(Var("starts"), worker, self.counters[0]),)
-
-    def begin(self, block: Expr) -> Block:
-        return ()
-
-    def end(self, block: Expr) -> Block:
-        return ()
+    def in_block(self, body: Block, block: Expr) -> Block:
+        return body

@@ -118,12 +118,12 @@ def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
 
 def by_worker(body: Block, env: Env, worker: Expr) -> Block:
     """Wrap a worker's body in the code that an assembled result needs for each worker."""
-    return body if env.assembly is None else (*env.assembly.enter(worker), *body, *env.assembly.leave(worker))
+    return body if env.assembly is None else env.assembly.in_worker(body, worker)
 
 
 def in_block(body: Block, env: Env, block: Expr) -> Block:
     """Wrap a block's body in the code that an assembled result needs for each block."""
-    return body if env.assembly is None else (*env.assembly.begin(block), *body, *env.assembly.end(block))
+    return body if env.assembly is None else env.assembly.in_block(body, block)
 
 
 def lower_where(stmt: ix.Where, env: Env) -> Block:

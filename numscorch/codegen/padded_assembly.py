@@ -29,11 +29,8 @@ def is_spaced(format: Format) -> bool:
 class Spacing(Assembly):
     """Assembly that writes the entries of each parent into its room."""
 
-    def begin(self, block: Expr) -> Block:
-        return ()
-
-    def end(self, block: Expr) -> Block:
-        return ()
+    def in_block(self, body: Block, block: Expr) -> Block:
+        return body
 
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         at = self.access.indices.index(var)

@@ -71,28 +71,19 @@ class Assembly:
     def _array(self, level: int, which: str) -> Var:
         return Var(f"{self.access.tensor.name}{level + 1}_{which}")
 
-    def enter(self, worker: Expr) -> Block:
-        """Return the code that runs before a worker's blocks."""
-        return ()
+    def in_worker(self, body: Block, worker: Expr) -> Block:
+        """Wrap the blocks of a worker in the code that runs before and after them."""
+        return body
 
-    def leave(self, worker: Expr) -> Block:
-        """Return the code that runs after a worker's blocks."""
-        return ()
-
-    def begin(self, block: Expr) -> Block:
-        """Initialise the counters at the start of a block."""
+    def in_block(self, body: Block, block: Expr) -> Block:
+        """Wrap the body of a block in the code that initialises the counters, and stores them at the end of a count."""
         if self.bounding:
-            return (Assign(MOST_ENTRIES, Const(0)),)
-        starts = [Const(0) if self.counting else Var("starts")[block * len(self.runs) + at] for at in range(len(self.runs))]
-        return tuple(Assign(counter, start) for counter, start in zip(self.counters, starts, strict=True))
-
-    def end(self, block: Expr) -> Block:
-        """Store the counters at the end of a block."""
-        if self.bounding:
-            return (Store(Var("bounds"), block, MOST_ENTRIES),)
-        if not self.counting:
-            return ()
-        return tuple(Store(Var("starts"), block * len(self.runs) + at, counter) for at, counter in enumerate(self.counters))
+            return (Assign(MOST_ENTRIES, Const(0)), *body, Store(Var("bounds"), block, MOST_ENTRIES))
+        slots = [(counter, block * len(self.runs) + at) for at, counter in enumerate(self.counters)]
+        if self.counting:
+            stores = (Store(Var("starts"), slot, counter) for counter, slot in slots)
+            return (*(Assign(counter, Const(0)) for counter in self.counters), *body, *stores)
+        return (*(Assign(counter, Var("starts")[slot]) for counter, slot in slots), *body)
 
     def place(self, level: int, coords: Mapping[IndexVar, Expr]) -> Expr:
         """Return the position of the current coordinate in a level."""

@@ -19,11 +19,8 @@ from .result_assembly import Assembly
 class Placement(Assembly):
     """Assembly that places the entries of a result, while counting or while filling."""
 
-    def begin(self, block: Expr) -> Block:
-        return ()
-
-    def end(self, block: Expr) -> Block:
-        return ()
+    def in_block(self, body: Block, block: Expr) -> Block:
+        return body
 
     def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
         return body
