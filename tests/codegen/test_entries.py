@@ -133,7 +133,7 @@ def test_schedules_overrule_it() -> None:
 
 def test_a_loop_over_entries_fills_one_sum() -> None:
     A = TensorVar("A", CSR)
-    with pytest.raises(ScheduleError, match="what fills the workspace of one sum"):
+    with pytest.raises(ScheduleError, match="a producer that fills a workspace with one sum"):
         assemble(parse_stmt("entry_forall<8 x 1>(i, forall(j, y[i] += A[i,j]))", {"A": A}), Target(32, 16))
     with pytest.raises(ScheduleError, match="needs j, which a loop over entries"):
         assemble(parse_stmt("where(s = t, entry_forall<1 x 1>(i, forall(j, t += A[i,j] * x[j])))", {"A": A}), Target(32, 16))
