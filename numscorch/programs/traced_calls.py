@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import NumscorchError, SizeError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.parser import parse_einsum
+from ..frontend.problem import size_clash
 from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
 
 
@@ -165,14 +166,13 @@ def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
 
 def matmul(input: Any, other: Any) -> Traced:
     """Trace torch's matrix product."""
-    left, right = _node_of(input), _node_of(other)
-    if not left.shape or not right.shape:
+    left, right = _node_of(input).shape, _node_of(other).shape
+    if not left or not right:
         raise ValueError("an operand without dimensions")
-    batch = [f"b{at}" for at in range(max(len(left.shape), len(right.shape)) - 2)]
-    first = [*batch[len(batch) - len(left.shape) + 2 :], "i", "k"] if len(left.shape) > 1 else ["k"]
-    second = [*batch[len(batch) - len(right.shape) + 2 :], "k", "j"] if len(right.shape) > 1 else ["k"]
-    result = [*batch, *(["i"] if len(left.shape) > 1 else []), *(["j"] if len(right.shape) > 1 else [])]
-    return contracted((left, right), (first, second), result, exact="k")
+    if left[-1] != right[-2:][0]:
+        raise TRACERS[-1].stop(f"sizes {left[-1]} and {right[-2:][0]}", Mismatch)
+    rows, columns = "i" * (len(left) > 1), "j" * (len(right) > 1)
+    return einsum(f"...{rows}k,...k{columns}->...{rows}{columns}", input, other)
 
 
 def _of_ranks(name: str, first: int, second: int) -> Callable[..., Traced]:
@@ -204,24 +204,15 @@ def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
         subscripts = parse_einsum(expr, tuple(len(node.shape) for node in nodes))
     except NumscorchError as error:
         raise TRACERS[-1].stop(str(error), Mismatch) from error
-    return contracted(nodes, subscripts.operands, subscripts.result)
-
-
-def contracted(nodes: tuple[Node, ...], terms: Sequence[Sequence[str]], result: Sequence[str], exact: str = "") -> Traced:
-    """Trace the contraction of tensors with these indices; the size of the ``exact`` index does not broadcast."""
-    sizes: dict[str, int] = {}
-    for node, names in zip(nodes, terms, strict=True):
-        for name, size in zip(names, node.shape, strict=True):
-            expected = sizes.setdefault(name, size)
-            if expected != size and (name == exact or 1 not in (expected, size)):
-                raise TRACERS[-1].stop(f"sizes {expected} and {size}", Mismatch)
-            sizes[name] = max(expected, size) if expected and size else 0
-    varying = {names[d] for node, names in zip(nodes, terms, strict=True) for d in node.used}
+    shapes = [node.shape for node in nodes]
+    if (clash := size_clash(subscripts, shapes)) is not None:
+        raise TRACERS[-1].stop(f"sizes {clash[1][1]} and {clash[2][1]}", Mismatch)
     if any(node.is_test for node in nodes):
         raise ValueError("booleans")
+    sizes, result = subscripts.sizes(shapes), subscripts.result
+    varying = {names[d] for node, names in zip(nodes, subscripts.operands, strict=True) for d in node.used}
     used = frozenset(at for at, name in enumerate(result) if name in varying)
-    axes = (*map(tuple, terms), tuple(result))
-    return _traced(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, axes))
+    return _traced(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, (*subscripts.operands, result)))
 
 
 def _reduction(op: str) -> Callable[..., Traced]:
