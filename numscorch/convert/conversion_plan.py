@@ -16,7 +16,7 @@ from itertools import pairwise
 from ..frontend.copy_statements import can_be_copied
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format, sorted_format
-from ..ir.implicit import Implicit
+from ..ir.implicit import PartialLevel
 from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.parts import Part
@@ -41,7 +41,8 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     """
     if source.is_full or source == target or source.order != target.order:
         return ()
-    base, spread = _compressed(target, lambda level: level.spaced or _refuses(level)), _compressed(target, lambda level: level.spaced)
+    base = _compressed(target, lambda level: level.spaced or isinstance(level, PartialLevel))
+    spread = _compressed(target, lambda level: level.spaced)
     if not can_be_written(base) or not can_be_written(spread) or not can_be_spaced(target):
         return ()
     listed = _lists_between(source, base, countable)
@@ -104,10 +105,6 @@ def can_be_written(format: Format) -> bool:
 def _compressed(format: Format, chosen: Callable[[Level], bool]) -> Format:
     """The format with the levels for which ``chosen`` is true replaced by compressed levels."""
     return Format([Compressed() if chosen(level) else level for level in format.levels], format.parts)
-
-
-def _refuses(level: Level) -> bool:
-    return isinstance(level, Implicit) and level.refuses
 
 
 def _needs_list(format: Format) -> bool:

@@ -21,7 +21,7 @@ from torch.autograd import forward_ad
 from ..frontend.copy_statements import copying
 from ..frontend.datatypes import COMPILED
 from ..ir.format import Format, sorted_format
-from ..ir.implicit import Implicit
+from ..ir.implicit import PartialLevel
 from ..ir.level import INT32_MAX, Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Fixed, Nonzero
@@ -255,8 +255,7 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
 @lru_cache(maxsize=1024)
 def _is_unguarded(format: Format) -> bool:
     """Whether a plain copy suffices: no level is spaced, rejects entries, or warns about wasted positions."""
-    refusing = any(isinstance(level, Implicit) and level.refuses for level in format.levels)
-    return not refusing and not any(level.spaced or type(level).tell is not Level.tell for level in format.levels)
+    return not any(level.spaced or isinstance(level, PartialLevel) or type(level).tell is not Level.tell for level in format.levels)
 
 
 def _as_ordered(A: SparseTensor) -> SparseTensor:
@@ -271,14 +270,13 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
     Raises:
         FormatError: an entry has no position; the text is that of packing to ``target``.
     """
-    refusing = [at for at, level in enumerate(format.levels) if isinstance(level, Implicit) and level.refuses]
-    if not refusing:
+    partial = [(at, level) for at, level in enumerate(format.levels) if isinstance(level, PartialLevel)]
+    if not partial:
         return
     indices, sizes = coordinates(pattern).numpy(), format.sizes(pattern.shape)
     columns = [part.of(indices, pattern.shape) for part in format.parts]
-    for at in refusing:
-        level = format.levels[at]
-        if level.fits(at, sizes) is not None or (isinstance(level, Implicit) and level.outside(columns[at - 1], columns[at]).any()):
+    for at, level in partial:
+        if level.fits(at, sizes) is not None or level.outside(columns[at - 1], columns[at]).any():
             pack(indices, pattern.shape, target)  # raises
 
 

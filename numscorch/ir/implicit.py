@@ -16,17 +16,18 @@ from .padded import warn_of_padding
 
 @dataclass(frozen=True, slots=True)
 class Implicit(Level):
-    """A level without arrays, whose positions are computed from the coordinates.
-
-    ``refuses`` tells whether some coordinates have no position.
-    """
+    """A level without arrays, whose positions are computed from the coordinates."""
 
     located: ClassVar[bool] = True
-    refuses: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, slots=True)
+class PartialLevel(Implicit):
+    """An implicit level that has no position for some coordinates."""
 
     def outside(self, outer: np.ndarray, coordinates: np.ndarray) -> np.ndarray:
         """A mask of the coordinates that have no position; ``outer`` are the coordinates of the level above."""
-        return np.zeros(len(coordinates), dtype=bool)
+        raise NotImplementedError
 
     def check_entries(self, entries: Entries) -> None:
         Level.check_entries(self, entries)
@@ -38,7 +39,7 @@ class Implicit(Level):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity(Branchless, Implicit):
+class Identity(Branchless, PartialLevel):
     """The main diagonal: each parent has one coordinate, that of the level above."""
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
@@ -56,7 +57,7 @@ class Identity(Branchless, Implicit):
 
 
 @dataclass(frozen=True, slots=True)
-class Band(Implicit, Strided):
+class Band(PartialLevel, Strided):
     """A band of ``lower`` diagonals below and ``upper`` above the main diagonal; position = parent position * width + offset."""
 
     lower: int
@@ -106,7 +107,7 @@ class Band(Implicit, Strided):
 
 
 @dataclass(frozen=True, slots=True)
-class Causal(Implicit, Strided):
+class Causal(PartialLevel, Strided):
     """The lower triangle: coordinates up to that of the level above; position = parent position * size + coordinate."""
 
     gaps: ClassVar[bool] = True
@@ -149,7 +150,6 @@ class Within(Implicit):
 class Range(Implicit, Strided):
     """The rows of a diagonal, below a level of diagonals (j - i); position = parent position * size + coordinate."""
 
-    refuses: ClassVar[bool] = False
     gaps: ClassVar[bool] = True
 
     def bounds(self, mode: Mode) -> tuple[Expr, Expr]:
@@ -171,8 +171,6 @@ class Range(Implicit, Strided):
 @dataclass(frozen=True, slots=True)
 class Offset(Branchless, Implicit):
     """The column of a diagonal in a row, below a level of rows and a level of diagonals (j - i)."""
-
-    refuses: ClassVar[bool] = False
 
     def coordinate(self, mode: Mode, position: Expr) -> Expr:
         return mode.outer[-1] + mode.outer[-2] - (mode.sizes[mode.at - 1] - Const(1))
