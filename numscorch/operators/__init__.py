@@ -39,7 +39,6 @@ from .searches import SEARCHES, masked_getitem, masked_setitem
 from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
-from .unary import dropout
 
 
 def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
@@ -47,16 +46,10 @@ def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
     return input.permute(*dims, **named)
 
 
-def _dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, train: bool | None = None) -> Any:
-    """Apply torch.nn.functional.dropout to the stored entries; torch.dropout passes ``train`` instead of ``training``."""
-    return dropout(input, p, training if train is None else train, inplace)
-
-
 ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,
     "concat": cat,
     "diagonal": diagonal,
-    "dropout": _dropout,
     "expand": expand,
     "flatten": flatten,
     "narrow": narrow,

@@ -196,10 +196,7 @@ def diag(input: SparseTensor, diagonal: int = 0) -> Any:
     """
     if input.ndim not in (1, 2):
         raise SizeError(f"diag of a {input.ndim}-dimensional tensor: it takes vectors and matrices, diagonal() any")
-    return _diagonal(input, diagonal) if input.ndim == 2 else diag_embed(input, diagonal)
-
-
-_diagonal = diagonal
+    return input.diagonal(diagonal) if input.ndim == 2 else diag_embed(input, diagonal)
 
 
 def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:

@@ -70,22 +70,15 @@ def zero_(input: SparseTensor) -> SparseTensor:
     return input
 
 
-def add_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
-    """Add a tensor of the same pattern in place."""
-    _only_sparse(other, "add_")
-    return written(input, torch.add(input._values, _at_entries(input, other, "add_"), alpha=alpha))
+def _sum_in_place(name: str) -> Callable[..., SparseTensor]:
+    torch_function = getattr(torch, name)
 
+    def function(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
+        if not isinstance(other, SparseTensor):
+            raise UnsupportedError(f"{name}_ of a dense tensor or a number would store every entry: use {name}, whose result is dense")
+        return written(input, torch_function(input._values, _at_entries(input, other, f"{name}_"), alpha=alpha))
 
-def sub_(input: SparseTensor, other: Any, *, alpha: float = 1) -> SparseTensor:
-    """Subtract a tensor of the same pattern in place."""
-    _only_sparse(other, "sub_")
-    return add_(input, other, alpha=-alpha)
-
-
-def _only_sparse(other: Any, what: str) -> None:
-    if not isinstance(other, SparseTensor):
-        way_out = f"use {what.rstrip('_')}, whose result is dense"
-        raise UnsupportedError(f"{what} of a dense tensor or a number would store every entry: {way_out}")
+    return with_name(function, f"{name}_", f"torch's {name}_ with a tensor of the same pattern.")
 
 
 def share_memory_(input: SparseTensor) -> SparseTensor:
@@ -258,7 +251,7 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
 
 OBJECTS: dict[str, Callable[..., Any]] = {
     **LIKE,
-    "add_": add_,
+    "add_": _sum_in_place("add"),
     "allclose": allclose,
     "clone": clone,
     "contiguous": contiguous,
@@ -271,7 +264,7 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     "item": item,
     "numel": numel,
     "share_memory_": share_memory_,
-    "sub_": sub_,
+    "sub_": _sum_in_place("sub"),
     "tolist": tolist,
     "zero_": zero_,
 }

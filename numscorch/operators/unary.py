@@ -67,14 +67,18 @@ def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     return with_name(function, name, f"torch's {name}, {what}.")
 
 
-def dropout(input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> SparseTensor:
+def dropout(
+    input: SparseTensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, train: bool | None = None
+) -> SparseTensor:
     """Set stored entries to 0 with probability ``p`` while training, and scale the others; the pattern does not change.
+
+    torch.dropout passes ``train`` instead of ``training``.
 
     >>> import numscorch as ns
     >>> dropout(ns.from_torch(torch.eye(2)), training=False).values
     tensor([1., 1.])
     """
-    values = functional.dropout(input._values, p, training)
+    values = functional.dropout(input._values, p, training if train is None else train)
     return written(input, values) if inplace else SparseTensor(input.pattern, values)
 
 
