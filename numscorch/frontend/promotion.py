@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..errors import UnsupportedError
 from ..ir.functions import FUNCTIONS, INFIX, TESTS
-from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, literals_in, variables_in
+from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, variables_in, walk
 from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
 from .statements import NAMES, Request, only_patterns
@@ -219,7 +219,7 @@ def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, defaul
 @lru_cache(maxsize=4096)
 def has_complex_number(request: Request) -> bool:
     """Whether a request has a complex literal, which promotes floats."""
-    return any(isinstance(number, complex) for value in request.read for number in literals_in(value))
+    return any(isinstance(inner, Literal) and isinstance(inner.value, complex) for value in request.read for inner in walk(value))
 
 
 def check_number(number: complex, dtype: torch.dtype) -> None:

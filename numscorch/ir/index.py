@@ -262,11 +262,6 @@ def accesses_in(expr: Expr) -> list[Access]:
     return [inner for inner in walk(expr) if isinstance(inner, Access)]
 
 
-def literals_in(expr: Expr) -> list[float | complex]:
-    """The numbers of an expression."""
-    return [inner.value for inner in walk(expr) if isinstance(inner, Literal)]
-
-
 def operators_in(expr: Expr) -> set[str]:
     """The operators and functions of an expression."""
     return {inner.op if isinstance(inner, Binary) else inner.function for inner in walk(expr) if isinstance(inner, Binary | Apply)}

@@ -37,11 +37,6 @@ class Lattice:
         """The minimal points: those that contain no other point."""
         return [p for p in self.points if not any(q < p for q in self.points)]
 
-    @property
-    def is_walk(self) -> bool:
-        """Whether the loop iterates a single operand, so that its positions can be cut into blocks."""
-        return not self.whole and len(self.iterated) == 1
-
     def below(self, point: frozenset[str]) -> list[frozenset[str]]:
         """The points that are subsets of a point, the point itself first."""
         return [p for p in self.points if p <= point]

@@ -354,7 +354,7 @@ class Binder:
         """The function that cuts blocks, and its argument: the walked operand, else the largest merged operand, else the extent."""
         loop = next(loop for loop in ix.loops_of(self.stmt) if isinstance(loop.tag, ix.Parallel))
         lattice = make_lattice(loop.var, ix.value_of(loop.body))
-        if lattice.is_walk:
+        if not lattice.whole and len(lattice.iterated) == 1:
             (walked,) = lattice.iterated
             return "cuts_of", f"P{NAMES.index(walked)}"
         levelled = [a for a in self.accesses.values() if not (a.tensor.is_dense or a.tensor.shares or ix.is_relation(a))]
