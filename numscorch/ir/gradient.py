@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial, reduce
+from functools import lru_cache
 
 from .functions import FUNCTIONS, is_zero, simplified
 from .index import Access, Apply, Binary, Expr, Literal, mapped
@@ -26,26 +26,38 @@ def derivative(expr: Expr, name: str) -> Expr:
     1 - (A[i] <= 0)
     0
     """
-    return simplified(_derivative(expr, name))
-
-
-def _derivative(expr: Expr, name: str) -> Expr:
-    by = partial(_derivative, name=name)
     match expr:
         case Access(tensor):
             return ONE if tensor.name == name and tensor.has_values else ZERO
-        case Binary("+" | "-" as op, left, right):
-            return Binary(op, by(left), by(right))
-        case Binary("*", left, right):
-            return plus(times(by(left), right), times(left, by(right)))
-        case Binary("/", left, right):
-            return Binary("-", Binary("/", by(left), right), Binary("/", times(left, by(right)), Binary("*", right, right)))
-        case Apply("where", (condition, left, right)):
-            return Apply("where", (condition, by(left), by(right)))
-        case Apply(function, args):
-            return reduce(plus, (times(_slope(function, at, args), by(arg)) for at, arg in enumerate(args)))
-        case Literal() | Binary():  # numbers and comparisons
+        case Literal():
             return ZERO
+        case Binary(op, left, right):
+            return _of_operator(op, left, right, derivative(left, name), derivative(right, name))
+        case Apply("where", (condition, left, right)):
+            return _chosen(condition, derivative(left, name), derivative(right, name))
+        case Apply(function, args):
+            total: Expr = ZERO
+            for at, inner in enumerate(derivative(arg, name) for arg in args):
+                total = total if is_zero(inner) else plus(total, times(_slope(function, at, args), inner))
+            return total
+
+
+def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr) -> Expr:
+    match op:
+        case "+":
+            return plus(by_left, by_right)
+        case "-":
+            return minus(by_left, by_right)
+        case "*":
+            return plus(times(by_left, right), times(left, by_right))
+        case "/":
+            return minus(over(by_left, right), over(times(left, by_right), Binary("*", right, right)))
+        case _:
+            return ZERO
+
+
+def _chosen(condition: Expr, left: Expr, right: Expr) -> Expr:
+    return ZERO if is_zero(left) and is_zero(right) else Apply("where", (condition, left, right))
 
 
 def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
@@ -64,11 +76,21 @@ def plus(left: Expr, right: Expr) -> Expr:
     return right if is_zero(left) else left if is_zero(right) else Binary("+", left, right)
 
 
+def minus(left: Expr, right: Expr) -> Expr:
+    """left - right; a zero on the right is dropped."""
+    return left if is_zero(right) else Binary("-", left, right)
+
+
 def times(left: Expr, right: Expr) -> Expr:
     """left * right; ones are dropped, and a zero factor gives 0."""
     if is_zero(left) or is_zero(right):
         return ZERO
     return right if _is_one(left) else left if _is_one(right) else Binary("*", left, right)
+
+
+def over(left: Expr, right: Expr) -> Expr:
+    """left / right; a zero numerator gives 0."""
+    return ZERO if is_zero(left) else Binary("/", left, right)
 
 
 def _is_one(expr: Expr) -> bool:
