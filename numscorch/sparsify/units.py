@@ -66,7 +66,8 @@ class Units:
 
         ``scores`` has one score per stored value.
         """
-        keys, which = torch.unique(self._unit_numbers(pattern), return_inverse=True)
+        rows, columns = coordinates(pattern)
+        keys, which = torch.unique(rows // self.block[0] * self.grid[1] + columns // self.block[1], return_inverse=True)
         return keys, scores.new_zeros(len(keys)).index_add_(0, which, of_entries(pattern, scores))
 
     def dense_sums(self, scores: torch.Tensor) -> torch.Tensor:
@@ -81,8 +82,3 @@ class Units:
         indices = (corners[:, :, None] + inside[:, None]).flatten(1)
         within = (indices < torch.tensor(self.shape)[:, None]).all(0)
         return pack(indices[:, within].numpy(), self.shape, self.format, np.dtype(index_dtype))[0]
-
-    def _unit_numbers(self, pattern: Pattern) -> torch.Tensor:
-        """Return the number of each entry's unit."""
-        rows, columns = coordinates(pattern)
-        return rows // self.block[0] * self.grid[1] + columns // self.block[1]
