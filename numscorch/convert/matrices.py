@@ -44,32 +44,38 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
     >>> [array.tolist() for array in regrouped(A.pattern, ns.CSR).arrays[1]]
     [[0, 1, 1, 3], [1, 0, 1]]
     """
-    dtype, crd = pattern.index_dtype, pattern.arrays[1][-1]
-    if pattern.format.levels == COO_LEVELS and target.levels == CSR_LEVELS:
-        starts = starts_of(pattern.arrays[0][1], target.parts[0].extent(pattern.shape), dtype)
-        return Pattern.derived_from(target, pattern.shape, ((), (starts, crd)), dtype)
-    if pattern.format.levels == CSR_LEVELS and target.levels == DCSR_LEVELS:
-        return Pattern.derived_from(target, pattern.shape, _filled(pattern.level_arrays(1)[0], crd), dtype)
-    rows, lengths = _rows_of(pattern)
+    if pattern.format == target:
+        return pattern
+    first, second = pattern.arrays
     if target.levels == COO_LEVELS:
-        row_of_each = np.repeat(rows, lengths).astype(dtype, copy=False)
-        first = (np.array([0, len(row_of_each)], dtype), row_of_each)
-        return Pattern.derived_from(target, pattern.shape, (_tensors(*first), (crd,)), dtype)
-    if target.levels == CSR_LEVELS:
-        counts = np.zeros(target.sizes(pattern.shape)[0], np.int64)
-        counts[rows] = lengths
-        return Pattern.derived_from(target, pattern.shape, ((), (*_tensors(starts_of_runs(counts, dtype)), crd)), dtype)
-    nonempty = lengths > 0
-    rows = rows[nonempty].astype(dtype, copy=False)
-    row_arrays = _tensors(np.array([0, len(rows)], dtype), rows)
-    return Pattern.derived_from(target, pattern.shape, (row_arrays, (*_tensors(starts_of_runs(lengths[nonempty], dtype)), crd)), dtype)
+        pos = second[0].numpy()
+        rows = np.repeat(first[1].numpy(), np.diff(pos)) if first else _row_of_each(pos)
+        arrays = (_list_of(rows, pattern.index_dtype), second[1:])
+    else:
+        starts = _row_starts(pattern, target.parts[0].extent(pattern.shape))
+        arrays = ((), (starts, second[-1]))
+        if target.levels == DCSR_LEVELS:
+            pos = starts.numpy()
+            rows = np.flatnonzero(pos[1:] != pos[:-1])
+            arrays = (_list_of(rows, pattern.index_dtype), (*_tensors(np.append(pos[rows], pos[-1])), second[-1]))
+    return Pattern.derived_from(target, pattern.shape, arrays, pattern.index_dtype)
 
 
-def _filled(starts: np.ndarray, crd: torch.Tensor) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """The index arrays of the nonempty rows and of their columns, from the starts of all rows."""
-    rows = np.flatnonzero(starts[1:] != starts[:-1])
-    row_arrays = _tensors(np.array([0, len(rows)], starts.dtype), rows.astype(starts.dtype, copy=False))
-    return row_arrays, (torch.from_numpy(np.append(starts[rows], starts[-1])), crd)
+def _list_of(rows: np.ndarray, dtype: str) -> tuple[torch.Tensor, ...]:
+    """The index arrays of a first level that lists these rows."""
+    return _tensors(np.array([0, len(rows)], dtype), rows.astype(dtype, copy=False))
+
+
+def _row_starts(pattern: Pattern, rows: int) -> torch.Tensor:
+    """The starts of all rows of a CSR, DCSR or COO pattern."""
+    first, second = pattern.arrays
+    if pattern.format.levels == COO_LEVELS:
+        return starts_of(first[1], rows, pattern.index_dtype)
+    if not first:
+        return second[0]
+    counts = np.zeros(rows, np.int64)
+    counts[first[1].numpy()] = np.diff(second[0].numpy())
+    return torch.from_numpy(starts_of_runs(counts, pattern.index_dtype))
 
 
 def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
@@ -82,16 +88,6 @@ def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
         return torch._convert_indices_from_coo_to_csr(row_of_each, rows, out_int32=True)
     starts64 = torch._convert_indices_from_coo_to_csr(row_of_each, rows)
     return starts64 if dtype == "int64" else starts64.int()
-
-
-def _rows_of(pattern: Pattern) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of a CSR, DCSR or COO pattern, and the number of entries in each."""
-    first, second = pattern.level_arrays(0), pattern.level_arrays(1)
-    if pattern.format.levels == COO_LEVELS:
-        counts = np.bincount(first[1], minlength=0)
-        return np.arange(len(counts)), counts
-    lengths = np.diff(second[0])
-    return (first[1] if first else np.arange(len(lengths))), lengths
 
 
 def _tensors(*arrays: np.ndarray) -> tuple[torch.Tensor, ...]:

@@ -9,6 +9,7 @@ import torch
 import numscorch as ns
 from numscorch.convert import conversions
 from numscorch.convert.construct import assemble
+from numscorch.convert.conversions import as_stored
 from numscorch.convert.matrices import can_regroup, nonzeros_of_few, sorts
 from numscorch.schedule import tuning
 from numscorch.tensors import packing
@@ -140,6 +141,13 @@ def test_kernels_order_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     fresh = ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values)
     assert is_same(sorted_whole, fresh.to(ns.CSC))
     assert ("moved", ns.CSC) in fresh.pattern.derived
+
+
+@pytest.mark.parametrize("format", [ns.CSR, ns.DCSR, ns.COO(2)], ids=lambda format: format.name)
+def test_a_gradient_in_the_same_format_stays_in_order(format: ns.Format) -> None:
+    one, other = (ns.from_coo([[0, 0, 2], [0, 1, 1]], [1.0, 2.0, 3.0], (3, 2), format) for _ in range(2))
+    assert one.pattern is not other.pattern
+    assert as_stored(one, other.pattern).tolist() == [1.0, 2.0, 3.0]
 
 
 def test_many_rows_of_a_list_share_its_columns() -> None:
