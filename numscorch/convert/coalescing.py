@@ -18,7 +18,7 @@ from ..tensors.packing import in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_collecting
-from .conversions import can_copy, pays
+from .conversions import can_copy, converted_so_far
 
 
 def coalesced(
@@ -38,9 +38,9 @@ def coalesced(
     dimensions = tuple(dict.fromkeys(part.dimension for part in format.parts if part.minus is None))
     listed, *steps = steps_collecting(dimensions)
     n = len(values)
-    if max((shape[d] for d in dimensions[:-1]), default=0) > tuning.COUNTED_COORDINATES * n or not pays(
-        listed, format, n, tuning.COMPILE_ENTRIES * len(shape) ** 2
-    ):
+    if max((shape[d] for d in dimensions[:-1]), default=0) > tuning.COUNTED_COORDINATES * n:
+        return None
+    if converted_so_far(listed, format, n) < tuning.COMPILE_ENTRIES * len(shape) ** 2:
         return None
     if bool(in_order([indices[d] for d in dimensions], strict=False).all()):
         return None

@@ -15,6 +15,7 @@ import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format, as_format, dense
+from ..ir.padded import Nonzero
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
@@ -23,7 +24,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
 from .coalescing import coalesced
-from .conversions import can_copy, nonzeros_of, to_format
+from .conversions import can_copy, chosen_of, to_format
 from .matrices import nonzeros_of_few
 from .nmg import grouped
 
@@ -94,7 +95,7 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
         return SparseTensor(Pattern(format, shape, ((),) * format.order), values.permute(format.mode_order).reshape(-1))
     if can_copy(values) and (stored := nonzeros_of_few(values.contiguous(), format)) is not None:
         return noted(SparseTensor.trusted(*stored), "a strided tensor")
-    if (packed := grouped(values, None, format)) is not None or (packed := nonzeros_of(values, format)) is not None:
+    if (packed := grouped(values, None, format)) is not None or (packed := chosen_of(values, format, Nonzero())) is not None:
         return noted(packed, "a strided tensor")
     entries = values.detach().nonzero().T
     return noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")

@@ -201,17 +201,14 @@ def _every_part(source: Format, wanted: Parts) -> Parts:
     return tuple(sorted(dict.fromkeys(every), key=lambda part: _follows(part, wanted)))
 
 
-def _listed(parts: Parts, depth: int | None = None) -> Format:
-    """A list of entries, sorted by the first ``depth`` parts (all by default)."""
-    return Format(_run(0, len(parts), depth), parts)
+def _listed(parts: Parts, depth: int | None = None, first: int = 0) -> Format:
+    """A list of entries, sorted by the first ``depth`` parts (all by default); ``first`` dense levels precede it."""
+    end = len(parts)
+    head = Compressed(unique=first == end - 1, ordered=first != depth)
+    tail = [Singleton(unique=at == end - 1, ordered=at != depth) for at in range(first + 1, end)]
+    return Format([*[Dense()] * first, head, *tail], parts)
 
 
 def _placed(parts: Parts, depth: int | None = None) -> Format:
     """A list of entries below each coordinate of the first part, sorted by the first ``depth`` parts (all by default)."""
-    return Format([Dense(), *_run(1, len(parts), depth)], parts)
-
-
-def _run(first: int, end: int, depth: int | None) -> list[Level]:
-    """The levels of a list of entries, starting at level ``first``; entries are unordered from level ``depth`` on."""
-    head = Compressed(unique=first == end - 1, ordered=first != depth)
-    return [head, *(Singleton(unique=at == end - 1, ordered=at != depth) for at in range(first + 1, end))]
+    return _listed(parts, depth, first=1)

@@ -24,7 +24,7 @@ from ..ir.format import Format, sorted_format
 from ..ir.implicit import PartialLevel
 from ..ir.level import INT32_MAX, Level
 from ..ir.levels import Compressed, Dense, Singleton
-from ..ir.padded import Fixed, Nonzero
+from ..ir.padded import Fixed
 from ..machine import memory
 from ..runtime.plans import launch
 from ..schedule import tuning
@@ -40,13 +40,8 @@ from .spaced import respaced
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative number of converted entries, by source and target
 
 
-def pays(source: Format, target: Format | None, entries: int, least: int) -> bool:
-    """Whether a conversion kernel amortizes its compilation: ``least`` entries were converted so far, including these."""
-    return _converted_so_far(source, target, entries) >= least
-
-
-def _converted_so_far(source: Format, target: Format | None, entries: int) -> int:
-    """Add to the number of entries converted between two formats, and return the sum."""
+def converted_so_far(source: Format, target: Format | None, entries: int) -> int:
+    """Add to the number of entries converted between two formats, and return the sum, from which a kernel amortizes its compilation."""
     known = _converted_before.get((source, target), 0) + entries
     _converted_before[source, target] = known
     return known
@@ -115,29 +110,19 @@ def is_differentiated(values: torch.Tensor) -> bool:
     return values.requires_grad or forward_ad._current_level >= 0
 
 
-def dense_of(A: SparseTensor) -> torch.Tensor | None:
-    """Convert to dense with a kernel; None if a kernel does not support the values, or does not pay."""
-    if not can_copy(A.values) or not pays(A.format, None, A.pattern.nnz, tuning.COMPILE_ENTRIES):
-        return None
-    return launch(copying(A.format, None), (A,), "dense")
-
-
-def nonzeros_of(values: torch.Tensor, format: Format) -> SparseTensor | None:
-    """The nonzeros of a strided tensor, extracted by kernels; None if kernels do not support the format or do not pay."""
-    return chosen_of(values, format, Nonzero()) if can_copy(values) else None
-
-
 def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: torch.Tensor) -> SparseTensor | None:
     """The entries of a strided tensor that a level selects, extracted by kernels; None if unsupported, or if kernels do not pay.
 
     Args:
-        values: the strided tensor, which :func:`can_copy` accepts.
+        values: the strided tensor.
         format: the result's format.
         chooses: the last level, which has a position for each coordinate and selects entries, such as ``Nonzero()``.
         arrays: the index arrays of that level.
     """
+    if not can_copy(values):
+        return None
     source = Format([*(Dense(),) * (values.ndim - 1), chooses])
-    known = _converted_so_far(source, format, values.numel())
+    known = converted_so_far(source, format, values.numel())
     if known < tuning.COMPILE_VALUES or not _is_wide_enough(format, values.shape):
         return None
     steps = steps_between(source, format, (True,) * values.ndim) if values.ndim else ()
@@ -196,7 +181,7 @@ def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
     if _shares(pattern, format) or _is_sorted_faster(pattern, format) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
-    known = _converted_so_far(pattern.format, format, pattern.nnz)
+    known = converted_so_far(pattern.format, format, pattern.nnz)
     if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
         return ()
     max_size = tuning.COUNTED_COORDINATES * pattern.nnz
@@ -238,9 +223,6 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     """
     for at, format in enumerate(steps):
         A = _as_ordered(A) if at else A
-        if _is_unguarded(format):
-            A = launch(copying(A.format, format), (A,), format)
-            continue
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
@@ -250,12 +232,6 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
             level.tell(copy.pattern.nnz, A.pattern.nnz)
         A = copy
     return A
-
-
-@lru_cache(maxsize=1024)
-def _is_unguarded(format: Format) -> bool:
-    """Whether a plain copy suffices: no level is spaced, rejects entries, or warns about wasted positions."""
-    return not any(level.spaced or isinstance(level, PartialLevel) or type(level).tell is not Level.tell for level in format.levels)
 
 
 def _as_ordered(A: SparseTensor) -> SparseTensor:

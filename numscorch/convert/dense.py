@@ -8,15 +8,18 @@ import numpy as np
 import torch
 
 from ..errors import UnsupportedError
+from ..frontend.copy_statements import copying
 from ..ir.format import sorted_format
 from ..machine.memory import check_bytes
+from ..runtime.plans import launch
+from ..schedule import tuning
 from ..tensors.arrays import check_values
 from ..tensors.ledgers import densifying, note
 from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor
-from .conversions import dense_of, to_format
+from .conversions import can_copy, converted_so_far, to_format
 
 __all__ = [
     "check_values",
@@ -44,8 +47,8 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
         stored = A.values.reshape([A.pattern.shape[d] for d in order])
         return stored.permute([order.index(d) for d in range(A.ndim)])
     check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
-    if (full := dense_of(A)) is not None:
-        return full
+    if can_copy(A.values) and converted_so_far(A.format, None, A.pattern.nnz) >= tuning.COMPILE_ENTRIES:
+        return launch(copying(A.format, None), (A,), "dense")
     indices = coordinates(A.pattern)
     place, stride = torch.zeros(indices.shape[1], dtype=torch.int64), 1
     for d in reversed(range(A.ndim)):

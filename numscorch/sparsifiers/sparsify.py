@@ -8,7 +8,7 @@ from typing import Any, cast
 import torch
 
 from ..convert.construct import assemble, from_coo, from_torch, noted
-from ..convert.conversions import can_copy, chosen_of, is_differentiated
+from ..convert.conversions import chosen_of, is_differentiated
 from ..convert.dense import densified
 from ..convert.entries import others_at, values_of, with_entries
 from ..convert.nmg import grouped
@@ -128,7 +128,7 @@ def masked(tensor: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTe
 def _store_masked(values: torch.Tensor, mask: torch.Tensor, format: Format) -> SparseTensor:
     """Store the masked entries without gradients."""
     copied = values.view(torch.int16) if values.dtype in NARROW else values.view(torch.int8) if values.dtype == torch.bool else values
-    tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1)) if can_copy(copied) else None
+    tensor_ = chosen_of(copied, format, Bitmap(), mask.contiguous().view(torch.uint8).reshape(-1))
     if tensor_ is not None:
         return noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)), "a strided tensor")
     entries = mask.nonzero().T
@@ -141,7 +141,7 @@ def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTe
     Raises:
         OperandError: the tensor holds NaN.
     """
-    if not tensor.is_floating_point() or not can_copy(tensor) or format.order != tensor.ndim:
+    if not tensor.is_floating_point() or format.order != tensor.ndim:
         return None
     bound = torch.tensor([chosen.bound(tensor.dtype)], dtype=torch.float64)
     tensor_ = chosen_of(tensor, format, Outside(), -bound, bound)
