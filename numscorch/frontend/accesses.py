@@ -62,23 +62,23 @@ class Accesses:
         """The facts that scheduling passes read: extents, counts, spreads and peaks."""
         used = {var: self.extents[var] for var in variables_in(stmt.rhs)}
         facts = Facts.of(used, self.counts(stmt.rhs), target.lanes(stmt.lhs.tensor.dtype), target)
-        spreads = tuple((name, levels) for name, levels in self._spreads() if max(levels) > 1)
+        as_stored = [(NAMES[at], operand) for at, operand in enumerate(self.operands) if self.formats[at] == operand.format]
+        spreads = tuple((name, operand.spreads) for name, operand in as_stored if max(operand.spreads, default=1) > 1)
         return replace(facts, spreads=spreads, peaks=tuple(self._peaks(stmt.rhs)))
-
-    def _spreads(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """The name and spreads of each operand that is read in its stored format."""
-        for at, operand in enumerate(self.operands):
-            if operand.spreads and self.formats[at] == operand.format:
-                yield NAMES[at], operand.spreads
 
     def _peaks(self, value: Expr) -> Iterator[tuple[str, tuple[tuple[IndexVar, int], ...]]]:
         """For each operand that has peaks: its name, and how many values share the most frequent coordinate of each variable."""
-        for access in dict.fromkeys(accesses_in(value)):
-            at = NAMES.find(access.tensor.name) if len(access.tensor.name) == 1 else -1
-            if at < 0 or access.tensor.is_dense or self.formats[at] != self.operands[at].format or not any(self.operands[at].peaks):
-                continue
-            peaks = self.operands[at].peaks
-            yield access.tensor.name, tuple((access.level_var(level), peak) for level, peak in enumerate(peaks))
+        for at, access in dict.fromkeys(self._read_sparse(value)):
+            operand = self.operands[at]
+            if self.formats[at] == operand.format and any(operand.peaks):
+                yield access.tensor.name, tuple((access.level_var(level), peak) for level, peak in enumerate(operand.peaks))
+
+    def _read_sparse(self, value: Expr) -> Iterator[tuple[int, Access]]:
+        """The accesses to sparse operands, each with the operand's position."""
+        for access in accesses_in(value):
+            name = access.tensor.name
+            if len(name) == 1 and name in NAMES and not access.tensor.is_dense:  # patterns have longer names, such as WX
+                yield NAMES.index(name), access
 
     def statement(self, dtype: str, may_keep: bool) -> Assignment:
         """The request as an assignment with a dense result; the result's format is chosen later."""
@@ -241,10 +241,7 @@ class Accesses:
     def counts(self, value: Expr) -> dict[str, tuple[Format, tuple[int, ...]]]:
         """Format and positions per level of each sparse operand; estimated for operands that are read in another format."""
         counts_by_name = {}
-        for access in accesses_in(value):
-            at = NAMES.find(access.tensor.name) if len(access.tensor.name) == 1 else -1  # patterns have longer names, such as WX
-            if at < 0 or access.tensor.is_dense:
-                continue
+        for at, access in self._read_sparse(value):
             operand, fmt = self.operands[at], access.tensor.format
             counts = operand.counts if self.formats[at] == operand.format else self._estimated(access, operand.counts[-1])
             counts_by_name[access.tensor.name] = (fmt, counts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -30,20 +29,12 @@ FILLING = ("uniform_", "normal_", "fill_")  # methods of the values that torch.n
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of the pruner that changed it, such as RigL"
 
 
-@dataclass(slots=True)
-class _Seen:
-    """Fingerprint of index arrays: the write count of each, and a checksum of their contents."""
-
-    versions: list[int]
-    checksum: int
-
-    @classmethod
-    def of(cls, pattern: Pattern) -> _Seen:
-        """The fingerprint of a pattern's current index arrays. O(nnz), about as fast as a copy."""
-        checksum = 0
-        for array in pattern.views:
-            checksum = crc32(np.ascontiguousarray(array).data, checksum)
-        return cls(_versions(pattern), checksum)
+def _fingerprint(pattern: Pattern) -> tuple[list[int], int]:
+    """The write count of each index array, and a checksum of their contents. O(nnz), about as fast as a copy."""
+    checksum = 0
+    for array in pattern.views:
+        checksum = crc32(np.ascontiguousarray(array).data, checksum)
+    return _versions(pattern), checksum
 
 
 def _versions(pattern: Pattern) -> list[int]:
@@ -83,7 +74,7 @@ class SparseParameter(torch.nn.Module):
         """Replace the pattern; its index arrays become the buffers."""
         for name, _ in named_arrays(self.pattern) if "pattern" in vars(self) else ():
             delattr(self, name)  # the new format may have other arrays
-        self.pattern, self._seen, self._is_told = pattern, _Seen.of(pattern), False
+        self.pattern, self._seen, self._is_told = pattern, _fingerprint(pattern), False
         for name, array in named_arrays(pattern):
             self.register_buffer(name, array)
 
@@ -128,10 +119,11 @@ class SparseParameter(torch.nn.Module):
         Raises:
             FormatError: the new index arrays violate the format.
         """
-        if self._seen.versions == _versions(self.pattern):
+        versions, checksum = self._seen
+        if versions == _versions(self.pattern):
             return
-        before, current = self._seen, _Seen.of(self.pattern)
-        if before.checksum != current.checksum:
+        current = _fingerprint(self.pattern)
+        if current[1] != checksum:
             try:
                 self.pattern = checked_pattern(self.pattern.format, self.pattern.shape, self.pattern.arrays)
             except FormatError as error:
@@ -239,7 +231,7 @@ class SparseParameter(torch.nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._seen, self._is_told = _Seen.of(self.pattern), False
+        self._seen, self._is_told = _fingerprint(self.pattern), False
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         """Save the arrays, and add the format, the shape and nnz to the state's metadata."""
