@@ -84,18 +84,17 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
     tensors = {NAMES[at]: _tensor(NAMES[at], operand) for at, operand in enumerate(operands)}
     result, strides = _result(request, extents, operands, tensors, dtype)
     rows = {member.name: _row(member, request.outer, dtype) for member in request.members}
-    reader = _ValueReader(request, tensors, rows)
     statements = []
     for member in request.members:
         inner = tuple(var for var in member.indices if var not in request.outer)
-        value = with_dtype(reader.read(member.value, member.owner), dtype)
+        value = with_dtype(_at_owner(request, member.value, member.owner, tensors, rows), dtype)
         statements.append(Assignment(Access(rows[member.name], inner), value, _compound(member.op, member.value, member.indices)))
         if member.name in request.returned:
-            written = _returned(member, extents, dtype)
-            strides[written.tensor.name] = row_major(tuple(extents[var] for var in member.indices))
-            statements.append(Assignment(written, statements[-1].lhs))
+            name = f"{member.name}{RETURNED}"
+            returned, strides[name] = _row_major_output(name, member.indices, extents, dtype, is_returned=True)
+            statements.append(Assignment(returned, statements[-1].lhs))
     last = request.value or Access(result.tensor, ())
-    value = with_dtype(reader.read(last, request.owner), dtype)
+    value = with_dtype(_at_owner(request, last, request.owner, tensors, rows), dtype)
     stmt = Assignment(result, value, _compound(request.op, last, result.indices))
     counts = {NAMES[at]: (op.format, op.counts) for at, op in enumerate(operands) if not op.format.is_dense}
     facts = Facts.of(extents, counts, target.lanes(dtype), target)
@@ -131,9 +130,8 @@ def _result(
     if request.form.prunes:
         tensor = TensorVar(name, by_rows(len(indices)), dtype, index_dtype_of(operands, extents), prunes=True, largest=request.form.largest)
         return Access(tensor, indices), {}
-    shape = tuple(extents[var] for var in indices)
-    strides = row_major(shape)
-    return Access(TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides)), indices), {name: strides}
+    access, strides = _row_major_output(name, indices, extents, dtype)
+    return access, {name: strides}
 
 
 def by_rows(order: int) -> Format:
@@ -141,11 +139,14 @@ def by_rows(order: int) -> Format:
     return Format([*[Dense()] * (order - 1), Compressed()])
 
 
-def _returned(member: Member, extents: Mapping[IndexVar, int], dtype: str) -> Access:
-    """The access to the output tensor that returns a member's scalar of the shared loops."""
-    shape = tuple(extents[var] for var in member.indices)
-    letters = letters_of(shape, row_major(shape))
-    return Access(TensorVar(f"{member.name}{RETURNED}", dense(len(shape)), dtype, strides=letters, is_returned=True), member.indices)
+def _row_major_output(
+    name: str, indices: tuple[IndexVar, ...], extents: Mapping[IndexVar, int], dtype: str, is_returned: bool = False
+) -> tuple[Access, tuple[int, ...]]:
+    """The access to a row-major tensor that the kernel writes, and its strides."""
+    shape = tuple(extents[var] for var in indices)
+    strides = row_major(shape)
+    tensor = TensorVar(name, dense(len(shape)), dtype, strides=letters_of(shape, strides), is_returned=is_returned)
+    return Access(tensor, indices), strides
 
 
 def _row(member: Member, outer: tuple[IndexVar, ...], dtype: str) -> TensorVar:
@@ -166,34 +167,27 @@ def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
     return "+=" if op == "=" else op
 
 
-@dataclass(frozen=True, slots=True)
-class _ValueReader:
-    """Rewrites expressions to read the kernel's tensors and workspaces."""
+def _at_owner(
+    request: FusedRequest, value: Expr, owner: Access | None, tensors: Mapping[str, TensorVar], rows: Mapping[str, TensorVar]
+) -> Expr:
+    """The value of the kernel's tensors and workspaces at the owner's entries.
 
-    request: FusedRequest
-    tensors: Mapping[str, TensorVar]
-    rows: Mapping[str, TensorVar]
+    It is multiplied by the owner's pattern, unless the owner is a factor already. The owner is the only sparse operand, so its
+    pattern is the only condition.
+    """
 
-    def read(self, value: Expr, owner: Access | None) -> Expr:
-        """The value at the owner's entries: multiplied by the owner's pattern, unless the owner is a factor already.
-
-        The owner is the only sparse operand, so its pattern is the only condition.
-        """
-        simple = simplified(_without_ones(mapped(value, self._access)))
-        if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(simple)):
-            return simple
-        return Binary("*", self._pattern(owner.tensor.name, owner.indices), simple)
-
-    def _access(self, access: Access) -> Expr:
+    def read(access: Access) -> Expr:
         name = access.tensor.name
         if not access.tensor.has_values:
             return Literal(1.0, "float32")
-        if name not in self.rows:
-            return Access(self.tensors[name], access.indices)
-        return Access(self.rows[name], tuple(var for var in access.indices if var not in self.request.outer))
+        if name not in rows:
+            return Access(tensors[name], access.indices)
+        return Access(rows[name], tuple(var for var in access.indices if var not in request.outer))
 
-    def _pattern(self, name: str, indices: tuple[IndexVar, ...]) -> Access:
-        return Access(replace(self.tensors[name], dtype=PATTERN), indices)
+    simple = simplified(_without_ones(mapped(value, read)))
+    if owner is None or any(isinstance(f, Access) and f.tensor.name == owner.tensor.name for f in factors_of(simple)):
+        return simple
+    return Binary("*", Access(replace(tensors[owner.tensor.name], dtype=PATTERN), owner.indices), simple)
 
 
 def _without_ones(expr: Expr) -> Expr:

@@ -12,9 +12,9 @@ from functools import lru_cache
 from ..ir.format import dense
 from ..ir.functions import TESTS, is_zero, terms_of
 from ..ir.gradient import ONE, ZERO, derivative
-from ..ir.index import Access, Binary, Expr, IndexVar, TensorVar, accesses_in, factors_of, is_product, mapped, product
+from ..ir.index import Access, Binary, Expr, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
-from .statements import NAMES, Request, plain_request
+from .statements import NAMES, Request, access_of, plain_request
 
 SUMS, SEMIRINGS = ("=", "+="), ("max plus=", "min plus=")
 EXTREMES = ("max=", "min=", *SEMIRINGS)
@@ -99,25 +99,25 @@ def gradient_of(
     matching = [k for k in shared if subs.operands[k] == subs.result]
     folded, factors = _folded(slope, matching, subs)
     if chooses(request):
-        factors.append(Binary("==", value, _access(RESULT, subs.result)))
+        factors.append(Binary("==", value, access_of(RESULT, subs.result)))
     reads = sorted({NAMES.index(a.tensor.name) for factor in factors for a in accesses_in(factor) if a.tensor.name in NAMES})
     names = tuple(f"{name}0" if name in stretched[at] else name for name in subs.operands[at])
     present = tuple(sorted(sparse - {at}))
-    factors += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present]
+    factors += [access_of(f"{PRESENT}{k}", subs.operands[k]) for k in present]
     masked = is_sparse and (at not in matching or bool(stretched[at]) or request.op in EXTREMES)  # factors may store fewer entries
     moving = {*subs.result, *(n for k in reads for n in subs.operands[k] if n not in stretched[k]), *(names if masked else ())}
     kept = names if is_sparse else tuple(n for n in subs.operands[at] if n in moving and n not in stretched[at])
     repeated = tuple(n for n in _all(subs) if n not in moving and (n not in subs.operands[at] or n in stretched[at]))
-    inputs = [_access(UPSTREAM, subs.result), *([_access(RESULT, subs.result)] if chooses(request) else [])]
-    inputs += [_access(NAMES[k], subs.operands[k]) for k in reads]
-    inputs += [_access(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([_access(STORED, names)] if masked else [])
+    inputs = [access_of(UPSTREAM, subs.result), *([access_of(RESULT, subs.result)] if chooses(request) else [])]
+    inputs += [access_of(NAMES[k], subs.operands[k]) for k in reads]
+    inputs += [access_of(f"{PRESENT}{k}", subs.operands[k]) for k in present] + ([access_of(STORED, names)] if masked else [])
     adjoint = _request(inputs, product([inputs[0], *factors, *([inputs[-1]] if masked else [])]), kept, masked)
     return Gradient(adjoint, tuple(reads), kept, repeated, folded, masked, present)
 
 
 def _folded(slope: Expr, matching: Sequence[int], subs: Subscripts) -> tuple[tuple[int, ...], list[Expr]]:
     """Split the factors of a slope: positions of the operands that have the result's pattern, and the remaining factors."""
-    positions = {_access(NAMES[k], subs.result): k for k in matching}
+    positions = {access_of(NAMES[k], subs.result): k for k in matching}
     factors = [] if slope == ONE else factors_of(slope)
     folded = tuple(positions[factor] for factor in factors if isinstance(factor, Access) and factor in positions)
     return folded, [factor for factor in factors if not (isinstance(factor, Access) and factor in positions)]
@@ -139,7 +139,7 @@ def value_of_request(request: Request) -> Expr:
     """The expression of a request, without its mask."""
     names = request.subscripts.operands
     if request.value is None:
-        return product([_access(NAMES[at], indices) for at, indices in enumerate(names)])
+        return product([access_of(NAMES[at], indices) for at, indices in enumerate(names)])
     return request.value if request.mask is None else _without(request.value, NAMES[request.mask])
 
 
@@ -148,10 +148,6 @@ def _without(value: Expr, mask: str) -> Expr:
     if isinstance(value, Binary) and value.op in TESTS:
         return Binary(value.op, _without(value.left, mask), value.right)
     return product([f for f in factors_of(value) if not (isinstance(f, Access) and f.tensor.name == mask)])
-
-
-def _access(name: str, indices: Sequence[str]) -> Access:
-    return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
 
 
 def _renamed(access: Access, name: str) -> Access:
@@ -196,15 +192,15 @@ def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> 
     positions = [at for at in range(len(subs.operands)) if at != request.mask]
     letters = {NAMES[at]: NAMES[offset + place] for place, at in enumerate(positions)}
     shifted = mapped(value, lambda a: _renamed(a, letters[a.tensor.name]))
-    extreme = _access(NAMES[is_sparse], subs.result)
+    extreme = access_of(NAMES[is_sparse], subs.result)
     equal: Expr = Binary("==", shifted, extreme)
     if sparse and request.op not in SEMIRINGS:
         equal = Binary("-", equal, Binary("==", extreme, ZERO))
     if is_sparse:
-        equal = Binary("*", equal, _access(NAMES[0], subs.result))
+        equal = Binary("*", equal, access_of(NAMES[0], subs.result))
     present = [subs.operands[k] for k in sparse]
     for at, names in enumerate(present):
-        equal = Binary("*", equal, _access(NAMES[offset + len(positions) + at], names))
+        equal = Binary("*", equal, access_of(NAMES[offset + len(positions) + at], names))
     terms = (*(subs.result,) * offset, *(subs.operands[at] for at in positions), *present)
     return Request(Subscripts(terms, subs.result), equal, "+=", 0 if is_sparse else None)
 

@@ -51,7 +51,7 @@ class Splitting:
         """The variable of one part of a tensor with these index names."""
         name = names[part.dimension]
         if part.minus is not None:
-            return diagonal(names, part)
+            return IndexVar(f"{name}_{names[part.minus]}")  # a diagonal, the difference of two dimensions
         if name not in self.parts:
             return IndexVar(name)
         place = [(known.divisor, known.modulus) for known in self.parts[name]].index((part.divisor, part.modulus))
@@ -93,11 +93,6 @@ class Splitting:
                 inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(tail))), RELATION)
                 edges.append(Access(inside, tuple(self.variables(name))))
         return edges
-
-
-def diagonal(names: Names, part: Part) -> IndexVar:
-    """The variable of a diagonal, the difference of two dimensions."""
-    return IndexVar(f"{names[part.dimension]}_{names[part.minus or 0]}")
 
 
 def split(

@@ -18,7 +18,21 @@ from typing import TypeGuard
 from ..errors import ExpressionError
 from ..ir.format import dense
 from ..ir.functions import REDUCTIONS
-from ..ir.index import Access, Apply, Assignment, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, is_product, mapped, variables_in
+from ..ir.index import (
+    Access,
+    Apply,
+    Assignment,
+    Binary,
+    Expr,
+    IndexVar,
+    Literal,
+    TensorVar,
+    accesses_in,
+    is_product,
+    mapped,
+    product,
+    variables_in,
+)
 from ..ir.notation import parse_stmt
 from ..schedule.options import AUTOMATIC, Options, parse_options
 from .parser import Subscripts, parse_einsum
@@ -364,15 +378,17 @@ class _Splitter:
         return access if indices == access.indices else self.add(indices, access, exact=True)
 
 
+def access_of(name: str, indices: Sequence[str]) -> Access:
+    """The access to a dense tensor."""
+    return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
+
+
 @lru_cache(maxsize=1024)
 def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | None = None) -> Request:
     """The request that reduces the product of the operands with ``op``; ``test`` compares the product with 0 first."""
     if op != "=" and op not in REDUCTIONS:
         raise ValueError(f"unknown reduction {op}")
-    value: Expr = Literal(1.0, "float32")
-    for at, names in enumerate(subscripts.operands):
-        access = Access(TensorVar(NAMES[at], dense(len(names))), tuple(map(IndexVar, names)))
-        value = access if at == 0 else Binary("*", value, access)
+    value = product([access_of(NAMES[at], names) for at, names in enumerate(subscripts.operands)])
     if test:
         value = Binary("!=", value, Literal(0.0, "float32"))
     return Request(subscripts, value, op, mask)
