@@ -278,7 +278,7 @@ class SparseTensor(PythonOperators):
         SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int32 indices)
         """
         if type(target) is Format and dtype is None and device is None and not copy:
-            return self._stored_as(target)
+            return METHODS["to_format"](self, target)
         if isinstance(dtype, bool):  # torch's overload (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
         options = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
@@ -286,10 +286,6 @@ class SparseTensor(PythonOperators):
         for option in (*options, device, dtype):
             result = result if option is None else result._changed(option)
         return OPERATORS["clone"](result) if copy and result._values.data_ptr() == self._values.data_ptr() else result
-
-    def _stored_as(self, format: Format) -> SparseTensor:
-        """The same entries in another format."""
-        return METHODS["to_format"](self, format)
 
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
         """The tensor with another dtype, layout, device or format."""
@@ -301,7 +297,7 @@ class SparseTensor(PythonOperators):
             return self
         if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
-        return self._stored_as(dense(self.ndim) if target == "dense" else as_format(target))
+        return METHODS["to_format"](self, dense(self.ndim) if target == "dense" else as_format(target))
 
     @beside_programs
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
