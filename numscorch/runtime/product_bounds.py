@@ -109,7 +109,7 @@ def _longest_below(pattern: Pattern, depth: int) -> int:
 
 
 def _columns(pattern: Pattern, levels: Sequence[ix.IndexVar]) -> dict[ix.IndexVar, np.ndarray]:
-    return dict(zip(levels, level_coordinates(pattern), strict=True))
+    return dict(zip(levels, level_coordinates(pattern)[0], strict=True))
 
 
 def _number_entries(columns: Sequence[np.ndarray], count: int) -> np.ndarray:

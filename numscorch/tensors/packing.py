@@ -292,7 +292,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # arrays may be smaller than the list
         where, way_out = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, way_out)
-    columns, positions = _unpack_levels(pattern)
+    columns, positions = level_coordinates(pattern)
     table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
     table[:] = 0
     for part, column in zip(pattern.format.parts, columns, strict=True):
@@ -304,17 +304,15 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
 
 
-def level_coordinates(pattern: Pattern) -> list[np.ndarray]:
-    """The coordinates of the stored values in each level; blocked formats have block indices and indices inside blocks. O(nnz).
+def level_coordinates(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
+    """The coordinate of every stored value in each level, and its position. O(nnz).
 
-    >>> [column.tolist() for column in level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])]
+    Blocked formats have block indices and indices inside blocks.
+
+    >>> columns, positions = level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])
+    >>> [column.tolist() for column in columns]
     [[0, 2], [1, 0]]
     """
-    return _unpack_levels(pattern)[0]
-
-
-def _unpack_levels(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
-    """The coordinate of every stored value in each level, and its position."""
     sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()
     positions = np.zeros(1, dtype=np.int64)
     for at, level in enumerate(pattern.format.levels):
