@@ -94,8 +94,10 @@ def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtyp
         dtype = torch.int64
     large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
     computed = torch.int64 if large or (dtype is torch.bool and typing.is_long) else dtype
-    for number in typing.numbers:
-        check_number(number, computed)
+    if computed is not torch.bool and not computed.is_floating_point and not computed.is_complex:
+        for number in typing.numbers:
+            if isinstance(number, int):
+                number_as(number, computed)  # raises if it does not fit
     truths = frozenset(NAMES[at] for at, (dtype_, _) in enumerate(kinds) if dtype_ is torch.bool)
     check_wrapping(request, truths, typing.converted, is_uint8=dtype is torch.uint8)
     return Promotion(dtype, computed)
@@ -220,16 +222,6 @@ def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, defaul
 def has_complex_number(request: Request) -> bool:
     """Whether a request has a complex literal, which promotes floats."""
     return any(isinstance(inner, Literal) and isinstance(inner.value, complex) for value in request.read for inner in walk(value))
-
-
-def check_number(number: complex, dtype: torch.dtype) -> None:
-    """Reject an integer that does not fit an integer data type.
-
-    Raises:
-        UnsupportedError: the number does not fit.
-    """
-    if isinstance(number, int) and dtype is not torch.bool and not dtype.is_floating_point and not dtype.is_complex:
-        number_as(number, dtype)
 
 
 def number_as(number: complex, dtype: torch.dtype) -> Tensor:

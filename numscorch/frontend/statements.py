@@ -419,15 +419,11 @@ def einsum_request(text: str, ranks: tuple[int, ...]) -> Request:
     return plain_request(parse_einsum(text, ranks))
 
 
+@lru_cache(maxsize=1024)
 def scheduled(request: Request, text: str) -> Request:
     """The request with a user's schedule.
 
     Raises:
         ScheduleError: the schedule cannot be parsed.
     """
-    return _scheduled(request, parse_options(text))
-
-
-@lru_cache(maxsize=1024)
-def _scheduled(request: Request, options: Options) -> Request:
-    return replace(request, options=options)
+    return replace(request, options=parse_options(text))
