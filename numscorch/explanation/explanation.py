@@ -12,11 +12,11 @@ import torch
 
 from ..compute.operands import admit, undeferred
 from ..errors import FormatError, UnsupportedError
-from ..frontend.accesses import row_major
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.operand import Operand
 from ..frontend.promotion import promotion_of
+from ..frontend.relayout import row_major
 from ..frontend.statements import Request
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed

@@ -28,7 +28,7 @@ from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule.facts import Facts, Target
 from .operand import Operand
-from .relayout import strides_with_last, with_last
+from .relayout import row_major, strides_with_last, with_last
 from .splitting import Splitting
 from .statements import NAMES, Request
 
@@ -87,7 +87,8 @@ class Accesses:
         value = self._inside(self._value(factors, dtype))
         result = TensorVar(NAMES[len(self.operands)], dense(0), dtype)
         indices, _ = self.splitting.spread(subscripts.result, (0,) * len(subscripts.result))
-        indices = tuple(sorted(indices, key=self._is_inner))
+        inner = {var for name in self.splitting.parts for var in self.splitting.variables(name)[1:]}
+        indices = tuple(sorted(indices, key=lambda var: var in inner))
         keeper = self._keeper(value) if may_keep else None
         if keeper is not None and not (self.formats[keeper] or dense(0)).is_plain:
             indices = next(f for f in factors[keeper] if isinstance(f, Access)).indices
@@ -113,9 +114,6 @@ class Accesses:
         if fmt is None:
             return self.strided(names, operand.shape, operand.strides)[1]
         return _dense_strides(fmt, operand.shape) if fmt.is_full else ()
-
-    def _is_inner(self, var: IndexVar) -> bool:
-        return any(var in self.splitting.variables(name)[1:] for name in self.splitting.parts)
 
     def _value(self, factors: list[list[Expr]], dtype: str) -> Expr:
         """The computed expression, with the given factors in place of the operands."""
@@ -272,23 +270,5 @@ def letters_of(sizes: Sequence[int], strides: Sequence[int]) -> str:
     >>> letters_of((3, 1, 4), (4, 4, 1))
     'n01'
     """
-    return "".join(map(_letter, sizes, strides))
-
-
-def _letter(size: int, stride: int) -> str:
-    if size == 1 or (stride == 0 and size > 1):
-        return "0"
-    return "1" if stride == 1 else "n"
-
-
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in values, of a contiguous tensor.
-
-    >>> row_major((2, 3, 4))
-    (12, 4, 1)
-    """
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+    pairs = zip(sizes, strides, strict=True)
+    return "".join("0" if size == 1 or (stride == 0 and size > 1) else "1" if stride == 1 else "n" for size, stride in pairs)

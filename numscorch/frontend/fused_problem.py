@@ -28,10 +28,11 @@ from ..ir.index import (
 from ..ir.levels import Compressed, Dense
 from ..ir.workspace_levels import Beside
 from ..schedule.facts import Facts, Target
-from .accesses import letters_of, row_major
+from .accesses import letters_of
 from .dtype_rules import common_dtype
 from .operand import Operand
 from .problem import Problem, extents_of, index_dtype_of
+from .relayout import row_major
 from .statements import NAMES, Request, only_patterns
 
 

@@ -110,12 +110,19 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
     >>> strides_with_last((2, 3, 4), 0), strides_with_last((2, 3), None)
     ((1, 8, 2), (3, 1))
     """
-    order = [d for d in range(len(shape)) if d != last] + ([] if last is None else [last])
-    strides, step = [0] * len(shape), 1
-    for dimension in reversed(order):
-        strides[dimension] = step
-        step *= row_length(shape[dimension]) if dimension == last else shape[dimension]
-    return tuple(strides)
+    if last is None:
+        return row_major(shape)
+    outer = row_major((*shape[:last], *shape[last + 1 :], row_length(shape[last])))
+    return (*outer[:last], 1, *outer[last:-1])
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values, of a contiguous tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,9 @@ from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
-from ..frontend.accesses import row_major
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.relayout import row_length, with_last
+from ..frontend.relayout import row_length, row_major, with_last
 from ..frontend.statements import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
