@@ -81,15 +81,11 @@ def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
 def _promotion_of(request: Request, kinds: tuple[Kind, ...], default: torch.dtype) -> Promotion:
     """Cached part of :func:`promotion_of`; ``default`` is torch's default data type."""
     unread = unread_in(request, len(kinds))
-    if request.value is None:
-        dtype = result_type(kind for at, kind in enumerate(kinds) if at not in unread)
-        long = dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread)
-        return Promotion(torch.int64, torch.int64) if long else Promotion(dtype, dtype)
     typing = _Typing(kinds, unread, default)
-    typed = typing.of(request.value)
+    typed = None if request.value is None else typing.of(request.value)
     dtype = typed[0] if isinstance(typed, tuple) else result_type(kind for at, kind in enumerate(kinds) if at not in unread)
     if dtype in SUMMED_LONG and _is_summed_long(request, kinds, unread):
-        for factor in factors_of(request.value):
+        for factor in [] if request.value is None else factors_of(request.value):
             typing.convert(factor, dtype, torch.int64)
         dtype = torch.int64
     large = dtype is torch.bool and any(isinstance(n, complex) or n not in SMALL for n in typing.numbers)
