@@ -72,8 +72,7 @@ class Conversion:
         gathered = values.index_select(0, self.order)
         if self.slots is None:
             return gathered
-        zeros = values.new_zeros(self.pattern.nnz)
-        return zeros.index_copy_(0, self.slots, gathered)  # in place: there may be many more positions than entries
+        return values.new_zeros(self.pattern.nnz).index_copy_(0, self.slots, gathered)  # in place: there may be far more positions
 
 
 def to_format(A: SparseTensor, format: Format) -> SparseTensor:

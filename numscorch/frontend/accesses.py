@@ -85,14 +85,13 @@ class Accesses:
         subscripts = self.request.subscripts
         factors = [self.factor(at) for at in range(len(self.operands))]
         value = self._inside(self._value(factors, dtype))
-        result = TensorVar(NAMES[len(self.operands)], dense(0), dtype)
         indices, _ = self.splitting.spread(subscripts.result, (0,) * len(subscripts.result))
         inner = {var for name in self.splitting.parts for var in self.splitting.variables(name)[1:]}
         indices = tuple(sorted(indices, key=lambda var: var in inner))
         keeper = self._keeper(value) if may_keep else None
         if keeper is not None and not (self.formats[keeper] or dense(0)).is_plain:
             indices = next(f for f in factors[keeper] if isinstance(f, Access)).indices
-        return Assignment(Access(replace(result, format=dense(len(indices))), indices), value, self.request.op)
+        return Assignment(Access(TensorVar(NAMES[len(self.operands)], dense(len(indices)), dtype), indices), value, self.request.op)
 
     def with_strides(self, stmt: Assignment, shape: Sequence[int]) -> tuple[Assignment, dict[str, tuple[int, ...]]]:
         """The statement with the stride letters of its dense result, and the strides of all dense tensors by name."""

@@ -145,15 +145,13 @@ def _problem_of(
     problem = replace(problem, layout=layout, spaced=request.form.spaced or (layout is not None and layout.result is not None))
     if padded is None:
         return problem
-    parts = [accesses.extents[var] for var in accesses.splitting.variables(padded)]
-    return replace(problem, rows=prod(parts))
+    return replace(problem, rows=prod(accesses.extents[var] for var in accesses.splitting.variables(padded)))
 
 
 def _assemble_problem(accesses: Accesses, target: Target, format: Format | str | None, wanted: Format | None) -> Problem:
     """The problem for these accesses."""
     request = accesses.request
-    dtype = computed_dtype(request, accesses.operands)
-    stmt = accesses.statement(dtype, may_keep=(wanted is None or not wanted.is_dense))
+    stmt = accesses.statement(computed_dtype(request, accesses.operands), may_keep=(wanted is None or not wanted.is_dense))
     facts = accesses.facts(stmt, target)
     stmt, why, requested = _choose_format(stmt, accesses, facts, format, wanted)
     names, shape = request.subscripts.result, accesses.shape

@@ -97,6 +97,5 @@ def _expand_ellipsis(dimensions: Iterable[PlacedNames], hidden: int) -> tuple[Na
     """The names without positions, with one name for each dimension of an ellipsis."""
     names: list[Names] = []
     for dimension in dimensions:
-        letters = [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]
-        names += letters
+        names += [(f"{ELLIPSIS}{at}",) for at in range(hidden)] if _is_ellipsis(dimension) else [tuple(name for name, _ in dimension)]
     return tuple(names)

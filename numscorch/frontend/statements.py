@@ -161,8 +161,7 @@ def _parts_of(stmt: Assignment, text: str, before: int, short: Mapping[IndexVar,
     left, right = renamed(stmt.lhs), mapped(stmt.rhs, renamed)
     splitter = _Splitter(left, before, text)
     splitter.add(left.indices, splitter.final(right) if stmt.op == "=" else right, stmt.op, left.tensor.name)
-    temporaries = [_in_order(part) for part in splitter.parts[:-1]]
-    return (*temporaries, splitter.parts[-1])
+    return (*map(_in_order, splitter.parts[:-1]), splitter.parts[-1])
 
 
 @lru_cache(maxsize=1024)

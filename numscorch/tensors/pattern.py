@@ -121,12 +121,10 @@ class Pattern:
     @property
     def peaks(self) -> tuple[int, ...]:
         """Estimated number of values with the most frequent coordinate of each level, see ``peaks_of``."""
-
-        def peaks_() -> tuple[int, ...]:
-            arrays = [self.level_arrays(at) for at in range(len(self.format.levels))]
-            return peaks_of(self.format, self.format.sizes(self.shape), self.nnz, arrays)
-
-        return self.remember("peaks", peaks_)
+        levels = range(len(self.format.levels))
+        return self.remember(
+            "peaks", lambda: peaks_of(self.format, self.format.sizes(self.shape), self.nnz, [self.level_arrays(at) for at in levels])
+        )
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:

@@ -349,8 +349,7 @@ class SparseTensor(PythonOperators):
 
     def __dir__(self) -> list[str]:
         """Include the operators and properties that torch.Tensor has."""
-        operators = [name for name in (*OPERATORS, *PROPERTIES) if hasattr(torch.Tensor, name)]
-        return sorted({*super().__dir__(), *operators})
+        return sorted({*super().__dir__(), *(name for name in (*OPERATORS, *PROPERTIES) if hasattr(torch.Tensor, name))})
 
     def where(self, condition: Any, other: Any) -> Any:
         """Select ``self`` where a condition holds, else another tensor or a number: ``torch.where(condition, self, other)``."""
