@@ -66,7 +66,8 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
         SizeError: the largest or smallest of no entries.
     """
     is_test = name in ("any", "all")
-    dim = dim if dim is None or type(dim) is int else normalize_dims(dim, input.ndim)
+    is_key = dim is None or type(dim) is int or (type(dim) is tuple and {*map(type, dim)} == {int})
+    dim = dim if is_key else normalize_dims(dim, input.ndim)
     reduced, order, request = _reducing(op, dim, input.ndim, is_test)
     is_empty = op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in reduced)
     if is_empty and name in ("amax", "amin"):
