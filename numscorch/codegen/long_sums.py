@@ -161,7 +161,7 @@ def _terms_of(value: Expr) -> int:
 def _loops(block: Block, sums: Sums) -> Iterator[For | While]:
     """Yield the outermost loops of a block that add to some of these registers."""
     for stmt in block:
-        if isinstance(stmt, For | While) and not names_written(stmt.body).isdisjoint(sums):
+        if isinstance(stmt, For | While) and sums and not names_written(stmt.body).isdisjoint(sums):
             yield stmt
         elif isinstance(stmt, If):
             yield from _loops((*stmt.body, *stmt.orelse), sums)
@@ -232,7 +232,7 @@ def _separate_sums(block: Block, sums: Sums, lengths: Lengths) -> Block:
     """Give each loop of many terms in a block separate sums, and add them to the outer sums after the loop."""
     out: list[Stmt] = []
     for stmt in block:
-        written = names_written((stmt,))
+        written = names_written((stmt,)) if sums else set()
         zeros = {name: zero for name, zero in sums.items() if name in written}
         if zeros and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, zeros, lengths) >= APART:
             names = {name: f"{name}_apart" for name in zeros}
