@@ -15,7 +15,7 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..runtime.plans import Plan, is_apart
+from ..runtime.plans import Plan, tables_apart
 from ..tensors.sparse_tensor import SparseTensor
 from . import native
 from .operands import any_autocast, in_transform
@@ -44,7 +44,7 @@ def is_fit(operand: Any) -> bool:
 
 def is_plain(operands: Sequence[Any]) -> bool:
     """Whether a fitting can check a call with these operands: no transform, forward-mode AD, autocast or isolated table is active."""
-    return not (in_transform() or forward_ad._current_level >= 0 or any_autocast() or is_apart()) and all(map(is_fit, operands))
+    return not (in_transform() or forward_ad._current_level >= 0 or any_autocast() or tables_apart()) and all(map(is_fit, operands))
 
 
 class Fitting:

@@ -118,6 +118,11 @@ class Access:
         """The variable that indexes a level, counted from 0."""
         return self.indices[self.tensor.format.mode_order[level]]
 
+    def sparse_levels(self, var: IndexVar | None = None) -> list[int]:
+        """The levels that do not store every coordinate, or those of them that a variable indexes."""
+        levels = enumerate(self.tensor.format.levels)
+        return [at for at, level in levels if not level.full and (var is None or self.level_var(at) == var)]
+
     def __str__(self) -> str:
         text = f"{self.tensor}[{','.join(map(str, self.indices))}]" if self.indices else self.tensor.name
         return f"stored({text})" if self.tensor.dtype == PATTERN else text

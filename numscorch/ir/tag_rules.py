@@ -7,7 +7,6 @@ from .index import (
     Assignment,
     Blend,
     Forall,
-    IndexVar,
     Positions,
     Stmt,
     Unroll,
@@ -41,17 +40,12 @@ def walked(loop: Forall) -> tuple[Access, int] | None:
     if lattice.whole:
         return None
     sparse = [access for access in operands_of(loop.body) if access.tensor.name in lattice.iterated]
-    iterated = [(access, at) for access in sparse for at in _iterated_levels(access, loop.var)]
+    iterated = [(access, at) for access in sparse for at in access.sparse_levels(loop.var)]
     if len(iterated) != 1:
         return None
     access, at = iterated[0]
     level = access.tensor.format.levels[at]
     return iterated[0] if level.is_unique and type(level).present is Level.present else None
-
-
-def _iterated_levels(access: Access, var: IndexVar) -> list[int]:
-    levels = access.tensor.format.levels
-    return [at for at, level in enumerate(levels) if not level.full and access.level_var(at) == var]
 
 
 def can_unroll(loop: Forall) -> bool:

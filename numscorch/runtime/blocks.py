@@ -17,10 +17,7 @@ from ..tensors.pattern import BY_ROWS, Pattern
 
 def cuts_of(pattern: Pattern, blocks: int) -> np.ndarray:
     """First-level positions at which blocks of about equal work start; cached with the pattern."""
-    cuts = pattern.derived.get(("cuts", blocks))
-    if cuts is None:
-        cuts = pattern.remember(("cuts", blocks), lambda: _balance(pattern, blocks))
-    return cuts
+    return pattern.remember(("cuts", blocks), lambda: _balance(pattern, blocks))
 
 
 def _balance(pattern: Pattern, blocks: int) -> np.ndarray:
@@ -57,11 +54,7 @@ def _with_address(cuts: np.ndarray) -> tuple[np.ndarray, int]:
 
 def longest_row(pattern: Pattern) -> int:
     """Number of last-level positions in the longest row; cached with the pattern."""
-    longest: int | None = pattern.derived.get("longest row")
-    if longest is None:
-        pos = pattern.level_arrays(len(pattern.format.levels) - 1)[0]
-        longest = pattern.remember("longest row", lambda: int(np.diff(pos).max(initial=0)))
-    return longest
+    return pattern.remember("longest row", lambda: int(np.diff(pattern.level_arrays(len(pattern.format.levels) - 1)[0]).max(initial=0)))
 
 
 def leaf_starts(pattern: Pattern) -> np.ndarray:
@@ -89,10 +82,7 @@ def _at_boundaries(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:
 
 def coordinate_cuts(pattern: Pattern, blocks: int) -> np.ndarray:
     """``cuts_of`` as coordinates from 0 to the extent, for operands that are walked together; cached with the pattern."""
-    cuts = pattern.derived.get(("coordinate cuts", blocks))
-    if cuts is None:
-        cuts = pattern.remember(("coordinate cuts", blocks), lambda: _coordinates_at(pattern, cuts_of(pattern, blocks)))
-    return cuts
+    return pattern.remember(("coordinate cuts", blocks), lambda: _coordinates_at(pattern, cuts_of(pattern, blocks)))
 
 
 def _coordinates_at(pattern: Pattern, cuts: np.ndarray) -> np.ndarray:

@@ -188,10 +188,7 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
 
 def _description(path: Path, text: bytes) -> dict[str, Any]:
     """Parse and check the description of a bundle."""
-    try:
-        description = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _damage_error(path, f"{TOLD} can't be read") from error
+    description = _parsed(path, TOLD, text)
     if not isinstance(description, dict) or description.get("kind") != KIND or not isinstance(description.get("digests"), dict):
         raise _damage_error(path, f"{TOLD} doesn't say what the bundle holds")
     if description.get("layout") != LAYOUT:
@@ -216,11 +213,16 @@ def _damage_error(path: Path, why: str) -> BundleError:
     return BundleError(f"{path} is damaged, {why}: nothing was imported; copy it again")
 
 
-def _schedules(path: Path, text: bytes) -> dict[str, str]:
+def _parsed(path: Path, name: str, text: bytes) -> Any:
+    """Parse a JSON file of a bundle."""
     try:
-        schedules = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damage_error(path, f"{tuned.FILE} can't be read") from error
+        raise _damage_error(path, f"{name} can't be read") from error
+
+
+def _schedules(path: Path, text: bytes) -> dict[str, str]:
+    schedules = _parsed(path, tuned.FILE, text)
     if not isinstance(schedules, dict) or not all(isinstance(schedule, str) for schedule in schedules.values()):
         raise _damage_error(path, f"{tuned.FILE} holds no schedules")
     return schedules

@@ -35,7 +35,8 @@ from ..schedule.lengths import run_lengths
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
-from .binding import bind
+from .assembling_binder import AssemblingBinder
+from .binder import Binder
 from .long_rows import cut, operand_to_cut
 from .slabs import in_slabs, slabs_of
 from .tuned import chosen
@@ -142,22 +143,36 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
     return _plan_of(request, describe_all(operands), format)
 
 
-def _plan_of(request: Request, described: Sequence[Operand], format: Format | str | None) -> Plan:
+def _plan_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> Plan:
+    """The plan of a request; with ``into``, its function also takes an array for a dense result."""
     request, problem, steps, source = compile_tuned(request, described, format)
-    kernel, stmt = kernel_for(source), steps[-1].stmt
+    kernel = kernel_for(source)
     if (at := operand_to_cut(request, problem, described)) is not None:
-        return _tables().on_plan(request, described, Plan(problem, steps, kernel, _run_in_parts(request, at)))
-    if problem.slabs is not None:
-        run = in_slabs(problem.slabs, problem, _bind_slab(request, problem.slabs.of(described), format, kernel))
-        return _tables().on_plan(request, described, Plan(problem, steps, kernel, run))
-    before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
-    run = bind(problem, stmt, kernel, described, before, _copies(problem, described), _runs_threads(request, problem, stmt))
+        run = _run_in_parts(request, at)
+    elif problem.slabs is not None:
+        slab = problem.slabs.of(described)
+        slab_problem, slab_steps, _ = compile_source(request, slab, format)
+        run = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, into=True))
+    else:
+        run = _bind(request, problem, steps[-1].stmt, kernel, described, into)
     return _tables().on_plan(request, described, Plan(problem, steps, kernel, run))
 
 
-def _runs_threads(request: Request, problem: Problem, stmt: ix.Stmt) -> bool:
-    """Whether a parallel loop gets several workers: it has enough work, or the schedule asks for them."""
-    return bool(request.options.parallel) or pays(stmt, problem.facts)
+def _bind(
+    request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], into: bool
+) -> Callable[..., Any]:
+    """Create a function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
+
+    Several workers run the kernel if there is enough work, or if the schedule asks for them.
+    """
+    parallel = bool(request.options.parallel) or pays(stmt, problem.facts)
+    if problem.result.is_assembled:
+        before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
+        binder: Binder = AssemblingBinder(problem, stmt, kernel, described, parallel, before)
+    else:
+        binder = Binder(problem, stmt, kernel, described, parallel, into)
+    binder.scope |= {f"L{at}": copy for at, copy in _copies(problem, described, into).items()}
+    return binder.function()
 
 
 def compile_tuned(
@@ -193,14 +208,7 @@ def _run_in_parts(request: Request, at: int) -> Callable[..., Any]:
     return run
 
 
-def _bind_slab(request: Request, described: Sequence[Operand], format: Format | str | None, kernel: Kernel) -> Callable[..., Any]:
-    """The function that takes the operands of a slab and the array for its results."""
-    problem, steps, _ = compile_source(request, described, format)
-    stmt, copies = steps[-1].stmt, _copies(problem, described, into=True)
-    return bind(problem, stmt, kernel, described, {}, copies, _runs_threads(request, problem, stmt), into=True)
-
-
-def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -> dict[int, Callable[..., Any]]:
+def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[int, Callable[..., Any]]:
     """Functions that copy dense operands to the layout of the kernel, by the number of the operand.
 
     The number after the last operand has the function that copies the result back; with ``into``, it writes to an array that
@@ -210,19 +218,12 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool = False) -
     if layout is None:
         return {}
     copies = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
-    copies = copies if into else {at: _record_copy(copy) for at, copy in copies.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         operand = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
         request = moving(len(shape), layout.result, back=True)
-        if into:
-            copy_of_result, steps, source = compile_source(request, [operand], None)
-            threads = _runs_threads(request, copy_of_result, steps[-1].stmt)
-            run = bind(copy_of_result, steps[-1].stmt, kernel_for(source), [operand], {}, {}, threads, into=True)
-            copies[len(operands)] = _tables().on_plan(request, [operand], Plan(copy_of_result, steps, kernel_for(source), run)).run
-        else:
-            copies[len(operands)] = _record_copy(_plan_of(request, [operand], None).run)
-    return copies
+        copies[len(operands)] = _plan_of(request, [operand], None, into).run
+    return copies if into else {at: _record_copy(copy) for at, copy in copies.items()}
 
 
 def _record_copy(copy: Callable[..., Any]) -> Callable[..., Any]:
@@ -241,11 +242,6 @@ def apart(tables: Tables) -> Iterator[Tables]:
         yield tables
     finally:
         _context_tables.reset(token)
-
-
-def is_apart() -> bool:
-    """Whether this context has tables that are dropped with it."""
-    return _context_tables.get() is not None
 
 
 tables_apart = _context_tables.get  # the tables of the current context, or None; an alias, since a wrapper would cost another call

@@ -14,7 +14,6 @@ from ..ir.tag_rules import appends, can_merge_without_branches
 from . import tuning
 from .cost import counts_of
 from .facts import GENERIC, Facts, Target
-from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
 
 MOST_OPERANDS = 3  # operands of a merge; a merge has one loop per subset of its operands
@@ -69,7 +68,7 @@ def merged_in(loop: Forall, body: Assignment) -> list[str]:
 
     The list is empty if the loop merges other levels, or neither appends to the result's last level nor sums into a register.
     """
-    lhs, operands = body.lhs, [access for access in accesses_in(body.rhs) if list(iterated_levels(access, loop))]
+    lhs, operands = body.lhs, [access for access in accesses_in(body.rhs) if access.sparse_levels(loop.var)]
     names = sorted({access.tensor.name for access in operands})
     is_append = lhs.tensor.is_assembled and body.op == "=" and lhs.level_var(len(lhs.indices) - 1) == loop.var
     if not 2 <= len(names) <= MOST_OPERANDS or not all(_is_compressed(access, loop) for access in operands):

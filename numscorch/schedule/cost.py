@@ -39,8 +39,9 @@ def walk_of(access: Access, facts: Facts) -> SparseWalk:
     """Describe how loops walk a sparse operand."""
     counts, name, fans = counts_of(access, facts), access.tensor.name, {}
     is_measured = not is_relation(access) and facts.count(name)[0] == access.tensor.format
-    for at, level in enumerate(access.tensor.format.levels):
-        if not level.full and not level.ends:
+    for at in access.sparse_levels():
+        level = access.tensor.format.levels[at]
+        if not level.ends:
             spread = facts.spread(name, at) if at and is_measured else 1.0
             fans[access.level_var(at)] = Fan(at, _average(counts, at), spread, can_seek(level))
     return SparseWalk(access, counts, fans)
@@ -116,17 +117,13 @@ def mergeable(accesses: Sequence[Access]) -> list[Access]:
     """Return the accesses, each in an ordered format if a loop merges one of its unordered levels."""
     if all(access.tensor.format.is_ordered for access in accesses):
         return list(accesses)
-    walk_counts = Counter(access.level_var(at) for access in accesses for at in _iterated(access))
+    walk_counts = Counter(access.level_var(at) for access in accesses for at in access.sparse_levels())
     return [sorted_access(a) if any(walk_counts[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
 
 
 def sorted_access(access: Access) -> Access:
     """Return the access with all levels of its tensor ordered."""
     return Access(replace(access.tensor, format=sorted_format(access.tensor.format)), access.indices)
-
-
-def _iterated(access: Access) -> list[int]:
-    return [at for at, level in enumerate(access.tensor.format.levels) if not level.full]
 
 
 def _unordered(access: Access) -> list[int]:
@@ -199,9 +196,7 @@ def _length(walk: SparseWalk, fan: Fan, walks: Sequence[SparseWalk], facts: Fact
 
 def _chooses(other: Access, access: Access, at: int) -> bool:
     """Whether another sparse operand iterates the variable of the level above, and lacks the variable of the level itself."""
-    var, levels = access.level_var(at - 1), other.tensor.format.levels
-    is_chosen = any(other.level_var(up) == var and not level.full for up, level in enumerate(levels))
-    return is_chosen and access.level_var(at) not in other.indices
+    return bool(other.sparse_levels(access.level_var(at - 1))) and access.level_var(at) not in other.indices
 
 
 def executions(variables: Iterable[IndexVar], walks: Sequence[SparseWalk], facts: Facts, united: bool = False) -> tuple[float, float]:

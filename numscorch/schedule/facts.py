@@ -34,11 +34,6 @@ class Target:
         """Number of values of a dtype in a SIMD register."""
         return self.vector_bytes // (8 if dtype in ("float64", "int64", "complex64", "complex128") else 4)
 
-    @property
-    def accumulators(self) -> int:
-        """Number of registers that a tile may fill; the other registers hold factors."""
-        return 8
-
 
 GENERIC = Target()  # a processor with AVX2
 FEWEST_LANES = 2  # values in a register that a short extent fills, at least
@@ -158,7 +153,7 @@ class Facts:
         return cls(
             tuple((var, rounded(size)) for var, size in extents.items()),
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
-            tuple((var, tiling(size, lanes, target.accumulators)) for var, size in extents.items()),
+            tuple((var, tiling(size, lanes, tuning.ACCUMULATORS)) for var, size in extents.items()),
             tuple((var, sum_tiling(size, lanes)) for var, size in extents.items()),
             tuple((var, size % (tuning.LONGEST_SUM_TILE * lanes)) for var, size in extents.items()),
         )
@@ -176,17 +171,13 @@ class Facts:
 
         return replace(
             self.narrowed(var, size),
-            tilings=divide(self.tilings, target.accumulators),
+            tilings=divide(self.tilings, tuning.ACCUMULATORS),
             sum_tilings=divide(self.sum_tilings, tuning.LONGEST_SUM_TILE),
         )
 
     def narrowed(self, var: IndexVar, size: int) -> Facts:
         """Facts for a variable with at most ``size`` coordinates."""
         return replace(self, extents=tuple((v, min(extent, rounded(size)) if v == var else extent) for v, extent in self.extents))
-
-    def fits_registers(self, var: IndexVar) -> bool:
-        """Whether a variable has a tiling."""
-        return var in dict(self.tilings)
 
     def extent(self, var: IndexVar) -> float:
         """Extent of a variable, rounded to three significant bits."""

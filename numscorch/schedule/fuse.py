@@ -147,7 +147,7 @@ def _vectorize_append(nest: Stmt, facts: Facts) -> Stmt:
     vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
     """
     match nest:
-        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and facts.fits_registers(var):
+        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and var in dict(facts.tilings):
             tiles, along = facts.tiling(var), [a for a in accesses_in(rhs) if var in a.indices]
             is_dense = all(a.tensor.is_dense and unit_stride(a, var) for a in along) and can_run_in_registers(rhs)
             fits = lhs.tensor.largest is None or tiles.lanes % lhs.tensor.largest[1] == 0
@@ -167,7 +167,7 @@ def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[Ind
     [['j', 'e'], ['e', 'j']]
     """
     used = [var for var in dict.fromkeys([*variables_in(member.rhs), *member.lhs.indices]) if var not in outer]
-    stored = [var for var in used if any(_stores(a, var) for a in accesses_in(member.rhs))]
+    stored = [var for var in used if any(a.sparse_levels(var) for a in accesses_in(member.rhs))]
     summed = [var for var in used if var not in member.lhs.indices and var not in stored]
     dense_vars = [var for var in used if var not in stored and var not in summed]
     side_by_side = is_product(member.rhs) and member.op in ("=", "+=") and member.lhs.tensor.dtype in LANES
@@ -175,11 +175,6 @@ def inner_orders(member: Assignment, outer: Sequence[IndexVar]) -> list[list[Ind
     side_by_side = side_by_side and all(unit_stride(a, var) for var in dense_vars[-1:] for a in accesses if var in a.indices)
     sums_last = [*dense_vars, *stored, *summed]
     return [[*stored, *summed, *dense_vars], sums_last] if side_by_side else [sums_last]
-
-
-def _stores(access: Access, var: IndexVar) -> bool:
-    levels = access.tensor.format.levels
-    return not access.tensor.is_dense and any(not level.full and access.level_var(at) == var for at, level in enumerate(levels))
 
 
 def _vectorize_loop(nest: Stmt, facts: Facts, target: Target) -> Stmt:
@@ -199,7 +194,7 @@ def _tag_loop(loop: Forall, facts: Facts, target: Target) -> Forall:
     if not isinstance(term, Assignment) or term.lhs.tensor.dtype not in LANES or not can_run_in_registers(term.rhs):
         return loop
     lanes = target.lanes(term.lhs.tensor.dtype)
-    sparse = [a for a in accesses_in(term.rhs) if _stores(a, var)]
+    sparse = [a for a in accesses_in(term.rhs) if a.sparse_levels(var)]
     if sparse:
         last = len(sparse[0].indices) - 1
         lanes = in_masks(fan_of(sparse[0], last, facts), facts.spread(sparse[0].tensor.name, last), lanes)

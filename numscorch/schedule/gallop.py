@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Access, Assignment, Forall, Gallop, Serial, Stmt, Where, accesses_in, value_of
+from ..ir.index import Assignment, Forall, Gallop, Serial, Stmt, Where, accesses_in, value_of
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
@@ -57,16 +56,9 @@ def _choose_tag(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop 
 def fans_of(loop: Forall, facts: Facts) -> dict[str, float]:
     """Average coordinates below one parent, by operand of an intersection; empty unless the loop intersects searchable levels."""
     value = value_of(loop.body)
-    levels = {access.tensor.name: (access, at) for access in accesses_in(value) for at in iterated_levels(access, loop)}
+    levels = {access.tensor.name: (access, at) for access in accesses_in(value) for at in access.sparse_levels(loop.var)}
     if len(levels) < 2 or not all(cost.can_seek(access.tensor.format.levels[at]) for access, at in levels.values()):
         return {}
     if not all(is_zero(simplified(value, {name})) for name in levels):
         return {}
     return {name: cost.fan_of(access, at, facts) for name, (access, at) in levels.items()}
-
-
-def iterated_levels(access: Access, loop: Forall) -> Iterator[int]:
-    """Yield the levels of an operand that the loop iterates."""
-    if not access.tensor.is_dense and not access.tensor.is_scalar:
-        levels = access.tensor.format.levels
-        yield from (at for at, level in enumerate(levels) if not level.full and access.level_var(at) == loop.var)

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from math import inf, prod
 
 from ..ir.index import Access, FlatSum, Stmt, is_relation, loops_of, operands_of
-from . import cost
+from . import cost, tuning
 from .facts import Facts
 from .longest import peak_of
-
-BLOCKS = 64  # blocks of a sum over all entries
 
 
 def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
@@ -40,7 +38,7 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
             fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
             lengths[f"p{tensor.name}{at + 1}"] = max(fan, _longest_run(access, at, counts, facts))
         if summed_whole:
-            lengths[f"p{tensor.name}{levels}"] = counts[-1] / BLOCKS
+            lengths[f"p{tensor.name}{levels}"] = counts[-1] / tuning.BLOCKS
     return lengths
 
 

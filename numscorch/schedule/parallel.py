@@ -7,7 +7,6 @@ from dataclasses import replace
 from ..errors import ScheduleError
 from ..ir.functions import is_intersection
 from ..ir.index import (
-    Access,
     Assignment,
     FlatSum,
     Forall,
@@ -126,11 +125,7 @@ def _can_be_summed(loop: Forall) -> bool:
 
 def _can_be_cut(loop: Forall) -> bool:
     """Whether the loop can be cut: it runs over a dimension, one first level, or levels that can be entered at any coordinate."""
-    iterated = _iterated(loop)
+    iterated = [access for access in operands_of(loop) if 0 in access.sparse_levels(loop.var)]
     if len(iterated) == 1 and is_product(value_of(loop)):
         return True
     return all(cost.can_enter(access.tensor.format.levels[0]) for access in iterated)
-
-
-def _iterated(loop: Forall) -> list[Access]:
-    return [a for a in operands_of(loop) if not a.tensor.is_dense and not a.tensor.format.levels[0].full and a.level_var(0) == loop.var]

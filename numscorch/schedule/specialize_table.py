@@ -89,7 +89,7 @@ def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Fac
         tuning.TABLE_TILE_ADDED // (chunk * target.vector_bytes),
         target.own_cache // (results * target.lanes(result_of(stmt).tensor.dtype) * size),
     )
-    most = min(int(most), tag.registers or tag.tail, target.accumulators)
+    most = min(int(most), tag.registers or tag.tail, tuning.ACCUMULATORS)
     return 1 << (most.bit_length() - 1) if most > 1 else 0
 
 

@@ -119,8 +119,4 @@ def refusal(var: IndexVar, stmt: Stmt) -> str | None:
 
 def _sparse_at(var: IndexVar, stmt: Stmt) -> Access | None:
     """An operand that is sparse in the variable; None if there is none."""
-    for access in operands_of(stmt):
-        levels = () if access.tensor.is_dense else enumerate(access.tensor.format.levels)
-        if any(access.level_var(at) == var and not level.full for at, level in levels):
-            return access
-    return None
+    return next((access for access in operands_of(stmt) if access.sparse_levels(var)), None)

@@ -34,7 +34,6 @@ from ..ir.index import (
 )
 from . import tuning
 from .facts import GENERIC, Facts, Target, itemsize
-from .gallop import iterated_levels
 from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .vector import narrowed
@@ -133,8 +132,9 @@ def _can_be_jammed(loop: Forall, lanes: IndexVar, stmt: Stmt) -> bool:
     result, var = result_of(stmt), loop.var
     if not isinstance(loop.tag, Serial) or var not in result.indices or _is_tiled(stmt, var):
         return False
-    if any(_is_sparse_below(access, var) for access in operands_of(stmt)):
-        return False
+    sparse = [(access, at) for access in operands_of(stmt) for at in access.sparse_levels()]
+    if any(access.level_var(up) == var for access, at in sparse for up in range(at + 1)):
+        return False  # an operand is sparse at the level of the variable or below it
     return any(lanes in moved_by(factor) and var not in moved_by(factor) for factor in _loaded(value_of(stmt)))
 
 
@@ -144,22 +144,13 @@ def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
 
 def _is_merge(loop: Forall) -> bool:
     """Whether a loop walks several sparse operands together, or an operand with repeated coordinates."""
-    iterated = [access.tensor.format.levels[at] for access in operands_of(loop) for at in iterated_levels(access, loop)]
+    iterated = [access.tensor.format.levels[at] for access in operands_of(loop) for at in access.sparse_levels(loop.var)]
     levels = [level for level in iterated if not level.ends]
     return len(levels) > 1 or not all(level.is_unique for level in levels)
 
 
 def _loaded(value: Expr) -> list[Access]:
     return [access for access in accesses_in(value) if access.tensor.has_values]
-
-
-def _is_sparse_below(access: Access, var: IndexVar) -> bool:
-    """Whether an operand is sparse at the level of a variable or below it."""
-    if access.tensor.is_dense:
-        return False
-    levels = access.tensor.format.levels
-    positions = [at for at in range(len(levels)) if access.level_var(at) == var]
-    return any(not level.full for at in positions for level in levels[at:])
 
 
 def _without_unrolling(stmt: Stmt) -> Stmt:

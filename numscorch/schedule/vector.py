@@ -172,7 +172,7 @@ def _unroll_dot_products(loops: list[Forall], consumer: Assignment, producer: St
 
 def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
     accesses = [body.lhs, *accesses_in(body.rhs)]
-    return facts.extent(var) > 1 and facts.fits_registers(var) and all(unit_stride(a, var) for a in accesses if var in a.indices)
+    return facts.extent(var) > 1 and var in dict(facts.tilings) and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
 def _varies(var: IndexVar, body: Assignment) -> bool:
@@ -281,11 +281,5 @@ def _spread(var: IndexVar, body: Assignment, facts: Facts) -> float:
 
 
 def _sparse_levels(var: IndexVar, body: Assignment) -> list[tuple[Access, int]]:
-    return [(a, at) for a in accesses_in(body.rhs) for at in _iterated_levels(a, var)]
-
-
-def _iterated_levels(access: Access, var: IndexVar) -> list[int]:
-    if access.tensor.is_dense or access.tensor.is_scalar:
-        return []
-    levels = access.tensor.format.levels
-    return [at for at, level in enumerate(levels) if not level.full and not level.ends and access.level_var(at) == var]
+    levels = [(access, at) for access in accesses_in(body.rhs) for at in access.sparse_levels(var)]
+    return [(access, at) for access, at in levels if not access.tensor.format.levels[at].ends]
