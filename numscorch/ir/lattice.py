@@ -86,6 +86,4 @@ def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
 
 def is_iterated(access: Access, var: IndexVar) -> bool:
     """Whether a loop over the variable iterates a level of this access."""
-    if access.tensor.is_dense or access.tensor.is_scalar:
-        return False
-    return any(v == var and not access.tensor.format.level_of(d).full for d, v in enumerate(access.indices))
+    return bool(access.sparse_levels(var))

@@ -101,7 +101,7 @@ def _is_scattered(assignment: Assignment, loops: list[Forall]) -> bool:
     if not lhs.tensor.is_dense:
         return isinstance(lhs.tensor.format.levels[0], Flagged | Listed)
     order = in_memory(lhs)
-    outer = [at for at in order if lhs.indices[at] not in inner]
+    outer = outer_of(lhs, inner)
     return not lhs.tensor.is_returned and order[: len(outer)] == outer
 
 
