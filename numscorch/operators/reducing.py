@@ -201,7 +201,7 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
 
 def _truth_reduction(name: str, op: str) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-        return _reduce(name, op, (input != 0).to(torch.float32), dim, keepdim).to(torch.bool)
+        return _reduce(name, op, input != 0, dim, keepdim).to(torch.bool)
 
     return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of no entries is dense.")
 
