@@ -1,10 +1,10 @@
-"""How many kernels problems of random sizes compile: run as ``python -m benchmarks.kernel_counts [--base COMMIT]``.
+"""Count the kernels compiled for problems of random sizes: ``python -m benchmarks.kernel_counts [--base COMMIT]``.
 
-Each family of problems runs in a fresh process with an empty cache, and the kernels in the cache are counted afterwards:
+Each family of problems runs in a fresh process with an empty cache. The script then counts the kernels in the cache:
 
     batches   60 batch sizes of a sparse linear layer, forward and backward
     widths    30 widths of the dense operand of SpMM
-    graphs    30 sizes of graphs, a GCN layer forward and backward
+    graphs    30 graph sizes for a GCN layer, forward and backward
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COUNTS = {"batches": 60, "widths": 30, "graphs": 30}
 
 
 def batches(sizes: random.Random, count: int) -> None:
-    """Batches of up to 512 rows."""
+    """Run a sparse linear layer on batches of up to 512 rows."""
     layer = ns.nn.SparseLinear(768, 512, density=0.1)
     for _ in range(count):
         x = torch.rand(sizes.randint(1, 512), 768, requires_grad=True)
@@ -39,14 +39,14 @@ def batches(sizes: random.Random, count: int) -> None:
 
 
 def widths(sizes: random.Random, count: int) -> None:
-    """Widths of up to 512 columns."""
+    """Run SpMM with dense operands of up to 512 columns."""
     A = matrix(2048, 20)
     for _ in range(count):
         ns.einsum("ij,jk->ik", A, torch.rand(2048, sizes.randint(1, 512)))
 
 
 def graphs(sizes: random.Random, count: int) -> None:
-    """Graphs of 100 to 20,000 nodes, with 2 to 20 edges per node on average."""
+    """Run a GCN layer on graphs of 100 to 20,000 nodes, with 2 to 20 edges per node on average."""
     layer = ns.nn.GCNConv(32, 64)
     for _ in range(count):
         nodes = sizes.randint(100, 20_000)
@@ -59,10 +59,10 @@ FAMILIES: dict[str, Callable[[random.Random, int], None]] = {"batches": batches,
 
 
 def kernels_of(family: str, tree: Path = ROOT, count: int | None = None) -> int:
-    """The number of kernels that a family compiles with the package of a tree.
+    """Number of kernels that a family compiles with the package of a working tree.
 
     Raises:
-        WorktreeError: it doesn't run there.
+        WorktreeError: the family does not run with that package.
     """
     with tempfile.TemporaryDirectory(prefix="numscorch-counts-") as cache:
         run_module(tree, {"NUMSCORCH_CACHE_DIR": cache}, "benchmarks.kernel_counts", "--run", family, str(count or COUNTS[family]))
@@ -70,16 +70,16 @@ def kernels_of(family: str, tree: Path = ROOT, count: int | None = None) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Count, and print one line for each family."""
-    asked = _parser().parse_args(arguments)
-    if asked.run:
+    """Count the kernels and print one line per family."""
+    options = _parser().parse_args(arguments)
+    if options.run:
         torch.manual_seed(SEED)
-        FAMILIES[asked.run[0]](random.Random(SEED), int(asked.run[1]))
+        FAMILIES[options.run[0]](random.Random(SEED), int(options.run[1]))
         return 0
     try:
-        with tree_of(commit_of(asked.base)) if asked.base else nullcontext(None) as older:
+        with tree_of(commit_of(options.base)) if options.base else nullcontext(None) as older:
             for family, count in COUNTS.items():
-                before = "" if older is None else f", {kernels_of(family, older)} at {asked.base}"
+                before = "" if older is None else f", {kernels_of(family, older)} at {options.base}"
                 print(f"{count} {family}: {kernels_of(family)} kernels{before}", flush=True)
     except WorktreeError as error:
         print(error, file=sys.stderr)

@@ -1,11 +1,11 @@
-"""The reference paper's end-to-end evidence, measured: its models against the peers of each, its figures beside ours.
+"""End-to-end benchmarks of the reference paper: its models against their peers, and its figures beside the measured ones.
 
     python -m benchmarks.paper                        # everything: graph networks, autoencoders, transformers, experts, SpMM
     python -m benchmarks.paper gcn attention --seconds 0.1 --data ~/data
 
-prints each case (our time, and how many times as long each peer takes, by medians and by minima), then every bar with met or not,
-and writes plots of the paper's figures 5 to 8 and ``records.json`` into ``--out``. Both sides compute with the same weights, allocate
-their results, and are called in turn; what they compute is compared first.
+For each case, the script prints the time of numscorch and the ratio of each peer's time to it, by medians and by minima. It then prints
+whether each bar is met, and writes plots of the paper's figures 5 to 8 and ``records.json`` to ``--out``. Both sides use the same
+weights, allocate their results and are called in turn. Their results are compared before they are timed.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ TABLES = {"gcn": TABLE_1, "training": TABLE_1, "autoencoder": TABLE_2, "attentio
 
 
 def main(arguments: Sequence[str] | None = None) -> Run:
-    """Measure the sections that are named, by default all, and print what was found."""
+    """Measure the named sections, by default all, and print the results."""
     parser = _parser()
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.sections if name not in SECTIONS]:
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.sections if name not in SECTIONS]:
         parser.error(f"no section {', '.join(unknown)}: choose from {', '.join(SECTIONS)}")
-    if given.data:
-        os.environ[FOLDER] = given.data
-    torch.set_num_threads(given.threads)
-    run = Run(QUICK if given.quick else FULL, given.seconds, tell=_tell)
-    for name in given.sections or SECTIONS:
+    if options.data:
+        os.environ[FOLDER] = options.data
+    torch.set_num_threads(options.threads)
+    run = Run(QUICK if options.quick else FULL, options.seconds, tell=_tell)
+    for name in options.sections or SECTIONS:
         _measure(run, name)
-    given.out.mkdir(parents=True, exist_ok=True)
-    (given.out / "records.json").write_text(json.dumps(run.records, indent=1), encoding="utf-8")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "records.json").write_text(json.dumps(run.records, indent=1), encoding="utf-8")
     _tell(f"\n{summary(run.records)}\n")
     for failure in run.failures:
         _tell(f"FAILED {failure}")
-    for path in paper_plots.draw(run.records, given.out):
+    for path in paper_plots.draw(run.records, options.out):
         _tell(f"wrote {path}")
     return run
 
@@ -76,14 +76,14 @@ def _measure(run: Run, name: str) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog="python -m benchmarks.paper", description="The reference paper's models, against torch and PyG.")
-    made.add_argument("sections", nargs="*", metavar="section", help=f"one or more of {', '.join(SECTIONS)}; by default all")
-    made.add_argument("--seconds", type=float, default=0.3, help="how long the functions of a case take turns (%(default)s)")
-    made.add_argument("--threads", type=int, default=2, help="torch's and ours (%(default)s)")
-    made.add_argument("--data", help=f"a folder with graphs/*.npz and matrices; by default {FOLDER}, else random ones of the same sizes")
-    made.add_argument("--out", type=Path, default=Path(".benchmarks/paper"), help="where plots and records go (%(default)s)")
-    made.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
-    return made
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.paper", description="The reference paper's models, against torch and PyG.")
+    parser.add_argument("sections", nargs="*", metavar="section", help=f"one or more of {', '.join(SECTIONS)}; by default all")
+    parser.add_argument("--seconds", type=float, default=0.3, help="how long the functions of a case take turns (%(default)s)")
+    parser.add_argument("--threads", type=int, default=2, help="torch's and ours (%(default)s)")
+    parser.add_argument("--data", help=f"a folder with graphs/*.npz and matrices; by default {FOLDER}, else random ones of the same sizes")
+    parser.add_argument("--out", type=Path, default=Path(".benchmarks/paper"), help="where plots and records go (%(default)s)")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs")
+    return parser
 
 
 def _tell(text: str) -> None:

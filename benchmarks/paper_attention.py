@@ -1,4 +1,4 @@
-"""Sparse attention: alone, and in the encoder layer of the paper's table 3, in patterns of BigBird and Longformer."""
+"""Sparse attention with the patterns of BigBird and Longformer: alone, and in the encoder layer of the paper's table 3."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from .data import dense
 from .paper_runs import Run, told_error
 from .paper_tables import FLEX, FLEX_16, SDPA, SPARSE, TABLE_3
 
-HEAD = 32  # features: table 3's hidden size over its heads
-WINDOW, FIRST = 128, 1  # of Longformer in the reference's benchmark: 64 tokens to each side, and a global one
-REST = 0.01  # seconds after which the threads of a compiled peer's own OpenMP no longer spin
-WIDTHS = {FLEX: 128, FLEX_16: 16}  # of flex_attention's blocks: its default, and BigBird's
+HEAD = 32  # features per head: hidden size over number of heads in table 3
+WINDOW, FIRST = 128, 1  # Longformer in the reference benchmark: 64 tokens on each side and one global token
+REST = 0.01  # seconds until the OpenMP threads of a compiled peer stop spinning
+WIDTHS = {FLEX: 128, FLEX_16: 16}  # block sizes of flex_attention: its default, and the one of BigBird
 NAMES = (
     "sparse attention block size",
     "sparse attention global tokens",
@@ -39,7 +39,7 @@ PATTERNS: Mapping[str, Callable[[int], ns.SparseTensor]] = {
 
 
 def attention(run: Run) -> None:
-    """Every length: attention alone, then the encoder layer."""
+    """Measure attention alone at every length, then the encoder layer."""
     for name, length in product(PATTERNS, run.sizes.lengths):
         for batch, heads in run.sizes.heads:
             run.attempt(_alone, name, length, batch, heads)
@@ -66,12 +66,12 @@ def _alone(run: Run, name: str, length: int, batch: int, heads: int) -> None:
     if run.sizes.has_flex and (batch, heads) == run.sizes.heads[0] and name == "BigBird":
         try:
             run.compare("attention", f"{case}, flex", ours, _flex(q, k, v, mask), rest=REST, **facts)
-        except Exception as error:  # whatever its compiler raises: the peer is absent, and the reason is told
+        except Exception as error:  # the compiler may raise anything: leave out the peer and report the reason
             run.tell(f"  {case}: no {FLEX}: {told_error(error)}")
 
 
 def by_sampled_addmm(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """SDDMM, softmax and SpMM of each head; torch's softmax takes COO alone."""
+    """SDDMM, softmax and SpMM per head; the sparse softmax of torch supports COO only."""
     pos, crd = pattern.crow_indices(), pattern.col_indices()
     zeros = torch.sparse_csr_tensor(pos, crd, torch.zeros_like(pattern.values()), pattern.shape, check_invariants=False)
 
@@ -84,7 +84,7 @@ def by_sampled_addmm(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern:
 
 
 def by_gathering(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """The same as the reference's benchmark writes it: scores of gathered rows, and a softmax by scattering."""
+    """Attention as in the reference benchmark: scores of gathered rows, and a softmax with scatter operations."""
     rows, columns = places
 
     def head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -94,39 +94,39 @@ def by_gathering(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, pattern: tor
         totals = torch.zeros(len(q)).index_add_(0, rows, powers)
         weights = powers / totals.index_select(0, rows)
         shares = torch.sparse_csr_tensor(pattern.crow_indices(), pattern.col_indices(), weights, pattern.shape, check_invariants=False)
-        made: torch.Tensor = shares @ v
-        return made
+        product: torch.Tensor = shares @ v
+        return product
 
     return _each_head(head, q, k, v)
 
 
 def _each_head(head: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
-    flat = (own.flatten(0, 1) for own in tensors)
-    stacked = torch.stack([head(*own) for own in zip(*flat, strict=True)])
+    flat = (parts.flatten(0, 1) for parts in tensors)
+    stacked = torch.stack([head(*parts) for parts in zip(*flat, strict=True)])
     return stacked.view(*tensors[0].shape[:2], *stacked.shape[1:])
 
 
 def _flex(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> dict[str, Function]:
-    """flex_attention compiled, with a mask of blocks of each width; its first call compiles."""
+    """Compiled flex_attention with a block mask of each width; the first call compiles it."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     def inside(batch: object, head: object, i: torch.Tensor, j: torch.Tensor) -> torch.Tensor:
-        kept: torch.Tensor = mask[i, j]
-        return kept
+        is_kept: torch.Tensor = mask[i, j]
+        return is_kept
 
     compiled = torch.compile(flex_attention, dynamic=False)
-    made: dict[str, Function] = {}
+    peers: dict[str, Function] = {}
     for name, width in WIDTHS.items():
         blocks = create_block_mask(inside, None, None, mask.shape[0], mask.shape[1], device="cpu", BLOCK_SIZE=width)
-        made[name] = partial(compiled, q, k, v, block_mask=blocks)
-    return made
+        peers[name] = partial(compiled, q, k, v, block_mask=blocks)
+    return peers
 
 
 @torch.no_grad()
 def _layer(run: Run, name: str, length: int) -> None:
     pattern = PATTERNS[name](length)
     torch.manual_seed(0)
-    size, heads, inner = (int(TABLE_3[own]) for own in ("hidden size", "number of attention heads", "intermediate size"))
+    size, heads, inner = (int(TABLE_3[setting]) for setting in ("hidden size", "number of attention heads", "intermediate size"))
     ours = ns.nn.SparseTransformerEncoderLayer(pattern, size, heads, inner, activation="gelu").eval()
     mask, x = pattern.to_dense() != 0, dense(1, length, size)
     case = f"{name}, {length} tokens, encoder layer"
@@ -134,12 +134,13 @@ def _layer(run: Run, name: str, length: int) -> None:
 
 
 def in_torch(layer: ns.nn.SparseTransformerEncoderLayer, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The same layer, with the same weights, written with scaled_dot_product_attention and a mask."""
-    own, heads = layer.self_attn, (layer.self_attn.num_heads, -1)
+    """The layer with the same weights, computed by torch's scaled_dot_product_attention with a mask."""
+    attention, heads = layer.self_attn, (layer.self_attn.num_heads, -1)
     q, k, v = (
-        part.unflatten(-1, heads).transpose(1, 2) for part in functional.linear(x, own.in_proj_weight, own.in_proj_bias).chunk(3, -1)
+        part.unflatten(-1, heads).transpose(1, 2)
+        for part in functional.linear(x, attention.in_proj_weight, attention.in_proj_bias).chunk(3, -1)
     )
     attended = functional.scaled_dot_product_attention(q, k, v, mask).transpose(1, 2).flatten(2)
-    x = layer.norm1(x + own.out_proj(attended))
-    made: torch.Tensor = layer.norm2(x + layer.linear2(functional.gelu(layer.linear1(x))))
-    return made
+    x = layer.norm1(x + attention.out_proj(attended))
+    result: torch.Tensor = layer.norm2(x + layer.linear2(functional.gelu(layer.linear1(x))))
+    return result

@@ -1,4 +1,4 @@
-"""The sparse autoencoder of the paper's table 2: its sparse layer alone, and end to end beside the limit that the dense decoder sets."""
+"""The sparse autoencoder of the paper's table 2: the sparse layer alone, and end to end beside Amdahl's limit for the dense decoder."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .paper_tables import DEEP, DEEP_BATCH, DENSE, REST, SPARSE, TABLE_2
 
 BLOCK = (16, 1)
 Layer = Callable[[torch.Tensor], torch.Tensor]
-PAPER_ZEROS = (90, 95, 99)  # shares of zeros, in percent, for which the limit is a bar
+PAPER_ZEROS = (90, 95, 99)  # percent of zeros at which a share of the limit is required
 
 
 def autoencoder(run: Run) -> None:
-    """Every input size, weights with zeros anywhere and in blocks."""
+    """Measure every input size, with unstructured zeros and with zeros in blocks."""
     for size in run.sizes.inputs:
         for zeros in run.sizes.zeros:
             run.attempt(_measure, size, zeros, False)
@@ -47,22 +47,22 @@ def _measure(run: Run, size: int, zeros: int, blocks: bool) -> None:
     case = f"{size}-{latent}-{size}, {zeros} % zeros{' in blocks' * blocks}"
     facts: dict[str, Any] = {"blocks": blocks, "zeros": zeros, "size": size, "paper": zeros in PAPER_ZEROS}
     run.compare("encoder", f"{case}, layer", alone.pop("ours"), alone, **facts)
-    made = run.compare("autoencoder", f"{case}, model", whole.pop("ours"), whole, beside=rest, **facts)
-    ratios = {own["peer"]: own["ratio"] for own in made}
+    records = run.compare("autoencoder", f"{case}, model", whole.pop("ours"), whole, beside=rest, **facts)
+    ratios = {record["peer"]: record["ratio"] for record in records}
     run.tell(f"  {'':44} Amdahl's limit against torch.sparse {ratios[SPARSE] / ratios[REST]:.2f}x, of which this is {ratios[REST]:.0%}")
 
 
 @torch.no_grad()
 def _measure_deep(run: Run, name: str, zeros: int) -> None:
-    """The reference's own benchmark: four layers, pruned together by magnitude, all of them sparse."""
+    """Measure the benchmark of the reference: four sparse layers, pruned together by magnitude."""
     torch.manual_seed(0)
     dense_layers = [torch.nn.Linear(inner, outer) for inner, outer in pairwise(DEEP[name])]
-    bound = torch.cat([own.weight.abs().flatten() for own in dense_layers]).kthvalue(
-        zeros * sum(own.weight.numel() for own in dense_layers) // 100
+    bound = torch.cat([linear.weight.abs().flatten() for linear in dense_layers]).kthvalue(
+        zeros * sum(linear.weight.numel() for linear in dense_layers) // 100
     )
-    ours = [ns.nn.SparseLinear.from_dense(own, lambda weight: weight.abs() > bound.values) for own in dense_layers]
-    full = [own.to_dense() for own in ours]
-    in_torch = [_in_torch(own) for own in full]
+    ours = [ns.nn.SparseLinear.from_dense(linear, lambda weight: weight.abs() > bound.values) for linear in dense_layers]
+    full = [linear.to_dense() for linear in ours]
+    in_torch = [_in_torch(linear) for linear in full]
     x = dense(DEEP_BATCH, DEEP[name][0]).abs()
     models: dict[str, Sequence[Layer]] = {DENSE: full, **{way: [layer[way] for layer in in_torch] for way in in_torch[0]}}
     peers = {peer: (lambda layers=layers: _through(layers, x)) for peer, layers in models.items()}
@@ -70,14 +70,14 @@ def _measure_deep(run: Run, name: str, zeros: int) -> None:
 
 
 def _through(layers: Sequence[Layer], x: torch.Tensor) -> torch.Tensor:
-    """Layers with relu between them, and sigmoid after the last one."""
+    """Apply the layers, with relu between them and sigmoid after the last one."""
     for layer in layers[:-1]:
         x = torch.relu(layer(x))
     return torch.sigmoid(layers[-1](x))
 
 
 def _in_torch(full: torch.nn.Linear) -> dict[str, Layer]:
-    """The layer with torch's CSR weight, in the ways that torch computes it."""
+    """The layer with a torch CSR weight, for each way to compute it with torch."""
     weight, bias = full.weight.detach().to_sparse_csr(), full.bias
     weight = torch.sparse_csr_tensor(
         weight.crow_indices().int(), weight.col_indices().int(), weight.values(), weight.shape, check_invariants=False

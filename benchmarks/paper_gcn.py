@@ -1,4 +1,4 @@
-"""Graph networks of the paper's table 1: inference against torch and PyTorch Geometric, and epochs of training."""
+"""Graph networks of the paper's table 1: inference and training epochs against torch and PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .paper_graphs import Graph, graph
 from .paper_runs import Run
 from .paper_tables import CSR_FEATURES, DENSE_FEATURES, PYG, PYG_CACHED, SPARSE, TABLE_1
 
-# Torch draws dropout's numbers serially, at the same cost for all, which bounds the ratios of small models.
+# torch draws dropout masks serially, at the same cost for every model. This bounds the ratios of small models.
 DROPOUTS: tuple[float, ...] = (TABLE_1["dropout rate"], 0.0)
-STEPS = 2  # of training, whose losses are compared: the second one follows from gradients
+STEPS = 2  # training steps with compared losses; the second loss depends on the gradients
 Layer = Callable[[int, int], torch.nn.Module]
 
 
 class Network(torch.nn.Module):
-    """Two layers; where dropout is applied, it is to what lies between them."""
+    """Two layers with an activation and optional dropout between them."""
 
     def __init__(self, first: torch.nn.Module, second: torch.nn.Module, activation: Callable[[torch.Tensor], torch.Tensor] = torch.relu):
         super().__init__()
@@ -34,29 +34,29 @@ class Network(torch.nn.Module):
         self.dropout = torch.nn.Dropout(0.0)
 
     def forward(self, x: Any, edges: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = self.second(self.dropout(self.activation(self.first(x, edges))), edges)
-        return made
+        result: torch.Tensor = self.second(self.dropout(self.activation(self.first(x, edges))), edges)
+        return result
 
 
 class InTorch(torch.nn.Module):
-    """A GCN as it is written with torch alone: a matrix product for the weights, one for the neighbours."""
+    """A GCN in plain torch: one matrix product for the weights and one for the neighbours."""
 
     def __init__(self, network: Network):
         super().__init__()
         first, second = network.first, network.second
-        weights = [own.lin.weight.detach().t().contiguous() for own in (first, second)]
+        weights = [layer.lin.weight.detach().t().contiguous() for layer in (first, second)]
         self.weights = torch.nn.ParameterList(weights)
-        self.biases = torch.nn.ParameterList([own.bias.detach().clone() for own in (first, second)])
+        self.biases = torch.nn.ParameterList([layer.bias.detach().clone() for layer in (first, second)])
         self.dropout = torch.nn.Dropout(0.0)
 
     def forward(self, x: torch.Tensor, adjacency: torch.Tensor) -> torch.Tensor:
         hidden = torch.relu(adjacency @ (x @ self.weights[0]) + self.biases[0])
-        made: torch.Tensor = adjacency @ (self.dropout(hidden) @ self.weights[1]) + self.biases[1]
-        return made
+        result: torch.Tensor = adjacency @ (self.dropout(hidden) @ self.weights[1]) + self.biases[1]
+        return result
 
 
 def gcn(run: Run) -> None:
-    """Inference: of dense features, and of CSR features beside peers of both."""
+    """Measure inference with dense features, and with CSR features against peers with either."""
     for name in run.sizes.graphs:
         for hidden in run.sizes.hidden:
             run.attempt(_infer, name, hidden)
@@ -88,7 +88,7 @@ def _network(layer: Layer, sizes: tuple[int, int, int]) -> Network:
 
 
 def training(run: Run) -> None:
-    """Epochs of GCN, SAGE with the largest neighbours, and GAT, as their papers have them."""
+    """Measure training epochs of GCN, SAGE with max aggregation, and GAT, as in their papers."""
     for name in run.sizes.trained:
         for model in MODELS:
             for dropout in DROPOUTS:
@@ -96,7 +96,7 @@ def training(run: Run) -> None:
 
 
 def gcn_of(library: Any, G: Graph, **options: Any) -> Network:
-    """Two graph convolutions of a library, the numbers of channels from the paper's table 1; ``options`` go to each."""
+    """Two graph convolutions of a library, with the channels of the paper's table 1; ``options`` are passed to both."""
     return _network(partial(library.GCNConv, **options), (G.features.shape[1], TABLE_1["hidden channels"], G.classes))
 
 
@@ -120,21 +120,21 @@ def _train(run: Run, name: str, model: str, dropout: float) -> None:
     G, make = graph(name), MODELS[model]
     ours, theirs = make(ns.nn, G), make(_pyg(), G)
     theirs.load_state_dict(ours.state_dict())
-    features = G.dense_features if model.endswith(OF_DENSE) else G.features  # CSR, as the data set holds them
+    features = G.dense_features if model.endswith(OF_DENSE) else G.features  # CSR, as in the data set
     trained: dict[str, tuple[torch.nn.Module, tuple[Any, ...]]] = {PYG: (theirs, (G.dense_features, G.edges))}
     if make is gcn_of:
         trained[f"{SPARSE}: dense features"] = (InTorch(ours), (G.dense_features, G.adjacency))
     if model == "GCN":
         trained[f"{SPARSE}: CSR features"] = (InTorch(ours), (G.features.to_torch(), G.adjacency))
-    own = (ours, (features, G.edges))
-    checked = {name: _losses(G, *pair) for name, pair in {"ours": own, **trained}.items()}
+    our_run = (ours, (features, G.edges))
+    checked = {name: _losses(G, *pair) for name, pair in {"ours": our_run, **trained}.items()}
     peers = {name: epoch_of(G, *pair, dropout) for name, pair in trained.items()}
     case = f"{model}, {G.told}{f', dropout {dropout}' * bool(dropout)}"
-    run.compare("training", case, epoch_of(G, *own, dropout), peers, checked=checked, model=model, graph=G.name, dropout=bool(dropout))
+    run.compare("training", case, epoch_of(G, *our_run, dropout), peers, checked=checked, model=model, graph=G.name, dropout=bool(dropout))
 
 
 def _losses(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Function:
-    """The losses of the first steps, without dropout, of a copy of the model."""
+    """Function that returns the losses of the first training steps of a copy of the model, without dropout."""
 
     def run() -> torch.Tensor:
         step = epoch_of(G, deepcopy(model), inputs, 0.0)
@@ -144,7 +144,7 @@ def _losses(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...]) -> Functi
 
 
 def epoch_of(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...], dropout: float = 0.0) -> Callable[[], torch.Tensor]:
-    """Forward, loss, backward, and Adam's step, full-batch; returns the loss before it."""
+    """Function for one full-batch training step with Adam; returns the loss before the update."""
     model.dropout = torch.nn.Dropout(dropout)
     labels = G.labels[G.training]
     optimizer = torch.optim.Adam(model.parameters(), lr=TABLE_1["learning rate"], weight_decay=TABLE_1["weight decay"])
@@ -160,7 +160,7 @@ def epoch_of(G: Graph, model: torch.nn.Module, inputs: tuple[Any, ...], dropout:
 
 
 def _pyg() -> Any:
-    """torch_geometric.nn, which takes seconds to import."""
+    """The module torch_geometric.nn; importing it takes seconds."""
     import torch_geometric.nn
 
     return torch_geometric.nn

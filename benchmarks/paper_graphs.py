@@ -1,7 +1,7 @@
-"""The graphs of ``benchmarks.paper``: files in the folder that NUMSCORCH_BENCH_DATA names, else random ones of the same sizes.
+"""Graphs of ``benchmarks.paper``, read from the folder NUMSCORCH_BENCH_DATA, or else random graphs of the same sizes.
 
-A file ``graphs/NAME.npz`` holds ``edge_index`` (2, edges), ``labels``, ``train_idx``, and features as a CSR matrix: ``feat_indptr``,
-``feat_indices``, ``feat_data``, ``feat_shape``.
+A file ``graphs/NAME.npz`` has the arrays ``edge_index`` (2, edges), ``labels`` and ``train_idx``, and features as a CSR matrix:
+``feat_indptr``, ``feat_indices``, ``feat_data`` and ``feat_shape``.
 """
 
 from __future__ import annotations
@@ -19,53 +19,53 @@ import numscorch as ns
 from .data import FOLDER
 from .generated import power_law, uniform
 
-FEW = 0.05  # a density under which features are sparse
+FEW = 0.05  # density below which features count as sparse
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes with features and classes; edges go both ways."""
+    """An undirected graph with node features and classes; each edge is stored in both directions."""
 
     name: str
     edges: torch.Tensor
     features: ns.SparseTensor
     labels: torch.Tensor
-    training: torch.Tensor  # the nodes that are trained on
+    training: torch.Tensor  # training nodes
     is_real: bool
 
     @property
     def classes(self) -> int:
-        """How many there are."""
+        """Number of classes."""
         return int(self.labels.max()) + 1
 
     @property
     def has_few_features(self) -> bool:
-        """Whether less than 5 % of the features are stored."""
+        """Whether less than 5 % of the features are nonzero."""
         return self.features.nnz < FEW * self.features.shape[0] * self.features.shape[1]
 
     @cached_property
     def dense_features(self) -> torch.Tensor:
-        """The features with their zeros."""
+        """The features as a dense tensor."""
         return self.features.to_dense()
 
     @cached_property
     def adjacency(self) -> torch.Tensor:
-        """The normalised matrix as torch's CSR tensor with int32 indices."""
+        """The normalised adjacency matrix as a torch CSR tensor with int32 indices."""
         return ns.nn.graphs.gcn_norm(self.edges, num_nodes=self.features.shape[0], dtype=torch.float32).to_torch()
 
     @property
     def told(self) -> str:
-        """Its name, which says where it isn't the real one."""
+        """The name, with a note if the graph is synthetic."""
         return self.name if self.is_real else f"{self.name} (synthetic)"
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What a random graph has in common with the real one."""
+    """Sizes that a random graph shares with the real graph."""
 
     nodes: int
     width: int
-    stored: int  # features that aren't 0
+    stored: int  # nonzero features
     edges: int
     classes: int
 
@@ -82,7 +82,7 @@ STATISTICS = {
 
 @cache
 def graph(name: str) -> Graph:
-    """A graph by its name: the file's, or a random one."""
+    """The graph of a name, read from its file or else drawn at random."""
     folder = os.environ.get(FOLDER)
     file = Path(folder or ".", "graphs", f"{name}.npz")
     return _read(name, file) if folder and file.is_file() else _random(name, STATISTICS[name])
@@ -92,12 +92,12 @@ def _read(name: str, file: Path) -> Graph:
     with np.load(file, allow_pickle=False) as held:
         shape = tuple(int(size) for size in held["feat_shape"])
         features = ns.from_csr(held["feat_indptr"].astype(np.int32), held["feat_indices"], held["feat_data"], shape)
-        edges, labels, training = (torch.from_numpy(held[own]) for own in ("edge_index", "labels", "train_idx"))
+        edges, labels, training = (torch.from_numpy(held[key]) for key in ("edge_index", "labels", "train_idx"))
     return Graph(name, edges, features, labels, training, True)
 
 
 def _random(name: str, numbers: Statistics) -> Graph:
-    """A power law of degrees, features anywhere, classes by turns."""
+    """A random graph with a power law of degrees, uniformly placed features and balanced classes."""
     one_way = power_law(numbers.nodes, numbers.edges // 2).indices()
     edges = torch.cat([one_way, one_way.flip(0)], 1)
     edges = torch.unique(edges[:, edges[0] != edges[1]], dim=1)

@@ -1,4 +1,4 @@
-"""A step of training a network whose weights are 90 % sparse, 784-1024-10: against masked dense ones, and torch's sparse ones."""
+"""Training step of a 784-1024-10 network with 90 % sparse weights, against masked dense weights and torch sparse weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .paper_runs import Run
 from .paper_tables import MASKED, SPARSE
 
 ZEROS = 90  # percent
-STEPS = 3  # whose losses are compared
+STEPS = 3  # training steps with compared losses
 Put = Callable[[torch.Tensor], torch.Tensor]
 
 
 class InTorch(torch.nn.Module):
-    """A layer whose stored values are trained, and put into a sparse tensor of torch at each call."""
+    """A layer that trains the stored values and builds a torch sparse tensor from them at each call."""
 
     def __init__(self, layer: ns.nn.SparseLinear, make: Callable[[torch.Tensor], Put]):
         super().__init__()
@@ -35,19 +35,19 @@ class InTorch(torch.nn.Module):
 
 
 def in_csr(stored: torch.Tensor) -> Put:
-    """What makes CSR of values at these places."""
+    """Function that builds a CSR tensor from values, with the pattern of ``stored``."""
     pos, crd = stored.crow_indices(), stored.col_indices()
     return lambda values: torch.sparse_csr_tensor(pos, crd, values, stored.shape, check_invariants=False)
 
 
 def in_coo(stored: torch.Tensor) -> Put:
-    """What makes COO of values at these places."""
+    """Function that builds a COO tensor from values, with the pattern of ``stored``."""
     places = stored.to_sparse_coo().indices()
     return lambda values: torch.sparse_coo_tensor(places, values, stored.shape, is_coalesced=True, check_invariants=False)
 
 
 def mlp(run: Run) -> None:
-    """Batches of 64, Adam."""
+    """Measure training steps with Adam on batches of 64."""
     run.attempt(_measure)
 
 

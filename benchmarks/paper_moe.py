@@ -1,4 +1,4 @@
-"""Mixtures of experts as in the slides: against their einsum of every expert, and a loop over those that are chosen."""
+"""Mixtures of experts as in the slides, against an einsum of all experts and a loop over the chosen experts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .paper_tables import LOOP, SLIDES
 
 
 def moe(run: Run) -> None:
-    """Top-1, so many tokens, experts and features in and out."""
+    """Measure top-1 mixtures for each number of tokens, experts and features."""
     for tokens, experts, width in product(run.sizes.tokens, run.sizes.experts, run.sizes.widths):
         run.attempt(_measure, tokens, experts, width)
 
 
 @torch.no_grad()
 def _measure(run: Run, tokens: int, experts: int, width: int) -> None:
-    """All choose the experts anew in each call, as they must where scores depend on the tokens."""
+    """Measure one mixture. Each call chooses the experts again, since scores usually depend on the tokens."""
     x, scores, E = dense(tokens, width), dense(tokens, experts, seed=2).softmax(-1), dense(experts, width, width, seed=3) / width**0.5
     ours = ns.nn.MoE(E, top_k=1, gate=False)
     peers = {
@@ -34,7 +34,7 @@ def _measure(run: Run, tokens: int, experts: int, width: int) -> None:
 
 
 def every_expert(x: torch.Tensor, scores: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    """What the slides write: tokens go to every expert, and gates, which are 0 but for one, combine what comes back."""
+    """The formulation of the slides: every expert computes all tokens, and one-hot gates combine the outputs."""
     best, chosen = scores.max(1, keepdim=True)
     gates = torch.zeros_like(scores).scatter_(1, chosen, best)
     dispatched = x[:, None].expand(-1, len(experts), -1)
@@ -43,18 +43,18 @@ def every_expert(x: torch.Tensor, scores: torch.Tensor, experts: torch.Tensor) -
 
 
 def loop_of_searches(x: torch.Tensor, scores: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    """Each expert's tokens are searched, selected, and added where they came from."""
+    """For each expert, find and gather its tokens, and scatter-add the outputs."""
     best, chosen = scores.max(1)
     result = x.new_zeros(len(x), experts.shape[2])
     for number, expert in enumerate(experts):
-        own = (chosen == number).nonzero().flatten()
-        if len(own):
-            result.index_add_(0, own, (x.index_select(0, own) @ expert) * best.index_select(0, own)[:, None])
+        tokens = (chosen == number).nonzero().flatten()
+        if len(tokens):
+            result.index_add_(0, tokens, (x.index_select(0, tokens) @ expert) * best.index_select(0, tokens)[:, None])
     return result
 
 
 def loop_of_ranges(x: torch.Tensor, scores: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    """Tokens are sorted by their expert once, so that each expert's are a range."""
+    """Sort the tokens by expert once, so that each expert reads a contiguous range."""
     best, chosen = scores.max(1)
     order = chosen.argsort()
     sizes = torch.bincount(chosen, minlength=len(experts)).tolist()

@@ -1,4 +1,4 @@
-"""The paper's figures 5 to 8, drawn from what a run of ``benchmarks.paper`` measured."""
+"""Plots of the paper's figures 5 to 8 from the records of ``benchmarks.paper``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .paper_tables import CSR_FEATURES, DENSE, DENSE_FEATURES, PYG, SDPA, SPARSE
 
 WIDE, TALL = 9.0, 3.6  # inches
 PAPER = "the paper"
-MANY = 10  # labels that don't fit side by side
+MANY = 10  # labels beyond which they are rotated
 
 
 def draw(records: Sequence[Record], folder: Path) -> Iterator[Path]:
-    """Write a PNG for each figure of which something was measured, and tell where.
+    """Write a PNG for each figure that has records, and yield its path.
 
     Args:
-        records: of a run.
-        folder: is made.
+        records: the records of a run.
+        folder: the output folder; created if missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in FIGURES.items():
@@ -29,12 +29,12 @@ def draw(records: Sequence[Record], folder: Path) -> Iterator[Path]:
 
 
 def figure_5(records: Sequence[Record], path: Path) -> bool:
-    """GCN inference: speed-ups over torch with dense features, ours and PyG's."""
+    """GCN inference: speed-ups of numscorch and PyG over torch with dense features."""
     widths = {r["hidden"] for r in records if r["kernel"] == "gcn"}
     hidden = TABLE_1["hidden channels"] if TABLE_1["hidden channels"] in widths else max(widths, default=0)
-    own = [r for r in records if r["kernel"] == "gcn" and r["hidden"] == hidden and r["layout"] == "CSR"]
-    graphs = list(dict.fromkeys(r["graph"] for r in own))
-    ratios = {(r["graph"], r["peer"]): r["ratio"] for r in own}
+    selected = [r for r in records if r["kernel"] == "gcn" and r["hidden"] == hidden and r["layout"] == "CSR"]
+    graphs = list(dict.fromkeys(r["graph"] for r in selected))
+    ratios = {(r["graph"], r["peer"]): r["ratio"] for r in selected}
     base = [ratios[name, DENSE_FEATURES] for name in graphs]
     bars = {"numscorch": base}
     bars |= {peer: [over / ratios[name, peer] for name, over in zip(graphs, base, strict=True)] for peer in (CSR_FEATURES, PYG)}
@@ -42,33 +42,33 @@ def figure_5(records: Sequence[Record], path: Path) -> bool:
 
 
 def figure_6(records: Sequence[Record], path: Path) -> bool:
-    """Autoencoders end to end: speed-ups over torch.sparse, and over dense."""
-    own = [r for r in records if r["kernel"] == "autoencoder"]
-    cases = [r for r in own if r["peer"] == SPARSE]
+    """Autoencoders end to end: speed-ups over torch.sparse and over dense layers."""
+    selected = [r for r in records if r["kernel"] == "autoencoder"]
+    cases = [r for r in selected if r["peer"] == SPARSE]
     labels = [f"{r['size']}, {r['zeros']} %{' b' * r['blocks']}" for r in cases]
-    over = {r["case"]: r["ratio"] for r in own if r["peer"] == DENSE}
+    over = {r["case"]: r["ratio"] for r in selected if r["peer"] == DENSE}
     bars = {SPARSE: [r["ratio"] for r in cases], DENSE: [over.get(r["case"], 0.0) for r in cases]}
     return _bars(path, "Figure 6: sparse autoencoders (b: blocks of 16 x 1)", "times as fast as", labels, bars, [1.42, 5.78])
 
 
 def figure_7(records: Sequence[Record], path: Path) -> bool:
-    """Encoder layers of BigBird and Longformer: speed-ups over dense attention with a mask."""
-    own = [r for r in records if r["kernel"] == "layer" and r["peer"] == SDPA]
-    lengths = sorted({r["length"] for r in own})
-    by = {(r["pattern"], r["length"]): r["ratio"] for r in own}
-    bars = {name: [by[name, length] for length in lengths] for name in dict.fromkeys(r["pattern"] for r in own)}
+    """Encoder layers of BigBird and Longformer: speed-ups over masked dense attention."""
+    selected = [r for r in records if r["kernel"] == "layer" and r["peer"] == SDPA]
+    lengths = sorted({r["length"] for r in selected})
+    by = {(r["pattern"], r["length"]): r["ratio"] for r in selected}
+    bars = {name: [by[name, length] for length in lengths] for name in dict.fromkeys(r["pattern"] for r in selected)}
     title = "Figure 7: encoder layers of sparse transformers"
     return _bars(path, title, "times as fast as dense, masked", [f"{length} tokens" for length in lengths], bars, [1.24, 1.14, 1.05])
 
 
 def figure_8(records: Sequence[Record], path: Path) -> bool:
-    """SpMM: times against nonzeros, on logarithmic axes."""
-    own = sorted((r for r in records if r["kernel"] == "spmm"), key=lambda r: int(r["nnz"]))
-    if not own:
+    """SpMM: time against number of nonzeros, on logarithmic axes."""
+    selected = sorted((r for r in records if r["kernel"] == "spmm"), key=lambda r: int(r["nnz"]))
+    if not selected:
         return False
     plt, figure, axes = _axes((5.0, TALL + 0.4))
     for label, key, style in (("numscorch", "ours", "o"), ("torch CSR", "seconds", "x")):
-        axes.loglog([r["nnz"] for r in own], [1e3 * r[key] for r in own], style, label=label, markersize=5)
+        axes.loglog([r["nnz"] for r in selected], [1e3 * r[key] for r in selected], style, label=label, markersize=5)
     axes.set(xlabel="nonzeros", ylabel="ms", title="Figure 8: SpMM, 64 columns")
     _save(plt, figure, axes, path)
     return True
@@ -83,7 +83,7 @@ FIGURES: dict[str, Callable[[Sequence[Record], Path], bool]] = {
 
 
 def _bars(path: Path, title: str, what: str, labels: Sequence[str], bars: dict[str, list[float]], paper: Sequence[float]) -> bool:
-    """Groups of bars, one for each label, and the paper's figures as lines; False where there is nothing."""
+    """Draw a group of bars per label, and the paper's figures as lines; return False if there are no labels."""
     if not labels:
         return False
     plt, figure, axes = _axes((WIDE, TALL))
@@ -93,8 +93,8 @@ def _bars(path: Path, title: str, what: str, labels: Sequence[str], bars: dict[s
     for number, height in enumerate(paper):
         axes.axhline(height, color="black", linestyle="--", linewidth=0.8, label=PAPER if not number else None)
     axes.axhline(1.0, color="gray", linewidth=0.8)
-    turned = 60 if len(labels) > MANY else 0
-    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(labels))], labels, fontsize=7, rotation=turned)
+    rotation_angle = 60 if len(labels) > MANY else 0
+    axes.set_xticks([place + 0.4 - width / 2 for place in range(len(labels))], labels, fontsize=7, rotation=rotation_angle)
     axes.set(ylabel=what, title=title, yscale="log")
     _save(plt, figure, axes, path)
     return True

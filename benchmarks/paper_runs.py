@@ -1,4 +1,4 @@
-"""A run of ``benchmarks.paper``: what its sections compare, what they found, and the tables that are printed of it."""
+"""A run of ``benchmarks.paper``: comparisons, their records, and the printed tables."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from .figures import against
 from .paper_tables import BARS, Bar, Sizes
 
 TOLERANCE = 1e-4
-TURN, MOST_CALLS = 0.004, 50  # seconds that the calls of a turn take together, and how many they are at most
+TURN, MOST_CALLS = 0.004, 50  # duration of a turn in seconds, and its maximum number of calls
 Record = dict[str, Any]
 
 
 @dataclass
 class Run:
-    """What is measured, and for how long; ``records`` has one record for each case and peer.
+    """A run with its cases and its time per case; ``records`` has one record per case and peer.
 
     Args:
         sizes: the cases.
-        seconds: how long the functions of a case take turns.
-        tell: is called with a line for each case.
+        seconds: time for which the functions of a case take turns.
+        tell: called with one line per case.
     """
 
     sizes: Sizes
@@ -37,12 +37,12 @@ class Run:
     failures: list[str] = field(default_factory=list)
 
     def attempt(self, measure: Callable[..., None], *arguments: Any) -> None:
-        """Call ``measure(self, *arguments)``; whatever it raises is told and kept, so that other cases are measured all the same."""
+        """Call ``measure(self, *arguments)``; report and record any exception, so that the run continues."""
         try:
             measure(self, *arguments)
         except Exception as error:
-            told = ", ".join(str(own) for own in arguments if isinstance(own, str | int))
-            self.failures.append(f"{getattr(measure, '__name__', measure)}({told}): {told_error(error)}")
+            names = ", ".join(str(argument) for argument in arguments if isinstance(argument, str | int))
+            self.failures.append(f"{getattr(measure, '__name__', measure)}({names}): {told_error(error)}")
             self.tell(f"  FAILED {self.failures[-1]}")
 
     def compare(
@@ -58,34 +58,35 @@ class Run:
         rest: float = 0.0,
         **facts: Any,
     ) -> list[Record]:
-        """Check that all compute the same, time them in turn, and record the best variant of each peer.
+        """Check that all functions agree, time them in turn, and record the best variant of each peer.
 
         Args:
-            kernel: what bars know the records by.
-            case: its name.
-            ours: our function.
-            peers: theirs; of ``"torch: one way"`` and ``"torch: another way"`` the faster one counts, as ``"torch"``.
-            beside: what is timed and recorded without being compared: parts of a model.
-            checked: what is compared in place of ``ours`` and peers, by their names, where those change their state or are random.
-            tolerance: the relative one.
+            kernel: name by which bars select the records.
+            case: name of the case.
+            ours: the function of numscorch.
+            peers: peer functions; for ``"torch: one way"`` and ``"torch: another way"``, the faster one is recorded as ``"torch"``.
+            beside: functions that are timed and recorded but not checked, such as parts of a model.
+            checked: functions to check instead of ``ours`` and peers, by name, if those are random or change their state.
+            tolerance: relative tolerance.
             rest: seconds to wait before each turn.
-            facts: enter the records, for bars to choose by.
+            facts: further keys of the records, by which bars select.
         """
         stand_in = {"ours": ours, **peers, **(checked or {})}
         expected = stand_in["ours"]()
         for name in peers:
             check(expected, stand_in[name](), name, tolerance)
         turns = steady_turns(ours, peers, beside or {}, seconds=self.seconds, rest=rest)
-        made = list(_records(turns, kernel=kernel, case=case, **facts))
-        self.records += made
-        self.tell(line(case, statistics.median(turns.ours), made))
-        return made
+        records = list(_records(turns, kernel=kernel, case=case, **facts))
+        self.records += records
+        self.tell(line(case, statistics.median(turns.ours), records))
+        return records
 
 
 def steady_turns(ours: Function, peers: Mapping[str, Function], beside: Mapping[str, Function], seconds: float, rest: float) -> Turns:
-    """Turns of about as many calls as fill a few milliseconds, as a model is run many times.
+    """Time the functions in turn, with calls for a few milliseconds in each turn.
 
-    Call by call, a function would mostly be measured with caches that its peers have filled, of which one that reads 100 MB leaves nothing.
+    A model usually runs many times. With one call per turn, a function would find caches filled by its peers; a peer that reads 100 MB
+    evicts everything.
     """
     blocks = {name: _block(function) for name, function in {"ours": ours, **peers, **beside}.items()}
     calls = {name: many for name, (_, many) in blocks.items()}
@@ -94,20 +95,20 @@ def steady_turns(ours: Function, peers: Mapping[str, Function], beside: Mapping[
         return {name: blocks[name][0] for name in names}
 
     def each(times: Mapping[str, Times]) -> dict[str, Times]:
-        return {name: tuple(own / calls[name] for own in taken) for name, taken in times.items()}
+        return {name: tuple(seconds_of_block / calls[name] for seconds_of_block in durations) for name, durations in times.items()}
 
     turns = in_turns(blocks["ours"][0], some(peers), beside=some(beside), seconds=seconds, patience=inf, rest=rest)
     return Turns(each({"ours": turns.ours})["ours"], each(turns.peers), each(turns.beside))
 
 
 def _block(function: Function) -> tuple[Function, int]:
-    """Some calls one after the other, each of whose results is freed before the next one, and how many they are."""
-    taken = inf
+    """Function for consecutive calls, with each result freed before the next call, and the number of calls."""
+    least = inf
     for _ in range(3):
         start = time.perf_counter()
         function()
-        taken = min(taken, time.perf_counter() - start)
-    calls = max(1, min(MOST_CALLS, round(TURN / taken)))
+        least = min(least, time.perf_counter() - start)
+    calls = max(1, min(MOST_CALLS, round(TURN / least)))
 
     def several() -> None:
         for _ in range(calls):
@@ -122,27 +123,27 @@ def _records(turns: Turns, **info: Any) -> Iterator[Record]:
 
 
 def _best(times: Mapping[str, Times]) -> dict[str, tuple[str, Times]]:
-    """Of each peer the variant with the least median.
+    """The variant of each peer with the smallest median.
 
     >>> _best({"a: x": (2.0,), "a: y": (1.0,), "b": (3.0,)})
     {'a': ('y', (1.0,)), 'b': ('', (3.0,))}
     """
     best: dict[str, tuple[str, Times]] = {}
-    for name, taken in times.items():
+    for name, durations in times.items():
         peer, _, variant = name.partition(": ")
-        if peer not in best or statistics.median(taken) < statistics.median(best[peer][1]):
-            best[peer] = (variant, taken)
+        if peer not in best or statistics.median(durations) < statistics.median(best[peer][1]):
+            best[peer] = (variant, durations)
     return best
 
 
 def line(case: str, ours: float, records: Iterable[Record]) -> str:
-    """A case: our time, and each peer's ratio of medians and of minima."""
-    told = "   ".join(f"{r['peer']} {r['ratio']:.2f}x ({r['ratio_of_minima']:.2f}x)" for r in records)
-    return f"  {case:44} {duration(ours):>9}   {told}"
+    """Line for a case: the time of numscorch, and the ratios of medians and of minima per peer."""
+    ratios = "   ".join(f"{r['peer']} {r['ratio']:.2f}x ({r['ratio_of_minima']:.2f}x)" for r in records)
+    return f"  {case:44} {duration(ours):>9}   {ratios}"
 
 
 def told_error(error: Exception) -> str:
-    """An error's class and the first line of its text.
+    """Class and first line of an error.
 
     >>> told_error(ValueError("no\\nway"))
     'ValueError: no'
@@ -151,7 +152,8 @@ def told_error(error: Exception) -> str:
 
 
 def duration(seconds: float) -> str:
-    """
+    """Format a duration.
+
     >>> duration(0.0000125), duration(0.0321), duration(2.0)
     ('12.5 us', '32.1 ms', '2 s')
     """
@@ -165,19 +167,19 @@ HEAD = ("end to end, against", "cases", "geometric mean", "bar", "worst (by mini
 
 
 def summary(records: Sequence[Record]) -> str:
-    """Every bar that something was measured for, as Markdown."""
-    rows = [_row(bar, taken) for bar in BARS if (taken := [own for own in records if bar.takes(own)])]
+    """Markdown table of all bars that have records."""
+    rows = [_row(bar, selected) for bar in BARS if (selected := [record for record in records if bar.takes(record)])]
     if not rows:
         return ""
     lines = [HEAD, tuple("---" for _ in HEAD), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _row(bar: Bar, taken: Sequence[Record]) -> tuple[str, ...]:
-    mean, worst = statistics.geometric_mean(own["ratio"] for own in taken), min(taken, key=lambda own: own["ratio"])
+def _row(bar: Bar, records: Sequence[Record]) -> tuple[str, ...]:
+    mean, worst = statistics.geometric_mean(record["ratio"] for record in records), min(records, key=lambda record: record["ratio"])
     return (
         bar.title,
-        str(len(taken)),
+        str(len(records)),
         _told(mean, bar),
         _asked(bar.mean, bar),
         f"{_told(worst['ratio'], bar)} ({_told(worst['ratio_of_minima'], bar)}) {worst['case']}",

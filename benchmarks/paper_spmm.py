@@ -1,4 +1,4 @@
-"""SpMM against the number of nonzeros, as in the paper's figure 8: our CSR and torch's, times a dense matrix."""
+"""SpMM by number of nonzeros, as in the paper's figure 8: CSR times a dense matrix, in numscorch and torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = 64
 
 
 def spmm(run: Run) -> None:
-    """Every matrix of the data."""
+    """Measure every matrix of the data."""
     for name in run.sizes.matrices or names():
         run.attempt(_measure, name)
 

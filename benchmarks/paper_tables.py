@@ -1,7 +1,7 @@
-"""What the reference paper says, word for word, and what is asked for beside it.
+"""Tables of the reference paper, verbatim, and the bars of this project.
 
 Source: Yan, Root, Gale, Broman, Kjolstad, "Scorch: A Library for Sparse Deep Learning", 2024: tables 1 to 3 of appendix E, figures
-5 to 8. What isn't inference time (epochs, learning rates) stands here too, since the tables are taken whole.
+5 to 8. The tables are complete, including training parameters such as epochs and learning rates.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TABLE_2: Mapping[str, Any] = {  # "Sparse autoencoder architecture and hyperpara
     "batch size": 64,
     "training epochs": 10,
 }
-# The autoencoders of the reference's own bench_sparse_autoencoder.py, for MNIST: four sparse layers, at 90, 95 and 99 % zeros.
+# Autoencoders of bench_sparse_autoencoder.py of the reference, for MNIST: four sparse layers with 90, 95 and 99 % zeros.
 DEEP = {"small": (784, 1024, 512, 1024, 784), "medium": (784, 2048, 1024, 2048, 784), "large": (784, 4096, 2048, 4096, 784)}
 DEEP["tiny"] = (32, 48, 24, 48, 32)
 DEEP_BATCH = 256
@@ -58,7 +58,7 @@ TABLE_3: Mapping[str, Any] = {  # "BigBird model architecture and hyperparameter
     "training epochs": 5,
 }
 
-# The peers by the names that their records have.
+# Names of the peers in records.
 DENSE_FEATURES, CSR_FEATURES = "torch, dense features", "torch, CSR features"
 PYG, PYG_CACHED = "PyG", "PyG, normalised once"
 SPARSE, DENSE, REST = "torch.sparse", "dense", "the rest of the model"
@@ -68,12 +68,12 @@ LOOP, SLIDES, MASKED = "loop over experts", "einsum of every expert", "masked de
 
 @dataclass(frozen=True, slots=True)
 class Bar(Row):
-    """A row of the issue's table: ``mean`` is asked of the geometric mean, ``worst`` of every case.
+    """A required ratio: ``mean`` for the geometric mean of the cases, ``worst`` for every case.
 
     Args:
-        is_share: ratios are shares of a limit, told in percent.
-        strictly: ``worst`` is to be exceeded.
-        paper: what the paper measured of this.
+        is_share: whether ratios are shares of a limit, printed in percent.
+        strictly: whether ratios must exceed ``worst``.
+        paper: the measurement of the paper.
     """
 
     is_share: bool = False
@@ -139,7 +139,7 @@ BARS = (
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured: ``FULL`` as the paper and the bars have it, ``QUICK`` to see that it runs."""
+    """Measured sizes: ``FULL`` as in the paper and the bars, ``QUICK`` for a short test run."""
 
     graphs: tuple[str, ...] = ("cora", "dblp", "coauthor_cs", "amazon_photo", "flickr")
     trained: tuple[str, ...] = ("cora", "dblp")
@@ -154,7 +154,7 @@ class Sizes:
     tokens: tuple[int, ...] = (256, 1024)
     experts: tuple[int, ...] = (16, 64)
     widths: tuple[int, ...] = (128, 256, 512)
-    matrices: tuple[str, ...] | None = None  # None: those of the data
+    matrices: tuple[str, ...] | None = None  # None: all matrices of the data
     has_flex: bool = True
 
 

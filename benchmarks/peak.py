@@ -1,6 +1,6 @@
-"""How much memory a call needs in a fresh process: run as ``python -m benchmarks.peak PRODUCT THREADS``.
+"""Peak memory of a call in a fresh process: ``python -m benchmarks.peak PRODUCT THREADS``.
 
-Prints the bytes that the process grew by at most during a warm call, and those of its result.
+Prints the maximum growth of the process during a warm call, and the size of the result, both in bytes.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numscorch.measuring.memory import growth
 
 from .generated import uniform
 
-SIZES = {"spmm": (200_000, 20), "sddmm": (200_000, 100)}  # rows and columns, nonzeros in a row: results of 50 and 80 MB
+SIZES = {"spmm": (200_000, 20), "sddmm": (200_000, 100)}  # rows and columns, nonzeros per row; results of 50 and 80 MB
 
 
 def main(product: str, threads: int) -> None:
-    """Call once to compile, then measure."""
+    """Call once to compile, then measure a second call."""
     torch.set_num_threads(threads)
     rows, in_row = SIZES[product]
     A, X, Y = uniform(rows, rows, in_row), torch.rand(rows, 64), torch.rand(rows, 64)

@@ -1,6 +1,6 @@
-"""Other libraries, and what of theirs ours is measured against. Those that aren't installed are left out, and named as missing.
+"""Peer libraries and their functions. Libraries that are not installed are skipped and listed as missing.
 
-``pip install -e ".[dev,bench]"`` installs them. pydata/sparse and SciPy have one thread, whatever torch is told.
+``pip install -e ".[dev,bench]"`` installs them. pydata/sparse and SciPy use one thread, regardless of torch's setting.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ LABELS = {
     TORCH_COO: "unfair: torch's slowest layout for this; seen as a baseline for sparse products",
     WHOLE_PRODUCT: "computes entries that the mask then drops: SciPy has no masked product",
 }
-"""What is shown beside the peers, and why it is none."""
+"""Baselines shown beside the peers, and why they are not peers."""
 
 
 def has(library: str) -> bool:
-    """Whether one of the libraries can be imported."""
+    """Whether a peer library is installed."""
     return is_installed(MODULES[library])
 
 
 @cache
 def missing() -> tuple[str, ...]:
-    """The libraries that aren't installed."""
+    """Peer libraries that are not installed."""
     return tuple(library for library in MODULES if not has(library))
 
 
 def graphblas(threads: int) -> Any:
-    """python-graphblas, told to use so many threads; None where it isn't installed."""
+    """python-graphblas, set to a number of threads; None if it is not installed."""
     if not has(GRAPHBLAS):
         return None
     library = import_module(MODULES[GRAPHBLAS])
@@ -71,16 +71,16 @@ def graphblas(threads: int) -> Any:
 
 
 def of_graphblas(threads: int, operands: Iterable[Matrix], make: Callable[..., Function]) -> dict[str, Function]:
-    """The peer that ``make`` makes of the library and these matrices in it; none where it isn't installed."""
+    """Peer built by ``make`` from the GraphBLAS library and the matrices; empty if the library is not installed."""
     library = graphblas(threads)
-    return {} if library is None else {GRAPHBLAS: make(library, *(in_graphblas(library, own.tensor) for own in operands))}
+    return {} if library is None else {GRAPHBLAS: make(library, *(in_graphblas(library, matrix.tensor) for matrix in operands))}
 
 
 def taking_turns(peers: Mapping[str, Function], threads: int) -> Iterator[tuple[dict[str, Function], float]]:
-    """The peers in groups that take turns with ours, and what to rest before each call.
+    """Groups of peers to time in turn with numscorch, and the rest in seconds before each call of the group.
 
-    GraphBLAS's OpenMP is another copy than torch's, and spins after each call, on cores that the others need. After a rest, though,
-    threads have to be woken and caches are cold, which counts where a call takes microseconds: so it takes turns of its own.
+    GraphBLAS loads a second OpenMP runtime, and its threads spin after each call on cores that other functions need. A rest avoids this,
+    but leaves threads asleep and caches cold, which matters for calls of microseconds. GraphBLAS is therefore timed in a separate group.
     """
     apart = {name: peer for name, peer in peers.items() if threads > 1 and name.startswith(GRAPHBLAS)}
     yield {name: peer for name, peer in peers.items() if name not in apart}, 0.0
@@ -89,15 +89,15 @@ def taking_turns(peers: Mapping[str, Function], threads: int) -> Iterator[tuple[
 
 
 def of_pydata(operands: Iterable[Case], make: Callable[..., Function]) -> dict[str, Function]:
-    """The peer that ``make`` makes of the package sparse and these tensors in it; none where it isn't installed."""
-    return {PYDATA: make(import_module(MODULES[PYDATA]), *(in_pydata(own.tensor) for own in operands))} if has(PYDATA) else {}
+    """Peer built by ``make`` from the package sparse and the tensors; empty if the package is not installed."""
+    return {PYDATA: make(import_module(MODULES[PYDATA]), *(in_pydata(case.tensor) for case in operands))} if has(PYDATA) else {}
 
 
 def of_torch(make: Callable[..., object], *operands: Matrix) -> dict[str, Function]:
-    """A peer for each index type: ``make`` of these matrices as torch's CSR."""
+    """Peers for int32 and int64 indices: ``make`` applied to the matrices as torch CSR tensors."""
 
     def peer(index_dtype: torch.dtype) -> Function:
-        held = [own.in_torch_as(index_dtype) for own in operands]
-        return lambda: make(*held)
+        matrices = [matrix.in_torch_as(index_dtype) for matrix in operands]
+        return lambda: make(*matrices)
 
     return {TORCH: peer(torch.int32), TORCH_64: peer(torch.int64)}

@@ -1,4 +1,4 @@
-"""What a run notes beside times: what there was to do, memory, kernels and their making, and the roofs of the machine."""
+"""Records of a run besides times: work, memory, kernels, compile times, and the roofs of the machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from .peers import missing
 if TYPE_CHECKING:
     from .recorded import Recording
 
-OVERHEAD = 0.05  # seconds for the calls of which the overhead is the median
-Asked = tuple[Any, ...]  # a request and its operands; or the text of statements, and a dictionary of theirs
+OVERHEAD = 0.05  # seconds of calls over which the median overhead is taken
+Asked = tuple[Any, ...]  # a request and its operands, or a text of statements and a dictionary of operands
 
 
 @dataclass
 class Notes:
-    """The records of a run, and what is told once."""
+    """Records of a run, and the facts stored once per run."""
 
     suite: str
     recorder: Recorder = field(default_factory=Recorder)
@@ -31,24 +31,24 @@ class Notes:
     threads: set[int] = field(default_factory=set)
 
     def first_call(self, ours: Function) -> Recording:
-        """Ours called for the first time, and its kernels noted."""
+        """Call ``ours`` for the first time and note its kernels."""
         seen = self.recorder.record(ours)
         self.kernels |= {name: asdict(kernel) for name, kernel in seen.kernels.items()}
         return seen
 
     def facts(self, ours: Function, seen: Recording, request: Asked | None) -> dict[str, Any]:
-        """What a record holds beside times."""
-        found = _work(seen, request) | {
+        """Keys of a record other than times."""
+        work = _work(seen, request) | {
             "kernels": list(seen.kernels),
             "compile_seconds": seen.compile_seconds,
             "load_seconds": seen.load_seconds,
         }
-        seen.result, seen.calls = None, ()  # so that their memory is free
-        taken = growth(ours)
-        return found | {"overhead_seconds": seen.overhead(OVERHEAD)} | ({} if taken is None else {"peak_bytes": taken})
+        seen.result, seen.calls = None, ()  # free their memory
+        peak = growth(ours)
+        return work | {"overhead_seconds": seen.overhead(OVERHEAD)} | ({} if peak is None else {"peak_bytes": peak})
 
     def as_json(self) -> dict[str, Any]:
-        """What a results file holds under the package's name (``records.py``)."""
+        """Content of a results file under the package's name (see ``records.py``)."""
         return {
             "suite": self.suite,
             "machine": this_machine().as_json(),
@@ -60,7 +60,7 @@ class Notes:
 
 
 def _work(seen: Recording, request: Asked | None) -> dict[str, int]:
-    """Bytes and operations of the request, or of the only one that the call came to; where it came to several, those of the result."""
+    """Bytes and operations of the request, or of the single recorded request; for several requests, only the bytes of the result."""
     if request is None and len(seen.calls) == 1:
         request = (seen.calls[0].request, *seen.calls[0].operands)
     if request is None:
@@ -71,7 +71,7 @@ def _work(seen: Recording, request: Asked | None) -> dict[str, int]:
 
 
 def _written(operands: Sequence[Any] | dict[str, Any], result: Any) -> int:
-    """Bytes of the result that aren't an operand's, as a pattern that it keeps."""
-    taken = list(operands.values()) if isinstance(operands, dict) else list(operands)
-    taken = [own for own in taken if hasattr(own, "ndim")]
-    return traffic_of(taken, result) - traffic_of(taken, None)
+    """Bytes of the result that no operand shares; a result may share the pattern of an operand."""
+    tensors = list(operands.values()) if isinstance(operands, dict) else list(operands)
+    tensors = [operand for operand in tensors if hasattr(operand, "ndim")]
+    return traffic_of(tensors, result) - traffic_of(tensors, None)

@@ -1,34 +1,34 @@
-"""Recorded runs: what the suite writes, and what the history, the gate and the dashboard read.
+"""Recorded runs: the format that the suite writes, and that the history, the gate and the dashboard read.
 
 A results file is pytest-benchmark's JSON. Each benchmark's ``extra_info`` is a record:
 
     kernel, matrix, shape, nnz, threads     what was measured: the family, its operand, torch's thread count
-    variant, and a key for each of it       what else tells records of a kernel apart, as k or format
-    bar, share, uniform, ...                facts of a kernel's own that tell no records apart, for the tables (``report.py``)
-    seconds                                 median of our calls
-    peer, peer_seconds, ratio, low, high,   the best peer, and its time over ours, with a 95 % interval, and of the fastest calls;
-    ratio_of_minima                         absent where no peer is installed
+    variant, and a key for each of it       names of further keys that identify a record of a kernel, such as k or format
+    bar, share, uniform, ...                facts of a kernel that do not identify records, for the tables (``report.py``)
+    seconds                                 median time of a call of numscorch
+    peer, peer_seconds, ratio, low, high,   the best peer, the ratio of its time to numscorch's, with a 95 % interval, and the
+    ratio_of_minima                         ratio of the fastest calls; absent if no peer is installed
     peers, beside                           for each name: seconds, ratio, low, high, ratio_of_minima, turns;
-                                            those beside are no peers: a dense product, an unfair baseline
-    labels                                  for a name beside: why it is no peer
-    bytes, flops                            what the request has to move and compute at least (``numscorch.explanation.work``)
-    peak_bytes, result_bytes                what the process grew by during a call, and what of it is the result
+                                            names beside are not peers: a dense product, an unfair baseline
+    labels                                  for a name beside: why it is not a peer
+    bytes, flops                            minimum traffic and work of the request (``numscorch.explanation.work``)
+    peak_bytes, result_bytes                growth of the process during a call, and the part of it that is the result
     kernels                                 names of the kernels that ran
-    compile_seconds, load_seconds           of these kernels: compiled, and loaded from the cache
-    overhead_seconds                        what a call takes outside of its kernels (``recorded.py``)
+    compile_seconds, load_seconds           time to compile these kernels, and to load them from the cache
+    overhead_seconds                        time of a call outside its kernels (``recorded.py``)
 
-What couldn't be measured is left out: bytes and flops of calls that come to several requests, memory where the system doesn't tell.
-Records of limits, data types and first calls (``report.py``) compare with no peers, and hold a part of these.
+What couldn't be measured is absent: bytes and flops of calls with several requests, and memory on systems that do not report it.
+Records of limits, data types and first calls (``report.py``) have no peers and only some of these keys.
 
-Beside pytest-benchmark's own keys the file holds, under ``numscorch``:
+In addition to the keys of pytest-benchmark, the file has under ``numscorch``:
 
-    suite                                   "full" or "quick"; "part", of cases that someone chose
+    suite                                   "full" or "quick"; "part" for a selection of cases
     machine, versions                       ``numscorch.measuring.machine``
     roofs                                   by thread count: bytes_per_second, flops_per_second
     kernels                                 by name: request, explanation, source
-    missing                                 peers that aren't installed
+    missing                                 peers that are not installed
 
-In the history (``history.py``), ``kernels`` is a list of names: their texts, which many runs share, are in files beside.
+In the history (``history.py``), ``kernels`` is a list of names. Their texts are in separate files, shared by runs.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from typing import Any
 
 Record = Mapping[str, Any]
 UNKNOWN = "0" * 40
-RUNS, KERNELS = "runs", "kernels"  # folders of a history
+RUNS, KERNELS = "runs", "kernels"  # subfolders of a history
 SUITES = ("full", "quick", "part")
 NUMBERS = ("nnz", "seconds", "bytes", "flops", "peak_bytes", "result_bytes", "compile_seconds", "load_seconds", "overhead_seconds")
 
 
 class RunError(Exception):
-    """A file holds no run of this suite."""
+    """A file does not contain a run of this suite."""
 
 
 class StoredKernels(Mapping[str, Any]):
-    """Texts of kernels in a history's folder, each read when it is asked for; a RunError where that can't be done."""
+    """Texts of kernels in a history folder, read on access. Access raises RunError if a file cannot be read."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
         self._folder, self._names = folder, tuple(name for name in names if _file(folder, name).is_file())
@@ -74,10 +74,10 @@ class StoredKernels(Mapping[str, Any]):
 
 
 def texts_of(file: Path) -> dict[str, Any]:
-    """A kernel's request, explanation and source.
+    """Request, explanation and source of a kernel.
 
     Raises:
-        RunError: the file is no JSON, or holds something else.
+        RunError: the file is not JSON, or does not contain a kernel.
     """
     try:
         texts = json.loads(file.read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def fingerprint(self) -> str:
-        """Of the kind of machine: ratios are compared among runs that share it."""
+        """Fingerprint of the kind of machine; only ratios with the same fingerprint are compared."""
         return str(self.own["machine"]["fingerprint"])
 
     @property
@@ -115,29 +115,29 @@ class Run:
 
 
 def case_of(record: Record) -> str:
-    """The name of a record within its kernel, the same in every run.
+    """Name of a record within its kernel, equal in all runs.
 
     >>> case_of({"kernel": "spmm", "matrix": "cora", "variant": ["k"], "k": 64, "threads": 2})
     'cora, k=64, 2 threads'
     """
-    told = [f"{name}={record[name]}" for name in record.get("variant", ())]
+    parts = [f"{name}={record[name]}" for name in record.get("variant", ())]
     threads = record["threads"]
-    return ", ".join([record["matrix"], *told, f"{threads} thread{'s' if threads > 1 else ''}"])
+    return ", ".join([record["matrix"], *parts, f"{threads} thread{'s' if threads > 1 else ''}"])
 
 
 def read_run(path: Path) -> Run:
-    """A run from its file.
+    """Read a run from its file.
 
     Raises:
-        RunError: it is no JSON, or not of this suite; the message says what is missing or wrong.
+        RunError: the file is not JSON, or not a run of this suite; the message names the problem.
     """
     try:
         results = json.loads(text_of(path))
-        own, commit = dict(results["numscorch"]), results.get("commit_info") or {}
-        if isinstance(own.get("kernels"), list):
-            own["kernels"] = StoredKernels(path.parent.parent / KERNELS, own["kernels"])
+        facts, commit = dict(results["numscorch"]), results.get("commit_info") or {}
+        if isinstance(facts.get("kernels"), list):
+            facts["kernels"] = StoredKernels(path.parent.parent / KERNELS, facts["kernels"])
         records = tuple(b["extra_info"] for b in results["benchmarks"] if "kernel" in b["extra_info"])
-        run = Run(path, commit.get("id") or UNKNOWN, results["datetime"], bool(commit.get("dirty")), own, records)
+        run = Run(path, commit.get("id") or UNKNOWN, results["datetime"], bool(commit.get("dirty")), facts, records)
         datetime.fromisoformat(run.time)
         why = _amiss(run)
     except (OSError, EOFError, zlib.error, ValueError, RecursionError) as error:
@@ -152,10 +152,10 @@ def read_run(path: Path) -> Run:
 
 
 def _amiss(run: Run) -> str:
-    """What those who read runs rely on and this one hasn't; nothing where all is well."""
+    """The requirement that a run violates, or an empty string."""
     if run.suite not in SUITES:
         return f"its suite is {run.suite!r}, none of {', '.join(SUITES)}"
-    for name in (run.fingerprint, run.commit):  # of which a file's name is made
+    for name in (run.fingerprint, run.commit):  # parts of a file name
         if not re.fullmatch(r"\w+", name):
             return f"its commit or fingerprint is {name!r}, not letters and digits alone"
     roofs = (run.own.get("roofs") or {}).values()
@@ -170,7 +170,7 @@ def _amiss(run: Run) -> str:
 
 
 def _is_record(record: Any) -> bool:
-    """Whether a record has a kernel, whatever its name is made of, numbers for numbers, and a ratio to each peer."""
+    """Whether a record has a kernel, the parts of its name, valid numbers, and a ratio to each peer."""
     if not isinstance(record, Mapping) or not isinstance(record["kernel"], str):
         return False
     named = {"matrix": str, "threads": int}
@@ -178,8 +178,8 @@ def _is_record(record: Any) -> bool:
         return False
     if not all(_is_number(record.get(name) or 0) for name in NUMBERS) or not isinstance(record.get("labels") or {}, Mapping):
         return False
-    sides = [own for part in ("peers", "beside") for own in (record.get(part) or {}).values()]
-    return all(name in record for name in record.get("variant", ())) and all(_is_number(own.get("ratio")) for own in sides)
+    sides = [side for part in ("peers", "beside") for side in (record.get(part) or {}).values()]
+    return all(name in record for name in record.get("variant", ())) and all(_is_number(side.get("ratio")) for side in sides)
 
 
 def _is_number(value: Any) -> bool:
@@ -187,5 +187,5 @@ def _is_number(value: Any) -> bool:
 
 
 def text_of(path: Path) -> str:
-    """What a results file holds, gzipped where its name says so."""
+    """Text of a results file; a file named ``.gz`` is decompressed."""
     return gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text(encoding="utf-8")

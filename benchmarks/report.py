@@ -1,8 +1,8 @@
-"""What was measured, against what the project asks for (``bars.py``).
+"""Tables of a recorded run, compared with the bars of the project (``bars.py``).
 
     python -m benchmarks.report .benchmarks/results.json
 
-prints the tables of docs/performance.md from what ``make bench`` wrote, with the bars; with ``--each``, also every ratio, the lowest first.
+prints the tables of docs/performance.md for the output of ``make bench``, with the bars. ``--each`` also prints every ratio, lowest first.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any
 from .bars import LARGE, ROWS, Row
 from .records import Record
 
-LONGEST = 32  # letters of a case's name in a table
+LONGEST = 32  # characters of a case name in a table
 RATIOS = frozenset(row.kernel for row in ROWS)
-SHARES, TYPES = "share", "types"  # kernels of records that have tables of their own
+SHARES, TYPES = "share", "types"  # kernels of records with separate tables
 
 
 def tables(records: Sequence[Record], bars: bool = True) -> str:
     """All tables as Markdown: ratios of kernels, shares of limits, other data types, and times of calls.
 
     Args:
-        records: what was measured.
-        bars: with what the project asks of each row, and whether it is met.
+        records: the records of a run.
+        bars: whether to include the bar of each row, and whether it is met.
     """
     shown = table if bars else _without_bars
     parts = [
@@ -42,8 +42,8 @@ def tables(records: Sequence[Record], bars: bool = True) -> str:
 
 
 def _without_bars(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    kept = [at for at, name in enumerate(head) if name not in (BAR, MET)]
-    return table(tuple(head[at] for at in kept), [tuple(row[at] for at in kept) for row in rows])
+    columns = [at for at, name in enumerate(head) if name not in (BAR, MET)]
+    return table(tuple(head[at] for at in columns), [tuple(row[at] for at in columns) for row in rows])
 
 
 BAR, MET = "bar", "met"
@@ -58,8 +58,8 @@ TYPES_TOLD = (
 TIMES_TOLD = "Fixed costs: medians of calls in turns with other measurements, so that caches are cold; the same call in a loop takes less:"
 
 
-def _captioned(told: str, rows: str) -> str:
-    return f"{told}\n\n{rows}" if rows else ""
+def _captioned(caption_text: str, rows: str) -> str:
+    return f"{caption_text}\n\n{rows}" if rows else ""
 
 
 RATIO_HEAD = ("kernel", "threads", "cases", "geometric mean", BAR, f"lowest (nnz >= {LARGE:,})", BAR, MET)
@@ -69,11 +69,11 @@ TIME_HEAD = ("call", "time", "torch", BAR, MET)
 
 
 def ratio_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
-    """One row for each bar and thread count."""
+    """One row per bar and thread count."""
     together = list(records)
     for row in ROWS:
-        taken = sorted(filter(row.takes, together), key=_threads)
-        for threads, group in groupby(taken, _threads):
+        selected = sorted(filter(row.takes, together), key=_threads)
+        for threads, group in groupby(selected, _threads):
             yield _ratio_row(row, threads, list(group))
 
 
@@ -85,7 +85,7 @@ def _ratio_row(row: Row, threads: int, group: list[Record]) -> tuple[str, ...]:
     mean = geometric_mean(map(row.ratio, group))
     worst = min((r for r in group if r["nnz"] >= LARGE), key=row.ratio, default=None)
     reached = [(mean, row.mean), (row.ratio(worst) if worst else None, row.worst)]
-    kept = [value >= bar for value, bar in reached if value is not None and bar is not None]
+    verdicts = [value >= bar for value, bar in reached if value is not None and bar is not None]
     return (
         row.title,
         str(threads),
@@ -94,7 +94,7 @@ def _ratio_row(row: Row, threads: int, group: list[Record]) -> tuple[str, ...]:
         _bar(row.mean),
         f"{row.ratio(worst):.2f}x {_short(worst['matrix'])}" if worst else "",
         _bar(row.worst),
-        _met(all(kept)) if kept else "",
+        _met(all(verdicts)) if verdicts else "",
     )
 
 
@@ -111,7 +111,7 @@ def _short(name: str) -> str:
 
 
 def each(records: Iterable[Record]) -> str:
-    """Every ratio: of the medians, of the minima, what was measured, and all peers."""
+    """One line per record: ratios of medians and minima, the measured case, and all peers."""
     ratios = sorted((r for r in records if r["kernel"] in RATIOS and "ratio" in r), key=lambda r: (r["kernel"], float(r["ratio"])))
     return "\n".join(
         f"{r['kernel']:<9} {r['ratio']:6.2f}x {r['ratio_of_minima']:6.2f}x  {_seconds(r['seconds']):>9}  threads={r['threads']} "
@@ -121,7 +121,7 @@ def each(records: Iterable[Record]) -> str:
 
 
 def _variant(record: Record) -> str:
-    """What tells a record from others of its kernel."""
+    """The keys that identify a record within its kernel."""
     return " ".join(f"{name}={record[name]}" for name in record.get("variant", ()))
 
 
@@ -131,7 +131,7 @@ def _others(record: Record) -> str:
 
 
 def share_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
-    """One row for each limit and thread count: how much of it is reached, or taken beyond what is needed."""
+    """One row per limit and thread count: the share of the limit reached, or the memory used beyond the minimum."""
 
     groups: dict[tuple[str, int], list[Record]] = {}
     for record in records:
@@ -153,7 +153,7 @@ def share_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
 
 
 def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
-    """Time with other data types over that with float32 and int32, and the bytes that are read and written."""
+    """Ratios of time and traffic of other data types to those of float32 with int32 indices."""
 
     def key(record: Record) -> tuple[str, str, int]:
         return record["what"], record["as"], record["threads"]
@@ -165,7 +165,7 @@ def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
 
 
 def time_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
-    """One row for each call whose time counts rather than its ratio."""
+    """One row per call that is judged by its time instead of a ratio."""
     for record in records:
         if record["kernel"] in RATIOS | {SHARES, TYPES}:
             continue
@@ -181,7 +181,7 @@ def _above(seconds: float) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """A time in a unit that suits it.
+    """Format a time in a suitable unit.
 
     >>> _seconds(9e-6), _seconds(1.25)
     ('9.0 µs', '1.25 s')
@@ -190,7 +190,7 @@ def _seconds(seconds: float) -> str:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table as Markdown; nothing if it has no rows."""
+    """A Markdown table, or an empty string if there are no rows."""
     if not rows:
         return ""
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
@@ -199,14 +199,14 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def caption(machine: Mapping[str, Any]) -> str:
-    """What it was measured on."""
+    """Description of the machine and the library versions."""
     cpu = machine.get("cpu", {}).get("brand_raw", machine.get("processor", ""))
     versions = "".join(f", {name} {version}" for name, version in machine.get("libraries", {}).items())
     return f"{machine.get('cores', '?')} cores, {cpu}, Python {machine['python_version']}{versions}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the tables of a results file; 2 where there is none."""
+    """Print the tables of a results file; return 2 if no file is given."""
     files = [argument for argument in arguments if argument != "--each"]
     if len(files) != 1:
         print("usage: python -m benchmarks.report RESULTS.json [--each]", file=sys.stderr)

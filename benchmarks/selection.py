@@ -1,11 +1,11 @@
-"""Which matrices a kernel is measured on: the rule that keeps a run within half an hour, in one place.
+"""Selection of matrices per kernel, which keeps a run within half an hour.
 
-A kernel has main variants (SpMM with 16 and 64 columns) and others (with 2, 7, 33, ...). The main ones are
-measured on every matrix, the others on every fifth one, each starting with another, so that all matrices
-come by. What takes very many products is left out (ego-Twitter with more than 100 columns).
-``--quick`` measures a few variants of each kernel, on a few matrices: enough to see a kernel that got slower.
-``NUMSCORCH_BENCH_ALL=1`` measures everything on every matrix. ``NUMSCORCH_BENCH_SECONDS`` says how long the
-functions that are compared take turns (``numscorch.measuring.turns``).
+A kernel has main variants (SpMM with 16 and 64 columns) and other variants (with 2, 7, 33, ... columns). Main
+variants are measured on every matrix. Other variants are measured on every fifth matrix, each from a different
+start, so that all matrices are used. Cases with very many products are skipped (ego-Twitter with more than 100
+columns). ``--quick`` measures a few variants of each kernel on a few matrices, enough to detect a regression.
+``NUMSCORCH_BENCH_ALL=1`` measures all variants on every matrix. ``NUMSCORCH_BENCH_SECONDS`` sets the time for
+which the compared functions take turns (``numscorch.measuring.turns``).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from . import data
 
 IS_QUICK = os.environ.get(data.QUICK, "") not in ("", "0")
 EVERYTHING = os.environ.get("NUMSCORCH_BENCH_ALL", "") not in ("", "0") and not IS_QUICK
-FEW = 2  # variants of each kind, and matrices for the main ones
-MODERATE = range(20_000, 250_000)  # nonzeros of the matrices of a quick run, where there are such
-STRIDE = 5  # one of so many matrices for the variants that aren't the main ones
-MOST_PRODUCTS = 50_000_000  # of sparse matrices
-MOST_DENSE_PRODUCTS = 300_000_000  # of a sparse and a dense matrix
-WORTH_DENSE = 0.05  # a density from which the dense product is told beside
-MOST_DENSE = 1 << 25  # values of a dense matrix that a sparse one is converted to or compared with
+FEW = 2  # variants of each kind, and matrices for the main variants, in a quick run
+MODERATE = range(20_000, 250_000)  # preferred numbers of nonzeros in a quick run
+STRIDE = 5  # other variants use every fifth matrix
+MOST_PRODUCTS = 50_000_000  # in a product of sparse matrices
+MOST_DENSE_PRODUCTS = 300_000_000  # in a product of a sparse and a dense matrix
+WORTH_DENSE = 0.05  # density from which the dense product is shown too
+MOST_DENSE = 1 << 25  # elements of a dense matrix for conversions and comparisons
 
 
 def cases(
@@ -36,13 +36,13 @@ def cases(
     names: Sequence[str] | None = None,
     takes: Callable[[data.Matrix], bool] | None = None,
 ) -> list[tuple[str, Any]]:
-    """Pairs of a matrix's name and a variant.
+    """Pairs of a matrix name and a variant.
 
     Args:
-        main: the variants for every matrix.
-        others: those for every fifth one.
-        names: the matrices; by default all.
-        takes: whether the kernel can be measured on a matrix at all; reads them.
+        main: variants for every matrix.
+        others: variants for every fifth matrix.
+        names: names of the matrices, by default all.
+        takes: predicate that selects matrices on which the kernel can be measured.
 
     >>> cases([16], [2, 7], names="abcd")
     [('a', 16), ('b', 16), ('c', 16), ('d', 16), ('a', 2), ('b', 7)]
@@ -64,7 +64,7 @@ def _few(main: Sequence[Any], others: Sequence[Any], names: Sequence[str]) -> li
 
 
 def few(values: Sequence[Any], count: int = FEW) -> list[Any]:
-    """All of them; in a quick run so many, the first, the last, and others evenly between.
+    """All values; in a quick run ``count`` evenly spaced values, including the first and the last.
 
     >>> few([1, 2, 3]) in ([1, 2, 3], [1, 3])
     True
@@ -78,7 +78,7 @@ full_only = pytest.mark.skipif(IS_QUICK, reason="takes long: make bench measures
 
 
 def worth_dense(matrix: data.Matrix) -> bool:
-    """Whether someone would consider to keep the zeros."""
+    """Whether a dense product is a reasonable alternative for the matrix."""
     return fits_dense(matrix) and matrix.density >= WORTH_DENSE
 
 
@@ -88,6 +88,6 @@ def fits_dense(matrix: data.Case) -> bool:
 
 
 def skip_long(matrix: data.Case, columns: int) -> None:
-    """Skip a test whose every call takes long, for a peer at least."""
+    """Skip a benchmark with slow calls, of numscorch or of a peer."""
     if matrix.nnz * columns > MOST_DENSE_PRODUCTS and not EVERYTHING:
         pytest.skip(f"more than {MOST_DENSE_PRODUCTS:,} products: NUMSCORCH_BENCH_ALL=1 measures them")

@@ -1,6 +1,6 @@
-"""What docs/performance.md tells of a recorded run: ``python docs/refresh.py`` writes it.
+"""Tables of docs/performance.md for a recorded run; ``python docs/refresh.py`` writes them.
 
-The run is the newest of the whole suite in the history, or else of the quick one, or the newest there is.
+The run is the newest full run in the history, or else the newest quick run, or else the newest partial run.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ RATE_HEAD = ("threads", "GB/s", "Gflop/s")
 
 
 def recorded() -> Run:
-    """The run that is told.
+    """The run to report.
 
     Raises:
-        HistoryError: there is none.
+        HistoryError: the history is empty.
     """
     runs, _ = read_history(HISTORY)
     if not runs:
         raise HistoryError(f"{HISTORY} holds no run to tell of; make bench, then make bench-record")
-    return min(reversed(runs), key=lambda run: SUITE_ORDER.index(run.suite))  # the first of equals
+    return min(reversed(runs), key=lambda run: SUITE_ORDER.index(run.suite))  # min returns the first minimum, the newest run
 
 
 def measurements() -> str:
-    """The machine, a table of all kernels, and every peer of every kernel."""
+    """The machine, a table of all kernels, and a table of peers per kernel."""
     run = recorded()
     return "\n\n".join(part for part in (origin(run), _machine(run), tables(run.records, bars=False), *_kernels(run.records)) if part)
 
 
 def origin(run: Run) -> str:
-    """When and where the run was recorded."""
+    """Date, commit and machine of the run."""
     machine, versions = run.own["machine"], run.own.get("versions", {})
     count = sum(1 for record in run.records if record.get("peers"))
     on = f"{machine.get('cores', '?')} cores, {machine.get('processor', 'an unknown processor')}"
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "numscorch")
+    libraries = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "numscorch")
     missing = f" Not installed there: {', '.join(run.own['missing'])}." if run.own.get("missing") else ""
     return (
         f"Recorded on {utc(run.time):%d %B %Y} at commit `{run.commit[:SHORT]}`{' and changes' if run.dirty else ''}: "
-        f"{SUITES.get(run.suite, 'a part of the suite')}, {count} cases that have peers; {on}; {told}.{missing}"
+        f"{SUITES.get(run.suite, 'a part of the suite')}, {count} cases that have peers; {on}; {libraries}.{missing}"
     )
 
 
@@ -58,7 +58,7 @@ def _machine(run: Run) -> str:
 
 
 def _kernels(records: Sequence[Record]) -> Iterator[str]:
-    """A section for each kernel, in the order of their names."""
+    """One section per kernel, ordered by name."""
     compared = sorted((record for record in records if record.get("peers")), key=lambda record: str(record["kernel"]))
     for kernel, group in groupby(compared, lambda record: str(record["kernel"])):
         members = list(group)
@@ -68,12 +68,12 @@ def _kernels(records: Sequence[Record]) -> Iterator[str]:
 
 
 def _peers(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
-    """A row for each peer and thread count, then for what stands beside."""
+    """One row per peer and thread count, then the baselines that are not peers."""
     for kind in ("peers", "beside"):
-        found = sorted({(name, record["threads"]) for record in records for name in record.get(kind) or ()})
-        for name, threads in found:
-            having = [record for record in records if record["threads"] == threads and name in (record.get(kind) or ())]
-            yield _peer(name, threads, kind, having)
+        pairs = sorted({(name, record["threads"]) for record in records for name in record.get(kind) or ()})
+        for name, threads in pairs:
+            matching = [record for record in records if record["threads"] == threads and name in (record.get(kind) or ())]
+            yield _peer(name, threads, kind, matching)
 
 
 def _peer(name: str, threads: int, kind: str, records: Sequence[Record]) -> tuple[str, ...]:
@@ -92,7 +92,7 @@ def _peer(name: str, threads: int, kind: str, records: Sequence[Record]) -> tupl
 
 
 def _costs(records: Sequence[Record]) -> str:
-    """Medians of what isn't time of calls, where it was measured."""
+    """Medians of compile time, load time and overhead, if recorded."""
     parts = [
         f"{word} {median(values) * scale:.{digits}f} {unit}"
         for name, word, scale, digits, unit in COSTS

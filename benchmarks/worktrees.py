@@ -1,4 +1,4 @@
-"""Running the suite for two commits in turns: each in a tree of its own, with the same benchmarks, in a process of its own."""
+"""Run the suite for two commits in turn: each in a separate worktree and process, with the same benchmarks."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from pathlib import Path
 from .records import Run, RunError, read_run
 
 ROOT = Path(__file__).parent.parent
-TOLD = 15  # last lines of a run that failed
+TOLD = 15  # lines shown of the output of a failed run
 
 
 class WorktreeError(Exception):
-    """There is no such commit, or the suite doesn't run on it."""
+    """A commit does not exist, or the suite does not run on it."""
 
 
 def commit_of(revision: str, root: Path = ROOT) -> str:
-    """The full name of a commit.
+    """Full hash of a revision.
 
     Raises:
-        WorktreeError: there is none.
+        WorktreeError: the revision does not exist.
     """
-    done = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
-    if done.returncode:
+    result = _git(root, "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+    if result.returncode:
         raise WorktreeError(f"there is no commit {revision!r} here; a branch, a tag or the start of a hash names one     git log --oneline")
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def is_dirty(root: Path = ROOT) -> bool:
-    """Whether files differ from what is committed."""
+    """Whether tracked files have uncommitted changes."""
     return bool(_git(root, "status", "--porcelain", "--untracked-files=no").stdout.strip())
 
 
 @contextmanager
 def tree_of(commit: str, root: Path = ROOT) -> Iterator[Path]:
-    """A folder with a commit's files and the present benchmarks, gone in the end: both sides are measured by the same code."""
+    """Temporary worktree of a commit with the current benchmarks, so that the same code measures both commits."""
     with tempfile.TemporaryDirectory(prefix="numscorch-base-") as folder:
         tree = Path(folder) / "tree"
-        _git(root, "worktree", "prune")  # what an earlier run left that was killed
-        made = _git(root, "worktree", "add", "--detach", "--force", str(tree), commit)
-        if made.returncode:
-            raise WorktreeError(f"git can't lay out {commit}: {made.stderr.strip()}")
+        _git(root, "worktree", "prune")  # remove worktrees of killed runs
+        result = _git(root, "worktree", "add", "--detach", "--force", str(tree), commit)
+        if result.returncode:
+            raise WorktreeError(f"git can't lay out {commit}: {result.stderr.strip()}")
         try:
             shutil.rmtree(tree / "benchmarks", ignore_errors=True)
             shutil.copytree(root / "benchmarks", tree / "benchmarks", ignore=shutil.ignore_patterns("history", "__pycache__"))
@@ -56,20 +56,20 @@ def tree_of(commit: str, root: Path = ROOT) -> Iterator[Path]:
 
 
 def run_suite(tree: Path, results: Path, arguments: Sequence[str]) -> Run:
-    """Run the benchmarks of a tree on its package.
+    """Run the benchmarks of a worktree on its package.
 
     Raises:
-        WorktreeError: they don't run there; its message has the last lines.
+        WorktreeError: the benchmarks fail; the message has the last lines of output.
     """
     command = [sys.executable, "-m", "pytest", "benchmarks", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--benchmark-disable-gc"]
     command += ["--benchmark-quiet", f"--benchmark-json={results}", *arguments]
     path = os.pathsep.join([str(tree), *filter(None, [os.environ.get("PYTHONPATH")])])
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # in a worker, nothing is timed
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}  # xdist workers do not time
     environment = {**inherited, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-    last = "\n".join((done.stdout + done.stderr).splitlines()[-TOLD:])
-    if done.returncode:
-        raise WorktreeError(f"the benchmarks don't run in {tree.name} (exit code {done.returncode}):\n{last}")
+    result = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    last = "\n".join((result.stdout + result.stderr).splitlines()[-TOLD:])
+    if result.returncode:
+        raise WorktreeError(f"the benchmarks don't run in {tree.name} (exit code {result.returncode}):\n{last}")
     try:
         return read_run(results)
     except RunError as error:
