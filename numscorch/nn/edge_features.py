@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..api import einsum
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
 from .edge_attention import by_heads
@@ -89,8 +88,3 @@ def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges
     """Read the edges of a graph; ``size`` is (sources, targets). Added loops come last, as in PyTorch Geometric."""
     source, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
     return Edges(source, source.place(loops), source.endpoints(loops))
-
-
-def weighted_sums(weights: SparseTensor, sources: Tensor) -> Tensor:
-    """Sum features (sources, heads, channels) at the targets with these weights, (targets, heads, channels)."""
-    return einsum("ijh,jhc->ihc", weights, sources)

@@ -9,11 +9,13 @@ from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from .functional import one_hot
 from .weights import check_device
 
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; bags may repeat items
 MODES = ("sum", "mean", "max")
 INDICES = (torch.int32, torch.int64)
+PRODUCT = "ni,id->nd"  # one-hot rows times a table
 BagLists = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
@@ -185,6 +187,15 @@ def check_indices(input: object) -> None:
     """
     if not isinstance(input, torch.Tensor) or input.dtype not in INDICES:
         raise OperandError(f"input is {_kind(input)}: indices of embeddings are a tensor of torch.int64 or torch.int32")
+
+
+def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
+    """Return the one-hot matrix (n, num_embeddings) of row indices (n,).
+
+    Raises:
+        SizeError: an index is out of range.
+    """
+    return one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
 
 
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:

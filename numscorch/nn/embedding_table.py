@@ -11,8 +11,7 @@ from ..errors import UnsupportedError
 from ..ir.format import CSR, Format, dense
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.sparse_tensor import SparseTensor
-from .embedding import check_indices, checked_padding
-from .one_hot import PRODUCT, ones_at
+from .embedding import PRODUCT, check_indices, checked_padding, ones_at
 from .weights import WithSparseWeight, new_weight
 
 if TYPE_CHECKING:

@@ -19,6 +19,7 @@ from .dtypes import check_dtype
 from .lazy import LAZY
 
 Features = Tensor | SparseTensor
+_attached = beside_programs(attached)
 
 
 def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -51,11 +52,6 @@ def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = 
     if isinstance(x, SparseTensor) or x.layout is torch.strided:
         return x
     return _attached(x)
-
-
-@beside_programs
-def _attached(x: Tensor) -> Any:
-    return attached(x)
 
 
 def checked_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:

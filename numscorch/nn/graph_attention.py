@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout
 
+from ..api import einsum
 from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import SUMS
 from .convolution import Convolution
 from .edge_attention import attend
-from .edge_features import Fill, read_edges, weighted_sums
+from .edge_features import Fill, read_edges
 from .features import Features, checked_pair, linear
 from .graphs import TO_TARGET, multiplicities
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
@@ -187,7 +188,7 @@ class GATConv(Convolution):
         matrix = edges.matrix(weights)
         is_list = not isinstance(edges.graph.source, SparseTensor)
         endpoints = edges.endpoints.flip(0) if self.flow == TO_TARGET else edges.endpoints
-        return weighted_sums(matrix, sources), (endpoints, weights) if is_list else matrix
+        return einsum("ijh,jhc->ihc", matrix, sources), (endpoints, weights) if is_list else matrix
 
     def _features_by_head(self, features: Features, target_features: Features | None) -> tuple[Tensor, Tensor | None]:
         """Return the transformed features of sources and targets, (nodes, heads, out_channels)."""

@@ -13,7 +13,7 @@ from ..compute.gradients import DifferentiableCall, attached
 from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
 from ..frontend.statements import einsum_request
 from ..tensors.sparse_tensor import SparseTensor
-from .one_hot import PRODUCT, ones_at
+from .embedding import PRODUCT, ones_at
 
 
 def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
