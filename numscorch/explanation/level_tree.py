@@ -53,7 +53,7 @@ def tree(drawn: Sketch) -> str:
     depth, count = len(drawn.levels), len(drawn.leaves)
     width, height = LEFT + STEP * count + 10, ROW * (depth + 1) + 8
     places = _places(drawn.leaves, depth)
-    parts = [_label(at, _shortened(f"{level.part}: {level.name}")) for at, level in enumerate(drawn.levels)] + [_label(depth, "values")]
+    parts = [_label(at, f"{level.part}: {level.name}") for at, level in enumerate(drawn.levels)] + [_label(depth, "values")]
     parts += [_line(*places[at, path[at][0]], *places[at + 1, path[at + 1][0]]) for path, at in _edges(drawn.leaves, depth)]
     parts += [_line(*places[depth - 1, leaf.path[-1][0]], _x(at), _y(depth)) for at, leaf in enumerate(drawn.leaves)]
     nodes = {(at, position): coordinate for leaf in drawn.leaves for at, (position, coordinate) in enumerate(leaf.path)}
@@ -89,11 +89,8 @@ def _y(level: int) -> float:
     return ROW * (level + 0.5) + 4
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
-
-
 def _label(at: int, text: str) -> str:
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return f'<text x="0" y="{_y(at) + 4:g}" class="name">{escape(text)}</text>'
 
 

@@ -136,13 +136,14 @@ def _contents(links: Sequence[tuple[str, str]]) -> str:
 
 def _kernel(story: Story, number: int) -> tuple[str, list[tuple[str, str]]]:
     """The sections of one kernel, and each section's anchor and name."""
-    notation = *story.problem.members, story.problem.stmt
+    notation = map(str, (*story.problem.members, story.problem.stmt))
+    variables = (f"  {variable} = {parts}" for variable, parts in story.variables.items())
     sections = [
         ("Operands and result", _operands(story)),
-        ("Index notation", _code("\n".join(map(str, notation)) + _variables(story))),
+        ("Index notation", _code("\n".join([*notation, *variables]))),
         ("Loop nest", nest(story.steps, story.problem.extents)),
         ("Costs considered", cost_table(story.steps) or "<p>No pass compared costs.</p>"),
-        ("Passes", pass_list(story.steps) + _notes(story)),
+        ("Passes", pass_list(story.steps) + "".join(f"<p><b>{escape(name)}</b> {escape(text)}</p>" for name, text in story.notes)),
         ("Source", _source(story)),
     ]
     blocks, links = [], []
@@ -183,14 +184,6 @@ def drawing(drawn: Sketch, name: str) -> str:
         + (f'<div class="scroll" tabindex="0">{shown}</div>' if shown else "")
         + (picture(drawn.picture, name or "the tensor") if drawn.picture is not None else "")
     )
-
-
-def _variables(story: Story) -> str:
-    return "".join(f"\n  {variable} = {parts}" for variable, parts in story.variables.items())
-
-
-def _notes(story: Story) -> str:
-    return "".join(f"<p><b>{escape(name)}</b> {escape(text)}</p>" for name, text in story.notes)
 
 
 def _source(story: Story) -> str:

@@ -154,7 +154,8 @@ class _ProgramExplainer:
         if group is not None:
             wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.requires_grad)
             try:
-                self._explain_fused(at, group, self._adjoint(group, wanted) if wanted else None)
+                kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
+                self._explain_fused(at, group, made_adjoint(group.request, kinds, wanted) if wanted else None)
                 return group.end
             except SizeError:
                 for index in range(at, group.end):
@@ -163,7 +164,9 @@ class _ProgramExplainer:
             except NotFused as why:
                 self.explain_part(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
                 return at + 1
-        if self._prunes_result(at):
+        part = self.parts[at]
+        if part.request.form.prunes:
+            self.stories.append(f"{part.name} = {part.request}: of the result, once it is there, by a conversion's kernel")
             return at + 1
         why_not = why_alone(self.parts, at, self.fused)
         if why_not is None and at < len(self.parts) - 1:
@@ -173,21 +176,11 @@ class _ProgramExplainer:
 
     def result(self) -> Explanation:
         """The last kernel's explanation. It holds the earlier ones and the lines of the parts that torch computes."""
-        compiled = [at for at, story in enumerate(self.stories) if isinstance(story, Explanation)]
+        compiled = [(at, story) for at, story in enumerate(self.stories) if isinstance(story, Explanation)]
         if not compiled:
             raise UnsupportedError(f"{self.stories[-1]}\n  {self.text}     this program compiles no kernel")
-        last = self.stories[compiled[-1]]
-        after = tuple(f"\n{story}" for story in self.stories[compiled[-1] + 1 :])
-        if not isinstance(last, Explanation):
-            raise TypeError(f"not the explanation of a kernel: {last}")
-        return replace(last, before=tuple(self.stories[: compiled[-1]]), after=after)
-
-    def _prunes_result(self, at: int) -> bool:
-        """Whether a part sparsifies the finished result; if so, record a line for it."""
-        if not self.parts[at].request.form.prunes:
-            return False
-        self.stories.append(f"{self.parts[at].name} = {self.parts[at].request}: of the result, once it is there, by a conversion's kernel")
-        return True
+        at, last = compiled[-1]
+        return replace(last, before=tuple(self.stories[:at]), after=tuple(f"\n{story}" for story in self.stories[at + 1 :]))
 
     def explain_part(self, at: int, note: tuple[str, str] | None, request: Request | None = None) -> None:
         """Explain the kernel of one part; ``request``, if given, replaces the part's own."""
@@ -200,11 +193,12 @@ class _ProgramExplainer:
         )
         if all(operand.format.is_dense for operand in operands):
             self.stories.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
-            self._add_result(part, dense(len(part.request.subscripts.result)), shape_of(part.request, operands), dtype, needs_grad)
+            sizes, result = part.request.subscripts.sizes([operand.shape for operand in operands]), part.request.subscripts.result
+            self._add_result(part, dense(len(result)), tuple(sizes[name] for name in result), dtype, needs_grad)
             return
         format = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
-        story = _story(str(part.request), request, operands, tuple(map(_label, part.operands)), (note,) if note else (), format)
-        self.stories.append(self._with_sketches(story, part.operands))
+        story = self._story(str(part.request), request, operands, part.operands, (note,) if note else (), format)
+        self.stories.append(story)
         self._add_result(part, story.problem.format, story.problem.shape, dtype, needs_grad)
 
     def _explain_fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
@@ -212,20 +206,27 @@ class _ProgramExplainer:
         operands = tuple(self.fused[name] for name in group.operands)
         text = "in one kernel:\n" + "\n".join(f"  {spelled(part)}" for part in parts)
         request = group.request if adjoint is None else adjoint.forward
-        story = _story(text, request, operands, tuple(map(_label, group.operands)), (), None)
+        story = self._story(text, request, operands, group.operands, (), None)
         if adjoint is not None:
             story = replace(story, notes=(("gradient", _gradient(adjoint, group, operands, story.problem.shape)),))
-        self.stories.append(self._with_sketches(story, group.operands))
+        self.stories.append(story)
         dtype = getattr(torch, story.problem.result.dtype)
         self._add_result(parts[-1], story.problem.format, story.problem.shape, dtype, adjoint is not None)
 
-    def _with_sketches(self, story: Explanation, names: Sequence[str]) -> Explanation:
-        """A kernel's explanation with the sketches of its operands."""
-        return replace(story, sketches=tuple(map(self.sketches.get, names)))
-
-    def _adjoint(self, group: Group, wanted: tuple[str, ...]) -> Adjoint:
-        kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
-        return made_adjoint(group.request, kinds, wanted)
+    def _story(
+        self,
+        text: str,
+        request: Request,
+        operands: tuple[Operand, ...],
+        names: Sequence[str],
+        notes: tuple[tuple[str, str], ...],
+        format: Format | str | None,
+    ) -> Explanation:
+        """The explanation of one kernel, with the names and the sketches of its operands."""
+        problem, steps, source = compile_source(request, operands, format)
+        path = kernel_cache.store(source.name, source.text)
+        labels, sketches = tuple(map(_label, names)), tuple(map(self.sketches.get, names))
+        return Explanation(f"evaluate {text}", operands, problem, steps, source, path, request, labels, notes=notes, sketches=sketches)
 
     def _add_result(self, part: ProgramPart, format: Format, shape: tuple[int, ...], dtype: torch.dtype, needs_grad: bool) -> None:
         self.known[part.name] = self.fused[part.name] = described(format, shape, COMPILED[WIDENED.get(dtype, dtype)])
@@ -237,20 +238,6 @@ class _ProgramExplainer:
 def _as_fused(operand: SparseTensor | torch.Tensor) -> Operand:
     fused = widened_operand(operand.detach() if isinstance(operand, torch.Tensor) else operand)
     return describe(strided(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
-
-
-def _story(
-    text: str,
-    request: Request,
-    operands: tuple[Operand, ...],
-    names: tuple[str, ...],
-    notes: tuple[tuple[str, str], ...],
-    format: Format | str | None,
-) -> Explanation:
-    """The explanation of one kernel of a program."""
-    problem, steps, source = compile_source(request, operands, format)
-    path = kernel_cache.store(source.name, source.text)
-    return Explanation(f"evaluate {text}", operands, problem, steps, source, path, request, names, notes=notes)
 
 
 def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape: tuple[int, ...]) -> str:
@@ -309,9 +296,3 @@ def _result(name: str) -> str:
 
 def _label(name: str) -> str:
     return f"result {name}" if name.isdigit() else name
-
-
-def shape_of(request: Request, operands: Sequence[Operand]) -> tuple[int, ...]:
-    """The shape of a request's result."""
-    sizes = request.subscripts.sizes([operand.shape for operand in operands])
-    return tuple(sizes[name] for name in request.subscripts.result)
