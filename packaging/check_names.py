@@ -1,9 +1,9 @@
-"""Names that say nothing: participles and pronouns that stand alone as the name of a variable, a function or a class.
+"""Find vague names: variables, functions and classes named by a bare participle or pronoun.
 
     python packaging/check_names.py numscorch
 
-``made`` could be any result; ``copy``, ``plan`` and ``message`` say which. Two classes of one name are listed as well. The exit code is
-1 if anything is listed.
+``made`` could be any result; ``copy``, ``plan`` and ``message`` are specific. The script also lists classes with the same name. The exit
+code is 1 if it lists anything.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ VAGUE = {"made", "told", "taken", "own", "found", "laid", "turned", "built", "go
 
 
 def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
-    """The names that code gives to variables, parameters, functions and classes, and their lines."""
+    """Names of variables, parameters, functions and classes, and their lines."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(name, ast.Store()):
@@ -32,7 +32,7 @@ def names_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def main(folders: list[str]) -> int:
-    """List vague names, and class names of several classes."""
+    """List vague names, and names shared by several classes."""
     problems, classes = list[str](), defaultdict[str, list[str]](list)
     for path in sorted(file for folder in folders for file in Path(folder).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Build the wheel, install it into an empty environment, and use it there: ``python packaging/check_wheel.py [FOLDER]``.
+"""Build the wheel, install it into an empty environment and test it: ``python packaging/check_wheel.py [FOLDER]``.
 
-pip fetches what the wheel depends on; ``PIP_EXTRA_INDEX_URL`` names an index with CPU builds of torch, as for any pip. The wheel stays in
-the folder, ``dist`` by default; the environment goes.
+pip downloads the dependencies; ``PIP_EXTRA_INDEX_URL`` can name an index with CPU builds of torch. The script keeps the wheel in the
+folder, by default ``dist``, and deletes the environment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ print("numscorch", ns.__version__, "from", ns.__file__)
 
 
 def main(folder: Path) -> int:
-    """Build, install, use; the exit status of what failed first."""
+    """Build, install and test the wheel; raises CalledProcessError for the first command that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="numscorch-wheel-") as place:
         empty = Path(place)
@@ -46,25 +46,25 @@ def main(folder: Path) -> int:
 
 
 def build(python: str, folder: Path, empty: Path) -> Path:
-    """The wheel, built by pip of a copy of the files that git knows, so that nothing else gets in or is left behind."""
+    """Build the wheel from a copy of the tracked files, so that untracked files are excluded and the working tree stays clean."""
     names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout.decode().split("\0")
     for name in filter(None, names):
         copy = empty / "source" / name
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes((ROOT / name).read_bytes())
-    made = empty / "made"
-    run([python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(made), str(empty / "source")], empty)
-    (wheel,) = made.glob("*.whl")
-    kept = folder / wheel.name
-    kept.write_bytes(wheel.read_bytes())
-    return kept
+    wheels = empty / "made"
+    run([python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(empty / "source")], empty)
+    (wheel,) = wheels.glob("*.whl")
+    target = folder / wheel.name
+    target.write_bytes(wheel.read_bytes())
+    return target
 
 
 def run(command: Sequence[str], folder: Path, stdout: int | None = None) -> None:
-    """Run a command with a kernel cache of its own, and without this process's packages."""
-    own = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    own |= {"NUMSCORCH_CACHE_DIR": str(folder / "cache"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    subprocess.run(command, cwd=folder, env=own, check=True, stdout=stdout)
+    """Run a command with a separate kernel cache and without the packages of this process."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    environment |= {"NUMSCORCH_CACHE_DIR": str(folder / "cache"), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    subprocess.run(command, cwd=folder, env=environment, check=True, stdout=stdout)
 
 
 if __name__ == "__main__":

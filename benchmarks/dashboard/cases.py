@@ -1,4 +1,4 @@
-"""A page for each case: what was measured, every peer, the latest runs, and the kernels that ran."""
+"""Page of a case: its measurements, its peers, the latest runs, and its kernels."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from .views import Case, View
 from .wording import number, seconds, size, times
 
 _PLAIN = re.compile(r"[a-z0-9_]{1,60}")
-RUNS = 3  # of the latest runs that are told
+RUNS = 3  # latest runs shown
 
 
 def case_file(case: Case) -> str:
-    """Below the view's folder."""
+    """Path of the page of a case, relative to the folder of the view."""
     return f"cases/{slug(case.kernel, case.name)}.html"
 
 
 def kernel_file(kernel: str) -> str:
-    """Below the view's folder."""
+    """Path of the page of a kernel, relative to the folder of the view."""
     return f"kernels/{slug(kernel)}.html"
 
 
 def source_file(name: str) -> str:
-    """Below the site's root."""
+    """Path of the page of a generated kernel, relative to the root of the site."""
     return f"sources/{name if _PLAIN.fullmatch(name) else slug(name)}.html"
 
 
@@ -36,10 +36,10 @@ def case_page(view: View, case: Case, place: Place, sources: Mapping[str, Any]) 
     """The page of a case.
 
     Args:
-        view: which it is of.
-        case: of the latest run.
-        place: of the page.
-        sources: kernels that have a page.
+        view: the view of the case.
+        case: a case of the latest run.
+        place: the place of the page.
+        sources: generated kernels with a page.
     """
     up = f'<a href="{place.home}index.html">Overview</a><a href="{place.home}{kernel_file(case.kernel)}">{escape(case.kernel)}</a>'
     parts = [f"<h1>{escape(case.name)}</h1>", _facts(view, case), _peers(case), _runs(view, case, place)]
@@ -47,8 +47,8 @@ def case_page(view: View, case: Case, place: Place, sources: Mapping[str, Any]) 
 
 
 def _facts(view: View, case: Case) -> str:
-    told = "".join(f"<div><dt>{name}</dt><dd>{shown}</dd></div>" for name, shown in _fact_list(view, case))
-    return f'<dl class="facts">{told}</dl>'
+    items = "".join(f"<div><dt>{name}</dt><dd>{shown}</dd></div>" for name, shown in _fact_list(view, case))
+    return f'<dl class="facts">{items}</dl>'
 
 
 def _fact_list(view: View, case: Case) -> Iterator[tuple[str, str]]:
@@ -70,7 +70,7 @@ def _fact_list(view: View, case: Case) -> Iterator[tuple[str, str]]:
 
 
 def _rates(view: View, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What moves and is computed in a second, and which share of the machine's that is."""
+    """Bandwidth and arithmetic throughput of a record, and their shares of the machine's roofs."""
     roofs = (view.latest.run.own.get("roofs") or {}).get(str(record.get("threads")), {})
     for name, unit, roof in (("bytes", "GB/s", "bytes_per_second"), ("flops", "Gflop/s", "flops_per_second")):
         if record.get(name) and record["seconds"] > 0:
@@ -80,34 +80,34 @@ def _rates(view: View, record: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _peers(case: Case) -> str:
-    """Every peer, the fastest first, then what is no peer."""
+    """Table of peers, fastest first, followed by baselines that are not peers."""
     if not case.peers and not case.beside:
         return ""
-    rows = [_peer(name, told, "") for name, told in sorted(case.peers.items(), key=lambda item: float(item[1]["seconds"]))]
+    rows = [_peer(name, measurement, "") for name, measurement in sorted(case.peers.items(), key=lambda item: float(item[1]["seconds"]))]
     labels = case.record.get("labels") or {}
-    rows += [_peer(name, told, f"no peer: {labels.get(name, 'shown for comparison')}") for name, told in case.beside.items()]
+    rows += [_peer(name, measurement, f"no peer: {labels.get(name, 'shown for comparison')}") for name, measurement in case.beside.items()]
     return "<h2>Peers</h2>" + table("", ("peer", "a call", "its time over ours"), rows, sortable=False)
 
 
-def _peer(name: str, told: Mapping[str, Any], note: str) -> tuple[Cell, ...]:
-    shown = Cell(f"{escape(name)} <small>{escape(note)}</small>") if note else text(name)
-    return shown, time_cell(told.get("seconds")), ratio_cell(ratio_of(told), with_interval=True)
+def _peer(name: str, measurement: Mapping[str, Any], note: str) -> tuple[Cell, ...]:
+    title = Cell(f"{escape(name)} <small>{escape(note)}</small>") if note else text(name)
+    return title, time_cell(measurement.get("seconds")), ratio_cell(ratio_of(measurement), with_interval=True)
 
 
 def _runs(view: View, case: Case, place: Place) -> str:
-    """The latest runs of the case, the newest first."""
+    """Table of the latest runs of the case, newest first."""
     key = case.kernel, case.name
-    found = [snapshot for snapshot in view.snapshots if key in snapshot.ratios]
+    snapshots = [snapshot for snapshot in view.snapshots if key in snapshot.ratios]
     rows = []
-    for at in range(len(found) - 1, max(len(found) - 1 - RUNS, -1), -1):
-        ratio = found[at].ratios[key]
-        since = ratio.over(found[at - 1].ratios[key]) if at else None
-        rows.append((Cell(place.commit(found[at])), text(found[at].day), ratio_cell(ratio, with_interval=True), change(since)))
+    for at in range(len(snapshots) - 1, max(len(snapshots) - 1 - RUNS, -1), -1):
+        ratio = snapshots[at].ratios[key]
+        since = ratio.over(snapshots[at - 1].ratios[key]) if at else None
+        rows.append((Cell(place.commit(snapshots[at])), text(snapshots[at].day), ratio_cell(ratio, with_interval=True), change(since)))
     return "<h2>Latest runs</h2>" + table("", ("commit", "day", "ratio", "change"), rows, sortable=False) if rows else ""
 
 
 def _kernels(case: Case, place: Place, sources: Mapping[str, Any]) -> Iterator[str]:
-    """The kernels that ran; their pages stand in frames, since many cases share them."""
+    """Kernels of the case, with their pages in frames, since many cases share a kernel."""
     names = [name for name in case.record.get("kernels") or () if name in sources]
     if not names:
         yield "<h2>Kernels</h2><p>This run recorded no generated kernel for this case.</p>"

@@ -1,4 +1,4 @@
-"""The frame that pages share, and the names of their files."""
+"""Common frame of pages, and file names."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from html import escape
 
 from .views import Snapshot
 
-_OMITTED = re.compile("</(?:t[dhr]|tbody|thead|d[dt]|li)>")  # end tags that HTML doesn't need; a third of a table of numbers
+_OMITTED = re.compile("</(?:t[dhr]|tbody|thead|d[dt]|li)>")  # end tags that HTML5 allows to omit; a third of the size of a table
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a page lies: how to come from it to the site's root, and to the overview of its view."""
+    """Location of a page: relative paths to the root of the site, and to the overview of its view."""
 
     root: str = ""
     home: str = ""
     repository: str | None = None
 
     def below(self) -> Place:
-        """A folder further down in the same view."""
+        """The place of pages in a subfolder of the same view."""
         return Place("../" + self.root, "../" + self.home, self.repository)
 
     def commit(self, snapshot: Snapshot) -> str:
-        """A commit, linked if it is known where to.
+        """Name of a commit, as a link if the repository is known.
 
-        A file that was changed since, shown as ``+``, is not what the link shows, but it is the nearest there is.
+        For a run with uncommitted changes, shown as ``+``, the link leads to the parent commit.
         """
         if not self.repository or snapshot.commit == "unknown":
             return escape(snapshot.commit)
@@ -39,14 +39,14 @@ PAGES = (("index.html", "Overview"), ("compile.html", "Compile time"), ("memory.
 
 
 def page(title: str, body: Iterable[str], place: Place, *, active: str = "", up: str | None = None) -> str:
-    """A whole page.
+    """A complete page.
 
     Args:
-        title: of the window.
+        title: title of the window.
         body: parts of the main element, as HTML.
-        place: where the page lies.
-        active: the name of the entry of the navigation that this page is.
-        up: links to where the page belongs, instead of the whole navigation: of pages of which there are many.
+        place: place of the page.
+        active: name of the navigation entry of this page.
+        up: links to the parent pages that replace the navigation, for case and kernel pages.
     """
     links = _navigation(place, active) if up is None else up
     return _OMITTED.sub(
@@ -67,7 +67,7 @@ def _navigation(place: Place, active: str) -> str:
 
 
 def slug(*parts: str) -> str:
-    """A name for a file that only these parts have.
+    """A unique file name for the parts.
 
     >>> slug("n:m, 16 rows")
     'n-m-16-rows-45a9d8'

@@ -1,4 +1,4 @@
-"""A page for each kernel of the suite: its history, its times, the roofline, and every case."""
+"""Page of a kernel of the suite: its history, times, roofline and cases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .tables import EMPTY, Cell, change, link, ratio_cell, table, text, time_cel
 from .views import Case, Point, View
 from .wording import change_cell, interval, number, times
 
-RUNS = 20  # of the latest runs whose commits are listed
+RUNS = 20  # latest runs listed with their commits
 
 
 def kernel_page(view: View, kernel: str, place: Place) -> str:
@@ -30,16 +30,16 @@ def _lead(points: Sequence[Point], cases: Sequence[Case]) -> str:
         return '<p class="lead">These cases have no peer to be compared with: their times and shares are told as they are.</p>'
     latest = points[-1]
     since = latest.ratio.over(points[-2].ratio) if len(points) > 1 and points[-2].cases == latest.cases else None
-    told = f", {change_cell(since)} since the run before" if since else ""
+    change_note = f", {change_cell(since)} since the run before" if since else ""
     noun = "case" if len(cases) == 1 else "cases"
     return (
         f'<p class="lead"><strong>{times(latest.ratio.value)}</strong> as fast as the best peer '
-        f"<small>{interval(latest.ratio)}</small>, {len(cases)} {noun}{told}</p>"
+        f"<small>{interval(latest.ratio)}</small>, {len(cases)} {noun}{change_note}</p>"
     )
 
 
 def _drawn(view: View, kernel: str, points: Sequence[Point], place: Place) -> Iterator[str]:
-    """Every plot of which something was measured; what is missing is said."""
+    """Plots of the kernel, with a note for a missing roofline."""
     cases = view.kernels[kernel]
     if points:
         yield "<h2>History</h2>" + figure(plots.history(kernel, points, lambda point: commit_target(point, place)))
@@ -58,14 +58,14 @@ def _drawn(view: View, kernel: str, points: Sequence[Point], place: Place) -> It
 
 
 def commit_target(point: Point, place: Place) -> str | None:
-    """Where a commit can be looked at."""
+    """URL of a commit, or None if unknown."""
     commit = point.snapshot.run.commit[:10]
-    known = place.repository and point.snapshot.commit != "unknown"
-    return f"{str(place.repository).rstrip('/')}/commit/{commit}" if known else None
+    has_link = place.repository and point.snapshot.commit != "unknown"
+    return f"{str(place.repository).rstrip('/')}/commit/{commit}" if has_link else None
 
 
 def figure(plot: Plot) -> str:
-    """A plot with its sentence."""
+    """A plot with its caption."""
     return f'<figure><div class="scroll">{plot.svg}</div><figcaption>{escape(plot.caption)}</figcaption></figure>'
 
 
@@ -97,8 +97,8 @@ def _row(view: View, case: Case, place: Place, compared: bool) -> Iterator[Cell]
         yield ratio_cell(case.ratio, with_interval=True)
         yield change(view.change(case))
     for amount in ("bytes", "flops"):
-        known = record.get(amount) and record["seconds"] > 0
-        yield Cell(f"{record[amount] / record['seconds'] / 1e9:.2f}") if known else EMPTY
+        is_recorded = record.get(amount) and record["seconds"] > 0
+        yield Cell(f"{record[amount] / record['seconds'] / 1e9:.2f}") if is_recorded else EMPTY
 
 
 def _ratios(case: Case, peers: Sequence[str], beside: Sequence[str]) -> Iterator[Cell]:
@@ -108,7 +108,7 @@ def _ratios(case: Case, peers: Sequence[str], beside: Sequence[str]) -> Iterator
 
 
 def _notes(cases: Sequence[Case], beside: Sequence[str]) -> Iterator[str]:
-    """Why some of what was measured is no peer."""
+    """Notes on baselines that are not peers."""
     labels = {name: label for case in cases for name, label in (case.record.get("labels") or {}).items()}
     for name in beside:
         yield f'<p class="quiet"><i>{escape(name)}</i> is no peer: {escape(labels.get(name, "it is shown for comparison"))}.</p>'

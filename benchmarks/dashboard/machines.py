@@ -1,4 +1,4 @@
-"""On what was measured: a page with each kind of machine, the versions in its latest run, and its roofs."""
+"""Page of the machines: each kind of machine with the library versions and roofs of its latest run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .wording import size
 
 
 def told_of(machine: Mapping[str, Any]) -> str:
-    """A machine in a few words.
+    """Short description of a machine.
 
     >>> told_of({"processor": "AMD EPYC", "cores": 2, "fingerprint": "0123456789"})
     'AMD EPYC, 2 cores'
@@ -25,11 +25,11 @@ def told_of(machine: Mapping[str, Any]) -> str:
 
 
 def machines_page(views: Sequence[tuple[View, str]], place: Place) -> str:
-    """The page.
+    """The page of the machines.
 
     Args:
-        views: each with where its overview lies.
-        place: of the page.
+        views: pairs of a view and the path of its overview.
+        place: the place of the page.
     """
     kinds: dict[str, list[tuple[View, str]]] = {}
     for view, target in views:
@@ -73,7 +73,7 @@ def _facts(machine: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _roofs(roofs: Mapping[str, Mapping[str, float]]) -> str:
-    """What the machine reached when nothing but moving or computing was asked of it."""
+    """Table of the measured roofs: memory bandwidth and peak arithmetic throughput."""
     rows = [
         (text(threads), Cell(f"{roof['bytes_per_second'] / 1e9:.1f} GB/s"), Cell(f"{roof['flops_per_second'] / 1e9:.1f} Gflop/s"))
         for threads, roof in roofs.items()

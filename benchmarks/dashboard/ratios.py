@@ -1,4 +1,4 @@
-"""Ratios of times with their intervals, and what becomes of both when ratios are averaged or compared."""
+"""Ratios of times with confidence intervals, and their means and changes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WITHIN = 1.96  # standard errors to either end of a 95 % interval
-CLEAR = 4.0  # standard errors from which a change is told; of single cases they are those within a run, which differ by less than runs do
-NOTABLE = 0.03  # and a change of less than so much is never told
+WITHIN = 1.96  # standard errors from the centre to either end of a 95 % interval
+CLEAR = 4.0  # standard errors from which a change is reported; errors of single cases exclude the variation between runs
+NOTABLE = 0.03  # smallest change of the logarithm that is reported
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A peer's time over ours, or such a ratio over an earlier one; ``error`` is the standard error of its logarithm."""
+    """Ratio of a peer's time to numscorch's, or a change of such a ratio; ``error`` is the standard error of the logarithm."""
 
     value: float
     error: float = 0.0
@@ -27,12 +27,12 @@ class Ratio:
 
     @property
     def high(self) -> float:
-        """The upper end of it."""
+        """The upper end of the 95 % interval."""
         return self.value * math.exp(WITHIN * self.error)
 
     @property
     def is_clear(self) -> bool:
-        """Whether it differs from 1 by more than its error lets expect.
+        """Whether the ratio differs significantly from 1.
 
         >>> Ratio(0.8, error=0.01).is_clear, Ratio(0.8, error=0.1).is_clear
         (True, False)
@@ -41,7 +41,7 @@ class Ratio:
         return away > CLEAR * self.error and away > NOTABLE
 
     def over(self, before: Ratio) -> Ratio:
-        """How it changed.
+        """Change relative to an earlier ratio.
 
         >>> Ratio(3.0).over(Ratio(2.0)).value
         1.5
@@ -50,7 +50,7 @@ class Ratio:
 
 
 def ratio_of(record: Mapping[str, Any]) -> Ratio | None:
-    """The ratio that a record tells, or a record's peer; None where it tells none that makes sense."""
+    """Ratio of a record, or of a peer in a record; None if it is missing or invalid."""
     value, low, high = (float(record.get(name) or 0) for name in ("ratio", "low", "high"))
     if not 0 < value < math.inf:
         return None
@@ -69,7 +69,7 @@ def mean(ratios: Sequence[Ratio]) -> Ratio:
 
 
 def mean_change(changes: Sequence[Ratio]) -> Ratio:
-    """The geometric mean of changes of cases. Its error follows how much they differ, too: a run as a whole may have been disturbed."""
+    """Geometric mean of changes. The error includes the spread of the changes, since a whole run may be disturbed."""
     average = mean(changes)
     if len(changes) == 1:
         return average

@@ -1,4 +1,4 @@
-"""The site: which pages there are, and where they lie."""
+"""The site: its pages and their paths."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from .views import View, views_of
 
 ASSETS = ("style.css", "site.js")
 HERE = Path(__file__).parent
-MARK = "numscorch-dashboard"  # a file by which a folder is known as a site, which may be replaced
+MARK = "numscorch-dashboard"  # marker file of a site; only folders with it are replaced
 
 Pages = Iterator[tuple[str, str]]
 
 
 class SiteError(Exception):
-    """The site can't be written."""
+    """The site cannot be written."""
 
 
 def write_site(runs: Sequence[Run], folder: Path, *, skipped: Mapping[str, str] | None = None, repository: str | None = None) -> Path:
-    """Write the site, whole or not at all.
+    """Write the site atomically.
 
     Args:
-        runs: in any order, of any machines and suites.
-        folder: is made, or replaced if it holds a site.
-        skipped: files that hold no run, and why.
-        repository: the address of the project, at which ``/commit/<id>`` shows a commit.
+        runs: runs in any order, of any machines and suites.
+        folder: output folder; created, or replaced if it contains a site.
+        skipped: files without a valid run, and the reason.
+        repository: URL of the project; ``/commit/<id>`` below it shows a commit.
 
     Raises:
-        SiteError: the folder holds something else.
+        SiteError: the folder contains other files.
     """
     if folder.exists() and any(folder.iterdir()) and not (folder / MARK).exists():
         raise SiteError(f"{folder} holds files that are no dashboard: name an empty or a new folder")
@@ -64,7 +64,7 @@ def write_site(runs: Sequence[Run], folder: Path, *, skipped: Mapping[str, str] 
 
 
 def pages(runs: Sequence[Run], skipped: Mapping[str, str], repository: str | None) -> Pages:
-    """Every page, and its path in the site. The first view's lie at the root, the others' in folders."""
+    """Paths and contents of all pages. Pages of the first view are at the root, pages of other views in subfolders."""
     views = views_of(runs)
     top = Place(repository=repository)
     if not views:
@@ -85,7 +85,7 @@ def pages(runs: Sequence[Run], skipped: Mapping[str, str], repository: str | Non
 
 
 def _below(view: View, place: Place, sources: Mapping[str, Any]) -> Pages:
-    """The pages of a view but for its overview."""
+    """Paths and contents of the pages of a view, except its overview."""
     yield "compile.html", compile_page(view, place, sources)
     yield "memory.html", memory_page(view, place)
     for kernel, cases in view.kernels.items():
@@ -95,15 +95,15 @@ def _below(view: View, place: Place, sources: Mapping[str, Any]) -> Pages:
 
 
 def _sources(views: Sequence[View]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The kernels that cases of the latest runs name, and whose texts were recorded; and which of these can't be read, and why."""
-    found: dict[str, Any] = {}
+    """Recorded texts of the kernels in the latest runs; and the unreadable kernels, with the reason."""
+    texts: dict[str, Any] = {}
     unread: dict[str, str] = {}
     for view in views:
         recorded = view.latest.run.own.get("kernels") or {}
-        wanted = {name for case in view.latest.cases.values() for name in case.record.get("kernels") or ()}
-        for name in sorted(wanted):
+        names = {name for case in view.latest.cases.values() for name in case.record.get("kernels") or ()}
+        for name in sorted(names):
             try:
-                found |= {name: recorded[name]} if name in recorded else {}
+                texts |= {name: recorded[name]} if name in recorded else {}
             except RunError as error:
                 unread[name] = str(error)
-    return found, unread
+    return texts, unread

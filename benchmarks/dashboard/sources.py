@@ -1,4 +1,4 @@
-"""A page for each kernel that was generated: its request, its schedule, every stage on the way, and its Python source."""
+"""Page of a generated kernel: its request, schedule, compiler stages and Python source."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def source_page(name: str, kernel: Mapping[str, Any], place: Place) -> str:
 
 
 def _told_once(stages: str) -> str:
-    """The stages, a statement that a pass leaves as it was not told again.
+    """The stages, with ``unchanged`` instead of a statement that a pass does not change.
 
     >>> print(_told_once("tile       forall(i, S)\\n           no operand is large\\nvectorize  forall(i, S)"))
     tile       forall(i, S)
@@ -50,7 +50,7 @@ def _told_once(stages: str) -> str:
 
 
 def schedule_of(source: str) -> str:
-    """The scheduled statement, which heads a generated source as the indented lines of its docstring."""
+    """The scheduled statement, from the indented lines of the source's docstring."""
     try:
         head = ast.get_docstring(ast.parse(source)) or ""
     except SyntaxError:
@@ -59,7 +59,7 @@ def schedule_of(source: str) -> str:
 
 
 def highlighted(source: str) -> str:
-    """Python as HTML: keywords in b, strings and comments in i, which the style sheet colours.
+    """Python source as HTML, with keywords in ``<b>`` and with strings and comments in ``<i>`` for the style sheet.
 
     >>> highlighted("for i in range(3):  # count")
     '<b>for</b> i <b>in</b> range(3):  <i># count</i>'
@@ -77,7 +77,7 @@ def highlighted(source: str) -> str:
 
 
 def _marked(source: str) -> Iterator[tuple[str, tuple[int, int], tuple[int, int]]]:
-    """Tokens that are coloured, up to the first that is no Python."""
+    """Tags and positions of highlighted tokens, up to the first syntax error."""
     try:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             tag = "b" if token.type == tokenize.NAME and keyword.iskeyword(token.string) else _TAGS.get(token.type)

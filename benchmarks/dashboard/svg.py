@@ -1,4 +1,4 @@
-"""Matplotlib's figures as SVG that stands in a page: in the page's colours and fonts, small, and with names of its own."""
+"""Matplotlib figures as compact inline SVG with the colours and fonts of the page and unique ids."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 
 SVG, XLINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}"
 LEGEND_ROW = 0.22  # inches
-WIDE = 500  # points from which a figure gets more room
-STEP = 1  # to the number of a colour that stands for a variable of the style sheet
+WIDE = 500  # width in points from which a figure is shown wide
+STEP = 1  # offset of the colour numbers that encode style sheet variables
 VARIABLES = ("ink", "quiet", "line", "paper", "good", "bad", *(f"s{number}" for number in range(8)))
-COLORS = {name: f"#0000{number:02x}" for number, name in enumerate(VARIABLES, STEP)}  # what to draw with
+COLORS = {name: f"#0000{number:02x}" for number, name in enumerate(VARIABLES, STEP)}  # placeholder colours for drawing
 _NUMBERS = {"d", "x", "y", "transform", "width", "height", "points"}
 MARKS = frozenset(SVG + tag for tag in ("g", "a", "title", "use"))
 _DIGITS = re.compile(r"-?\d+\.\d+(?:e-\d+)?")
@@ -28,13 +28,13 @@ Element = ElementTree.Element
 
 
 def inline(figure: Any, name: str, told: str, links: Mapping[str, Iterable[tuple[str | None, str]]] | None = None) -> str:
-    """A figure as an element of a page.
+    """A figure as an inline SVG element.
 
     Args:
-        figure: matplotlib's, drawn with ``COLORS``.
-        name: what its ids start with, so that they are its own in the page.
-        told: what it shows, for those who can't see it.
-        links: by the gid of a line: for each of its markers, where it leads or None, and what it tells.
+        figure: a matplotlib figure drawn with ``COLORS``.
+        name: prefix of ids, unique within the page.
+        told: description for screen readers.
+        links: by gid of a line, a link target or None and a tooltip for each marker.
     """
     root = _parsed(figure)
     for group in root.iter(f"{SVG}g"):
@@ -73,7 +73,7 @@ def _parsed(figure: Any) -> Element:
 
 
 def _link(group: Element, links: Iterable[tuple[str | None, str]]) -> None:
-    """Wrap each marker in a link, or where there is none in a group, with what it tells when it is pointed at."""
+    """Wrap each marker in a link, or in a group if it has no target, with a tooltip."""
     parents = {child: parent for parent in group.iter() for child in parent}
     uses = list(group.iter(f"{SVG}use"))
     for use, (target, text) in zip(uses, links, strict=True):
@@ -85,7 +85,7 @@ def _link(group: Element, links: Iterable[tuple[str | None, str]]) -> None:
 
 
 def _slim(element: Element, name: str) -> None:
-    """Fewer digits, the page's fonts and colours, ids that start with a name."""
+    """Round numbers, apply the fonts and colours of the page, and prefix ids."""
     for key, value in list(element.attrib.items()):
         new = _DIGITS.sub(_rounded, value) if key in _NUMBERS else value
         if key == "d":
@@ -106,12 +106,12 @@ def _slim(element: Element, name: str) -> None:
             del element.attrib[key]
 
 
-def _rounded(found: re.Match[str]) -> str:
-    return f"{float(found.group()):.1f}".removesuffix(".0")
+def _rounded(number: re.Match[str]) -> str:
+    return f"{float(number.group()):.1f}".removesuffix(".0")
 
 
 def _prune(parent: Element) -> None:
-    """Leave out what isn't drawn, and groups that say nothing of what is in them."""
+    """Remove invisible elements, and unwrap groups without attributes."""
     for child in list(parent):
         _prune(child)
         if (child.tag == f"{SVG}defs" and not len(child)) or (child.tag == f"{SVG}path" and child.get("style") == "fill:none"):
@@ -121,19 +121,19 @@ def _prune(parent: Element) -> None:
             parent[at : at + 1] = list(child)
 
 
-def _relative(found: re.Match[str]) -> str:
-    """The same corners of a line, each but the first told from the one before.
+def _relative(line: re.Match[str]) -> str:
+    """The corners of a line in relative coordinates, except the first.
 
     >>> _relative(_LINE.search("M0 0L5 10L7.5 9.8L8 11z"))
     '5 10l2.5-.2 .5 1.2'
     """
-    corners = [tuple(map(float, corner.split())) for corner in found.group().split("L")]
+    corners = [tuple(map(float, corner.split())) for corner in line.group().split("L")]
     steps = [f"{_short(x - x0)} {_short(y - y0)}" for (x0, y0), (x, y) in pairwise(corners)]
-    return f"{found.group().split('L')[0]}l{' '.join(steps)}".replace(" -", "-")
+    return f"{line.group().split('L')[0]}l{' '.join(steps)}".replace(" -", "-")
 
 
 def _short(number: float) -> str:
-    """One digit after the point where it isn't 0, and none before it that is.
+    """Format a number with at most one decimal, without a leading zero.
 
     >>> [_short(number) for number in (2.5, 10.0, -0.3, -0.04)]
     ['2.5', '10', '-.3', '0']
@@ -150,7 +150,7 @@ def _styled(style: str) -> str:
 
 
 def _hoist_styles(root: Element) -> None:
-    """Give a group the style that all its markers share, and drop the ids that nothing refers to."""
+    """Move a style shared by all markers to their group, and drop unreferenced ids."""
     used = set(re.findall(r"#([\w-]+)", ElementTree.tostring(root, encoding="unicode")))
     for element in root.iter():
         if element.get("id") not in used:
@@ -165,24 +165,24 @@ def _hoist_styles(root: Element) -> None:
 
 
 def _drawn(group: Element) -> list[Element]:
-    """What is within a group, but for definitions."""
+    """Elements within a group, except definitions."""
     defined = {e for definitions in group.iter(f"{SVG}defs") for e in definitions.iter()}
     return [e for e in group.iter() if e not in defined] if group.tag == f"{SVG}g" else []
 
 
 def _shorten_ids(root: Element, name: str) -> None:
-    """Number the ids that are left."""
+    """Replace the remaining ids by short numbered ids."""
     short = {f"#{old}": f"#{name}{number}" for number, old in enumerate(e.attrib["id"] for e in root.iter() if "id" in e.attrib)}
     for element in root.iter():
         for key, value in element.attrib.items():
             if key == "id":
                 element.set(key, short[f"#{value}"][1:])
             elif "#" in value and key in ("href", "clip-path"):
-                element.set(key, re.sub(r"#[\w-]+", lambda found: short.get(found.group(), found.group()), value))
+                element.set(key, re.sub(r"#[\w-]+", lambda reference: short.get(reference.group(), reference.group()), value))
 
 
 def _share_styles(root: Element, name: str) -> str:
-    """Make classes of the styles that are there several times."""
+    """Replace styles with three or more uses by classes, and return the style element."""
     counts = Counter(element.attrib["style"] for element in root.iter() if "style" in element.attrib)
     classes = {style: f"{name}-{number}" for number, style in enumerate(style for style, times in counts.items() if times > 2)}
     for element in root.iter():
@@ -192,12 +192,12 @@ def _share_styles(root: Element, name: str) -> str:
 
 
 def figure_of(draw: Callable[[Any], None], *, wide: float = 6.4, tall: float = 3.6, legend: int = 0) -> Any:
-    """A figure of one pair of axes, in the page's colours.
+    """A figure with one pair of axes, in the colours of the page.
 
     Args:
-        draw: is given the axes.
-        wide, tall: inches, of which the legend takes some more.
-        legend: its rows.
+        draw: function that draws on the axes.
+        wide, tall: size in inches; the legend adds to the height.
+        legend: number of rows of the legend.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -219,5 +219,5 @@ def figure_of(draw: Callable[[Any], None], *, wide: float = 6.4, tall: float = 3
 def _settings() -> dict[str, Any]:
     colors = {f"{part}.color": COLORS["quiet"] for part in ("xtick", "ytick")} | {"text.color": COLORS["ink"]}
     lines = {"axes.edgecolor": COLORS["line"], "axes.labelcolor": COLORS["quiet"], "grid.color": COLORS["line"]}
-    told = {"svg.fonttype": "none", "svg.hashsalt": "numscorch", "font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
-    return {**colors, **lines, **told}
+    options = {"svg.fonttype": "none", "svg.hashsalt": "numscorch", "font.size": 11, "axes.spines.top": False, "axes.spines.right": False}
+    return {**colors, **lines, **options}

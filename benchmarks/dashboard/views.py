@@ -1,4 +1,4 @@
-"""What is shown together: the runs of one suite on one kind of machine, since ratios are compared among these alone."""
+"""Views: the runs of one suite on one kind of machine. Ratios are compared only within a view."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIBRARY = re.compile(r"[\w/-]+")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A record, and the name by which it is found in other runs."""
+    """A record with a name that identifies it across runs."""
 
     kernel: str
     name: str
@@ -27,17 +27,17 @@ class Case:
 
     @property
     def ratio(self) -> Ratio | None:
-        """To the best peer."""
+        """Ratio to the best peer."""
         return ratio_of(self.record)
 
     @property
     def peers(self) -> Mapping[str, Mapping[str, Any]]:
-        """What was measured for each peer."""
+        """Measurements by peer."""
         return self.record.get("peers") or {}
 
     @property
     def beside(self) -> Mapping[str, Mapping[str, Any]]:
-        """And for what is no peer."""
+        """Measurements of baselines that are not peers."""
         return self.record.get("beside") or {}
 
 
@@ -49,35 +49,35 @@ class Snapshot:
 
     @cached_property
     def cases(self) -> dict[tuple[str, str], Case]:
-        """In the order of the run; a name that stands there again gets a number."""
-        found: dict[tuple[str, str], Case] = {}
+        """Cases in the order of the run; repeated names are numbered."""
+        cases_by_name: dict[tuple[str, str], Case] = {}
         for record in self.run.records:
             kernel, name = str(record["kernel"]), name_of(record)
             number = 1
-            while (kernel, told := name if number == 1 else f"{name} ({number})") in found:
+            while (kernel, unique_name := name if number == 1 else f"{name} ({number})") in cases_by_name:
                 number += 1
-            found[kernel, told] = Case(kernel, told, record)
-        return found
+            cases_by_name[kernel, unique_name] = Case(kernel, unique_name, record)
+        return cases_by_name
 
     @cached_property
     def ratios(self) -> dict[tuple[str, str], Ratio]:
-        """Of each case that has one."""
+        """Ratios of the cases that have peers."""
         return {key: ratio for key, case in self.cases.items() if (ratio := case.ratio)}
 
     @property
     def commit(self) -> str:
-        """As people write it."""
+        """Short hash, with ``+`` for uncommitted changes."""
         return "unknown" if self.run.commit == UNKNOWN else self.run.commit[:10] + ("+" if self.run.dirty else "")
 
     @property
     def day(self) -> str:
-        """When it was measured."""
+        """Date of the measurement."""
         return self.run.time[:10]
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A kernel in a run: the mean over those of its cases that the latest run has, too."""
+    """Mean ratio of a kernel in a run, over the cases that the latest run shares."""
 
     snapshot: Snapshot
     ratio: Ratio
@@ -86,18 +86,18 @@ class Point:
 
 @dataclass(frozen=True)
 class View:
-    """Runs, oldest first, which can be compared with each other."""
+    """Comparable runs, oldest first."""
 
     snapshots: tuple[Snapshot, ...]
 
     @property
     def latest(self) -> Snapshot:
-        """The run that is shown."""
+        """The latest run, shown on the pages."""
         return self.snapshots[-1]
 
     @property
     def before(self) -> Snapshot | None:
-        """The one before it."""
+        """The previous run, if any."""
         return self.snapshots[-2] if len(self.snapshots) > 1 else None
 
     @property
@@ -115,7 +115,7 @@ class View:
 
     @cached_property
     def columns(self) -> list[str]:
-        """Libraries that any case was measured against, those with the most cases first."""
+        """Libraries with peers in any case, most frequent first."""
         counts: dict[str, int] = {}
         for case in self.latest.cases.values():
             for name in {library_of(peer) for peer in case.peers}:
@@ -123,14 +123,14 @@ class View:
         return sorted(counts, key=lambda name: (-counts[name], name))
 
     def change(self, case: Case) -> Ratio | None:
-        """A case's ratio over that of the run before."""
+        """Change of a case's ratio since the previous run."""
         if self.before is None:
             return None
         new, old = self.latest.ratios.get((case.kernel, case.name)), self.before.ratios.get((case.kernel, case.name))
         return new.over(old) if new and old else None
 
     def history(self, kernel: str) -> list[Point]:
-        """A kernel in every run that has some of its cases."""
+        """Points of a kernel, for every run with some of its cases."""
         keys = [(kernel, case.name) for case in self.kernels[kernel]]
         points = []
         for snapshot in self.snapshots:
@@ -141,7 +141,7 @@ class View:
 
 
 def name_of(record: Record) -> str:
-    """A record's name within its kernel; some are told by what they measured rather than on which matrix.
+    """Name of a record within its kernel, with or instead of the matrix if the record has a ``what``.
 
     >>> name_of({"kernel": "import", "what": "import numscorch, after torch", "threads": 1})
     'import numscorch, after torch'
@@ -153,26 +153,26 @@ def name_of(record: Record) -> str:
 
 
 def library_of(peer: str) -> str:
-    """The column in which a peer stands. Indices of 64 bits are torch's default, and have their own.
+    """Column of a peer: its library. Peers with 64-bit indices, the default of torch, have a separate column.
 
     >>> library_of("torch.index_add"), library_of("SciPy x @ CSR"), library_of("torch CSR int64")
     ('torch', 'SciPy', 'torch, int64')
     """
-    found = _LIBRARY.match(peer)
-    name = found.group() if found else peer
+    match = _LIBRARY.match(peer)
+    name = match.group() if match else peer
     return f"{name}, int64" if peer.endswith("int64") else name
 
 
 def against(case: Case, column: str) -> Ratio | None:
-    """The ratio of a case to a library, which is that to the fastest of its ways; to the best peer for ``BEST``."""
+    """Ratio of a case to the fastest peer of a library, or to the best peer for ``BEST``."""
     if column == BEST:
         return case.ratio
-    ratios = [ratio for peer, told in case.peers.items() if library_of(peer) == column and (ratio := ratio_of(told))]
+    ratios = [ratio for peer, measurement in case.peers.items() if library_of(peer) == column and (ratio := ratio_of(measurement))]
     return min(ratios, key=lambda ratio: ratio.value, default=None)
 
 
 def compared(view: View, cases: Iterable[Case], column: str) -> tuple[Ratio, int, Ratio | None] | None:
-    """The mean ratio of cases to a library, of how many, and its change since the run before."""
+    """Mean ratio of cases to a library, the number of cases, and the change since the previous run."""
     new = {(case.kernel, case.name): ratio for case in cases if (ratio := against(case, column))}
     if not new:
         return None
@@ -183,10 +183,10 @@ def compared(view: View, cases: Iterable[Case], column: str) -> tuple[Ratio, int
 
 
 def views_of(runs: Sequence[Run]) -> list[View]:
-    """Runs by machine and suite; the one to open with comes first.
+    """Views by machine and suite, starting with the view of the index page.
 
-    That is of the machine that was last measured on, the full suite if it has it, and chosen cases last; then by how new the
-    latest run is.
+    Views of the most recently used machine come first, with the full suite before the quick suite and partial runs; other views
+    follow in the same order of suites. Views of equal rank are sorted by their latest run, newest first.
     """
     grouped: dict[tuple[str, str], dict[tuple[str, str], Run]] = {}
     for run in sorted(runs, key=_time):

@@ -1,15 +1,15 @@
-"""How ratios, changes, times and sizes are written."""
+"""Formatting of ratios, changes, times and sizes."""
 
 from __future__ import annotations
 
 from .ratios import Ratio
 
-MANY = 100  # a ratio from which no digit after the point is told
+MANY = 100  # ratio from which no decimals are shown
 NOTHING = "—"
 
 
 def times(value: float) -> str:
-    """A ratio with three digits.
+    """Format a ratio with three digits.
 
     >>> times(2.514), times(17.32), times(431.7)
     ('2.51×', '17.3×', '432×')
@@ -18,12 +18,12 @@ def times(value: float) -> str:
 
 
 def interval(ratio: Ratio) -> str:
-    """The ends of a ratio's interval."""
+    """Format the ends of a ratio's interval."""
     return f"{times(ratio.low)[:-1]}–{times(ratio.high)[:-1]}"
 
 
 def percent(change: Ratio) -> str:
-    """A change, with its sign.
+    """Format a change as a signed percentage.
 
     >>> percent(Ratio(1.034)), percent(Ratio(0.85)), percent(Ratio(1.001))
     ('+3.4 %', '−15 %', '±0 %')
@@ -36,7 +36,7 @@ def percent(change: Ratio) -> str:
 
 
 def change_cell(change: Ratio | None) -> str:
-    """A change, told by a sign and a colour as well where it is clear."""
+    """Format a change as HTML, with an arrow and a colour if it is significant."""
     if change is None:
         return f'<span class="quiet" title="no earlier run to compare with">{NOTHING}</span>'
     if not change.is_clear:
@@ -46,7 +46,7 @@ def change_cell(change: Ratio | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """A time in a unit that suits it.
+    """Format a time in a suitable unit.
 
     >>> seconds(9.01e-6), seconds(0.25), seconds(1.25)
     ('9.01 µs', '250 ms', '1.25 s')
@@ -58,7 +58,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """A number of bytes.
+    """Format a number of bytes.
 
     >>> size(512), size(1_500_000)
     ('512 B', '1.50 MB')
@@ -70,12 +70,12 @@ def size(count: float) -> str:
 
 
 def number(count: float) -> str:
-    """A whole number, its thousands apart."""
+    """Format an integer with thousands separators."""
     return f"{count:,.0f}".replace(",", "\u202f")
 
 
 def _digits(value: float) -> str:
-    """Three of them, or none behind the point of a whole number."""
+    """Format a number with three digits, or without decimals if it is an integer."""
     if value == round(value):
         return f"{value:.0f}"
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
