@@ -71,18 +71,18 @@ def _point_text(point: Point) -> str:
 
 def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) -> Plot | None:
     """Plot of seconds per call against stored entries, for numscorch and all peers, on logarithmic axes."""
-    measured_cases = sorted(
+    subset = sorted(
         (c for c in cases if _at(c, threads) and (c.record.get("nnz") or 0) > 0 < c.record["seconds"]), key=lambda c: int(c.record["nnz"])
     )
-    if not measured_cases:
+    if not subset:
         return None
-    peers = sorted({peer for case in measured_cases for peer in case.peers})
+    peers = sorted({peer for case in subset for peer in case.peers})
 
     def draw(axes: Any) -> None:
         for peer, marker, series in zip(peers, _markers(), count(1), strict=False):
-            points = [(case.record["nnz"], case.peers[peer]["seconds"]) for case in measured_cases if peer in case.peers]
+            points = [(case.record["nnz"], case.peers[peer]["seconds"]) for case in subset if peer in case.peers]
             axes.loglog(*zip(*points, strict=True), marker, color=_color(series), markersize=5, alpha=0.75, markeredgewidth=0, label=peer)
-        ours = [case.record["nnz"] for case in measured_cases], [case.record["seconds"] for case in measured_cases]
+        ours = [case.record["nnz"] for case in subset], [case.record["seconds"] for case in subset]
         axes.loglog(
             *ours, "o", color=COLORS["s0"], markersize=6, markeredgecolor=COLORS["paper"], markeredgewidth=0.8, label=OWN, gid="ours"
         )
@@ -90,29 +90,27 @@ def time_by_nnz(name: str, cases: Sequence[Case], threads: int, target: Target) 
         _ticks(axes, x=_short, y=seconds)
         _legend(axes)
 
-    points = [
-        (target(case), f"{case.name}: {seconds(case.record['seconds'])}, {number(case.record['nnz'])} entries") for case in measured_cases
-    ]
+    points = [(target(case), f"{case.name}: {seconds(case.record['seconds'])}, {number(case.record['nnz'])} entries") for case in subset]
     plural = "s" if threads > 1 else ""
-    alt = f"Time of {name} on {threads} thread{plural} against stored entries: {len(measured_cases)} cases, {OWN} and {', '.join(peers) or 'no peer'}"
+    alt = (
+        f"Time of {name} on {threads} thread{plural} against stored entries: {len(subset)} cases, {OWN} and {', '.join(peers) or 'no peer'}"
+    )
     figure = figure_of(draw, tall=3.8, legend=(len(peers) + 2) // 2)
     return Plot(inline(figure, f"time{threads}", alt, {"ours": points}), f"{threads} thread{plural}. Each of our points leads to its case.")
 
 
 def roofline(name: str, cases: Sequence[Case], roofs: Mapping[str, Mapping[str, float]], target: Target) -> Plot | None:
     """Roofline plot: operations per second against operations per byte, with the roofs measured in the same run."""
-    measured_cases = [
+    subset = [
         c
         for c in cases
         if c.record.get("flops") and c.record.get("bytes") and c.record["seconds"] > 0 and str(c.record["threads"]) in roofs
     ]
-    if not measured_cases:
+    if not subset:
         return None
-    groups = {
-        threads: [c for c in measured_cases if _at(c, threads)] for threads in sorted({int(c.record["threads"]) for c in measured_cases})
-    }
+    groups = {threads: [c for c in subset if _at(c, threads)] for threads in sorted({int(c.record["threads"]) for c in subset})}
     gids = {threads: f"on{threads}" for threads in groups}
-    reach = [c.record["flops"] / c.record["bytes"] for c in measured_cases]
+    reach = [c.record["flops"] / c.record["bytes"] for c in subset]
     ends = min(*reach, 0.05) / 2, max(*reach, 20.0) * 2
 
     def draw(axes: Any) -> None:
@@ -129,7 +127,7 @@ def roofline(name: str, cases: Sequence[Case], roofs: Mapping[str, Mapping[str, 
         _legend(axes)
 
     links = {gids[threads]: [(target(c), f"{c.name}: {_intensity(c)[1]:.2f} Gflop/s") for c in group] for threads, group in groups.items()}
-    alt = f"Roofline of {name}: {len(measured_cases)} cases below the machine's bandwidth and peak"
+    alt = f"Roofline of {name}: {len(subset)} cases below the machine's bandwidth and peak"
     caption = (
         "The lines are what this machine reached in the same run: memory's bandwidth on the left, multiply-adds on the right. "
         "Bytes are what has to be moved at least; operands that fit in a cache may lie above the slope."
@@ -169,24 +167,22 @@ def compile_times(rows: Sequence[tuple[str, float, float | None]]) -> Plot:
 
 def peaks(cases: Sequence[Case], target: Target) -> Plot | None:
     """Plot of peak memory of calls against the size of their results."""
-    measured_cases = [case for case in cases if case.record.get("peak_bytes") and case.record.get("result_bytes")]
-    if not measured_cases:
+    subset = [case for case in cases if case.record.get("peak_bytes") and case.record.get("result_bytes")]
+    if not subset:
         return None
 
     def draw(axes: Any) -> None:
-        x, y = [case.record["result_bytes"] for case in measured_cases], [case.record["peak_bytes"] for case in measured_cases]
+        x, y = [case.record["result_bytes"] for case in subset], [case.record["peak_bytes"] for case in subset]
         ends = min(*x, *y), max(*x, *y)
         axes.loglog(ends, ends, color=COLORS["quiet"], linewidth=1, linestyle=(0, (4, 3)))
         axes.loglog(x, y, "o", color=COLORS["s0"], markersize=4.5, alpha=0.7, markeredgewidth=0, gid="peaks")
         axes.set(xlabel="the result", ylabel="at the peak")
         _ticks(axes, x=size, y=size)
 
-    points = [
-        (target(c), f"{c.kernel}, {c.name}: {size(c.record['peak_bytes'])} for {size(c.record['result_bytes'])}") for c in measured_cases
-    ]
-    alt = f"Peak memory against the result's of {len(measured_cases)} cases"
+    points = [(target(c), f"{c.kernel}, {c.name}: {size(c.record['peak_bytes'])} for {size(c.record['result_bytes'])}") for c in subset]
+    alt = f"Peak memory against the result's of {len(subset)} cases"
     caption = "On the dashed line a call takes no more than its result."
-    links = {"peaks": points} if len(measured_cases) <= LINKED else {}
+    links = {"peaks": points} if len(subset) <= LINKED else {}
     return Plot(inline(figure_of(draw, tall=4.2), "peak", alt, links), caption)
 
 
