@@ -1,6 +1,6 @@
-"""Doctests of public classes and functions run in the file that defines them, whose names their examples use.
+"""Run doctests of public classes and functions in their defining module, whose names the examples use.
 
-``__module__`` names the module in which users find them, and doctest goes by that.
+By default, doctest uses ``__module__``, which names the public module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ PUBLIC = {"numscorch", "numscorch.nn", "numscorch.sparsify"}
 
 
 def defining_module(value: type | FunctionType) -> str:
-    """The module of the file that defines a class or a function; ``__module__`` of a class without methods."""
+    """Name of the module that defines a class or a function; ``__module__`` for classes without methods."""
     if isinstance(value, type):
         methods = (member for member in vars(value).values() if isinstance(member, FunctionType))
         modules = (str(method.__globals__["__name__"]) for method in methods)
@@ -22,7 +22,7 @@ def defining_module(value: type | FunctionType) -> str:
 
 
 def is_from_module(finder: doctest.DocTestFinder, module: ModuleType, value: object) -> bool:
-    """Whether a module defines an object."""
+    """Whether a module defines an object; replaces the method of doctest."""
     if isinstance(value, type | FunctionType) and value.__module__ in PUBLIC:
         return defining_module(value) == module.__name__
     return bool(original(finder, module, value))

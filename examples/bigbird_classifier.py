@@ -1,15 +1,15 @@
-"""A classifier of texts whose attention has BigBird's pattern: each word looks at its neighbours, some others, and two for all.
+"""A text classifier with BigBird attention: each word attends to its neighbours, some random words and two global words.
 
-The network is that of the Scorch paper's evaluation (appendix E.4, table 3): words and their places as 128 numbers, two layers
-of a transformer's encoder with 4 heads and 256 features between, gelu, and AdamW at 0.001. Its pattern is that of Zaheer et
-al., "Big Bird: Transformers for Longer Sequences" (NeurIPS 2020), in blocks of 16 words. The first token of each text, which
-attends to all of it, is what the class is told from. Nothing is dropped out.
+The network is the one in the evaluation of the Scorch paper (appendix E.4, table 3): word and position embeddings of size 128,
+two transformer encoder layers with 4 heads and 256 hidden features, gelu, and AdamW with learning rate 0.001. The pattern is
+from Zaheer et al., "Big Bird: Transformers for Longer Sequences" (NeurIPS 2020), in blocks of 16 words. The class is predicted
+from the first token of each text, which attends to the whole text. There is no dropout.
 
-    python examples/bigbird_classifier.py                                   # texts of words that are drawn at random
-    python examples/bigbird_classifier.py --data test.csv --length 128      # lines of class, title, text, as AG News has them
+    python examples/bigbird_classifier.py                                   # texts of random words
+    python examples/bigbird_classifier.py --data test.csv --length 128      # lines of class, title, text, as in AG News
 
 The dense twin is ``torch.nn.TransformerEncoderLayer`` with the pattern as a mask: its ``scaled_dot_product_attention`` computes
-every score. It starts from the same weights, and sees the same batches.
+every score. It starts from the same weights and is trained on the same batches.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ TOPICS, COMMON_WORDS, OWN_WORDS = 4, 2000, 60
 
 
 def drawn(count: int, length: int) -> tuple[list[str], list[int]]:
-    """Texts of common words, of which one in six is its topic's; the first words are the most frequent ones."""
+    """Random texts: one word in six is specific to the topic, the others are common words with decreasing frequencies."""
     topics = torch.randint(TOPICS, (count,))
     lengths = torch.randint(length // 2, length, (count,))
     common = torch.multinomial(1 / (5 + torch.arange(COMMON_WORDS)), count * length, replacement=True).view(count, length)
-    own = COMMON_WORDS + OWN_WORDS * topics[:, None] + torch.randint(OWN_WORDS, (count, length))
-    words = torch.where(torch.rand(count, length) < 1 / 6, own, common)
-    texts = [" ".join(f"word{word}" for word in row[:own]) for row, own in zip(words.tolist(), lengths.tolist(), strict=True)]
+    topical = COMMON_WORDS + OWN_WORDS * topics[:, None] + torch.randint(OWN_WORDS, (count, length))
+    words = torch.where(torch.rand(count, length) < 1 / 6, topical, common)
+    texts = [" ".join(f"word{word}" for word in row[:topical]) for row, topical in zip(words.tolist(), lengths.tolist(), strict=True)]
     return texts, topics.tolist()
 
 
 def read(path: Path) -> tuple[list[str], list[int]]:
-    """Titles and texts of a csv file, and their classes, numbered from 0."""
+    """Titles and texts of a CSV file, and their classes, numbered from 0."""
     with path.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.reader(file) if len(row) > 1]
     if not rows:
@@ -54,17 +54,17 @@ def read(path: Path) -> tuple[list[str], list[int]]:
 
 
 def tokens(texts: Sequence[str], length: int) -> torch.Tensor:
-    """A row of numbers for each text: the start, and words by their hash, as far as there is room."""
-    made = torch.full((len(texts), length), PADDING)
-    made[:, 0] = START
-    for row, text in zip(made, texts, strict=True):
+    """Token ids of each text: a start token, then hashed words, truncated or padded to the length."""
+    ids = torch.full((len(texts), length), PADDING)
+    ids[:, 0] = START
+    for row, text in zip(ids, texts, strict=True):
         words = re.findall(r"\w+", text.lower())[: length - 1]
         row[1 : 1 + len(words)] = torch.tensor([2 + crc32(word.encode()) % (VOCABULARY - 2) for word in words], dtype=torch.int64)
-    return made
+    return ids
 
 
 class Classifier(nn.Module):
-    """Words and places, layers of an encoder, and scores of the first token's classes."""
+    """Word and position embeddings, encoder layers, and class scores from the first token."""
 
     def __init__(self, layers: Sequence[nn.Module], length: int, classes: int):
         super().__init__()
@@ -79,14 +79,14 @@ class Classifier(nn.Module):
         return self.scores(hidden[:, 0])
 
     def mask(self, length: int) -> torch.Tensor | None:
-        """Where attention is masked, if the layers have no pattern."""
+        """Attention mask, for layers without a pattern."""
         if isinstance(self.layers[0], SparseTransformerEncoderLayer):
             return None
         return ~patterns.bigbird(length).to_dense().bool()
 
 
 def networks(length: int, classes: int) -> tuple[Classifier, Classifier]:
-    """One with BigBird's pattern in its layers, and its twin with dense ones and a mask."""
+    """A network with BigBird layers, and its twin with dense layers and a mask."""
     layers = [nn.TransformerEncoderLayer(WIDTH, HEADS, BETWEEN, dropout=0.0, activation="gelu", batch_first=True) for _ in range(LAYERS)]
     dense = Classifier(layers, length, classes)
     sparse = deepcopy(dense)
@@ -95,7 +95,7 @@ def networks(length: int, classes: int) -> tuple[Classifier, Classifier]:
 
 
 class Training:
-    """A network, its optimizer, the seconds and the loss of each step, and its accuracy after each epoch."""
+    """A network, its optimizer, the time and loss of each step, and the accuracy after each epoch."""
 
     def __init__(self, net: nn.Module):
         self.net, self.optimizer = net, torch.optim.AdamW(net.parameters(), lr=RATE)
@@ -117,7 +117,7 @@ class Training:
 
 
 def train(runs: Sequence[Training], texts: torch.Tensor, labels: torch.Tensor, epochs: int, size: int) -> None:
-    """Train on the same batches in turn; the last fifth is for the test."""
+    """Train the networks in turn on the same batches; the last fifth of the texts is the test set."""
     cut = len(texts) * 4 // 5
     batches = [(epoch, batch) for epoch in range(epochs) for batch in torch.randperm(cut).split(size)]
     following = [epoch for epoch, _ in batches[1:]] + [epochs]
@@ -129,7 +129,7 @@ def train(runs: Sequence[Training], texts: torch.Tensor, labels: torch.Tensor, e
 
 
 def by_length(longest: int, batch: int = 8) -> list[tuple[int, list[float], list[float]]]:
-    """The seconds of steps with texts of each length, sparse and dense."""
+    """Times of training steps by text length, sparse and dense."""
     measured, length = [], min(128, longest)
     while length <= longest:
         runs = [Training(net) for net in networks(length, TOPICS)]
@@ -143,14 +143,14 @@ def by_length(longest: int, batch: int = 8) -> list[tuple[int, list[float], list
 
 
 def plot(ours: Training, twin: Training, measured: list[tuple[int, list[float], list[float]]], path: Path) -> None:
-    """Losses, accuracies, and the time of a step against the length of the texts."""
+    """Plot losses, accuracies, and the time of a step against text length."""
     figure = Figure(figsize=(12, 4), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     for run, style, name in ((ours, "C0-", "BigBird"), (twin, "C1--", "dense with a mask")):
         left.plot(run.losses, style, label=name)
         middle.plot(range(1, len(run.accuracy) + 1), run.accuracy, style, marker=".")
-        taken = [min(row[1 if run is ours else 2]) * 1e3 for row in measured]
-        right.loglog([row[0] for row in measured], taken, style, marker=".")
+        milliseconds = [min(row[1 if run is ours else 2]) * 1e3 for row in measured]
+        right.loglog([row[0] for row in measured], milliseconds, style, marker=".")
     left.set(xlabel="step", ylabel="cross entropy")
     middle.set(xlabel="epoch", ylabel="accuracy on test texts", xticks=range(1, len(ours.accuracy) + 1))
     lengths = [row[0] for row in measured]

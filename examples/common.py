@@ -1,4 +1,4 @@
-"""What every example has: its options, two programs timed in turn, a table, and a verdict."""
+"""Helpers of the examples: command line options, timing, a table, and a comparison of results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 
 def options(description: str, data: str, **numbers: int) -> argparse.Namespace:
-    """The command line: --data, --out, --seed, and the numbers with their defaults, as ``epochs=5`` for --epochs."""
+    """Parse the command line: --data, --out, --seed, and integer options with defaults, such as ``epochs=5`` for --epochs."""
     name = Path(sys.argv[0]).stem
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--data", type=Path, help=data)
@@ -37,7 +37,7 @@ def options(description: str, data: str, **numbers: int) -> argparse.Namespace:
 
 
 def timed(times: list[float], call: Callable[..., Result], *arguments: Any) -> Result:
-    """What a call returns; the seconds that it took are appended to a list."""
+    """Return the result of a call, and append its duration in seconds to ``times``."""
     start = time.perf_counter()
     result = call(*arguments)
     times.append(time.perf_counter() - start)
@@ -45,21 +45,21 @@ def timed(times: list[float], call: Callable[..., Result], *arguments: Any) -> R
 
 
 def times_as_fast(ours: Sequence[float], theirs: Sequence[float]) -> tuple[str, str, str]:
-    """Two lists of seconds as cells of a table: the least of each, which other programs disturb least, and their ratio."""
+    """Table cells for two lists of times: the minimum of each, which is least sensitive to noise, and their ratio."""
     first, second = min(ours), min(theirs)
     return f"{first * 1e3:.2f} ms", f"{second * 1e3:.2f} ms", f"{second / first:.2f} times as fast"
 
 
 def table(head: Sequence[str], *rows: Sequence[str]) -> None:
-    """Print rows below a head, the first column to the left."""
+    """Print a table with a header; the first column is left-aligned."""
     lines = [(*row, *[""] * (len(head) - len(row))) for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for first, *others in lines:
-        print("   ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]).rstrip())
+    for first, *numbers in lines:
+        print("   ".join([first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True))]).rstrip())
 
 
 def agree(what: str, difference: float, most: float) -> None:
-    """Print that two results agree, or stop the program with an error."""
+    """Print that two results agree, or exit with an error."""
     if not difference <= most:
         raise SystemExit(f"{what} differ: by {difference:.2g}, where {most:.2g} was expected at most")
     print(f"{what} agree: largest difference {difference:.2g}, at most {most:.2g}")

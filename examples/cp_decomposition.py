@@ -1,17 +1,17 @@
-"""CP decomposition of a sparse tensor: what few rank-one terms is it made of?
+"""CP decomposition of a sparse tensor into a few rank-one terms.
 
 ``T[i, j, k]`` is approximated by the sum over r of ``A[i, r] * B[j, r] * C[k, r]``, for tensors of any order. Alternating least
-squares solves for one factor at a time; with the others fixed, that takes
+squares solves for one factor at a time, with the others fixed. Each solve needs
 
 * an MTTKRP, ``ijk,jr,kr->ir``: the tensor times all other factors, in one pass over its nonzeros,
-* and a system of r equations for each row, whose matrix is the element-wise product of the other factors' ``B.T @ B``.
+* and a linear system of size r for each row. Its matrix is the element-wise product of ``B.T @ B`` of all other factors.
 
 Kolda, Bader, "Tensor Decompositions and Applications", SIAM Review 2009, section 3.4.
 
-    python examples/cp_decomposition.py                                   # a tensor of rank 8, and noise
-    python examples/cp_decomposition.py --data tensor.tns --rank 16       # FROSTT's text format, also .tns.gz
+    python examples/cp_decomposition.py                                   # a tensor of rank 8 with noise
+    python examples/cp_decomposition.py --data tensor.tns --rank 16       # FROSTT text format, also .tns.gz
 
-torch has no product for it: its twin gathers a row of each factor for every nonzero, and adds the products up by index.
+torch has no MTTKRP: the twin gathers a row of each factor for every nonzero, and adds the products up by index.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from common import Figure, agree, options, table, timed, times_as_fast, tqdm
 
 import numscorch as ns
 
-Product = Callable[[int, Sequence[torch.Tensor]], torch.Tensor]  # of the tensor and all factors but one
+Product = Callable[[int, Sequence[torch.Tensor]], torch.Tensor]  # MTTKRP of the tensor and all factors except one
 
 
 def low_rank_tensor(rank: int, shape: tuple[int, ...] = (400, 300, 200)) -> ns.SparseTensor:
-    """A sum of sparse rank-one tensors, with noise on what is not zero."""
+    """A sum of sparse rank-one tensors, with noise on the nonzeros."""
     factors = [torch.rand(size, rank, dtype=torch.float64) + 0.5 for size in shape]
     sparse = [ns.from_torch(torch.where(torch.rand_like(factor) < 0.08, factor, 0.0)) for factor in factors]
     T = ns.einsum("ir,jr,kr->ijk", *sparse, format=ns.CSF(3))
@@ -35,19 +35,19 @@ def low_rank_tensor(rank: int, shape: tuple[int, ...] = (400, 300, 200)) -> ns.S
 
 
 def with_numscorch(T: ns.SparseTensor) -> Product:
-    """One einsum for each mode, as ``ijk,ir,kr->jr`` for the second of three."""
+    """MTTKRP with one einsum per mode, such as ``ijk,ir,kr->jr`` for the second of three modes."""
     names = "ijklmn"[: T.ndim]
 
     def product(mode: int, factors: Sequence[torch.Tensor]) -> torch.Tensor:
-        others = [at for at in range(T.ndim) if at != mode]
-        terms = [names, *(f"{names[at]}r" for at in others)]
-        return ns.einsum(f"{','.join(terms)}->{names[mode]}r", T, *(factors[at] for at in others))
+        modes = [at for at in range(T.ndim) if at != mode]
+        terms = [names, *(f"{names[at]}r" for at in modes)]
+        return ns.einsum(f"{','.join(terms)}->{names[mode]}r", T, *(factors[at] for at in modes))
 
     return product
 
 
 def with_torch(T: ns.SparseTensor) -> Product:
-    """The same with a row of length r for every nonzero."""
+    """MTTKRP in torch with a row of length r for every nonzero."""
     indices, values = T.indices(), T.values[:, None]
 
     def product(mode: int, factors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -60,16 +60,16 @@ def with_torch(T: ns.SparseTensor) -> Product:
 
 
 def decompose(T: ns.SparseTensor, start: Sequence[torch.Tensor], product: Product, times: list[float]) -> Iterator[float]:
-    """Step by step, what share of the tensor's norm is explained; the seconds that each step's products take go to a list."""
+    """Yield the fit after each step; append the time of the products of each step to ``times``."""
     factors, norm = list(start), T.values.square().sum()
     while True:
-        taken: list[float] = []
+        durations: list[float] = []
         for mode in range(T.ndim):
             grams = [factor.T @ factor for at, factor in enumerate(factors) if at != mode]
-            collected = timed(taken, product, mode, factors)
+            collected = timed(durations, product, mode, factors)
             factors[mode] = collected @ torch.linalg.pinv(torch.stack(grams).prod(0), hermitian=True)
-        times.append(sum(taken))
-        # |T - S|² is |T|² - 2 <T, S> + |S|²; the last product is <T, S> but for the last factor
+        times.append(sum(durations))
+        # |T - S|² = |T|² - 2 <T, S> + |S|²; <T, S> follows from the last MTTKRP and the last factor
         inner = (collected * factors[-1]).sum()
         size = torch.stack([factor.T @ factor for factor in factors]).prod(0).sum()
         yield 1 - ((norm - 2 * inner + size).clamp(min=0) / norm).sqrt().item()
@@ -85,7 +85,7 @@ def main() -> None:
     print(T)
     start = [torch.rand(size, chosen.rank, dtype=torch.float64) for size in T.shape]
     times: tuple[list[float], list[float]] = ([], [])
-    runs = [decompose(T, start, product, taken) for product, taken in zip((with_numscorch(T), with_torch(T)), times, strict=True)]
+    runs = [decompose(T, start, product, durations) for product, durations in zip((with_numscorch(T), with_torch(T)), times, strict=True)]
     fits, expected = zip(*([next(run) for run in runs] for _ in tqdm(range(chosen.steps), desc="steps")), strict=True)
     agree("fits", max(abs(ours - theirs) for ours, theirs in zip(fits, expected, strict=True)), 1e-6)
     table(

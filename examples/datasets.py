@@ -1,7 +1,7 @@
-"""Images of digits: drawn on the spot, or read from MNIST's files.
+"""Images of digits: generated, or read from MNIST files.
 
-LeCun, Cortes, Burges, "The MNIST database of handwritten digits", describes the files: ``idx``, a few bytes that say
-type and shape, and then the pixels.
+LeCun, Cortes, Burges, "The MNIST database of handwritten digits", describes the ``idx`` format: a header with data
+type and shape, followed by the pixels.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 import torch
 
 SIZE = 28
-# The seven segments of a pocket calculator's digit, as lines between corners: (x, y) of both ends, x in 0..1 and y in 0..2.
+# The segments of a seven-segment display: (x, y) of both ends, with x in 0..1 and y in 0..2.
 SEGMENTS = np.array([[0, 0, 1, 0], [0, 0, 0, 1], [1, 0, 1, 1], [0, 1, 1, 1], [0, 1, 0, 2], [1, 1, 1, 2], [0, 2, 1, 2]], np.float32)
 LIT = ["012456", "25", "02346", "02356", "1235", "01356", "013456", "025", "0123456", "012356"]
 ON = np.array([[str(segment) in lit for segment in range(7)] for lit in LIT])
 
 
 class Images(NamedTuple):
-    """Training and test images, each a row of pixels between 0 and 1, and what digits they are."""
+    """Training and test images, each a row of pixels between 0 and 1, with their digits as labels."""
 
     train: torch.Tensor
     train_labels: torch.Tensor
@@ -30,12 +30,12 @@ class Images(NamedTuple):
 
 
 def digits(folder: Path | None, count: int = 5000, seed: int = 0) -> Images:
-    """Images for an example, four in five of them for training.
+    """Images for an example; four fifths are training images.
 
     Args:
-        folder: holds ``*images-idx3-ubyte.gz`` and ``*labels-idx1-ubyte.gz``, or both unzipped; digits are drawn if it is None.
-        count: how many are drawn.
-        seed: of what is drawn, and of the split.
+        folder: folder with ``*images-idx3-ubyte.gz`` and ``*labels-idx1-ubyte.gz``, or both unzipped; None generates digits.
+        count: number of generated images.
+        seed: seed of the generated images and of the split.
     """
     pixels, labels = drawn(count, seed) if folder is None else (read_idx(folder, "images-idx3"), read_idx(folder, "labels-idx1"))
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
@@ -67,7 +67,7 @@ def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def read_idx(folder: Path, kind: str) -> np.ndarray:
-    """The arrays of all files of a kind in a folder, one after another: ``t10k-images-idx3-ubyte.gz``, or the same without ``.gz``."""
+    """Concatenated arrays of all files of a kind in a folder: ``t10k-images-idx3-ubyte.gz``, or unzipped."""
     paths = sorted(path for path in folder.glob(f"*{kind}-ubyte*") if path.name.endswith((".gz", "ubyte")))
     if not paths:
         raise SystemExit(f"{folder} has no file *{kind}-ubyte.gz: --data takes a folder with MNIST's images and labels")
@@ -75,7 +75,7 @@ def read_idx(folder: Path, kind: str) -> np.ndarray:
 
 
 def _idx(path: Path) -> np.ndarray:
-    """One idx file: two zero bytes, 8 for unsigned bytes, the number of dimensions, their sizes, and the values."""
+    """Read an idx file: two zero bytes, 8 for unsigned bytes, the number of dimensions, their sizes, and the values."""
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if len(content) < 4 or content[:3] != b"\x00\x00\x08":
         raise SystemExit(f"{path} is no idx file of unsigned bytes: it starts with {content[:4]!r}")

@@ -1,7 +1,7 @@
-"""A dense weight as a product of two sparse ones, W = A @ B, both of which are trained on.
+"""A dense weight as a product of two sparse matrices, W = A @ B, with both factors fine-tuned.
 
-Boža, Macko, "Two sparse matrices are better than one", 2024; here factors of a singular value decomposition are pruned bit by bit.
-``x @ B.t() @ A.t()`` is one einsum, done in the order that takes least; its twin has masks. ``--data mnist`` takes MNIST's files.
+Boža, Macko, "Two sparse matrices are better than one", 2024; here, factors of a singular value decomposition are gradually pruned.
+One einsum computes ``x @ B.t() @ A.t()`` in the cheapest order. The twin uses masks. ``--data mnist`` reads the MNIST files.
 """
 
 from copy import deepcopy
@@ -16,11 +16,11 @@ from numscorch.sparsify import magnitude
 
 
 class Double(nn.Module):
-    """x @ (A @ B).t() + bias, for factors that are sparse, or dense with masks."""
+    """x @ (A @ B).t() + bias, with sparse factors or with masked dense factors."""
 
     def __init__(self, A: torch.Tensor, B: torch.Tensor, bias: torch.Tensor, sparse: bool):
         super().__init__()
-        self.A, self.B = (ns.nn.Parameter(ns.from_torch(own, ns.CSR) if sparse else own.clone()) for own in (A, B))
+        self.A, self.B = (ns.nn.Parameter(ns.from_torch(factor, ns.CSR) if sparse else factor.clone()) for factor in (A, B))
         self.masks, self.bias = None if sparse else (A != 0, B != 0), deepcopy(bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -30,25 +30,25 @@ class Double(nn.Module):
 
 
 def factors(W: torch.Tensor, share: float, steps: int) -> list[torch.Tensor]:
-    """A and B, in which this share of the entries is 0."""
+    """Factors A and B of W, with a share of their entries set to 0."""
     U, values, V = torch.linalg.svd(W, full_matrices=False)
-    found = [(U * values.sqrt()).requires_grad_(), (values.sqrt().diag() @ V).requires_grad_()]
-    optimizer = torch.optim.Adam(found, lr=0.003)
+    pair = [(U * values.sqrt()).requires_grad_(), (values.sqrt().diag() @ V).requires_grad_()]
+    optimizer = torch.optim.Adam(pair, lr=0.003)
     for at in tqdm(range(steps), desc="factors", unit=" steps"):
         optimizer.zero_grad()
-        (found[0] @ found[1] - W).square().sum().backward()
+        (pair[0] @ pair[1] - W).square().sum().backward()
         optimizer.step()
-        for own in found:
-            own.data *= magnitude(share * min(2 * (at + 1) / steps, 1))(own)
-    return found
+        for factor in pair:
+            factor.data *= magnitude(share * min(2 * (at + 1) / steps, 1))(factor)
+    return pair
 
 
 def main() -> None:
     chosen, data, dense, before = dense_first(__doc__, steps=200, percent=90)
     W = dense[0].weight.detach()
-    A, B = (own.detach() for own in factors(W, chosen.percent / 100, chosen.steps))
+    A, B = (factor.detach() for factor in factors(W, chosen.percent / 100, chosen.steps))
     share = int(A.count_nonzero() + B.count_nonzero()) / W.numel()
-    lost, alone = ((W - made).norm() / W.norm() for made in (A @ B, W * magnitude(max(0, 1 - share))(W)))
+    lost, alone = ((W - approximation).norm() / W.norm() for approximation in (A @ B, W * magnitude(max(0, 1 - share))(W)))
     print(f"{share:.1%} of the weights: {lost:.1%} of the first layer is lost, and {alone:.1%} by a single sparse matrix")
     ours, twin = (nn.Sequential(Double(A, B, dense[0].bias, sparse), *deepcopy(dense[1:])) for sparse in (True, False))
     agree("scores of the factors", difference(ours, twin, data), 1e-3)

@@ -1,14 +1,14 @@
-"""A graph convolutional network that tells papers' subjects from their words and from who cites whom.
+"""A graph convolutional network that predicts the subjects of papers from their words and citations.
 
 Two layers of ``GCNConv`` as Kipf and Welling train them ("Semi-Supervised Classification with Graph Convolutional Networks",
-ICLR 2017, section 5.2): 16 hidden features, dropout of 0.5 on both layers' inputs, Adam at 0.01, weight decay of 5e-4 on the
-first layer, at most 200 epochs, of which the one with the least loss on the nodes for validation counts.
+ICLR 2017, section 5.2): 16 hidden features, dropout of 0.5 on the inputs of both layers, Adam with learning rate 0.01, weight
+decay of 5e-4 on the first layer, and at most 200 epochs. The epoch with the smallest validation loss counts.
 
-    python examples/gcn.py                                  # papers that are drawn at random
-    python examples/gcn.py --data cora.npz --seeds 10       # a graph as load_graph reads it; mean and deviation of ten trainings
+    python examples/gcn.py                                  # a random graph of papers
+    python examples/gcn.py --data cora.npz --seeds 10       # a graph for load_graph; mean and deviation of ten runs
 
-Adjacency and bags of words are both sparse, and so is their product's gradient. The twin is the same network, written with
-torch's CSR tensors: it starts from the same weights, and drops the same features.
+The adjacency matrix and the bags of words are sparse. The twin is the same network, written with torch's CSR tensors: it starts
+from the same weights and drops the same features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLASSES, WORDS, WORDS_EACH, CITED = 7, 500, 12, 2
 
 
 def drawn(count: int) -> Graph:
-    """Papers that mostly cite their own subject's, in words of which some are their subject's: a stochastic block model."""
+    """A stochastic block model: papers mostly cite papers of the same subject and use words typical of their subject."""
     labels = torch.randint(CLASSES, (count,))
     citing = torch.arange(count).repeat_interleave(CITED)
     alike = torch.where(labels[:, None] == labels, 1.0, 0.08).fill_diagonal_(0.0)
@@ -40,7 +40,7 @@ def drawn(count: int) -> Graph:
     words = torch.multinomial(typical[labels], WORDS_EACH).flatten()
     bags = torch.stack([torch.arange(count).repeat_interleave(WORDS_EACH), words])
     order = torch.randperm(count)
-    first = torch.cat([order[labels[order] == own][:20] for own in range(CLASSES)])
+    first = torch.cat([order[labels[order] == label][:20] for label in range(CLASSES)])
     rest = order[~torch.isin(order, first)]
     cut = len(rest) // 3
     adj_t = ns.adj_t(edges, size=count)
@@ -49,18 +49,18 @@ def drawn(count: int) -> Graph:
 
 
 def read(path: Path) -> Graph:
-    """A graph of a file; where nodes have no features, each is known by its own number."""
+    """Read a graph; nodes without features get one-hot features."""
     graph = ns.load_graph(path)
     return graph if graph.features is not None else replace(graph, features=ns.eye(len(graph.labels), format=ns.CSR))
 
 
 def row_normalised(features: ns.SparseTensor) -> ns.SparseTensor:
-    """Features whose absolute values add up to 1 in each row that has any."""
+    """Features divided by the sum of absolute values of their row; empty rows stay empty."""
     return features / ns.sum(abs(features), 1, keepdim=True).clamp(min=1e-12)
 
 
 class GCN(nn.Module):
-    """Two convolutions."""
+    """Two graph convolutions."""
 
     def __init__(self, inputs: int, classes: int):
         super().__init__()
@@ -73,17 +73,17 @@ class GCN(nn.Module):
 
 
 class Twin(nn.Module):
-    """The same with torch's tensors, from the weights of a GCN."""
+    """The same network with torch tensors, initialised with the weights of a GCN."""
 
     def __init__(self, gcn: GCN, features: ns.SparseTensor, adj_t: ns.SparseTensor):
         super().__init__()
         self.first, self.second = (nn.Linear(layer.in_channels, layer.out_channels) for layer in (gcn.first, gcn.second))
         with torch.no_grad():
-            for own, theirs in zip(self.parameters(), weights(gcn), strict=True):
-                own.copy_(theirs)
+            for parameter, weight in zip(self.parameters(), weights(gcn), strict=True):
+                parameter.copy_(weight)
         self.features, nodes = features.to_torch(), adj_t.shape[0]
         looped = (adj_t + ns.eye(nodes, format=ns.CSR)).to_torch()
-        looped.values().clamp_(max=1)  # where there was a self loop already
+        looped.values().clamp_(max=1)  # counts an existing self loop once
         scale = (looped @ torch.ones(nodes)).rsqrt()
         rows, columns = looped.to_sparse_coo().indices()
         self.adjacency = with_values(looped, scale[rows] * scale[columns])
@@ -96,17 +96,17 @@ class Twin(nn.Module):
 
 
 def with_values(matrix: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """A CSR matrix of torch's with other values."""
+    """A torch CSR matrix with the pattern of ``matrix`` and other values."""
     return torch.sparse_csr_tensor(matrix.crow_indices(), matrix.col_indices(), values, matrix.shape)
 
 
 def weights(gcn: GCN) -> list[torch.Tensor]:
-    """Weight and bias of both layers, in the order of a Twin's parameters."""
-    return [own for layer in (gcn.first, gcn.second) for own in (layer.lin.weight, layer.bias)]
+    """Weights and biases of both layers, in the order of the parameters of Twin."""
+    return [tensor for layer in (gcn.first, gcn.second) for tensor in (layer.lin.weight, layer.bias)]
 
 
 class Training:
-    """A network, its optimizer, the seconds of each step, and loss and accuracy on the nodes for validation and for the test."""
+    """A network, its optimizer, the time of each step, and the validation loss, validation accuracy and test accuracy."""
 
     def __init__(self, net: nn.Module, graph: Graph, features: ns.SparseTensor):
         self.net, self.graph, self.features = net, graph, features
@@ -135,12 +135,12 @@ class Training:
 
     @property
     def test_accuracy(self) -> float:
-        """That after the epoch with the least loss in the validation."""
+        """Test accuracy after the epoch with the smallest validation loss."""
         return min(self.curve)[2]
 
 
 def train(runs: list[Training], epochs: int, seed: int) -> None:
-    """Train networks in turn; each epoch has its own seed, so that they drop the same features."""
+    """Train networks in turn, with the same seed in each epoch, so that they drop the same features."""
     for epoch in tqdm(range(epochs), desc=f"seed {seed}", unit=" epochs"):
         for run in runs:
             torch.manual_seed(seed * epochs + epoch)
@@ -149,7 +149,7 @@ def train(runs: list[Training], epochs: int, seed: int) -> None:
 
 
 def plot(ours: Training, twin: Training, path: Path) -> None:
-    """Accuracy after each epoch, and the hidden features of each node, of length 1, in the two directions in which they differ most."""
+    """Plot the accuracy after each epoch, and the first two principal components of the normalised hidden features."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     for column, name, colour in ((1, "validation", "C0"), (2, "test", "C1")):
@@ -168,7 +168,7 @@ def plot(ours: Training, twin: Training, path: Path) -> None:
 
 def main() -> None:
     chosen = options(__doc__, data="a graph with labelled nodes (.npz)", nodes=2000, epochs=200, seeds=1)
-    torch.sparse.check_sparse_tensor_invariants.disable()  # the twin's matrices are in order; without this, torch warns
+    torch.sparse.check_sparse_tensor_invariants.disable()  # avoids a warning; the matrices of the twin are valid
     graph = drawn(chosen.nodes) if chosen.data is None else read(chosen.data)
     features, classes = row_normalised(graph.features), int(graph.labels.max()) + 1
     print(f"adjacency {graph.adj_t}\nfeatures  {features}")

@@ -1,15 +1,15 @@
-"""A mixture of experts: tokens of many kinds, each of which goes through one linear map of many.
+"""A mixture of experts in which a gate sends each token to one of many linear maps.
 
-Tokens come in clusters, and each cluster has a linear map of its own. A gate learns which expert to send a token to, and the
-experts learn the maps. Of each token, ``MoE`` computes the expert that it is sent to, and no other. So that no expert is left
-without tokens, the loss has the term of Fedus, Zoph, Shazeer, "Switch Transformers" (JMLR 2022, section 2.2).
+Tokens come in clusters, and each cluster has a different linear map. The gate learns which expert to send a token to, and the
+experts learn the maps. ``MoE`` computes only the chosen expert of each token. The load balancing loss of Fedus, Zoph, Shazeer,
+"Switch Transformers" (JMLR 2022, section 2.2) keeps all experts in use.
 
     python examples/mixture_of_experts.py
     python examples/mixture_of_experts.py --experts 64 --batch 1024
     python examples/mixture_of_experts.py --data pairs.npz          # arrays x (tokens, d_in) and y (tokens, d_out)
 
-The dense twin sends every token to every expert, and multiplies what comes back by a gate, which is 0 but for one. It starts
-from the same weights, and sees the same batches.
+The dense twin computes every expert for every token, and multiplies the outputs by gates that are 0 except for one expert. It
+starts from the same weights and is trained on the same batches.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ NOISE, RATE, BALANCE = 0.3, 3e-3, 0.1
 
 
 def drawn(count: int, width: int, clusters: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens around a centre for each cluster, and what the cluster's map makes of them."""
+    """Random tokens around the centre of each cluster, and their images under the map of the cluster."""
     centres, maps = torch.randn(clusters, width), torch.randn(clusters, width, width) / width**0.5
     cluster = torch.randint(clusters, (count,)).sort().values
     x = centres[cluster] + NOISE * torch.randn(count, width)
-    return x, torch.cat([x[cluster == own] @ maps[own] for own in range(clusters)])
+    return x, torch.cat([x[cluster == label] @ maps[label] for label in range(clusters)])
 
 
 def read(path: Path) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two arrays of a numpy archive, each column with mean 0 and deviation 1."""
+    """Read two arrays of a numpy archive, with columns scaled to mean 0 and standard deviation 1."""
     with np.load(path) as arrays:
         if missing := {"x", "y"} - set(arrays):
             raise SystemExit(f"{path} has no array {min(missing)!r}: --data takes an .npz with x (tokens, d_in) and y (tokens, d_out)")
         pair = [torch.from_numpy(arrays[name]).float() for name in "xy"]
-    x, y = ((own - own.mean(0)) / own.std(0).clamp(min=1e-6) for own in pair)
+    x, y = ((array - array.mean(0)) / array.std(0).clamp(min=1e-6) for array in pair)
     return x, y
 
 
 class Mixture(nn.Module):
-    """A gate, and the experts that it chooses, in two ways; ``forward`` also gives the gates."""
+    """A gate and experts, computed sparsely or densely; ``forward`` also returns the gates."""
 
     def __init__(self, count: int, d_in: int, d_out: int):
         super().__init__()
@@ -60,7 +60,7 @@ class Mixture(nn.Module):
 
 
 def dense_mixture(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    """Every token dispatched to every expert, and combined again."""
+    """Send every token to every expert, and combine the outputs by the gates."""
     chosen = gates * one_hot(gates.argmax(1), len(experts))
     dispatched = x[:, None].expand(-1, len(experts), -1)
     outputs = torch.einsum("bnd,ndh->bnh", dispatched, experts)
@@ -68,7 +68,7 @@ def dense_mixture(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -
 
 
 class Training:
-    """A mixture, its optimizer, and the seconds and the loss of each step."""
+    """A mixture, its optimizer, and the time and loss of each step."""
 
     def __init__(self, net: Mixture):
         self.net, self.optimizer = net, torch.optim.Adam(net.parameters(), lr=RATE)
@@ -77,8 +77,8 @@ class Training:
 
     def step(self, x: torch.Tensor, y: torch.Tensor) -> None:
         self.optimizer.zero_grad()
-        made, gates = self.net(x)
-        loss = mse_loss(made, y)
+        outputs, gates = self.net(x)
+        loss = mse_loss(outputs, y)
         share = one_hot(gates.argmax(1), gates.shape[1]).float().mean(0)
         (loss + BALANCE * gates.shape[1] * (share * gates.mean(0)).sum()).backward()
         self.optimizer.step()
@@ -87,12 +87,12 @@ class Training:
 
 @torch.no_grad()
 def tokens_each(run: Training, x: torch.Tensor) -> torch.Tensor:
-    """How many tokens go to each expert."""
+    """Number of tokens sent to each expert."""
     return run.net.gate(x).argmax(1).bincount(minlength=run.net.gate.out_features)
 
 
 def train(runs: list[Training], x: torch.Tensor, y: torch.Tensor, steps: int, size: int) -> None:
-    """Train mixtures on the same batches, in turn."""
+    """Train the mixtures in turn on the same batches."""
     for _ in tqdm(range(steps), desc="training", unit=" steps"):
         batch = torch.randint(len(x), (size,))
         for run in runs:
@@ -100,7 +100,7 @@ def train(runs: list[Training], x: torch.Tensor, y: torch.Tensor, steps: int, si
 
 
 def plot(ours: Training, twin: Training, before: torch.Tensor, after: torch.Tensor, path: Path) -> None:
-    """Losses, and the tokens of each expert before and after the training."""
+    """Plot the losses, and the number of tokens per expert before and after training."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     left.semilogy(ours.losses, "C0", label="MoE")

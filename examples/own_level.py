@@ -1,6 +1,6 @@
-"""A level of one's own: windows of consecutive coordinates, of which one number is stored. Each hidden number sees 98 pixels.
+"""A custom level format: windows of consecutive coordinates, stored by their first coordinate. Each hidden unit sees 98 pixels.
 
-Once registered, which checks it in random expressions, it takes part in all that levels do. ``--data mnist`` takes MNIST's files.
+Registration tests the level in random expressions. All operations then support it. ``--data mnist`` reads the MNIST files.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from numscorch.ir.loop import Const, Expr
 
 @dataclass(frozen=True, slots=True)
 class Window(Level):
-    """``width`` consecutive coordinates below each parent, the first of which is stored; zeros where there are fewer entries."""
+    """``width`` consecutive coordinates below each parent, stored by the first coordinate and padded with zeros."""
 
     width: int = 2
     spelling = "window"

@@ -1,14 +1,14 @@
-"""A network that loses nine in ten of its weights, and goes on learning without them.
+"""A network whose weights are pruned by 90 % and then fine-tuned.
 
-A dense network is trained for a while. Then the smallest weights of each hidden layer are pruned (Han, Pool, Tran, Dally,
-"Learning both Weights and Connections for Efficient Neural Networks", NeurIPS 2015), and the layers become ``SparseLinear``:
-what is pruned is neither stored, nor multiplied, nor given a gradient. The rest is trained on.
+A dense network is trained first. Then the smallest weights of each hidden layer are pruned (Han, Pool, Tran, Dally, "Learning
+both Weights and Connections for Efficient Neural Networks", NeurIPS 2015), and the layers become ``SparseLinear``: pruned
+weights are not stored, not multiplied, and have no gradient. The remaining weights are fine-tuned.
 
-    python examples/pruned_mlp.py                       # digits that are drawn at random
-    python examples/pruned_mlp.py --data mnist          # a folder with MNIST's files, as *images-idx3-ubyte.gz
+    python examples/pruned_mlp.py                       # generated digits
+    python examples/pruned_mlp.py --data mnist          # a folder with the MNIST files, such as *images-idx3-ubyte.gz
 
-The twin is how one prunes with dense tensors (``torch.nn.utils.prune``): zeros are stored, and a mask keeps them. It starts
-from the same weights and sees the same batches, so that the two networks stay the same.
+The twin prunes dense tensors with ``torch.nn.utils.prune``: it stores zeros and keeps them with a mask. It starts from the same
+weights and is trained on the same batches, so that both networks stay equal.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BATCH, RATE = 64, 1e-3
 
 
 def network(inputs: int, hidden: int) -> nn.Sequential:
-    """Two hidden layers, which are pruned later, and a small one, which isn't."""
+    """A network with two hidden layers, which are pruned later, and a small dense output layer."""
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 10))
 
 
 def pruned(dense: nn.Sequential, share: float) -> tuple[nn.Sequential, nn.Sequential]:
-    """The network without this share of its hidden weights, and its twin with masks."""
+    """The network with a share of its hidden weights pruned, and its twin with masks."""
     sparse, masked = deepcopy(dense), deepcopy(dense)
     for at in (0, 2):
         sparse[at] = SparseLinear.from_dense(dense[at], magnitude(share))
@@ -43,7 +43,7 @@ def pruned(dense: nn.Sequential, share: float) -> tuple[nn.Sequential, nn.Sequen
 
 
 class Training:
-    """A network, its optimizer, the seconds of each step, and its accuracy after each epoch."""
+    """A network, its optimizer, the time of each step, and the accuracy after each epoch."""
 
     def __init__(self, net: nn.Module):
         self.net, self.optimizer = net, torch.optim.Adam(net.parameters(), lr=RATE)
@@ -61,7 +61,7 @@ class Training:
 
 
 def train(runs: list[Training], data: Images, epochs: int, name: str) -> None:
-    """Train networks on the same batches, in turn."""
+    """Train the networks in turn on the same batches."""
     for _ in tqdm(range(epochs), desc=name, unit=" epochs"):
         for batch in torch.randperm(len(data.train)).split(BATCH):
             images, labels = data.train[batch], data.train_labels[batch]
@@ -72,7 +72,7 @@ def train(runs: list[Training], data: Images, epochs: int, name: str) -> None:
 
 
 def plot(before: Training, ours: Training, twin: Training, path: Path) -> None:
-    """Accuracy after each epoch, before and after pruning."""
+    """Plot the accuracy after each epoch, before and after pruning."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     start = len(before.accuracy)

@@ -1,16 +1,18 @@
-"""A recommender: a matrix of ratings, most of them missing, as the product of what users like and what items are.
+"""A recommender that factorizes a sparse matrix of ratings into user and item factors.
 
-A rating is modelled as the product of two short vectors, one for the user and one for the item, and two numbers that say how
-generous the user and how popular the item is. They are learned from the ratings that are stored, by Adam (Koren, Bell,
-Volinsky, "Matrix Factorization Techniques for Recommender Systems", Computer 2009).
+A rating is modelled as the inner product of a user vector and an item vector, plus a user bias and an item bias. The parameters
+are learned from the stored ratings with Adam (Koren, Bell, Volinsky, "Matrix Factorization Techniques for Recommender Systems",
+Computer 2009).
 
-The loss looks at a few entries of ``U @ V.T``. With ``mask=R`` only those are computed, an SDDMM (sampled dense-dense matrix
-product), and its gradients are products of the sparse matrix of errors with V and with U: no matrix of users by items is made.
+The loss depends on few entries of ``U @ V.T``. With ``mask=R``, only these entries are computed, as an SDDMM (sampled
+dense-dense matrix product). The gradients are products of the sparse error matrix with V and U, so the dense matrix of users by
+items is never formed.
 
-    python examples/recommender.py                        # drawn at random: ten tastes, and noise
-    python examples/recommender.py --data ratings.csv     # lines of user, item, rating, as MovieLens has them, or a .mtx file
+    python examples/recommender.py                        # random ratings of rank ten, with noise
+    python examples/recommender.py --data ratings.csv     # lines of user, item, rating, as in MovieLens, or a .mtx file
 
-The dense twin makes that matrix, subtracts, and masks. Both start alike, and see the same ratings.
+The dense twin forms that matrix, subtracts the ratings and masks. Both models start from the same parameters and are trained on
+the same ratings.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numscorch as ns
 
 
 def drawn(users: int, items: int, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places and half stars: some items are rated by many, and people rate as their taste and the item's kind agree."""
+    """Indices and ratings in half stars, from random user and item factors; popular items have more ratings."""
     generator = np.random.default_rng(seed)
     popularity = 1 / (10 + generator.permutation(items))
     rows, columns = generator.integers(0, users, count), generator.choice(items, count, p=popularity / popularity.sum())
@@ -38,10 +40,10 @@ def drawn(users: int, items: int, count: int, seed: int) -> tuple[np.ndarray, np
 
 
 def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Places and ratings of a file; users and items are numbered anew, and of ratings of the same item, the last counts."""
+    """Read indices and ratings; users and items are renumbered, and the last of repeated ratings is kept."""
     if path.suffix == ".csv":
         lines = np.genfromtxt(path, delimiter=",", usecols=(0, 1, 2))
-        lines = lines[np.isfinite(lines).all(1)]  # without the line of titles
+        lines = lines[np.isfinite(lines).all(1)]  # drops the header line
         if not len(lines):
             raise SystemExit(f"{path} has no lines of user, item, rating")
         places, ratings = lines[:, :2].T, lines[:, 2]
@@ -54,7 +56,7 @@ def read(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Factors(torch.nn.Module):
-    """What is learned; ``forward`` gives two matrices whose product is the matrix of predictions."""
+    """The parameters of the model; ``forward`` returns two matrices U and V with predictions ``U @ V.T``."""
 
     def __init__(self, users: int, items: int, rank: int, mean: float):
         super().__init__()
@@ -67,17 +69,17 @@ class Factors(torch.nn.Module):
 
 
 def sparse_errors(U: torch.Tensor, V: torch.Tensor, R: ns.SparseTensor) -> torch.Tensor:
-    """What is wrong about each stored rating."""
+    """Prediction error of each stored rating."""
     return (ns.einsum("ik,jk->ij", U, V, mask=R) - R).values
 
 
 def dense_errors(U: torch.Tensor, V: torch.Tensor, R: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The same in a matrix, with zeros where there is no rating."""
+    """Dense matrix of prediction errors, 0 at missing ratings."""
     return (U @ V.T - R) * mask
 
 
 class Training:
-    """Factors, how wrong they are on the ratings for training, and the seconds that each step took."""
+    """Factors with their training ratings and error function, an optimizer, and the time of each step."""
 
     def __init__(self, factors: Factors, errors: Callable[..., torch.Tensor], *ratings: Any):
         self.factors, self.errors, self.ratings = factors, errors, ratings
@@ -85,7 +87,7 @@ class Training:
         self.times: list[float] = []
 
     def step(self, count: int) -> float:
-        """One step of Adam on all ratings; the root of the mean squared error before it."""
+        """Take one step of Adam on all ratings; return the root mean squared error before the step."""
         self.optimizer.zero_grad()
         error = self.errors(*self.factors(), *self.ratings).square().sum() / count
         (error + 2e-5 * (self.factors.user.square().sum() + self.factors.item.square().sum())).backward()
@@ -94,7 +96,7 @@ class Training:
 
     @torch.no_grad()
     def test(self, held_out: ns.SparseTensor) -> float:
-        """The root of the mean squared error on other ratings."""
+        """Root mean squared error on held-out ratings."""
         return sparse_errors(*self.factors(), held_out).square().mean().sqrt().item()
 
 
@@ -117,7 +119,7 @@ def main() -> None:
 
 
 def report(curves: torch.Tensor, times: list[float], twin_times: list[float], R: ns.SparseTensor, path: Path) -> None:
-    """The table and the plot."""
+    """Print the table and save the plot."""
     agree("errors of training", (curves[:, 0] - curves[:, 1]).abs().max().item(), 1e-3)
     agree("errors on held-out ratings", (curves[:, 2] - curves[:, 3]).abs().max().item(), 1e-3)
     table(

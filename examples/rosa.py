@@ -1,10 +1,10 @@
-"""A trained network taught something new by adapters: beside each frozen weight, one of low rank and a sparse one.
+"""Fine-tuning of a trained network with a low-rank adapter and a sparse adapter for each frozen weight.
 
-RoSA: Nikdan, Tabesh, Crnčević, Alistarh, "RoSA: accurate parameter-efficient fine-tuning via robust adaptation", 2024. What is
-new are digits upside down. A gradient of each weight is split into a part of low rank and the largest entries of what that
-leaves, and so are the adapters, which start at 0 and are all that is trained. ``--data mnist`` takes MNIST's files.
+RoSA: Nikdan, Tabesh, Crnčević, Alistarh, "RoSA: accurate parameter-efficient fine-tuning via robust adaptation", 2024. The new
+task is digits upside down. The gradient of each weight is split into a low-rank part and the largest entries of the remainder,
+which define the adapters. They start at 0, and only they are trained. ``--data mnist`` reads the MNIST files.
 
-The twin adds up all three to a dense weight, with a mask for what is sparse.
+The twin adds the adapters to a dense weight, with a mask for the sparse adapter.
 """
 
 from copy import deepcopy
@@ -19,14 +19,14 @@ from numscorch.sparsify import low_rank_plus_sparse, magnitude
 
 
 class Adapted(nn.Module):
-    """A frozen layer, and what is added to its weight: U @ V, and a sparse matrix, or a dense one with a mask."""
+    """A frozen layer with adapters of its weight: U @ V, and a sparse matrix or a masked dense matrix."""
 
     def __init__(self, layer: nn.Linear, rank: int, share: float, sparse: bool):
         super().__init__()
-        U, V, kept = low_rank_plus_sparse(rank, magnitude(share)).split(layer.weight.grad)
-        self.layer, self.mask = deepcopy(layer).requires_grad_(False), torch.ones_like(kept).to_dense()
+        U, V, largest = low_rank_plus_sparse(rank, magnitude(share)).split(layer.weight.grad)
+        self.layer, self.mask = deepcopy(layer).requires_grad_(False), torch.ones_like(largest).to_dense()
         self.U, self.V = nn.Parameter(torch.zeros_like(U)), nn.Parameter(nn.functional.normalize(V))
-        self.added = ns.nn.Parameter(torch.zeros_like(kept) if sparse else torch.zeros_like(self.mask))
+        self.added = ns.nn.Parameter(torch.zeros_like(largest) if sparse else torch.zeros_like(self.mask))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if isinstance(self.added, torch.Tensor):
@@ -47,7 +47,7 @@ def main() -> None:
     for ours, layer in ((nets["adapters"][at], dense[at]) for at in (0, 2, 4)):
         layer.weight.data += (ours.U @ ours.V + ours.added.to_dense()).detach()
     agree("scores of the adapters and of their sum", difference(nets["adapters"], dense, data), 1e-3)
-    few, many = (sum(own.numel() for own in net.parameters() if own.requires_grad) for net in (nets["adapters"], dense))
+    few, many = (sum(parameter.numel() for parameter in net.parameters() if parameter.requires_grad) for net in (nets["adapters"], dense))
     print(f"{few:,} weights were trained, {few / many:.1%} of all; upright ones were named with {before.accuracy[-1]:.1%}")
     compare(runs, before, chosen.out)
 

@@ -1,13 +1,13 @@
-"""Attention over a sliding window: each place looks at its neighbours, not at the whole text.
+"""Sliding window attention: each position attends to its neighbours instead of the whole sequence.
 
-``softmax(Q @ K.T / √d) @ V`` makes a score for every pair of places. Longformer (Beltagy, Peters, Cohan, 2020) and BigBird
-(Zaheer et al., NeurIPS 2020) keep the pairs of a pattern. ``scaled_dot_product_attention`` of ``numscorch.nn.functional`` takes
-the pattern as a sparse tensor, and computes those pairs in one kernel, which keeps a row of scores in memory at a time.
+``softmax(Q @ K.T / √d) @ V`` computes a score for every pair of positions. Longformer (Beltagy, Peters, Cohan, 2020) and BigBird
+(Zaheer et al., NeurIPS 2020) keep only the pairs of a pattern. ``scaled_dot_product_attention`` of ``numscorch.nn.functional``
+takes the pattern as a sparse tensor. It computes these pairs in one kernel, which holds one row of scores at a time.
 
-    python examples/sparse_attention.py                       # windows of 32 to each side, in ever longer texts
+    python examples/sparse_attention.py                       # windows of 32 on each side, for increasing lengths
     python examples/sparse_attention.py --data pattern.mtx    # the entries of a Matrix Market file as pattern
 
-The dense twin is torch's ``scaled_dot_product_attention`` with the pattern as a mask of truth values.
+The dense twin is torch's ``scaled_dot_product_attention`` with the pattern as a boolean mask.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ WIDTH, DEPTH = 32, 64
 
 
 def dense_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The same from a score for every pair; torch's fastest kernel is for inputs with dimensions of batch and heads."""
+    """Masked attention in torch; the fastest kernel needs batch and head dimensions."""
     return torch.nn.functional.scaled_dot_product_attention(q[None, None], k[None, None], v[None, None], attn_mask=mask)[0, 0]
 
 
 def windows(longest: int) -> Iterator[ns.SparseTensor]:
-    """Windows over texts, each twice as long as the one before."""
+    """Sliding window patterns of doubling lengths."""
     length = min(256, longest)
     while length <= longest:
         yield patterns.sliding_window(length, WIDTH)
@@ -38,7 +38,7 @@ def windows(longest: int) -> Iterator[ns.SparseTensor]:
 
 
 def gradients(result: torch.Tensor, inputs: list[torch.Tensor]) -> torch.Tensor:
-    """Those of the sum of squares, one below another."""
+    """Concatenated gradients of the sum of squares of the result."""
     return torch.cat(torch.autograd.grad(result.square().sum(), inputs))
 
 
@@ -50,7 +50,7 @@ def main() -> None:
         inputs = [torch.randn(pattern.shape[0], DEPTH, requires_grad=True) for _ in range(3)]
         mask = pattern.with_values(torch.ones_like(pattern.values)).to_dense().bool()
         ours, theirs = scaled_dot_product_attention(*inputs, pattern), dense_attention(*inputs, mask)
-        apart.append((ours - theirs.nan_to_num()).abs().max().item())  # rows without entries: NaN there, 0 here
+        apart.append((ours - theirs.nan_to_num()).abs().max().item())  # rows without entries: NaN in torch, 0 in numscorch
         if mask.any(1).all():
             apart.append((gradients(ours, inputs) - gradients(theirs, inputs)).abs().max().item())
         times: tuple[list[float], list[float]] = ([], [])
@@ -59,7 +59,7 @@ def main() -> None:
                 timed(times[0], scaled_dot_product_attention, *inputs, pattern)
                 timed(times[1], dense_attention, *inputs, mask)
         rows.append((f"{pattern.shape[0]:,}", f"{pattern.density:.1%}", *times_as_fast(*times)))
-        measured.append((pattern.shape[0], *(min(taken) * 1e3 for taken in times)))
+        measured.append((pattern.shape[0], *(min(durations) * 1e3 for durations in times)))
     agree("results and gradients", max(apart), 1e-4)
     table(("length", "density", "numscorch", "dense with a mask", ""), *rows)
     figure = Figure(figsize=(6, 4), layout="constrained")

@@ -1,13 +1,13 @@
-"""An autoencoder with a sparse encoder: 784 pixels to 256 numbers through a tenth of the weights, and back.
+"""An autoencoder with a sparse encoder: 784 pixels to a code of size 256, with a tenth of the weights.
 
-The network of the Scorch paper's autoencoder: a sparse linear layer, ReLU, a dense linear layer and a sigmoid, trained by Adam
-to give back the images that it is given. Each number of the code sees 78 pixels, chosen at random once and for all.
+The network is the autoencoder of the Scorch paper: a sparse linear layer, ReLU, a dense linear layer and a sigmoid, trained with
+Adam to reconstruct its input. Each element of the code depends on 78 pixels, chosen at random and then fixed.
 
-    python examples/sparse_autoencoder.py                     # digits that are drawn at random
-    python examples/sparse_autoencoder.py --data mnist        # a folder with MNIST's files, as *images-idx3-ubyte.gz
+    python examples/sparse_autoencoder.py                     # generated digits
+    python examples/sparse_autoencoder.py --data mnist        # a folder with the MNIST files, such as *images-idx3-ubyte.gz
 
-The dense twin has the same weights, of which nine in ten are held at 0 by a mask on the gradient. A third network, with all of
-the encoder's weights, shows what they would add.
+The dense twin has the same weights; a mask on the gradient keeps nine tenths of them at 0. A third network has a fully dense
+encoder for comparison.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CODE, BATCH, RATE = 256, 64, 0.01
 
 
 class Autoencoder(nn.Module):
-    """Images to codes and back."""
+    """Encode images to codes and decode them."""
 
     def __init__(self, encoder: nn.Module, decoder: nn.Module):
         super().__init__()
@@ -36,7 +36,7 @@ class Autoencoder(nn.Module):
 
 
 def networks(pixels: int, density: float) -> dict[str, Autoencoder]:
-    """The sparse network, its dense twin, and one that is dense throughout; their decoders start alike."""
+    """The sparse network, its masked twin, and a fully dense network, with equal initial decoders."""
     sparse = SparseLinear(pixels, CODE, density=density)
     masked, full = sparse.to_dense(), nn.Linear(pixels, CODE)
     mask = masked.weight.detach() != 0
@@ -48,7 +48,7 @@ def networks(pixels: int, density: float) -> dict[str, Autoencoder]:
 
 
 def step(net: Autoencoder, optimizer: torch.optim.Optimizer, images: torch.Tensor) -> float:
-    """One step of Adam; the mean squared error before it."""
+    """Take one step of Adam; return the mean squared error before the step."""
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(net(images), images)
     loss.backward()
@@ -57,7 +57,7 @@ def step(net: Autoencoder, optimizer: torch.optim.Optimizer, images: torch.Tenso
 
 
 def train(nets: dict[str, Autoencoder], images: torch.Tensor, epochs: int) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
-    """Train on the same batches in turn; the losses and the seconds of each network's steps."""
+    """Train the networks in turn on the same batches; return losses and times of the steps by network."""
     optimizers = {name: torch.optim.Adam(net.parameters(), lr=RATE) for name, net in nets.items()}
     losses, times = ({name: [] for name in nets} for _ in range(2))
     batches = [batch for _ in range(epochs) for batch in torch.randperm(len(images)).split(BATCH)]
@@ -68,7 +68,7 @@ def train(nets: dict[str, Autoencoder], images: torch.Tensor, epochs: int) -> tu
 
 
 def plot(losses: dict[str, list[float]], images: torch.Tensor, nets: dict[str, Autoencoder], path: Path) -> None:
-    """Loss curves above, and below them a row of images with what the networks make of them."""
+    """Plot the loss curves, and below them images with their reconstructions."""
     figure = Figure(figsize=(8, 6), layout="constrained")
     upper, lower = figure.subfigures(2, 1)
     axes = upper.subplots()

@@ -1,18 +1,18 @@
-"""Two ways to a network with a tenth of its weights: pruned bit by bit while it is trained, and sparse from the first step.
+"""Two methods to train a network with 90 % sparse weights: gradual pruning, and sparse training from scratch.
 
-A dense network is trained. A second one starts from the same numbers, and loses its weights along a cubic schedule (Zhu, Gupta, "To
-prune, or not to prune", 2017): its layers are masked at first, and become ``SparseLinear`` where that is faster. A third one never has
-more than a tenth: RigL (Evci and others, "Rigging the lottery", 2020) drops its least weights now and then, and grows others where the
-gradient would be largest. As there, layers have shares by the Erdős-Rényi kernel, weights are changed until three quarters of the
-training, three in ten of them at first, and that training is five times as long.
+The baseline is a dense network. A second network starts from the same weights and is pruned along a cubic schedule (Zhu, Gupta, "To
+prune, or not to prune", 2017): its layers are masked at first, and become ``SparseLinear`` once that is faster. A third network is
+always sparse: RigL (Evci and others, "Rigging the lottery", 2020) periodically drops its smallest weights, and grows weights with the
+largest gradients. As in that paper, layers have densities by the Erdős-Rényi kernel, updates stop after three quarters of the training
+and replace at first three tenths of the weights, and training is five times as long.
 
-Both ways are gone with two networks: one of three layers for digits, and a transformer of two for texts of four topics. Of images and
-texts, three in five are for training, one is for validation, and the last one for the test.
+Both methods are applied to two networks: an MLP with three layers for digits, and a transformer with two layers for texts of four
+topics. Three fifths of the images and texts are for training, one fifth for validation, and one fifth for the test.
 
-    python examples/sparse_training.py                       # digits and texts that are drawn at random
-    python examples/sparse_training.py --data mnist          # a folder with MNIST's files, as *images-idx3-ubyte.gz
+    python examples/sparse_training.py                       # generated digits and texts
+    python examples/sparse_training.py --data mnist          # a folder with the MNIST files, such as *images-idx3-ubyte.gz
 
-At last the pruned network goes on beside its twin, which stores zeros and a mask: both make the same steps.
+Finally, the pruned network is trained beside its twin, which stores zeros and a mask: both take the same steps.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Part = tuple[torch.Tensor, torch.Tensor]
 
 
 class Layer(nn.Module):
-    """A layer of a transformer's encoder, whose weights are those of ``torch.nn.Linear``."""
+    """A transformer encoder layer with weights in ``torch.nn.Linear`` modules."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -57,7 +57,7 @@ class Layer(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Words and their places, two layers, and scores of the topics by the first token, which starts each text."""
+    """Word and position embeddings, two layers, and topic scores from the start token."""
 
     def __init__(self, width: int, length: int):
         super().__init__()
@@ -73,7 +73,7 @@ class Classifier(nn.Module):
 
 
 class Task(NamedTuple):
-    """A network to be made, the names of its weights that become sparse, what it learns, and for how many epochs."""
+    """A function that builds a network, the names of its sparse weights, its data, and the number of epochs."""
 
     name: str
     network: Callable[[], nn.Module]
@@ -85,14 +85,14 @@ class Task(NamedTuple):
 
 
 def split(rows: torch.Tensor, labels: torch.Tensor) -> tuple[Part, Part, Part]:
-    """Three fifths, one, and the last one, as they come: they are in no order."""
+    """Split into training (three fifths), validation and test parts (one fifth each), without shuffling."""
     sizes = [len(rows) - 2 * (len(rows) // 5), len(rows) // 5, len(rows) // 5]
     train, validation, test = zip(rows.split(sizes), labels.split(sizes), strict=True)
     return train, validation, test
 
 
 def tasks(chosen: Any, seed: int) -> tuple[Task, Task]:
-    """Digits for a network of three layers, and texts for a transformer."""
+    """The two tasks: digits for an MLP with three layers, and texts for a transformer."""
     images = digits(chosen.data, chosen.count, seed)
     pixels, hidden, width = images.train.shape[1], chosen.hidden, chosen.width
     layers = ((pixels, hidden), (hidden, hidden))
@@ -116,7 +116,7 @@ def tasks(chosen: Any, seed: int) -> tuple[Task, Task]:
 
 
 class Training:
-    """A network, its optimizer, what is called after each step, and its accuracy after each epoch and at last."""
+    """A network, its optimizer, a controller that runs after each step, and validation and test accuracies."""
 
     def __init__(self, net: nn.Module, epochs: int, after: Callable[[nn.Module, torch.optim.Optimizer], Any] = lambda *_: None):
         self.net, self.epochs, self.optimizer = net, epochs, torch.optim.Adam(net.parameters(), lr=RATE)
@@ -134,12 +134,12 @@ class Training:
 
     @torch.no_grad()
     def right(self, part: Part) -> float:
-        """The share of rows whose label is found."""
+        """Accuracy on a part of the data."""
         scores = torch.cat([self.net(rows) for rows in part[0].split(256)])
         return (scores.argmax(1) == part[1]).float().mean().item()
 
     def run(self, task: Task, name: str) -> Training:
-        """Train to the end."""
+        """Train for all epochs, then test."""
         for _ in tqdm(range(self.epochs), desc=name, unit=" epochs"):
             for batch in torch.randperm(len(task.train[0])).split(BATCH):
                 self.step(task.train[0][batch], task.train[1][batch])
@@ -148,13 +148,13 @@ class Training:
         return self
 
     def weights(self) -> int:
-        """How many weights the linear maps store."""
-        layers = [own for own in self.net.modules() if isinstance(own, nn.Linear | SparseLinear)]
-        return sum(own.weight.nnz if isinstance(own, SparseLinear) else own.weight.numel() for own in layers)
+        """Number of stored weights of the linear layers."""
+        layers = [layer for layer in self.net.modules() if isinstance(layer, nn.Linear | SparseLinear)]
+        return sum(layer.weight.nnz if isinstance(layer, SparseLinear) else layer.weight.numel() for layer in layers)
 
 
 def trainings(task: Task, zeros: float, longer: int, seed: int) -> list[Training]:
-    """The three of a task: dense, pruned, and sparse from the first step."""
+    """The three trainings of a task: dense, gradually pruned, and sparse from scratch."""
     torch.manual_seed(seed)
     dense, steps = task.network(), task.epochs * -(-len(task.train[0]) // BATCH)
     schedule = schedules.cubic(zeros, begin=steps // 10, end=max(steps * 6 // 10, steps // 10 + 1), every=max(steps // 40, 1))
@@ -163,17 +163,17 @@ def trainings(task: Task, zeros: float, longer: int, seed: int) -> list[Training
     sparse = sparsify_model(deepcopy(dense), plan, report=None)
     for layer in sparse.modules():
         if isinstance(layer, SparseLinear):
-            layer.reset_parameters()  # few inputs, larger numbers
+            layer.reset_parameters()  # scales the initial weights to the number of inputs
     return [
         Training(deepcopy(dense), task.epochs),
-        Training(dense, task.epochs, lambda *own: GradualPruning(*own, magnitude, schedule, weights=task.weights)),
-        Training(sparse, longer * task.epochs, lambda *own: RigL(*own, until=until, every=min(EVERY, until // 3 + 1))),
+        Training(dense, task.epochs, lambda *parts: GradualPruning(*parts, magnitude, schedule, weights=task.weights)),
+        Training(sparse, longer * task.epochs, lambda *parts: RigL(*parts, until=until, every=min(EVERY, until // 3 + 1))),
     ]
 
 
 def twins(net: nn.Module) -> tuple[Training, Training]:
-    """A sparse network, and one with dense weights and masks."""
-    masked, layers = densify_model(deepcopy(net)), [name for name, own in net.named_modules() if isinstance(own, SparseLinear)]
+    """A sparse network, and its twin with masked dense weights."""
+    masked, layers = densify_model(deepcopy(net)), [name for name, module in net.named_modules() if isinstance(module, SparseLinear)]
     for name in layers:
         stored: Any = net.get_submodule(name).weight.tensor
         mask = stored.with_values(torch.ones(stored.nnz)).to_dense()
@@ -182,11 +182,11 @@ def twins(net: nn.Module) -> tuple[Training, Training]:
 
 
 def beside(task: Task, net: nn.Module) -> tuple[str, str, str]:
-    """The time of a step beside the twin's, after an epoch of both; it has to make the same numbers."""
+    """Train the network and its twin for an epoch, check that they agree, and return the times of a step."""
     ours, twin = twins(net)
     for batch in torch.randperm(len(task.train[0])).split(BATCH):
-        for own in (ours, twin):
-            timed(own.times, own.step, task.train[0][batch], task.train[1][batch])
+        for training in (ours, twin):
+            timed(training.times, training.step, task.train[0][batch], task.train[1][batch])
     with torch.no_grad():
         rows = task.test[0][:256]
         agree(f"{task.name}: scores of the twins", (ours.net(rows) - twin.net(rows)).abs().max().item(), 0.05)
@@ -194,11 +194,11 @@ def beside(task: Task, net: nn.Module) -> tuple[str, str, str]:
 
 
 def plot(runs: dict[str, list[list[Training]]], path: Path) -> None:
-    """Accuracy after each epoch, mean of all seeds."""
+    """Plot the validation accuracy after each epoch, averaged over the seeds."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     for axes, (name, seeds) in zip(figure.subplots(1, 2), runs.items(), strict=True):
-        for method, own in zip(METHODS, zip(*seeds, strict=True), strict=True):
-            means = [mean(values) for values in zip(*(run.accuracy for run in own), strict=True)]
+        for method, trainings_of_method in zip(METHODS, zip(*seeds, strict=True), strict=True):
+            means = [mean(values) for values in zip(*(run.accuracy for run in trainings_of_method), strict=True)]
             axes.plot(range(1, len(means) + 1), means, ".-", label=method)
         axes.set(title=name, xlabel="epoch", xscale="log", ylabel="accuracy in validation")
         axes.legend()
@@ -206,12 +206,12 @@ def plot(runs: dict[str, list[list[Training]]], path: Path) -> None:
 
 
 def row(task: str, at: int, seeds: Sequence[Sequence[Training]]) -> tuple[str, ...]:
-    """A method's line in the table."""
-    found, dense = [run[at] for run in seeds], [run[0].tested for run in seeds]
-    points = [100 * (own.tested - base) for own, base in zip(found, dense, strict=True)]
+    """Table row of a method."""
+    trainings, dense = [run[at] for run in seeds], [run[0].tested for run in seeds]
+    points = [100 * (training.tested - base) for training, base in zip(trainings, dense, strict=True)]
     spread = f" ({min(points):+.1f} to {max(points):+.1f})" if at and len(points) > 1 else ""
-    validated, tested = mean(own.accuracy[-1] for own in found), mean(own.tested for own in found)
-    return f"{task}, {METHODS[at]}", f"{validated:.1%}", f"{tested:.1%}", f"{mean(points):+.1f}{spread}", f"{found[0].weights():,}"
+    validated, tested = mean(training.accuracy[-1] for training in trainings), mean(training.tested for training in trainings)
+    return f"{task}, {METHODS[at]}", f"{validated:.1%}", f"{tested:.1%}", f"{mean(points):+.1f}{spread}", f"{trainings[0].weights():,}"
 
 
 def main() -> None:
@@ -224,13 +224,13 @@ def main() -> None:
     runs: dict[str, list[list[Training]]] = {}
     for seed in range(chosen.seed, chosen.seed + chosen.seeds):
         torch.manual_seed(seed)
-        made = tasks(chosen, seed)
-        for task in made:
+        task_pair = tasks(chosen, seed)
+        for task in task_pair:
             started = trainings(task, chosen.percent / 100, chosen.longer, seed)
             runs.setdefault(task.name, []).append(
                 [run.run(task, f"{task.name}, {method}") for run, method in zip(started, METHODS, strict=True)]
             )
-    faster = [(f"{task.name}, a step", *beside(task, runs[task.name][-1][1].net)) for task in made]
+    faster = [(f"{task.name}, a step", *beside(task, runs[task.name][-1][1].net)) for task in task_pair]
     table(
         (f"mean of {chosen.seeds} seeds", "validation", "test", "points beside dense", "weights"),
         *[row(name, at, seeds) for name, seeds in runs.items() for at in range(len(METHODS))],

@@ -1,9 +1,9 @@
-"""Weights of two bits each, beside the few that matter most, which are sparse and exact.
+"""Weights quantized to two bits, with a few sparse outliers in full precision.
 
 SpQR: Dettmers, Svirschevski, Egiazarian, Kuznedelev, Frantar, Ashkboos, Borzunov, Hoefler, Alistarh, "SpQR: a sparse-quantized
-representation for near-lossless LLM weight compression", 2023; here outliers are the largest weights. Stored are 2 bits of each
-weight, 2 x 16 of each 16 weights (least value and step), 32 + 16 of each outlier (value, column), 32 of each row of outliers. A
-product unpacks all to float32 in passing. Its twin has the sum as a dense weight. ``--data mnist`` takes MNIST's files.
+representation for near-lossless LLM weight compression", 2023; here, outliers are the largest weights. Storage: 2 bits per weight,
+2 x 16 bits per group of 16 weights (minimum and step), 32 + 16 bits per outlier (value and column), 32 bits per row of outliers. A
+product unpacks the weights to float32. The twin stores the sum as a dense weight. ``--data mnist`` reads the MNIST files.
 """
 
 from copy import deepcopy
@@ -16,12 +16,12 @@ from training import accuracy, dense_first, difference, plot
 import numscorch as ns
 from numscorch.sparsify import magnitude, sparsify
 
-TOP, GROUP, SHIFTS = 3, 16, torch.arange(0, 8, 2, dtype=torch.uint8)  # the largest number of two bits, and where a byte has them
+TOP, GROUP, SHIFTS = 3, 16, torch.arange(0, 8, 2, dtype=torch.uint8)  # largest two-bit number, group size, and bit shifts within a byte
 NARROW = "(i, j) -> (i: dense, j: compressed(bits=16))"
 
 
 class SpQR(nn.Module):
-    """A linear layer whose weight is what two bits say, and a sparse matrix of what they leave of the outliers."""
+    """A linear layer with a two-bit weight plus a sparse matrix of the remaining errors of the outliers."""
 
     def __init__(self, layer: nn.Linear, share: float):
         super().__init__()
@@ -34,7 +34,7 @@ class SpQR(nn.Module):
         self.outliers = ns.nn.Parameter(sparsify(W - self.unpacked(), lambda _: outliers, NARROW))
 
     def unpacked(self) -> torch.Tensor:
-        """What the bits say, as float32."""
+        """The dequantized weight in float32."""
         return (self.low + self.step * (self.packed >> SHIFTS & TOP).view(-1, GROUP)).float().view(self.shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -49,7 +49,7 @@ def main() -> None:
         twin[0].weight.data = net[0].unpacked() + net[0].outliers.to_dense()
         agree(f"scores with {share:.1%} outliers", difference(net, twin, data), 1e-3)
         stored = (net[0].packed, net[0].low, net[0].step, *net[0].outliers.state_dict().values())
-        rows.append((8 * sum(own.nbytes for own in stored) / twin[0].weight.numel(), difference(net, dense, data)))
+        rows.append((8 * sum(tensor.nbytes for tensor in stored) / twin[0].weight.numel(), difference(net, dense, data)))
         cells.append((f"{share:.1%}", f"{rows[-1][0]:.2f}", f"{rows[-1][1]:.3f}", f"{accuracy(net, data):.1%}"))
     table(("outliers", "bits of a weight", "scores off by", "accuracy"), *cells)
     plot(chosen.out, "bits of a weight", "scores off by", {"2 bits and outliers": tuple(zip(*rows, strict=True))})

@@ -1,4 +1,4 @@
-"""Classifiers trained side by side on the same batches, with what comes of it."""
+"""Training of classifiers side by side on the same batches, with a comparison of the results."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ BATCH, RATE = 64, 1e-3
 
 
 class Run(NamedTuple):
-    """The seconds of each step of a network, and its accuracy on test images: before the first epoch, and after each."""
+    """Times of the training steps of a network, and its test accuracy before the first and after each epoch."""
 
     times: list[float]
     accuracy: list[float]
 
 
 def dense_first(description: str, **numbers: int) -> tuple[Namespace, Images, nn.Sequential, Run]:
-    """What examples start with: their options, the images of digits, and a network of two hidden layers, trained dense."""
+    """Common start of examples: parse options, load digits, and train a dense network with two hidden layers."""
     chosen = options(description, data="a folder with MNIST's files", count=3000, hidden=512, epochs=3, **numbers)
     data = digits(chosen.data, chosen.count, chosen.seed)
     hidden = nn.Linear(data.train.shape[1], chosen.hidden), nn.ReLU(), nn.Linear(chosen.hidden, chosen.hidden), nn.ReLU()
@@ -43,7 +43,7 @@ def beside_masks(
     format: str | None = None,
     places: Sequence[int] = (0,),
 ) -> dict[str, nn.Module]:
-    """A network with sparse layers in some places, and its twin, as one does it with dense tensors: the same weights with masks."""
+    """A network with sparse layers at some places, and its twin with the same weights, masked."""
     sparse, masked = deepcopy(dense), deepcopy(dense)
     for at in places:
         sparse[at] = SparseLinear.from_dense(dense[at], sparsifier, format)
@@ -53,9 +53,11 @@ def beside_masks(
 
 
 def train(nets: dict[str, nn.Module], data: Images, epochs: int, title: str) -> dict[str, Run]:
-    """Train networks by Adam, in turn on each batch; what is frozen in them stays as it is."""
+    """Train networks with Adam, in turn on each batch; frozen parameters are not changed."""
     runs = {name: Run([], [accuracy(net, data)]) for name, net in nets.items()}
-    optimizers = {name: torch.optim.Adam(filter(lambda own: own.requires_grad, net.parameters()), lr=RATE) for name, net in nets.items()}
+    optimizers = {
+        name: torch.optim.Adam(filter(lambda parameter: parameter.requires_grad, net.parameters()), lr=RATE) for name, net in nets.items()
+    }
     for _ in tqdm(range(epochs), desc=title, unit=" epochs"):
         for batch in torch.randperm(len(data.train)).split(BATCH):
             for name, net in nets.items():
@@ -66,7 +68,7 @@ def train(nets: dict[str, nn.Module], data: Images, epochs: int, title: str) -> 
 
 
 def step(net: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor) -> None:
-    """One step on a batch."""
+    """Take one training step on a batch."""
     optimizer.zero_grad()
     nn.functional.cross_entropy(net(images), labels).backward()
     optimizer.step()
@@ -74,18 +76,18 @@ def step(net: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor,
 
 @torch.no_grad()
 def accuracy(net: nn.Module, data: Images) -> float:
-    """The share of test images that a network names correctly."""
+    """Share of test images that a network classifies correctly."""
     return (net(data.test).argmax(1) == data.test_labels).float().mean().item()
 
 
 def difference(first: nn.Module, second: nn.Module, data: Images) -> float:
-    """The largest difference between two networks' scores of the test images."""
+    """Largest difference between the scores of two networks on the test images."""
     with torch.no_grad():
         return (first(data.test) - second(data.test)).abs().max().item()
 
 
 def compare(runs: dict[str, Run], before: Run, path: Path) -> None:
-    """A table of a network and its twin, and a plot, which starts with that of the dense network they come out of."""
+    """Print a table of a network and its twin, and plot their accuracies after the curve of the initial dense network."""
     ours, twin = runs.values()
     agree("accuracies after training", abs(ours.accuracy[-1] - twin.accuracy[-1]), 0.02)
     table(
@@ -100,7 +102,7 @@ def compare(runs: dict[str, Run], before: Run, path: Path) -> None:
 
 
 def plot(path: Path, across: str, upwards: str, curves: dict[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    """Save a plot of curves by their names; those that coincide can be told apart."""
+    """Save a plot of named curves, with markers that distinguish coinciding curves."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     for (name, curve), mark in zip(curves.items(), ("C7.-", "C0.-", "C1o"), strict=False):

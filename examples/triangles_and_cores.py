@@ -2,17 +2,17 @@
 
 A matrix A with a 1 for every edge answers questions about the graph:
 
-* ``(A @ A)[i, j]`` counts the common neighbours of i and j. Where i and j are joined, each of them closes a triangle. With
-  ``mask=A``, only those places are computed: A @ A has an entry for any two people who know somebody in common.
-* ``A @ alive`` counts each node's neighbours among those that are left. The k-core is what is left once nodes with fewer than
-  k of them are taken away, again and again (Seidman, "Network structure and minimum degree", Social Networks 1983).
-* ``reduce="min_plus"`` replaces the sum of products by the least of sums: one such product goes one step further along
-  shortest paths, here those that lead to the innermost core.
+* ``(A @ A)[i, j]`` counts the common neighbours of i and j. If i and j are adjacent, each of them closes a triangle. With
+  ``mask=A``, only the entries of adjacent nodes are computed; A @ A also has entries for all other nodes with common neighbours.
+* ``A @ alive`` counts the remaining neighbours of each node. The k-core is the graph that remains after repeatedly removing
+  nodes with fewer than k neighbours (Seidman, "Network structure and minimum degree", Social Networks 1983).
+* ``reduce="min_plus"`` replaces the sum of products by the minimum of sums: one such product extends shortest paths by one
+  step, here the paths to the innermost core.
 
     python examples/triangles_and_cores.py                      # a random graph with many triangles
     python examples/triangles_and_cores.py --data graph.mtx     # the edges of a Matrix Market file, in both directions
 
-What is counted is compared with torch.sparse, and with networkx where that is installed.
+The results are compared with torch.sparse, and with networkx if it is installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numscorch as ns
 
 
 def random_graph(people: int, seed: int) -> ns.SparseTensor:
-    """Circles, a few of them large, of people who all know each other; most live near each other, on a ring."""
+    """A random graph of cliques with power-law sizes, mostly of nodes that are close on a ring."""
     generator = np.random.default_rng(seed)
     sizes = np.minimum(3 + 2 * generator.pareto(1.3, people), people / 60).astype(int)
     circles = [generator.integers(people) + 4 * generator.standard_cauchy(size) for size in sizes]
@@ -36,24 +36,24 @@ def random_graph(people: int, seed: int) -> ns.SparseTensor:
 
 
 def undirected(pairs: np.ndarray, nodes: int) -> ns.SparseTensor:
-    """A 1 at (i, j) and at (j, i) for every pair of two nodes."""
+    """Adjacency matrix with a 1 at (i, j) and (j, i) for every pair of distinct nodes."""
     both = np.concatenate([pairs, pairs[::-1]], axis=1)
     both = np.unique(both[:, both[0] != both[1]], axis=1)
     return ns.from_coo(both, torch.ones(both.shape[1]), (nodes, nodes), format=ns.CSR)
 
 
 def triangles(A: ns.SparseTensor) -> torch.Tensor:
-    """How many triangles each node is in: each is found from both of its edges there, in both directions."""
+    """Number of triangles of each node; the row sum counts each triangle twice, once per edge at the node."""
     return ns.einsum("ik,kj->ij", A, A, mask=A).sum(1) / 2
 
 
 def triangles_in_torch(A: torch.Tensor) -> torch.Tensor:
-    """The same by torch.sparse, which makes all of A @ A first. (In CSR its rows are unsorted, which a product with A doesn't expect.)"""
+    """Triangles in torch.sparse, which computes all of A @ A first. Its CSR product has unsorted rows, so A is in COO."""
     return torch.sparse.sum((A @ A) * A, 1).to_dense() / 2
 
 
 def core_numbers(A: ns.SparseTensor | torch.Tensor) -> torch.Tensor:
-    """The largest k for each node such that it is in the k-core."""
+    """For each node, the largest k such that the k-core contains it."""
     alive, core, k = torch.ones(A.shape[0]), torch.zeros(A.shape[0]), 0
     with tqdm(total=len(alive), desc="cores", unit=" nodes") as bar:
         while alive.any():
@@ -68,7 +68,7 @@ def core_numbers(A: ns.SparseTensor | torch.Tensor) -> torch.Tensor:
 
 
 def steps_to(A: ns.SparseTensor, nodes: torch.Tensor) -> torch.Tensor:
-    """How many edges lead from each node to the nearest of these, inf where none do."""
+    """Distance from each node to the nearest of the given nodes, inf if unreachable."""
     steps = torch.where(nodes, 0.0, torch.inf)
     while True:
         nearer = torch.minimum(steps, ns.einsum("ij,j->i", A, steps, reduce="min_plus"))
@@ -78,7 +78,7 @@ def steps_to(A: ns.SparseTensor, nodes: torch.Tensor) -> torch.Tensor:
 
 
 def with_networkx(A: ns.SparseTensor, core: torch.Tensor) -> dict[str, torch.Tensor]:
-    """The same three by networkx; nothing where it is not installed."""
+    """Triangles, core numbers and distances from networkx; empty if it is not installed."""
     try:
         import networkx as nx
     except ImportError:
@@ -86,12 +86,12 @@ def with_networkx(A: ns.SparseTensor, core: torch.Tensor) -> dict[str, torch.Ten
     graph = nx.from_edgelist(A.indices().T.tolist())
     graph.add_nodes_from(range(A.shape[0]))
     lengths = nx.multi_source_dijkstra_path_length(graph, set(torch.where(core == core.max())[0].tolist()))
-    found = {"triangles": nx.triangles(graph), "cores": nx.core_number(graph), "steps": lengths}
-    return {name: torch.tensor([float(of.get(node, torch.inf)) for node in range(A.shape[0])]) for name, of in found.items()}
+    results = {"triangles": nx.triangles(graph), "cores": nx.core_number(graph), "steps": lengths}
+    return {name: torch.tensor([float(of.get(node, torch.inf)) for node in range(A.shape[0])]) for name, of in results.items()}
 
 
 def plot(A: ns.SparseTensor, count: torch.Tensor, core: torch.Tensor, path: Path) -> None:
-    """The size of each core, and how degree, core number and triangles go together."""
+    """Plot the size of each core, and core number against degree, coloured by triangles."""
     figure = Figure(figsize=(10, 4), layout="constrained")
     left, right = figure.subplots(1, 2)
     levels = torch.arange(int(core.max()) + 1)

@@ -1,12 +1,12 @@
-"""A network whose hidden layers keep 2 of every 4 consecutive weights, in a format that stores just these.
+"""A network with 2:4 sparse hidden layers, which store 2 of every 4 consecutive weights.
 
-It is trained dense, pruned to 2:4, and trained on, as in Mishra, Latorre, Pool, Stosic, Stosic, Venkatesh, Yu, Micikevicius,
-"Accelerating sparse deep neural networks", 2021. NM(2, 4) stores 2 of 4 weights, each with its place among the 4.
+It is trained dense, pruned to 2:4, and fine-tuned, as in Mishra, Latorre, Pool, Stosic, Stosic, Venkatesh, Yu, Micikevicius,
+"Accelerating sparse deep neural networks", 2021. NM(2, 4) stores 2 of 4 weights, each with its position in the group of 4.
 
-    python examples/two_four.py                         # digits that are drawn at random
-    python examples/two_four.py --data mnist            # a folder with MNIST's files, as *images-idx3-ubyte.gz
+    python examples/two_four.py                         # generated digits
+    python examples/two_four.py --data mnist            # a folder with the MNIST files, such as *images-idx3-ubyte.gz
 
-The twin is how one does it with dense tensors: the same weights with masks. It sees the same batches.
+The twin has the same weights as dense tensors with masks. It is trained on the same batches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A graph network as it is written for dense tensors; two lines differ: the import, and the one that makes the adjacency sparse.
+"""A graph network written for dense tensors, with two changed lines: the import, and the conversion of the adjacency to sparse.
 
-Nodes of a planted partition are told apart by noisy features, which become clear where neighbours are averaged.
+The network classifies the nodes of a planted partition by noisy features; averaging over neighbours reduces the noise.
 Run it as ``python examples/unchanged_gcn.py``, or with ``--dense`` for the same program without numscorch.
 """
 
@@ -17,7 +17,7 @@ NODES, CLASSES, EPOCHS = 1200, 4, 60
 
 
 def partition() -> tuple:
-    """The normalised adjacency of a random graph whose classes are close-knit, features, and labels."""
+    """Normalised adjacency, features and labels of a random graph with dense connections within classes."""
     labels = torch.arange(NODES) % CLASSES
     likely = torch.where(labels[:, None] == labels, 0.03, 0.004)
     edges = (torch.rand(NODES, NODES) < likely).float()
@@ -28,7 +28,7 @@ def partition() -> tuple:
 
 
 class GCN(torch.nn.Module):
-    """Two layers of neighbours' means."""
+    """Two graph convolutions with the normalised adjacency."""
 
     def __init__(self, inputs: int, hidden: int, classes: int):
         super().__init__()

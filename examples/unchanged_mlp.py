@@ -1,6 +1,6 @@
-"""A pruned network as it is written for dense tensors; two lines differ: the import, and the one that makes the weight sparse.
+"""A pruned network written for dense tensors, with two changed lines: the import, and the conversion of the weight to sparse.
 
-Nine in ten weights of the first layer are 0 and stay so. The classes are Gaussian clouds.
+Nine tenths of the weights of the first layer are 0 and stay 0. The classes are Gaussian clusters.
 Run it as ``python examples/unchanged_mlp.py``, or with ``--dense`` for the same program without numscorch.
 """
 
@@ -17,7 +17,7 @@ INPUTS, HIDDEN, CLASSES, STEPS = 256, 512, 10, 200
 
 
 class MLP(torch.nn.Module):
-    """A pruned layer, and a dense one."""
+    """A pruned layer and a dense layer."""
 
     def __init__(self):
         super().__init__()
