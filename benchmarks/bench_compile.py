@@ -1,4 +1,4 @@
-"""First calls in fresh processes: kernels that are nowhere yet, kernels that lie on disk, and the import."""
+"""Time of first calls in fresh processes, with new and with cached kernels, and of ``import numscorch``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BARS = {"new": 1.2, "cached": 0.02, "import": 0.15}
 
 
 def output(*arguments: str, cache: Path) -> str:
-    """What a Python process prints that has this cache folder."""
+    """Standard output of a Python process that uses this cache folder."""
     environment = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "PYTHONDONTWRITEBYTECODE")}
     environment |= {"NUMSCORCH_CACHE_DIR": str(cache), "PYTHONPYCACHEPREFIX": str(cache.parent / "bytecode")}
     command = [sys.executable, "-W", "ignore", *arguments]
@@ -29,14 +29,14 @@ def output(*arguments: str, cache: Path) -> str:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """A cache folder for each thread count: the serial variants of kernels, and the parallel ones."""
+    """A cache folder per thread count, since kernels have serial and parallel variants."""
     return {threads: tmp_path_factory.mktemp(f"cache{threads}") for threads in (1, 2)}
 
 
 @full_only
 @pytest.mark.parametrize("state", ["new", "cached"])
 def test_first_call(state: str, threads: int, record: Record, folders: dict[int, Path]) -> None:
-    """Schedule, generate, compile and run; then load the machine code from disk, and run."""
+    """Schedule, generate, compile and run each kernel; with a filled cache, load its machine code from disk and run it."""
     if state == "cached" and not any(folders[threads].iterdir()):
         output("-m", "benchmarks.fresh", str(threads), cache=folders[threads])
     seconds = json.loads(output("-m", "benchmarks.fresh", str(threads), cache=folders[threads]))
@@ -56,6 +56,6 @@ def test_first_call(state: str, threads: int, record: Record, folders: dict[int,
 
 @full_only
 def test_import(record: Record, tmp_path: Path) -> None:
-    """What numscorch adds to torch's import, its bytecode being there: the first import writes it."""
+    """Import time of numscorch after torch, with cached bytecode: the first import writes the bytecode and is not counted."""
     times = [float(output("-c", IMPORT, cache=tmp_path)) for _ in range(1 + ROUNDS)]
     record(times[1:], kernel="import", matrix="none", what="import numscorch, after torch", threads=1, bar={"at_most": BARS["import"]})

@@ -1,4 +1,4 @@
-"""Conversions, each of a pattern that remembers nothing: ours keeps what it converted with the pattern."""
+"""Conversions between formats. Every call converts a new pattern, because numscorch caches conversions in the pattern."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 
 @pytest.mark.parametrize(("name", "what"), cases((), ["COO to CSR", "CSR to CSC", "sort", "coalesce"]))
 def test_sparse(name: str, what: str, threads: int, compare: Compare) -> None:
-    """From one sparse format to another, or into order."""
+    """Convert between sparse formats, sort or coalesce."""
     makers = {"COO to CSR": coo_to_csr, "CSR to CSC": csr_to_csc, "sort": sort, "coalesce": coalesce}
     case = matrix(name)
     ours, peers = makers[what](case)
@@ -31,28 +31,28 @@ def test_sparse(name: str, what: str, threads: int, compare: Compare) -> None:
 
 @pytest.mark.parametrize(("name", "what"), cases((), ["dense to CSR", "CSR to dense"], takes=fits_dense))
 def test_dense(name: str, what: str, threads: int, compare: Compare) -> None:
-    """To a dense matrix and back."""
+    """Convert between CSR and dense."""
     case = matrix(name)
     ours, peers = (dense_to_csr if what == "dense to CSR" else csr_to_dense)(case)
     compare("convert", ours, peers, case=case, threads=threads, what=what)
 
 
 def coo_to_csr(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Coordinates in order, which need only be counted."""
+    """Convert COO with sorted coordinates to CSR: only the entries per row are counted."""
     A = case.tensor.to(ns.COO(2))
     in_torch, in_scipy, tensors = A.to_torch(), A.to_scipy(), each_fresh(A)
     return lambda: next(tensors).to(ns.CSR), {TORCH: in_torch.to_sparse_csr, SCIPY: in_scipy.tocsr}
 
 
 def csr_to_csc(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Entries are placed in another order."""
+    """Convert CSR to CSC: entries change their order."""
     A = case.tensor
     in_torch, in_scipy, tensors = case.in_torch, A.to_scipy(), each_fresh(A)
     return lambda: next(tensors).to(ns.CSC), {TORCH: in_torch.to_sparse_csc, SCIPY: in_scipy.tocsc}
 
 
 def sort(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Rows whose entries are in any order; torch has no function for that."""
+    """Sort the column indices within each row; torch has no function for this."""
     pos, crd = case.arrays
     order = torch.from_numpy(np.lexsort((_anywhere(case.nnz), case.tensor.indices()[0].numpy())))
     pattern = Pattern(UNORDERED, case.shape, ((), (pos, crd[order])))
@@ -62,7 +62,7 @@ def sort(case: Matrix) -> tuple[Function, dict[str, Function]]:
 
 
 def coalesce(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Coordinates in any order, the first tenth of them twice."""
+    """Coalesce unsorted coordinates; a tenth of them occur twice."""
     places = torch.from_numpy(_anywhere(case.nnz))
     places = torch.cat([places, places[: case.nnz // 10]])
     indices, values = case.tensor.indices()[:, places], case.tensor.values[places]
@@ -84,14 +84,14 @@ def _anywhere(count: int) -> np.ndarray:
 
 
 def dense_to_csr(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """What isn't 0."""
+    """Convert the nonzeros of a dense matrix to CSR."""
     full = case.tensor.to_dense()
     as_array = full.numpy()
     return lambda: ns.from_torch(full), {TORCH: full.to_sparse_csr, SCIPY: lambda: sparse.csr_array(as_array)}
 
 
 def csr_to_dense(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Zeros, and the entries among them."""
+    """Convert CSR to a dense matrix."""
     A = case.tensor
     in_torch, in_scipy = case.in_torch, A.to_scipy()
     return A.to_dense, {TORCH: in_torch.to_dense, SCIPY: in_scipy.toarray}

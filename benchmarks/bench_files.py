@@ -1,4 +1,4 @@
-"""The files of a data folder that can't be measured on: each a skipped case that says why."""
+"""A skipped case for each unusable file of the data folder, with the reason."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from . import data
 
 @pytest.mark.parametrize("file", data.unreadable())
 def test_file(file: str) -> None:
-    """Nothing is measured."""
+    """Skip the case with the reason why the file is unusable."""
     pytest.skip(f"{file}: {data.unreadable()[file]}")

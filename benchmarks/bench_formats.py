@@ -1,4 +1,4 @@
-"""SpMM with matrices in other formats than CSR, against torch's same layout, and SciPy's CSR where torch has none."""
+"""SpMM in formats other than CSR, against the same layout in torch, or against SciPy's CSR if torch lacks the layout."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ IN_TORCH = ("COO", "CSC", "BCSR(4, 4)")
 
 
 def is_even(case: Matrix) -> bool:
-    """Whether ELL has less than two places for each entry: nobody would choose it otherwise."""
+    """Whether ELL stores fewer than two slots per nonzero; with more padding, ELL is a poor choice."""
     return case.shape[0] * int(case.arrays[0].diff().max()) < 2 * case.nnz
 
 
 @pytest.mark.parametrize(("name", "format"), cases((), list(FORMATS)))
 def test_formats(name: str, format: str, threads: int, compare: Compare) -> None:
-    """C[i,k] = A[i,j] * B[j,k]; torch's blocks must divide the shape, so it is padded for both."""
+    """C[i,k] = A[i,j] * B[j,k]; for BCSR, the matrix is padded, because torch's blocks must divide the shape."""
     case = matrix(name)
     _compare(case.padded(4, 4) if format == "BCSR(4, 4)" else case, format, FORMATS[format], threads, compare)
 
 
 @pytest.mark.parametrize("name", [name for name, _ in cases((), [None], takes=is_even)])
 def test_ell(name: str, threads: int, compare: Compare) -> None:
-    """The same in ELL, where rows are about equally long."""
+    """SpMM in ELL, on matrices with similar nonzeros per row."""
     _compare(matrix(name), "ELL", ns.ELL, threads, compare)
 
 
@@ -54,6 +54,6 @@ def _peers(case: Matrix, A: ns.SparseTensor, B: torch.Tensor, name: str) -> dict
     if name in IN_TORCH:
         in_torch = A.to_torch()
         peers = {f"torch {str(in_torch.layout).rpartition('_')[2].upper()}": lambda: in_torch @ B}
-        return peers | (of_torch(lambda own: own @ B, case) if name == "CSC" else {})  # ours keeps the rows that it makes of columns
+        return peers | (of_torch(lambda A: A @ B, case) if name == "CSC" else {})  # numscorch caches the conversion to CSR
     in_scipy, as_array = case.tensor.to_scipy(), B.numpy()
     return {SCIPY: lambda: in_scipy @ as_array}

@@ -1,4 +1,4 @@
-"""How close kernels come to what the processor can do, which is measured in the same turns (``roofs.py``)."""
+"""Kernel throughput as a share of the hardware limits, which are measured in the same turns (``roofs.py``)."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ HALF_WIDTHS = few((2, 5, 20), 1)
 
 @cache
 def _banded(half_width: int) -> Matrix:
-    """A banded matrix of four times the last cache."""
+    """A banded matrix of four times the size of the last-level cache."""
     in_row = 2 * half_width + 1
     return Matrix(f"banded, {in_row} in a row", banded(TIMES_THE_CACHE * LAST_CACHE // (8 * in_row + 4), half_width))
 
 
 @pytest.mark.parametrize("half_width", HALF_WIDTHS)
 def test_banded_against_torch(half_width: int, threads: int, compare: Compare) -> None:
-    """y[i] = A[i,j] * x[j], of which memory is the limit."""
+    """y[i] = A[i,j] * x[j], limited by memory bandwidth."""
     case = _banded(half_width)
     A, x = case.tensor, dense(case.shape[1])
-    compare("banded", lambda: ns.einsum("ij,j->i", A, x), of_torch(lambda own: own @ x, case), case=case, threads=threads)
+    compare("banded", lambda: ns.einsum("ij,j->i", A, x), of_torch(lambda A: A @ x, case), case=case, threads=threads)
 
 
 @pytest.mark.parametrize("half_width", HALF_WIDTHS)
 def test_banded_against_triad(half_width: int, threads: int, record: Record) -> None:
-    """The same, as a share of the bandwidth of a triad over as many bytes."""
+    """SpMV bandwidth as a share of the bandwidth of a triad that moves the same number of bytes."""
     case = _banded(half_width)
     A, x = case.tensor, dense(case.shape[1])
     size = moved(A, x)
@@ -53,13 +53,13 @@ def test_banded_against_triad(half_width: int, threads: int, record: Record) -> 
 
 
 def _is_near(case: Matrix) -> bool:
-    """Whether B fits in the second cache, and the call is more than overhead."""
+    """Whether B fits in the L2 cache and the matrix is large enough that call overhead is negligible."""
     return case.nnz >= LARGE and 4 * WIDTH * case.shape[1] <= SECOND_CACHE
 
 
 @pytest.mark.parametrize("name", few([name for name in names() if _is_near(matrix(name))], 1))
 def test_spmm_against_roofs(name: str, threads: int, record: Record) -> None:
-    """C[i,k] = A[i,j] * B[j,k] where B stays near: a share of the lower roof."""
+    """C[i,k] = A[i,j] * B[j,k] with B in the L2 cache: throughput as a share of the lower roof."""
     case = matrix(name)
     A, B = case.tensor, dense(case.shape[1], WIDTH)
     size, operations = moved(A, B), 2 * case.nnz * WIDTH
@@ -72,5 +72,5 @@ def test_spmm_against_roofs(name: str, threads: int, record: Record) -> None:
 
 def _record(record: Record, times: tuple[float, ...], least: float, *, what: str, case: Matrix, threads: int) -> None:
     share = least / statistics.median(times)
-    told = {"what": what, "variant": ["what"], "share": share, "bar": {}}
-    record(times, kernel=SHARES, **told, matrix=case.name, shape=list(case.shape), nnz=case.nnz, threads=threads)
+    facts = {"what": what, "variant": ["what"], "share": share, "bar": {}}
+    record(times, kernel=SHARES, **facts, matrix=case.name, shape=list(case.shape), nnz=case.nnz, threads=threads)

@@ -26,7 +26,10 @@ RESNET = ((512, 2048), (2048, 512), (1000, 2048))
 
 @pytest.mark.parametrize(("name", "batch"), cases((), BATCHES))
 def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) -> None:
-    """y[b,j] = x[b,i] * A[i,j]; torch's x @ CSR makes the columns of A in every call, which ours keeps: it also has them made before."""
+    """y[b,j] = x[b,i] * A[i,j]. numscorch caches the columns of A; torch's x @ CSR computes them in every call.
+
+    The peers therefore include torch with a transpose that is computed before the timing.
+    """
     case = matrix(name)
     columns = Matrix(name, case.tensor.t().to(ns.CSR))
     skip_long(case, batch)
@@ -47,7 +50,7 @@ def test_dense_times_csr(name: str, batch: int, threads: int, compare: Compare) 
 
 @pytest.mark.parametrize(("name", "batch"), cases((), BATCHES))
 def test_dense_times_csr_transposed(name: str, batch: int, threads: int, compare: Compare) -> None:
-    """y[b,o] = x[b,i] * W[o,i]; torch is fastest where x and y are transposed, and y is put in order for the next layer."""
+    """y[b,o] = x[b,i] * W[o,i]. torch is fastest with transposed x and y; its y is made contiguous for the next layer."""
     case = matrix(name)
     skip_long(case, batch)
     W, in_torch, x = case.tensor, case.in_torch, dense(batch, case.shape[1])
@@ -70,7 +73,7 @@ def test_dense_times_csr_transposed(name: str, batch: int, threads: int, compare
 
 
 def _dense_layer(case: Case, x: torch.Tensor, transposed: bool) -> dict[str, Function]:
-    """The layer with its zeros, where that is no waste of memory."""
+    """The dense layer, if its weight fits in memory."""
     if not fits_dense(case):
         return {}
     weight = case.tensor.to_dense()
@@ -82,7 +85,7 @@ def _dense_layer(case: Case, x: torch.Tensor, transposed: bool) -> dict[str, Fun
 @pytest.mark.parametrize("zeros", few([50, 75, 90]))
 @pytest.mark.parametrize("shape", few(BERT + RESNET, 1), ids=lambda shape: f"{shape[0]}x{shape[1]}")
 def test_blocks(shape: tuple[int, int], zeros: int, batch: int, threads: int, compare: Compare) -> None:
-    """The same with a weight whose zeros come in blocks of 16 x 1, against the dense layer."""
+    """y[b,o] = x[b,i] * W[o,i] with a weight whose zeros form blocks of 16 x 1, against the dense layer."""
     case, weight = _weight(shape, zeros)
     W, x = case.tensor, dense(batch, shape[1])
     compare(

@@ -1,4 +1,4 @@
-"""SpGEMM under a mask, and triangle counting, which sums one up."""
+"""Masked SpGEMM, and triangle counting, the sum of a masked SpGEMM."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from .selection import cases
 
 @pytest.mark.parametrize("name", [name for name, _ in cases((), [None], takes=squares)])
 def test_masked(name: str, threads: int, compare: Compare) -> None:
-    """C[i,k] = A[i,j] * A[j,k], where A has an entry."""
+    """C[i,k] = A[i,j] * A[j,k] at the stored entries of A."""
     case = matrix(name)
     A, in_scipy, pattern = case.tensor, case.tensor.to_scipy(), case.as_mask().tensor.to_scipy()
-    peers = of_graphblas(threads, [case], lambda library, own: lambda: library.semiring.plus_times(own @ own).new(mask=own.S))
+    peers = of_graphblas(threads, [case], lambda library, A: lambda: library.semiring.plus_times(A @ A).new(mask=A.S))
     compare(
         "masked",
         lambda: ns.einsum("ij,jk->ik", A, A, mask=A),
@@ -38,7 +38,7 @@ def test_masked(name: str, threads: int, compare: Compare) -> None:
 
 @pytest.mark.parametrize("name", [name for name, _ in cases((), [None], takes=squares)])
 def test_triangles(name: str, threads: int, compare: Compare) -> None:
-    """t = L[i,j] * L[j,k] * L[i,k]; GraphBLAS adds up rows, or, with the transpose, multiplies them in pairs."""
+    """t = L[i,j] * L[j,k] * L[i,k]; GraphBLAS computes row by row or, with the transpose, by dot products of rows."""
     case = _below_diagonal(matrix(name))
     L, in_scipy = case.tensor, case.tensor.to_scipy()
     peers = _counted(case, graphblas(threads))
@@ -65,6 +65,6 @@ def _counted(case: Matrix, library: Any) -> dict[str, Function]:
 
 
 def _below_diagonal(case: Matrix) -> Matrix:
-    """The edges of a graph, each once, with value 1."""
+    """The strictly lower triangle with values of 1: each edge of a graph once."""
     lower = ns.from_scipy(sparse.tril(case.tensor.to_scipy(), -1, format="csr"))
     return Matrix(case.name, lower.with_values(torch.ones(lower.nnz)))

@@ -1,4 +1,4 @@
-"""Memory beyond operands and result, in a fresh process."""
+"""Peak memory of a call beyond its operands and result, in a fresh process."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ BAR = 0.1
 @pytest.mark.skipif(not RESET.exists(), reason="only Linux tells how much memory a call took")
 @pytest.mark.parametrize("product", list(SIZES))
 def test_peak(product: str, threads: int, record: Record) -> None:
-    """What a call takes at most, less its result, as a share of the result."""
+    """Peak memory of a call minus the size of its result, relative to the result."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.peak", product, str(threads)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    peak, result = map(int, done.stdout.split())
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    peak, result = map(int, process.stdout.split())
     record(
         [0.0],
         kernel=SHARES,

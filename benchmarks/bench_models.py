@@ -1,4 +1,4 @@
-"""Inference of whole models: a GCN, a pruned network, sparse attention, experts; ``benchmarks.paper`` measures more of them."""
+"""Inference of a GCN, a pruned MLP, sparse attention and a mixture of experts; ``benchmarks.paper`` measures more models."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from .selection import few
 
 HIDDEN = 64
 WEIGHTS = (1024, 1024, 1024, 64)
-TOLERANCE = 1e-3  # several products follow each other
+TOLERANCE = 1e-3  # rounding errors of consecutive products add up
 
 
 @pytest.mark.parametrize("name", few(["cora", "dblp", "flickr"], 1))
 @torch.no_grad()
 def test_gcn(name: str, threads: int, compare: Compare) -> None:
-    """Two layers on a whole graph, with dense features; PyG's layers normalise once, as ours do."""
+    """Two layers on a whole graph with dense features. PyG and numscorch both cache the normalised graph."""
     G = graph(name)
     ours = _gcn(ns.nn.GCNConv, G.features.shape[1], G.classes)
     in_torch = InTorch(ours).eval()
@@ -64,9 +64,9 @@ def _gcn(layer: Callable[[int, int], torch.nn.Module], features: int, classes: i
 def _of_pyg(ours: Network, features: torch.Tensor, edges: torch.Tensor, classes: int) -> Function:
     from torch_geometric.nn import GCNConv
 
-    theirs = _gcn(lambda inner, outer: GCNConv(inner, outer, cached=True), features.shape[1], classes)
-    theirs.load_state_dict(ours.state_dict())
-    return lambda: theirs(features, edges)
+    peer = _gcn(lambda inner, outer: GCNConv(inner, outer, cached=True), features.shape[1], classes)
+    peer.load_state_dict(ours.state_dict())
+    return lambda: peer(features, edges)
 
 
 def _with_wide_indices(A: torch.Tensor) -> torch.Tensor:
@@ -78,7 +78,7 @@ def _with_wide_indices(A: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("zeros", few([80, 90, 95], 1))
 @torch.no_grad()
 def test_pruned_mlp(zeros: int, batch: int, threads: int, compare: Compare) -> None:
-    """Three linear layers, pruned by magnitude, with relu between them."""
+    """Three linear layers, pruned by magnitude, with ReLU between them."""
     torch.manual_seed(0)
     layers = [ns.nn.SparseLinear(i, o, density=1 - zeros / 100) for i, o in pairwise(WEIGHTS)]
     ours, full, x = network(layers), network([layer.to_dense() for layer in layers]), dense(batch, WEIGHTS[0])
@@ -98,7 +98,7 @@ def test_pruned_mlp(zeros: int, batch: int, threads: int, compare: Compare) -> N
 
 
 class _InCsr(torch.nn.Module):
-    """A layer whose weight is torch's CSR, multiplied in the order that torch is fastest in."""
+    """A linear layer with a torch CSR weight, in torch's fastest form: the transpose of ``W @ x.t()``."""
 
     def __init__(self, layer: ns.nn.SparseLinear):
         super().__init__()
@@ -114,18 +114,18 @@ class _InCsr(torch.nn.Module):
 @torch.no_grad()
 def test_sparse_attention(pattern: str, length: int, threads: int, compare: Compare) -> None:
     """Four heads of 32 features."""
-    stored = PATTERNS[pattern](length)
+    mask_pattern = PATTERNS[pattern](length)
     q, k, v = (dense(1, 4, length, HEAD, seed=seed) for seed in range(3))
-    mask, in_torch, places = stored.to_dense() != 0, stored.to_torch(), stored.indices()
+    mask, in_torch, places = mask_pattern.to_dense() != 0, mask_pattern.to_torch(), mask_pattern.indices()
     compare(
         "models",
-        lambda: scaled_dot_product_attention(q, k, v, stored),
+        lambda: scaled_dot_product_attention(q, k, v, mask_pattern),
         {
             "torch scaled_dot_product_attention, mask": lambda: functional.scaled_dot_product_attention(q, k, v, mask),
             "torch.sparse.sampled_addmm": lambda: by_sampled_addmm(q, k, v, in_torch),
             "torch, gathered": lambda: by_gathering(q, k, v, in_torch, places),
         },
-        case=Case(f"{pattern}, {length} tokens", stored),
+        case=Case(f"{pattern}, {length} tokens", mask_pattern),
         threads=threads,
         tolerance=TOLERANCE,
         model="sparse attention",
@@ -135,18 +135,18 @@ def test_sparse_attention(pattern: str, length: int, threads: int, compare: Comp
 @pytest.mark.parametrize(("experts", "tokens"), few([(8, 256), (32, 256), (64, 1024)], 1))
 @torch.no_grad()
 def test_mixture_of_experts(experts: int, tokens: int, threads: int, compare: Compare) -> None:
-    """Each token goes to one expert, which is chosen in every call."""
+    """Each token is routed to one expert; the routing is computed in every call."""
     width = 128
     x, scores = dense(tokens, width), dense(tokens, experts, seed=2).softmax(-1)
     weights: Any = dense(experts, width, width, seed=3) / width**0.5
     ours = ns.nn.MoE(weights, top_k=1, gate=False)
-    chosen = ns.from_torch(functional.one_hot(scores.argmax(1), experts).float())
+    routing = ns.from_torch(functional.one_hot(scores.argmax(1), experts).float())
     compare(
         "models",
         lambda: ours(x, scores),
         {"torch, loop over experts": lambda: loop_of_ranges(x, scores, weights)},
         beside={EVERY_EXPERT: lambda: every_expert(x, scores, weights)},
-        case=Case(f"{experts} experts, {tokens} tokens", chosen),
+        case=Case(f"{experts} experts, {tokens} tokens", routing),
         threads=threads,
         tolerance=TOLERANCE,
         model="MoE",

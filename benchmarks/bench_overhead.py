@@ -1,4 +1,4 @@
-"""What a call costs before and after its kernel: a 16 x 16 matrix on one thread."""
+"""Overhead of a call outside its kernel, on a 16 x 16 matrix with one thread."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BARS: dict[str, dict[str, float]] = {
 
 
 def operand(kind: str, matrix: Matrix) -> tuple[Any, torch.Tensor]:
-    """What ours is called with, and what torch is."""
+    """The operands of numscorch and of torch."""
     if kind == "a SparseTensor":
         return matrix.tensor, matrix.in_torch
     if kind == "torch's COO":
@@ -41,7 +41,7 @@ def operand(kind: str, matrix: Matrix) -> tuple[Any, torch.Tensor]:
 @pytest.mark.parametrize("kind", list(BARS))
 @pytest.mark.parametrize("threads", [1], indirect=True, ids=["1t"])
 def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> None:
-    """A whole warm call."""
+    """A warm call of ``einsum``."""
     expression, shape = PRODUCTS[product]
     matrix = Matrix("uniform", uniform(16, 16, 4))
     A, peer = operand(kind, matrix)
@@ -62,7 +62,7 @@ def test_overhead(kind: str, product: str, threads: int, compare: Compare) -> No
 @pytest.mark.parametrize("kind", ["a SparseTensor", "torch's CSR, int32"])
 @pytest.mark.parametrize("threads", [1], indirect=True, ids=["1t"])
 def test_plans(kind: str, product: str, threads: int, compare: Compare) -> None:
-    """A call of a bound einsum."""
+    """A call of a plan."""
     if not compat.HAS_PLANS:
         pytest.skip("this commit binds no expressions")
     expression, shape = PRODUCTS[product]
@@ -96,7 +96,7 @@ OPERATORS: dict[str, tuple[str, Callable[..., Any], int]] = {
 @pytest.mark.parametrize("name", list(OPERATORS))
 @pytest.mark.parametrize("threads", [1], indirect=True, ids=["1t"])
 def test_operators(name: str, threads: int, compare: Compare) -> None:
-    """What torch's name for an einsum costs beyond it."""
+    """Overhead of a torch function or operator compared with the equivalent ``einsum``."""
     expression, operator, order = OPERATORS[name]
     matrix = Matrix("uniform", uniform(16, 16, 4))
     operands = (matrix.tensor, *([dense(*[16] * order)] if order else []))

@@ -1,4 +1,4 @@
-"""What is done to the rows of a CSR matrix: softmax, the largest entry, the sum."""
+"""Softmax, maximum and sum of the rows of a CSR matrix."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from .selection import cases
 
 @pytest.mark.parametrize(("name", "what"), cases((), ["softmax", "max", "sum"]))
 def test_rows(name: str, what: str, threads: int, compare: Compare) -> None:
-    """Against torch's softmax of COO tensors, and its operations on segments of the values."""
+    """Row operations against torch's softmax of COO tensors and its segment and scatter reductions."""
     case = matrix(name)
     ours, peers = {"softmax": softmax, "max": largest, "sum": total}[what](case)
     compare("rows", ours, peers, case=case, threads=threads, what=what)
 
 
 def softmax(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Over the entries that are stored."""
+    """Softmax over the stored entries of each row."""
     A, in_torch = case.tensor, case.tensor.to(ns.COO(2)).to_torch()
     return lambda: ns.softmax(A, 1), {"torch.sparse.softmax, COO": lambda: torch.sparse.softmax(in_torch, 1)}
 
 
 def largest(case: Matrix) -> tuple[Function, dict[str, Function]]:
-    """Entries that aren't stored are 0, and the largest where all others are negative: torch's results start from 0."""
+    """Maximum of each row, including the zeros that are not stored; torch's reductions therefore start from 0."""
     A, offsets, rows = case.tensor, case.arrays[0], case.tensor.indices()[0]
     return lambda: ns.amax(A, 1), {
         "torch.segment_reduce": lambda: torch.segment_reduce(A.values, "max", offsets=offsets, initial=0.0),

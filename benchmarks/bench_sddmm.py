@@ -1,4 +1,4 @@
-"""SDDMM: the entries of a dense product that a CSR pattern samples."""
+"""SDDMM: a dense product sampled by a CSR pattern."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .peers import FULL_PRODUCT, of_torch
 from .selection import cases, skip_long
 
 SAMPLED, SAMPLED_64 = "torch.sparse.sampled_addmm(beta=0)", "torch.sparse.sampled_addmm(beta=0), int64"
-MOST_FULL = 1 << 22  # entries of a dense product that is shown beside
+MOST_FULL = 1 << 22  # entries up to which the full dense product is measured too
 MAIN, OTHERS = (64,), (16, 128, 256)
 
 
 @pytest.mark.parametrize(("name", "k"), cases(MAIN, OTHERS))
 def test_sddmm(name: str, k: int, threads: int, compare: Compare) -> None:
-    """D[i,j] = S[i,j] * X[i,k] * Y[j,k]; torch ignores the values of S: all are 1 here."""
+    """D[i,j] = S[i,j] * X[i,k] * Y[j,k]. All values of S are 1, because torch ignores them."""
     case = matrix(name).as_mask()
     skip_long(case, k)
     S = case.tensor
     X, Y = dense(S.shape[0], k), dense(S.shape[1], k, seed=2)
-    transposed = Y.t()  # the layout in which sampled_addmm is faster: it copies a contiguous one
+    transposed = Y.t()  # sampled_addmm is faster with this layout; it copies a contiguous operand
     sampled = of_torch(lambda pattern: torch.sparse.sampled_addmm(pattern, X, transposed, beta=0), case)
     compare(
         "sddmm",
@@ -40,7 +40,7 @@ def test_sddmm(name: str, k: int, threads: int, compare: Compare) -> None:
 
 
 def _full(case: Matrix, X: torch.Tensor, transposed: torch.Tensor) -> dict[str, Function]:
-    """Every entry of the product, of which the others are dropped, where that is no waste of minutes."""
+    """The full dense product times the mask, if the product is small enough."""
     if case.shape[0] * case.shape[1] > MOST_FULL:
         return {}
     mask = case.tensor.to_dense()

@@ -1,4 +1,4 @@
-"""Whether both cores are busy where a few rows hold much of a matrix."""
+"""Load balance on two cores for matrices with skewed row lengths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BAR = 0.85
 
 @cache
 def _uneven(name: str) -> Matrix:
-    """A matrix with a power law, or one whose middle row holds 7 of 10 entries."""
+    """A power-law matrix, or one whose middle row holds 70 % of the nonzeros."""
     return matrix(name) if name != FULL_ROW else Matrix(name, full_row(20_000, 200_000, 4))
 
 
@@ -37,7 +37,7 @@ def _uneven(name: str) -> Matrix:
 @pytest.mark.parametrize("name", few(UNEVEN, 1))
 @pytest.mark.parametrize("threads", [2], indirect=True, ids=["2t"])
 def test_busy(name: str, product: str, threads: int, record: Record) -> None:
-    """Time with one thread over twice that with two, relative to what two triads reach that share nothing."""
+    """Parallel efficiency on two threads, relative to the efficiency of two independent triads."""
     case, (expression, width) = _uneven(name), PRODUCTS[product]
     A, B = case.tensor, dense(case.shape[1], *width)
 

@@ -1,4 +1,4 @@
-"""SpGEMM: products of sparse matrices, with rows left in any order, as the peers leave them, and sorted."""
+"""SpGEMM: products of sparse matrices, with unordered result rows, the default of the peers, and with sorted rows."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .peers import TORCH_COO, of_graphblas, of_pydata, of_torch
 from .selection import MOST_PRODUCTS, cases
 
 UNORDERED, SORTED = "unordered", "sorted"
-MOST_COO = 500_000  # products of which torch's COO is shown beside
+MOST_COO = 500_000  # scalar products up to which torch's COO is measured too
 
 
 def squares(case: Matrix) -> bool:
-    """Whether A A can be measured."""
+    """Whether the product A A is small enough to measure."""
     return case.is_square and case.products() <= MOST_PRODUCTS
 
 
 def few_with_transpose(case: Matrix) -> bool:
-    """Whether A A^T can be."""
+    """Whether the product A A^T is small enough to measure."""
     return case.products(transposed=True) <= MOST_PRODUCTS
 
 
@@ -54,14 +54,14 @@ def test_square(name: str, rows: str, threads: int, compare: Compare) -> None:
 
 @pytest.mark.parametrize(("name", "rows"), cases((), [UNORDERED, SORTED], takes=few_with_transpose))
 def test_times_transposed(name: str, rows: str, threads: int, compare: Compare) -> None:
-    """C[i,k] = A[i,j] * A[k,j]; ours keeps the columns of A from call to call, so peers have the transpose before they are timed."""
+    """C[i,k] = A[i,j] * A[k,j]. numscorch caches the columns of A, so the transpose for peers is computed before the timing."""
     case = matrix(name)
     transposed = Matrix(name, case.tensor.t().to(ns.CSR))
     in_scipy, by_rows = case.tensor.to_scipy(), transposed.tensor.to_scipy()
     peers = of_torch(lambda A, B: A @ B, case, transposed) | {SCIPY: lambda: in_scipy @ by_rows}
     peers |= of_graphblas(threads, [case], lambda library, A: lambda: library.semiring.plus_times(A @ A.T).new())
-    made = of_graphblas(threads, [case, transposed], lambda library, A, B: lambda: library.semiring.plus_times(A @ B).new())
-    peers |= {f"{name}, transposed before": peer for name, peer in made.items()}
+    prepared = of_graphblas(threads, [case, transposed], lambda library, A, B: lambda: library.semiring.plus_times(A @ B).new())
+    peers |= {f"{name}, transposed before": peer for name, peer in prepared.items()}
     compare(
         "spgemm",
         _ours("ij,kj->ik", case.tensor, rows),
@@ -78,14 +78,14 @@ REDUCED = ("bool", "min_plus", "max_plus")
 
 @pytest.mark.parametrize(("name", "reduce"), cases((), REDUCED, takes=squares))
 def test_reduced_square(name: str, reduce: str, threads: int, compare: Compare) -> None:
-    """C[i,k] = A[i,j] * A[j,k] of bool values, and over semirings."""
+    """C[i,k] = A[i,j] * A[j,k] with boolean values and over semirings."""
     case = matrix(name)
     if reduce == "bool":
         case = Matrix(name, case.tensor.with_values(torch.ones(case.nnz, dtype=torch.bool)))
         in_scipy = case.tensor.to_scipy()
         peers: dict[str, Function] = {SCIPY: lambda: in_scipy @ in_scipy}
     else:
-        peers = of_graphblas(threads, [case], lambda library, own: lambda: getattr(library.semiring, reduce)(own @ own).new())
+        peers = of_graphblas(threads, [case], lambda library, A: lambda: getattr(library.semiring, reduce)(A @ A).new())
     A = case.tensor
     compare(
         "spgemm, reduced",
@@ -104,7 +104,7 @@ def _ours(expression: str, A: ns.SparseTensor, rows: str) -> Function:
 
 
 def _in_order(peers: dict[str, Function]) -> dict[str, Function]:
-    """The products with sorted rows; torch has no way to sort them but through COO, and pydata/sparse always sorts."""
+    """The peers with sorted rows. torch can sort only via COO and is left out; pydata/sparse always sorts."""
     sorting: dict[str, Callable[[Any], Any]] = {SCIPY: _sort_indices, GRAPHBLAS: _wait, PYDATA: lambda product: product}
     return {name: _then(sorting[library], peer) for name, peer in peers.items() if (library := name.partition(",")[0]) in sorting}
 
@@ -127,6 +127,6 @@ def _sort_indices(product: Any) -> Any:
 
 
 def _wait(product: Any) -> Any:
-    """GraphBLAS leaves rows unsorted until it is asked for them."""
+    """Sort the rows, which GraphBLAS defers until the result is materialized."""
     product.wait("materialize")
     return product

@@ -1,4 +1,4 @@
-"""SpMM: a CSR matrix times a dense one."""
+"""SpMM: a CSR matrix times a dense matrix."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def _peers(case: Matrix, B: torch.Tensor, threads: int) -> dict[str, Function]:
     def by_pydata(_: Any, rows: Any) -> Function:
         return lambda: rows @ as_array
 
-    made = of_torch(lambda A: A @ B, case) | {SCIPY: lambda: in_scipy @ as_array}
-    return made | of_graphblas(threads, [case], by_graphblas) | of_pydata([case], by_pydata)
+    peers = of_torch(lambda A: A @ B, case) | {SCIPY: lambda: in_scipy @ as_array}
+    return peers | of_graphblas(threads, [case], by_graphblas) | of_pydata([case], by_pydata)
 
 
 def _dense(case: Matrix, B: torch.Tensor) -> dict[str, Function]:
-    """The product with its zeros, where someone would consider that."""
+    """The dense product, if the matrix is dense enough for it."""
     if not worth_dense(case):
         return {}
     full = case.tensor.to_dense()

@@ -1,4 +1,4 @@
-"""SpMV: a matrix times a vector, in the formats that torch and SciPy have too."""
+"""SpMV: a matrix times a vector, in formats that torch and SciPy also support."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_spmv(name: str, format: str, threads: int, compare: Compare) -> None:
 
 
 def _of_csr(case: Matrix, x: torch.Tensor, threads: int) -> dict[str, Function]:
-    """What has rows as ours has."""
+    """Peers that store the matrix in CSR."""
     as_array = x.numpy()
 
     def by_graphblas(library: Any, matrix: Any) -> Function:
@@ -60,7 +60,7 @@ def _of_csr(case: Matrix, x: torch.Tensor, threads: int) -> dict[str, Function]:
 
 
 def _dense(case: Matrix, x: torch.Tensor) -> dict[str, Function]:
-    """The product with its zeros, where someone would consider that."""
+    """The dense product, if the matrix is dense enough for it."""
     if not worth_dense(case):
         return {}
     full = case.tensor.to_dense()

@@ -1,4 +1,4 @@
-"""Sums and element-wise products of CSR matrices with different patterns."""
+"""Sums and elementwise products of CSR matrices with different patterns."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WHATS: dict[str, tuple[int, Callable[..., Any]]] = {
 
 @pytest.mark.parametrize(("name", "what"), cases((), list(WHATS)))
 def test_sums(name: str, what: str, threads: int, compare: Compare) -> None:
-    """B and C are A with its rows moved down by one and by two: patterns of its kind, which overlap here and there."""
+    """B and C are A with its rows rolled down by one and by two, so that the patterns overlap partly."""
     case = matrix(name)
     count, function = WHATS[what]
-    taken = [case, *(Matrix(name, case.rolled(by)) for by in (1, 2))][:count]
-    operands, peers = [own.tensor for own in taken], _peers(function, what, taken, threads)
+    matrices = [case, *(Matrix(name, case.rolled(by)) for by in (1, 2))][:count]
+    operands, peers = [operand.tensor for operand in matrices], _peers(function, what, matrices, threads)
     compare(
         "sums",
         (lambda: function(*operands)) if count == 2 else (lambda: _sum_of_three(*operands)),
@@ -41,20 +41,20 @@ def test_sums(name: str, what: str, threads: int, compare: Compare) -> None:
     )
 
 
-def _peers(function: Callable[..., Any], what: str, taken: list[Matrix], threads: int) -> dict[str, Function]:
-    in_scipy = [own.tensor.to_scipy() for own in taken]
-    peers = of_torch(function, *taken) | {SCIPY: lambda: function(*in_scipy)}
-    peers |= of_graphblas(threads, taken, lambda library, *own: lambda: _by_graphblas(library, what, *own))
-    return peers | of_pydata(taken, lambda _, *own: lambda: function(*own))
+def _peers(function: Callable[..., Any], what: str, matrices: list[Matrix], threads: int) -> dict[str, Function]:
+    in_scipy = [operand.tensor.to_scipy() for operand in matrices]
+    peers = of_torch(function, *matrices) | {SCIPY: lambda: function(*in_scipy)}
+    peers |= of_graphblas(threads, matrices, lambda library, *operands: lambda: _by_graphblas(library, what, *operands))
+    return peers | of_pydata(matrices, lambda _, *operands: lambda: function(*operands))
 
 
-def _by_graphblas(library: Any, what: str, first: Any, *others: Any) -> Any:
-    for other in others:
+def _by_graphblas(library: Any, what: str, first: Any, *rest: Any) -> Any:
+    for other in rest:
         pair = first.ewise_mult(other, library.binary.times) if what == "A * B" else first.ewise_add(other, library.binary.plus)
         first = pair.new()
     return first
 
 
 def _sum_of_three(A: ns.SparseTensor, B: ns.SparseTensor, C: ns.SparseTensor) -> Any:
-    """One kernel."""
+    """Sum of three matrices in one kernel."""
     return ns.evaluate("D[i,j] = A[i,j] + B[i,j] + C[i,j]", A=A, B=B, C=C)

@@ -1,4 +1,4 @@
-"""Tensors of order 3 to 5 times matrices and vectors: MTTKRP for each mode, TTM and TTV with the last one."""
+"""Products of tensors of order 3 to 5 with matrices and vectors: MTTKRP in each mode, and TTM and TTV in the last mode."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ GATHERED = "torch, gather and scatter"
 
 @pytest.mark.parametrize(("name", "mode"), few(MODES))
 def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
-    """M[i,r] = A[i,j,k] * B[j,r] * C[k,r], and so for the other modes."""
+    """M[i,r] = A[i,j,k] * B[j,r] * C[k,r], and likewise for the other modes."""
     case = tensor(name)
     A = case.tensor
-    modes, others = LETTERS[: A.ndim], [at for at in range(A.ndim) if at != mode]
-    factors = {at: dense(A.shape[at], RANK, seed=at) for at in others}
-    expression = ",".join([modes, *(f"{modes[at]}r" for at in others)]) + f"->{modes[mode]}r"
+    modes, contracted_modes = LETTERS[: A.ndim], [at for at in range(A.ndim) if at != mode]
+    factors = {at: dense(A.shape[at], RANK, seed=at) for at in contracted_modes}
+    expression = ",".join([modes, *(f"{modes[at]}r" for at in contracted_modes)]) + f"->{modes[mode]}r"
     indices, values = A.indices(), A.values
 
     def gathered() -> torch.Tensor:
@@ -43,7 +43,7 @@ def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
             products = in_coo[..., None]
             for at, factor in factors.items():
                 products = products * _along(factor.numpy(), at, A.ndim)
-            return products.sum(axis=tuple(others))
+            return products.sum(axis=tuple(contracted_modes))
 
         return broadcast
 
@@ -61,7 +61,7 @@ def test_mttkrp(name: str, mode: int, threads: int, compare: Compare) -> None:
 
 
 def _along(factor: np.ndarray, at: int, order: int) -> np.ndarray:
-    """A matrix as an array that broadcasts along all modes but one, and the rank."""
+    """The matrix reshaped so that it broadcasts along all modes except one."""
     shape = [1] * order + [factor.shape[1]]
     shape[at] = factor.shape[0]
     return factor.reshape(shape)
@@ -70,13 +70,13 @@ def _along(factor: np.ndarray, at: int, order: int) -> np.ndarray:
 @pytest.mark.parametrize("product", ["TTM", "TTV"])
 @pytest.mark.parametrize("name", few(tensor_names(), 1))
 def test_last_mode(name: str, product: str, threads: int, compare: Compare) -> None:
-    """T[i,j,r] = A[i,j,k] * U[k,r], and T[i,j] = A[i,j,k] * u[k], with those fibres that A has."""
+    """T[i,j,r] = A[i,j,k] * U[k,r] and T[i,j] = A[i,j,k] * u[k], for the nonempty fibres of A."""
     case = tensor(name)
     A = case.tensor
     modes, outer = LETTERS[: A.ndim], A.shape[:-1]
     factor = dense(A.shape[-1], RANK) if product == "TTM" else dense(A.shape[-1])
-    rank, wanted = ("r", "d") if product == "TTM" else ("", "")
-    expression, format = f"{modes},{modes[-1]}{rank}->{modes[:-1]}{rank}", ns.Format("s" * len(outer) + wanted)
+    rank, level = ("r", "d") if product == "TTM" else ("", "")
+    expression, format = f"{modes},{modes[-1]}{rank}->{modes[:-1]}{rank}", ns.Format("s" * len(outer) + level)
     indices, values, as_array = A.indices(), A.values.reshape(-1, *[1] * (factor.ndim - 1)), factor.numpy()
 
     def by_pydata(library: Any, in_coo: Any) -> Function:

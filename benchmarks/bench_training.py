@@ -1,4 +1,4 @@
-"""A step of training (forward, loss, backward, Adam): sparse weights beside masked dense ones, and a GCN beside its peers."""
+"""Training steps (forward, loss, backward, Adam) of a sparse MLP against masked dense layers, and of a GCN."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASKED = "torch, dense with masks"
 
 
 class Masked(torch.nn.Linear):
-    """A dense layer some of whose weights are kept at 0 by a mask."""
+    """A dense layer with a mask that zeroes some weights."""
 
     def __init__(self, layer: ns.nn.SparseLinear):
         super().__init__(layer.in_features, layer.out_features)
@@ -37,7 +37,7 @@ class Masked(torch.nn.Linear):
 
 
 def network(layers: Sequence[torch.nn.Module]) -> torch.nn.Sequential:
-    """The layers, with relu between them."""
+    """The layers with ReLU between them."""
 
     def modules() -> Iterator[torch.nn.Module]:
         yield layers[0]
@@ -49,9 +49,9 @@ def network(layers: Sequence[torch.nn.Module]) -> torch.nn.Sequential:
 
 
 def step_of(model: torch.nn.Module) -> Callable[[], torch.Tensor]:
-    """A step of training on one batch, which returns the loss before it."""
-    made = torch.Generator().manual_seed(0)
-    input, target = torch.randn(BATCH, SIZES[0], generator=made), torch.randint(0, SIZES[-1], (BATCH,), generator=made)
+    """A function that trains for one step on a fixed batch and returns the loss before the update."""
+    generator = torch.Generator().manual_seed(0)
+    input, target = torch.randn(BATCH, SIZES[0], generator=generator), torch.randint(0, SIZES[-1], (BATCH,), generator=generator)
     optimizer = torch.optim.Adam(model.parameters())
 
     def step() -> torch.Tensor:
@@ -66,19 +66,19 @@ def step_of(model: torch.nn.Module) -> Callable[[], torch.Tensor]:
 
 @pytest.mark.parametrize("zeros", few([80, 90, 95, 99]))
 def test_step(zeros: int, threads: int, compare: Compare) -> None:
-    """784-1024-10, a batch of 64."""
+    """An MLP of layer sizes 784-1024-10 with a batch of 64."""
     torch.manual_seed(0)
     layers = [ns.nn.SparseLinear(inner, outer, density=1 - zeros / 100) for inner, outer in pairwise(SIZES)]
     masked = [Masked(layer) for layer in layers]
     case = Case(f"784-1024-10, {zeros} %", layers[0].weight.tensor)
-    ours, theirs = step_of(network(layers)), step_of(network(masked))
-    ours(), theirs()  # so that the losses that are compared follow from gradients and Adam
-    compare("training", ours, {MASKED: theirs}, case=case, threads=threads, zeros=zeros, tolerance=1e-3)
+    ours, masked_step = step_of(network(layers)), step_of(network(masked))
+    ours(), masked_step()  # the compared losses then depend on gradients and Adam
+    compare("training", ours, {MASKED: masked_step}, case=case, threads=threads, zeros=zeros, tolerance=1e-3)
 
 
 @pytest.mark.parametrize("name", few(["cora", "dblp", "flickr"], 1))
 def test_gcn_epoch(name: str, threads: int, compare: Compare) -> None:
-    """A full-batch epoch of a two-layer GCN; each library reads the same dense features, and normalises the graph once."""
+    """A full-batch epoch of a two-layer GCN. All libraries use the same dense features and normalise the graph once."""
     G = graph(name)
     ours = gcn_of(ns.nn, G)
     in_torch = InTorch(ours)
@@ -86,10 +86,10 @@ def test_gcn_epoch(name: str, threads: int, compare: Compare) -> None:
     if has(PYG):
         import torch_geometric.nn
 
-        theirs = gcn_of(torch_geometric.nn, G, cached=True)
-        theirs.load_state_dict(ours.state_dict())
-        peers[PYG] = epoch_of(G, theirs, (G.dense_features, G.edges))
+        peer = gcn_of(torch_geometric.nn, G, cached=True)
+        peer.load_state_dict(ours.state_dict())
+        peers[PYG] = epoch_of(G, peer, (G.dense_features, G.edges))
     step = epoch_of(G, ours, (G.dense_features, G.edges))
     for run in (step, *peers.values()):
-        run()  # so that the losses that are compared follow from gradients and Adam
+        run()  # the compared losses then depend on gradients and Adam
     compare("training", step, peers, case=Case(G.told, ns.from_torch(G.adjacency)), threads=threads, model="GCN epoch", tolerance=1e-3)

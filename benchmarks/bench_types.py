@@ -1,4 +1,4 @@
-"""Other data types than float32 and int32: our own time with them, and how many more bytes there are to move."""
+"""Data types other than float32 and int32: our time and memory traffic relative to float32 and int32."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .selection import cases
 PRODUCTS: dict[str, tuple[str, tuple[int, ...]]] = {"SpMM, k = 64": ("ij,jk->ik", (64,)), "SpMV": ("ij,j->i", ())}
 KINDS = {"float64": (torch.float64, torch.int32), "bfloat16": (torch.bfloat16, torch.int32), "int64 indices": (torch.float32, torch.int64)}
 VARIANTS = {f"{product}, {kind}": (product, kind) for product in PRODUCTS for kind in KINDS}
-FEWEST = 100_000  # nonzeros: smaller ones are a matter of overhead
+FEWEST = 100_000  # nonzeros; call overhead dominates with fewer
 ROUNDING = {torch.bfloat16: 1e-2}
 
 
 @pytest.mark.parametrize(("name", "variant"), cases((), list(VARIANTS), takes=lambda case: case.nnz >= FEWEST))
 def test_types(name: str, variant: str, threads: int, record: Record) -> None:
-    """A product with values of this type, or indices, next to the same product with float32 and int32."""
+    """A product with another value or index type, compared with the same product in float32 and int32."""
     product, kind = VARIANTS[variant]
     expression, width = PRODUCTS[product]
     dtype, index = KINDS[kind]
@@ -51,11 +51,11 @@ def test_types(name: str, variant: str, threads: int, record: Record) -> None:
 
 
 def with_types(A: ns.SparseTensor, dtype: torch.dtype, index: torch.dtype) -> ns.SparseTensor:
-    """A CSR matrix with values and indices of these types."""
+    """The CSR matrix with these value and index types."""
     pos, crd = (array.to(index) for array in A.pattern.arrays[1])
     return ns.from_csr(pos, crd, A.values.to(dtype), A.shape)
 
 
 def moved(A: ns.SparseTensor, B: torch.Tensor) -> int:
-    """Bytes of both operands and of a dense result, each once."""
+    """Bytes of both operands and the dense result, each counted once."""
     return traffic_of((A, B), None) + A.shape[0] * prod(B.shape[1:]) * B.itemsize
