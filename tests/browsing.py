@@ -1,4 +1,4 @@
-"""A browser for the tests in this folder: the Chromium that is installed, driven by playwright, which downloads none of its own."""
+"""Browser fixtures: the installed Chromium, driven by playwright without downloading a browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OFFLINE = ("file:", "data:")
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """Chromium without a window; tests that need it are skipped where it can't be had."""
+    """Headless Chromium; tests that need it are skipped if it is unavailable."""
     program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no Chromium here (none of {', '.join(NAMES)}): make test-browser installs Debian's where it may")
@@ -30,7 +30,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def view(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens a file; whatever a page complains of fails the test, and whatever it asks the network for."""
+    """Function that opens a file; console messages, page errors and network requests fail the test."""
     contexts, amiss = [], []
 
     def opened(path: Path, **how: Any) -> Any:

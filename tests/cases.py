@@ -1,4 +1,4 @@
-"""Random cases: expressions, formats, mode orders and shapes, from a seed."""
+"""Seeded random cases: expressions, formats, mode orders and shapes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANY_ENTRIES = (Dense(), Dense(), Compressed(), Compressed(), Compressed(ordered=
 
 @dataclass(frozen=True)
 class Case:
-    """An einsum and its operands: dense arrays, and the same as tensors in their formats."""
+    """An einsum with dense arrays and formats of its operands."""
 
     expr: str
     arrays: tuple[np.ndarray, ...]
@@ -33,14 +33,14 @@ class Case:
     twins: tuple[int, ...] = ()
 
     def operands(self) -> list[object]:
-        """SparseTensors where there is a format, strided tensors elsewhere; the last ones have the patterns of ``twins``."""
-        made = [as_operand(array, fmt) for array, fmt in zip(self.arrays, self.formats, strict=True)]
-        for at, twin in enumerate(self.twins, len(made) - len(self.twins)):
-            made[at] = squared(made[twin])
-        return made
+        """Operands: SparseTensors if they have a format, else strided tensors. The last operands share the patterns of ``twins``."""
+        operands = [as_operand(array, fmt) for array, fmt in zip(self.arrays, self.formats, strict=True)]
+        for at, twin in enumerate(self.twins, len(operands) - len(self.twins)):
+            operands[at] = squared(operands[twin])
+        return operands
 
     def expected(self) -> np.ndarray:
-        """The dense answer; values are small integers, so it is exact in any order."""
+        """Dense reference result; values are small integers, so it is exact in any order."""
         return np.einsum(self.expr, *self.arrays)
 
     def __str__(self) -> str:
@@ -49,7 +49,7 @@ class Case:
 
 
 def as_operand(array: np.ndarray, fmt: ns.Format | None) -> object:
-    """One operand; dense ones keep the array's strides."""
+    """An operand from an array; dense operands keep the strides of the array."""
     if fmt is None:
         return torch.from_numpy(array)
     indices = np.argwhere(array).T.reshape(array.ndim, -1)
@@ -58,13 +58,13 @@ def as_operand(array: np.ndarray, fmt: ns.Format | None) -> object:
 
 
 def squared(A: object) -> ns.SparseTensor:
-    """Another tensor with the very same pattern."""
+    """The squares of A, as a tensor that shares its pattern."""
     assert isinstance(A, ns.SparseTensor)
     return A.with_values(A.values * A.values)
 
 
 def with_twins(case: Case) -> Case:
-    """The case with one or two operands more, of a sparse one's indices and pattern; most are summed up to one number."""
+    """The case with one or two more operands that share indices and pattern of a sparse operand; most results are scalars."""
     rng = random.Random(case.seed)
     (left, arrow, result), twin = case.expr.partition("->"), rng.choice([at for at, fmt in enumerate(case.formats) if fmt is not None])
     twins = (twin,) * rng.choice((1, 1, 2))
@@ -74,22 +74,22 @@ def with_twins(case: Case) -> Case:
 
 
 def with_likes(case: Case) -> Case:
-    """The case with one operand more, of a sparse one's indices and format but other entries; most results have its indices."""
+    """The case with one more operand, with indices and format of a sparse operand but other entries; most results have its indices."""
     rng = random.Random(case.seed)
     (left, arrow, result), like = case.expr.partition("->"), rng.choice([at for at, fmt in enumerate(case.formats) if fmt is not None])
     term, array = left.split(",")[like], case.arrays[like]
-    others = np.random.default_rng(case.seed).integers(-1, 2, array.shape).astype(np.float64)
+    values = np.random.default_rng(case.seed).integers(-1, 2, array.shape).astype(np.float64)
     names = list(dict.fromkeys(term))
     rng.shuffle(names)
     expr = f"{left},{term}->{''.join(names)}" if rng.random() < 0.6 else f"{left},{term}{arrow}{result}"
     formats = (*case.formats, case.formats[like])
     if array.ndim == 2 and rng.random() < 0.5:
         formats = tuple(PARTED[case.seed % len(PARTED)] if at in (like, len(formats) - 1) else fmt for at, fmt in enumerate(formats))
-    return Case(expr, (*case.arrays, others), formats, case.seed, case.result if expr.endswith(f"->{result}") else None)
+    return Case(expr, (*case.arrays, values), formats, case.seed, case.result if expr.endswith(f"->{result}") else None)
 
 
 def random_case(seed: int) -> Case:
-    """A case with one to four operands, at least one of them sparse."""
+    """A case with one to four operands, at least one of which is sparse."""
     rng = random.Random(seed)
     count = rng.choices((1, 2, 3, 4), (3, 6, 4, 1))[0]
     names = rng.choice(("ijklm", "tuvwi", "ABCtj"))[: rng.randint(1, 5 if count < 4 else 4)]
@@ -127,7 +127,7 @@ def _expression(rng: random.Random, terms: list[str]) -> str:
 
 
 def _array(rng: random.Random, term: str, sizes: dict[str, int], is_sparse: bool) -> np.ndarray:
-    """Small integers; dense operands may be transposed, cut out of larger ones, or broadcast."""
+    """Small integers; dense operands may be transposed, strided or broadcast."""
     shape = [1 if rng.random() < 0.04 and term.count(name) == 1 else sizes[name] for name in term]
     numbers = np.random.default_rng(rng.randrange(1 << 30))
     array = np.asarray(numbers.integers(-3, 4, shape), np.float64)
@@ -145,13 +145,13 @@ def _array(rng: random.Random, term: str, sizes: dict[str, int], is_sparse: bool
 
 
 def _expanded(array: np.ndarray, axis: int) -> np.ndarray:
-    """One slice of an axis, repeated with stride 0."""
+    """The first slice along an axis, repeated with stride 0."""
     strides = [0 if at == axis else stride for at, stride in enumerate(array.strides)]
     return np.lib.stride_tricks.as_strided(array, array.shape, strides)
 
 
 def _result_format(rng: random.Random, order: int) -> ns.Format | None:
-    """Now and then, a format that any pattern can be stored in."""
+    """None, or a format that can store any pattern."""
     if order == 0 or rng.random() < 0.6:
         return None
     if order > 1 and rng.random() < 0.2:
@@ -160,7 +160,7 @@ def _result_format(rng: random.Random, order: int) -> ns.Format | None:
 
 
 def random_format(rng: random.Random, order: int) -> ns.Format:
-    """Any mix of levels in any mode order; now and then, of levels for blocks, too."""
+    """A random mix of levels in any mode order, sometimes with blocks."""
     if order and rng.random() < 0.4:
         return _random_parts(rng, order)
     letters = "".join(rng.choice(LETTERS) for _ in range(order))
@@ -168,7 +168,7 @@ def random_format(rng: random.Random, order: int) -> ns.Format:
 
 
 def _random_parts(rng: random.Random, order: int) -> ns.Format:
-    """Dimensions whole or in blocks, in levels that can store any entries."""
+    """A format of whole and split dimensions, with levels that can store any entries."""
     if order == 2 and rng.random() < 0.2:
         return rng.choice(PARTED)
     parts: list[Part] = []

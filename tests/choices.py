@@ -1,4 +1,4 @@
-"""Choices of the schedule and the code generator that the sizes of random cases would never lead to."""
+"""Forced choices of the schedule and the code generator that small random cases would not trigger."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 
 
 def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
-    """Let the small rows of random cases count as long, large or far longer ones, so that every kind of loop and workspace is generated."""
+    """Set thresholds so that small rows count as long or large, and all kinds of loops and workspaces are generated."""
     set_to(tuning, "DENSE_ROW", -1 if seed // 8 % 2 else 1 << 18)
     set_to(tuning, "REUSED_PLACES", float("inf"))
     set_to(tuning, "CLEARED_PLACES", 0.0 if seed // 128 % 2 else float("inf"))
@@ -33,12 +33,12 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
 
 
 def replaced(own: Pass, other: Pass) -> tuple[Pass, ...]:
-    """The passes, with another one in the place of one."""
+    """The passes, with ``own`` replaced by ``other``."""
     return tuple(other if each is own else each for each in PASSES)
 
 
 def any_tiles(seed: int) -> Pass:
-    """A pass that cuts one of the loops that may have tiles, for two seeds of three."""
+    """A pass that tiles a random tileable loop, for two of three seeds."""
     rng = random.Random(seed)
 
     def cut(stmt: Stmt, facts: Facts, target: Target, options: Options) -> tuple[Stmt, str]:
@@ -50,7 +50,7 @@ def any_tiles(seed: int) -> Pass:
 
 
 def any_choices(seed: int, patch: pytest.MonkeyPatch) -> None:
-    """Kernels as Python, serial or in blocks, for one of three register widths, with any tiles and kinds of rows."""
+    """Build kernels as Python, serial or parallel, for one of three register widths, with random tiles and thresholds."""
     patch.setattr(dispatch, "build", kernel.build_plain)
     patch.setattr(dispatch, "host", lambda: TARGETS[seed % 3])
     patch.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)

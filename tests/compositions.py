@@ -75,5 +75,5 @@ TRANSPOSED = [
 
 
 def compositions() -> list[Format]:
-    """What has a name, every kind of level, and mixes of them up to order 4."""
+    """Named formats, every kind of level, and mixes of levels up to order 4."""
     return [*NAMED, *map(Format, LETTERS.split()), *map(Format, MAPS.strip().splitlines()), *TRANSPOSED]

@@ -1,4 +1,4 @@
-"""What every test shares: golden files, the scale of random families, a private kernel cache, a small graph."""
+"""Common fixtures: golden files, the scale of random tests, a private kernel cache, a small graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CACHE = pytest.StashKey[str]()
 
 @pytest.fixture(scope="session")
 def scale() -> Callable[[int], int]:
-    """How many cases of a random family to run, from its full count."""
+    """Function that scales the full number of random cases."""
     return scaled
 
 
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A kernel cache of this run's own; xdist's workers inherit the variable and share the folder."""
+    """Use a kernel cache private to this run; xdist workers inherit the variable and share the folder."""
     if not hasattr(config, "workerinput"):
         config.stash[CACHE] = os.environ["NUMSCORCH_CACHE_DIR"] = tempfile.mkdtemp(prefix="numscorch-tests-")
 
@@ -45,7 +45,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked ``full`` run at full scale only."""
+    """Skip tests marked ``full`` below full scale."""
     if scaled(1000) < 1000:
         for item in items:
             if item.get_closest_marker("full"):
@@ -73,7 +73,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """No plan or schedule from another test, nor what it converted."""
+    """Start without plans, schedules and conversions of other tests."""
     from fresh import forget_plans
 
     forget_plans(monkeypatch)
@@ -84,7 +84,7 @@ def fresh_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]
 
 @pytest.fixture
 def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Kernels run as Python, every access checked, and nothing is compiled."""
+    """Run kernels as uncompiled Python with bounds checks."""
     from numscorch.codegen import kernel
     from numscorch.runtime import plans as dispatch
 
@@ -94,7 +94,7 @@ def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 @pytest.fixture
 def A(plain: pytest.MonkeyPatch) -> ns.SparseTensor:
-    """A small graph, for files that have no ``A`` of their own."""
+    """A small graph as the default ``A``; files may override it."""
     import torch
 
     import numscorch as ns
@@ -105,5 +105,5 @@ def A(plain: pytest.MonkeyPatch) -> ns.SparseTensor:
 
 @pytest.fixture
 def D(A: ns.SparseTensor) -> torch.Tensor:
-    """The same, dense."""
+    """``A`` as a dense tensor."""
     return A.to_dense()

@@ -1,4 +1,4 @@
-"""One corpus of statements for all passes: many expressions, formats and mode orders, with small integer operands."""
+"""Corpus of statements for tests of passes: many expressions, formats and mode orders, with small integer operands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CORPUS: list[tuple[str, str]] = [
 
 
 def formats_for(expr: str, kinds: str) -> list[tuple[Format | None, ...]]:
-    """Every format for a lone sparse operand, a sample of the mixes for several."""
+    """All formats for a single sparse operand, or a sample of combinations for several."""
     terms = expr.split("->")[0].split(",")
     choices = [[None] if kind == "d" else list(MATRICES if len(term) == 2 else CUBES) for term, kind in zip(terms, kinds, strict=True)]
     mixes = list(product(*choices))
@@ -44,10 +44,10 @@ def formats_for(expr: str, kinds: str) -> list[tuple[Format | None, ...]]:
 @lru_cache(maxsize=1)
 def corpus() -> list[tuple[Problem, dict[str, np.ndarray]]]:
     """Problems with small random integer operands."""
-    found: list[tuple[Problem, dict[str, np.ndarray]]] = []
+    problems: list[tuple[Problem, dict[str, np.ndarray]]] = []
     for expr, kinds in CORPUS:
         terms = expr.split("->")[0].split(",")
-        numbers = np.random.default_rng(len(found))
+        numbers = np.random.default_rng(len(problems))
         sizes = {**SIZES, **(dict.fromkeys(expr, 3) if any(len(set(t)) < len(t) for t in terms) or expr == "ij,ji->" else {})}
         for formats in formats_for(expr, kinds):
             arrays = [numbers.integers(-3, 4, [sizes[name] for name in term]).astype(np.float64) for term in terms]
@@ -59,12 +59,12 @@ def corpus() -> list[tuple[Problem, dict[str, np.ndarray]]]:
             except ns.UnsupportedError:
                 problem = make_problem(subscripts, operands, TARGET, "dense")
             expected = np.einsum(expr, *arrays)
-            found.append((problem, {**dict(zip("ABCD", arrays, strict=False)), "expected": expected}))
-    return found
+            problems.append((problem, {**dict(zip("ABCD", arrays, strict=False)), "expected": expected}))
+    return problems
 
 
 def as_if_large(facts: Facts, rng: random.Random) -> Facts:
-    """The facts of another problem with the same expression: any extents, any counts."""
+    """Random facts for the same expression, with other extents and counts."""
     extents = tuple((var, rounded(rng.choice((1, 3, 40, 1000, 50_000)))) for var, _ in facts.extents)
     counts = tuple((name, fmt, tuple(sorted(rounded(rng.choice((1, 50, 3000, 10**6))) for _ in cs))) for name, fmt, cs in facts.counts)
     tilings, sum_tilings = (
@@ -75,5 +75,5 @@ def as_if_large(facts: Facts, rng: random.Random) -> Facts:
 
 
 def means(stmt: Stmt, problem: Problem, arrays: dict[str, np.ndarray]) -> None:
-    """The interpreter's answer for a statement is numpy's for the expression."""
+    """Check that the interpreted statement gives the result of numpy for the expression."""
     np.testing.assert_array_equal(run(stmt, arrays, problem.extents), arrays["expected"], err_msg=str(stmt))

@@ -1,4 +1,4 @@
-"""The operators that torch's users need of sparse matrices: one row each, as a function of a sparse matrix and dense operands."""
+"""Operators that torch users need for sparse matrices, each as a function of a sparse matrix and dense operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 @dataclass(frozen=True)
 class Given:
-    """A sparse 4 x 6 matrix, or the same one dense, and dense tensors that fit it."""
+    """A 4 x 6 matrix, sparse or dense, and dense tensors of matching sizes."""
 
     S: Any
     D: torch.Tensor
@@ -223,7 +223,7 @@ ROWS: dict[str, Row] = {
     "zero_": lambda g: g.S.clone().zero_(),
     "copy_": lambda g: g.S.clone().copy_(3 * g.S),
 }
-STORED = {"softmax": lambda g: torch.softmax(g.S, 1), "log_softmax": lambda g: torch.log_softmax(g.S, 1)}  # over stored entries alone
+STORED = {"softmax": lambda g: torch.softmax(g.S, 1), "log_softmax": lambda g: torch.log_softmax(g.S, 1)}  # over stored entries only
 WITHOUT_GRADIENT = {
     *("S > 0", "S == 0", "S > D", "max(1).indices", "argmax(1)", "equal", "allclose", "zeros_like", "zero_"),
     *("isin", "argwhere", "D[S > 0,]"),

@@ -1,4 +1,4 @@
-"""Runs that the dashboard shows in tests."""
+"""Runs for tests of the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Formats by what their levels do: implicit, split, padded, unordered, all dense, or plain; and tensors drawn for them."""
+"""Formats by kind of level: implicit, split, padded, unordered, dense or plain; and random tensors for them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ RESULTS = ("plain", "plain", "padded", "unordered", "split", "dense", "implicit"
 
 
 def packed(full: Tensor, fmt: ns.Format, numbers: np.random.Generator) -> ns.SparseTensor:
-    """A tensor that stores some of the entries that the format has a place for, zeros among them."""
+    """A tensor with a random subset of the entries that the format can store, including explicit zeros."""
     shape = tuple(full.shape)
     places = np.argwhere(np.ones(shape)).T.reshape(len(shape), -1)
     kept = numbers.random(places.shape[1]) < numbers.choice((0.0, 0.3, 0.6, 1.0), p=(0.1, 0.3, 0.3, 0.3))
@@ -103,7 +103,7 @@ def packed(full: Tensor, fmt: ns.Format, numbers: np.random.Generator) -> ns.Spa
 
 
 def _has_room(fmt: ns.Format, places: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Which coordinates a format of implicit levels can store."""
+    """Mask of the coordinates that a format with implicit levels can store."""
     room = np.ones(places.shape[1], dtype=bool)
     for level, part, above in zip(fmt.levels[1:], fmt.parts[1:], fmt.parts[:-1], strict=True):
         coordinate, outer = part.of(places, shape), above.of(places, shape)
@@ -117,7 +117,7 @@ def _has_room(fmt: ns.Format, places: np.ndarray, shape: tuple[int, ...]) -> np.
 
 
 def with_junk(A: ns.SparseTensor, junk: float) -> Tensor:
-    """The values of A, with this number where no entry lies."""
+    """The values of A, with ``junk`` at padding positions."""
     count = A.values.numel()
     numbered = A.with_values(torch.arange(1.0, count + 1, dtype=torch.float64)).to_dense().flatten().long()
     reached = torch.zeros(count + 1, dtype=torch.bool).index_fill(0, numbered, True)[1:]

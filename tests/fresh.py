@@ -1,4 +1,4 @@
-"""Forgetting what earlier calls left: plans, kernels, shortcuts, conversions."""
+"""Reset of the caches of plans, kernels, shortcuts and conversions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numscorch.runtime import plans
 
 
 def forget_plans(patch: pytest.MonkeyPatch) -> None:
-    """Forget them for as long as the patch lasts; shortcuts are made anew when they are needed."""
+    """Use empty caches for the duration of the patch; shortcuts are rebuilt on demand."""
     patch.setattr(plans, "_plans", {})
     patch.setattr(plans, "_kernels", {})
     patch.setattr(shortcuts, "_last", {})

@@ -1,4 +1,4 @@
-"""Random einsum calls over numpy's whole grammar, and calls that are spoiled, from a seed."""
+"""Seeded random einsum calls over the whole grammar of numpy, and corrupted calls."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from cases import as_operand, random_format
 
 import numscorch as ns
 
-Label = int | EllipsisType  # a label's number, as in a sublist
+Label = int | EllipsisType  # number of a label, as in a sublist
 Term = tuple[Label, ...]
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-SPACE = 1500  # coordinates of all indices together, since each is a step of plain Python
+SPACE = 1500  # maximum size of the iteration space, since each point is a step of plain Python
 STRANGERS = "0159$_;:()*+=[]{}'\"\\/|&%#@!?~^`<>-.,éßλ∑"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One einsum call. ``text`` is its first argument, or None where terms are given as sublists."""
+    """An einsum call. ``text`` is its first argument, or None if terms are sublists."""
 
     terms: tuple[Any, ...]
     result: Any
@@ -37,22 +37,22 @@ class Call:
     spoiled: str = ""
 
     def with_numpy(self) -> np.ndarray:
-        """numpy's answer; values are small integers, so it is exact in any order."""
+        """Result of numpy; values are small integers, so it is exact in any order."""
         return np.asarray(np.einsum(*self.arguments(self.arrays)))
 
     def with_torch(self) -> np.ndarray:
-        """torch's answer."""
+        """Result of torch."""
         return np.asarray(torch.einsum(*self.arguments(list(map(torch.from_numpy, self.arrays)))))
 
     def with_numscorch(self) -> Any:
-        """Ours, of dense and sparse operands."""
+        """Result of numscorch for dense and sparse operands."""
         operands = [as_operand(array, fmt) for array, fmt in zip(self.arrays, self.formats, strict=True)]
         if self.text is not None and self.as_list:
             return ns.einsum(self.text, operands, format=self.format)
         return ns.einsum(*self.arguments(operands), format=self.format)
 
     def arguments(self, operands: Sequence[object]) -> list[Any]:
-        """The call's arguments: text and operands, or operands and sublists in turn."""
+        """Arguments of the call: text and operands, or operands alternating with sublists."""
         if self.text is not None:
             return [self.text, *operands]
         listed = _as_array if self.as_arrays else _listed
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def is_dense(self) -> bool:
-        """Whether no operand has a sparse level, so that the call is torch's."""
+        """Whether no operand has a sparse level; such calls are delegated to torch."""
         return all(fmt is None or fmt.is_dense for fmt in self.formats)
 
     def __str__(self) -> str:
@@ -75,15 +75,15 @@ def _listed(term: Any) -> Any:
 
 
 def _as_array(term: Any) -> Any:
-    """A sublist as an array, where it holds whole numbers."""
+    """A sublist as an array, if it contains integers only."""
     return np.array(term) if isinstance(term, tuple) and term and all(type(label) is int for label in term) else _listed(term)
 
 
-# -- calls that are well formed, nearly all
+# -- valid calls, with rare exceptions
 
 
 def random_call(seed: int) -> Call:
-    """One to five operands; names, ellipses, sizes of 1 that broadcast, diagonals, any output, any spelling."""
+    """A call with one to five operands, with ellipses, broadcasting, diagonals, any output and any spelling."""
     rng = random.Random(seed)
     count = rng.choices((1, 2, 3, 4, 5), (4, 6, 4, 2, 1))[0]
     labels = rng.sample(range(52), rng.randint(1, 5))
@@ -110,20 +110,20 @@ def _term(rng: random.Random, labels: list[int], ellipses: bool) -> Term:
 
 
 def _sizes(rng: random.Random, labels: list[int], hidden: int) -> tuple[dict[int, int], tuple[int, ...]]:
-    """Sizes of the names and of what the ellipsis hides, small enough together."""
-    drawn = rng.choices((0, 1, 2, 3, 4, 5, 9, 17), (1, 4, 16, 16, 8, 4, 2, 2), k=len(labels) + hidden)
-    while np.prod(drawn, dtype=np.int64) > SPACE:
-        drawn[drawn.index(max(drawn))] = 2
-    return dict(zip(labels, drawn, strict=False)), tuple(drawn[len(labels) :])
+    """Sizes of the labels and of the ellipsis dimensions, with a bounded product."""
+    extents = rng.choices((0, 1, 2, 3, 4, 5, 9, 17), (1, 4, 16, 16, 8, 4, 2, 2), k=len(labels) + hidden)
+    while np.prod(extents, dtype=np.int64) > SPACE:
+        extents[extents.index(max(extents))] = 2
+    return dict(zip(labels, extents, strict=False)), tuple(extents[len(labels) :])
 
 
 def _shape(rng: random.Random, term: Term, sizes: dict[int, int], ellipsis: tuple[int, ...]) -> tuple[int, ...]:
-    """An operand's shape: now and then 1 where another operand may have more, and fewer hidden dimensions."""
-    own = {label: 1 if rng.random() < 0.06 else sizes[label] for label in term if isinstance(label, int)}
+    """Shape of an operand, sometimes with broadcast dimensions of size 1 and fewer ellipsis dimensions."""
+    extents = {label: 1 if rng.random() < 0.06 else sizes[label] for label in term if isinstance(label, int)}
     hidden = ellipsis[rng.choice((0, 0, 0, *range(len(ellipsis) + 1))) :]
     shape: list[int] = []
     for label in term:
-        shape += [own[label]] if isinstance(label, int) else [1 if rng.random() < 0.25 else size for size in hidden]
+        shape += [extents[label]] if isinstance(label, int) else [1 if rng.random() < 0.25 else size for size in hidden]
     return tuple(shape)
 
 
@@ -134,7 +134,7 @@ def _array(rng: random.Random, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _formats(rng: random.Random, arrays: Sequence[np.ndarray]) -> tuple[ns.Format | None, ...]:
-    """Formats for some operands, nearly always for one at least."""
+    """Formats of the operands; nearly always at least one is sparse."""
     sparse = [array.ndim > 0 and rng.random() < 0.65 for array in arrays]
     if rng.random() < 0.97 and not any(sparse):
         sparse[max(range(len(arrays)), key=lambda at: arrays[at].ndim)] = True
@@ -142,7 +142,7 @@ def _formats(rng: random.Random, arrays: Sequence[np.ndarray]) -> tuple[ns.Forma
 
 
 def _result(rng: random.Random, terms: Sequence[Term]) -> Term | None:
-    """None, or names in any order; the ellipsis is rarely forgotten, and rarely stands there without need."""
+    """None, or labels in any order; an ellipsis is rarely missing or superfluous."""
     if rng.random() < 0.25:
         return None
     used = sorted({label for term in terms for label in term if isinstance(label, int)})
@@ -154,7 +154,7 @@ def _result(rng: random.Random, terms: Sequence[Term]) -> Term | None:
 
 
 def spelled(rng: random.Random, terms: Sequence[Term], result: Term | None) -> str:
-    """The text, with spaces wherever numpy allows them."""
+    """The text, with random spaces where numpy allows them."""
     tokens = []
     for at, term in enumerate(terms):
         tokens += [","] * (at > 0) + list(map(_letter, term))
@@ -167,11 +167,11 @@ def _letter(label: Label) -> str:
     return "..." if label is ... else NAMES[label]
 
 
-# -- calls that are spoiled
+# -- corrupted calls
 
 
 def spoiled_call(seed: int) -> Call:
-    """A call with one thing changed, which numpy may or may not refuse."""
+    """A call with one change, which may be invalid in numpy."""
     rng = random.Random(seed)
     call = random_call(seed)
     ways = (OPERANDS | SUBLISTS) if call.text is None else (OPERANDS | TEXTS)
@@ -180,7 +180,7 @@ def spoiled_call(seed: int) -> Call:
 
 
 def _change_text(change: Callable[[random.Random, str, int], str]) -> Callable[[random.Random, Call], Call]:
-    """Change the text at a random place."""
+    """Corruption that changes the text at a random position."""
 
     def spoil(rng: random.Random, call: Call) -> Call:
         text = call.text or ""
@@ -194,7 +194,7 @@ def _inserted(choices: Sequence[str]) -> Callable[[random.Random, Call], Call]:
 
 
 def _in_result(pick: Callable[[random.Random, str], str]) -> Callable[[random.Random, Call], Call]:
-    """An explicit result, with more at its end."""
+    """Corruption that makes the result explicit and appends to it."""
 
     def change(rng: random.Random, text: str, at: int) -> str:
         explicit = text if "->" in text else text + "->"
@@ -204,7 +204,7 @@ def _in_result(pick: Callable[[random.Random, str], str]) -> Callable[[random.Ra
 
 
 def _used(rng: random.Random, text: str) -> str:
-    """A letter twice that the operands have."""
+    """A letter of the operands, repeated."""
     return rng.choice([c for c in text if c.isalpha()] or ["i"]) * 2
 
 
@@ -228,7 +228,7 @@ TEXTS: dict[str, Callable[[random.Random, Call], Call]] = {
 
 
 def _other_operand(rng: random.Random, call: Call) -> Call:
-    """Another array in the place of one, dense or in a format."""
+    """Replace an array by another one, dense or in a format."""
     at = rng.randrange(len(call.arrays))
     shape = list(call.arrays[at].shape)
     way = rng.randrange(3)
@@ -268,7 +268,7 @@ OPERANDS: dict[str, Callable[[random.Random, Call], Call]] = {
 
 
 def _other_sublist(choices: Sequence[Any]) -> Callable[[random.Random, Call], Call]:
-    """One of the choices, put into a sublist or the result's."""
+    """Corruption that puts one of the choices into a sublist of an operand or of the result."""
 
     def spoil(rng: random.Random, call: Call) -> Call:
         at = rng.randint(0, len(call.terms))

@@ -1,4 +1,4 @@
-"""The oracle: index notation run as dense loops, whatever the formats and the schedule say."""
+"""Reference interpreter: runs index notation as dense loops, independent of formats and schedule."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from numscorch.ir.index import (
 
 
 def run(stmt: Stmt, arrays: Mapping[str, np.ndarray], extents: Mapping[IndexVar, int]) -> np.ndarray:
-    """The result of a statement at any stage: dense operands by name in, dense result out.
+    """Run a statement at any stage on named dense operands; return the dense result.
 
-    A lone assignment sums over the variables that its left side lacks.
+    An assignment without loops sums over the variables missing on its left side.
     """
     result = next(assignments(stmt)).lhs
     values = dict(arrays)
@@ -40,7 +40,7 @@ def run(stmt: Stmt, arrays: Mapping[str, np.ndarray], extents: Mapping[IndexVar,
 
 
 def concrete(stmt: Assignment) -> Stmt:
-    """Foralls around a compound assignment, in order of appearance."""
+    """Loops around a compound assignment, in order of appearance."""
     nest: Stmt = Assignment(stmt.lhs, stmt.rhs, "+=")
     for var in reversed(variables_in(stmt.rhs)):
         nest = Forall(var, nest)
@@ -54,7 +54,7 @@ def execute(
     at: dict[IndexVar, int],
     tiles: Mapping[IndexVar, range],
 ) -> None:
-    """Run a statement at the coordinates bound so far, and within the tiles."""
+    """Run a statement at the bound coordinates, within the tiles."""
     match stmt:
         case Forall(var, body, Tile(size)):
             for start in range(0, extents[var], size):
@@ -74,7 +74,7 @@ def execute(
 
 
 def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, int]) -> float:
-    """An expression's value at bound coordinates."""
+    """Value of an expression at the bound coordinates."""
     match expr:
         case Access(tensor, indices) if not tensor.has_values:
             return float(len({at[v] for v in indices}) == 1)
@@ -90,11 +90,11 @@ def value(expr: Expr, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, in
 
 
 def place_of(access: Access, values: Mapping[str, np.ndarray], at: Mapping[IndexVar, int]) -> tuple[int, ...]:
-    """An access's coordinates; a dimension of size 1 is broadcast."""
+    """Coordinates of an access; dimensions of size 1 are broadcast."""
     shape = values[access.tensor.name].shape
     return tuple(0 if size == 1 else at[v] for size, v in zip(shape, access.indices, strict=True))
 
 
 def steps(extents: Mapping[IndexVar, int]) -> int:
-    """How many iterations a nest over these extents runs."""
+    """Number of iterations of a loop nest over the extents."""
     return prod(extents.values())

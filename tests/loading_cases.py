@@ -1,4 +1,4 @@
-"""Models that states of sparse weights are loaded into."""
+"""Models for tests of loading sparse weights."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def sparse(model: Any, sparsifier: Any = None, format: str | None = None, names:
 
 
 def snapshot(model: Any) -> Any:
-    return copy.deepcopy(dict(model.state_dict())), [id(own) for own in model.modules()]
+    return copy.deepcopy(dict(model.state_dict())), [id(module) for module in model.modules()]

@@ -1,4 +1,4 @@
-"""Named kernels: expressions, and the operands that they are generated for."""
+"""Named kernels: expressions with the operands of their generation."""
 
 from __future__ import annotations
 

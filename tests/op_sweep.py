@@ -1,6 +1,6 @@
-"""torch's own samples of its operators (``op_db``) with sparse operands, compared with torch on dense tensors.
+"""Sweep over torch's operator samples (``op_db``) with sparse operands, compared with torch on dense tensors.
 
-Run by hand for counts per operator: ``python tests/op_sweep.py --count 40 --operators "linalg.*"``.
+To print counts per operator: ``python tests/op_sweep.py --count 40 --operators "linalg.*"``.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from numscorch.ir.levels import Compressed, Dense
 from numscorch.ir.padded import Bitmap, Fixed
 from numscorch.runtime.plans import uncompiled
 
-SHARES = {torch.float32: 5, torch.int64: 1, torch.bool: 1, torch.complex64: 1}  # data types, and how often each is drawn
-SAMPLES = 8  # samples read of an operator for each case that is drawn
+SHARES = {torch.float32: 5, torch.int64: 1, torch.bool: 1, torch.complex64: 1}  # data types and their sampling weights
+SAMPLES = 8  # samples read per case of an operator
 WAYS = ("all", "first", "later")  # which operands are sparse
 GOOD = ("same", "refused", "both raise")
 
 
 def blocks(order: int) -> ns.Format:
-    """Blocks of 2 x 2 in the last two dimensions; of 2 in a vector."""
+    """Format with blocks of 2 x 2 in the last two dimensions, or blocks of 2 for a vector."""
     names = [f"i{at}" for at in range(order)]
     outer = [f"{name}: dense" for name in names[:-2]]
     pair = names[-2:]
@@ -55,7 +55,7 @@ FORMATS: dict[str, Callable[[int], ns.Format]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One sample of one operator, with sparse operands."""
+    """A sample of an operator, with sparse operands."""
 
     operator: str
     dtype: torch.dtype
@@ -69,14 +69,14 @@ class Case:
 
     @classmethod
     def read(cls, text: str) -> Case:
-        """The case of such a text."""
+        """Parse the ``str`` of a case."""
         operator, dtype, sample, *rest = text.split("|")
         return cls(operator, getattr(torch, dtype), int(sample), *rest)
 
 
 @dataclass
 class Outcome:
-    """What became of a case: "same", "refused", "both raise"; "raw error", "other refusal", "wrong", "accepted" are faults."""
+    """Outcome of a case: "same", "refused" and "both raise" pass; "raw error", "other refusal", "wrong" and "accepted" are faults."""
 
     kind: str
     told: str = ""
@@ -84,7 +84,7 @@ class Outcome:
 
 @cache
 def operators() -> dict[str, Any]:
-    """torch's table by name and variant."""
+    """Table of torch operators by name and variant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from torch.testing._internal.common_methods_invocations import op_db
@@ -92,17 +92,17 @@ def operators() -> dict[str, Any]:
 
 
 def _calls(op: Any) -> dict[str, Callable[..., Any]]:
-    """An operator as function, and where it has them as method, in place, and as Python's operator."""
-    found: dict[str, Callable[..., Any]] = {}
+    """Variants of an operator: function, and if available method, in-place method and Python operator."""
+    calls: dict[str, Callable[..., Any]] = {}
     variants = {"function": op.op, "method": op.method_variant, "inplace": op.inplace_variant, "operator": op.operator_variant}
     for variant, theirs in variants.items():
         name = getattr(theirs, "__name__", "")
         if variant in ("method", "inplace") or getattr(torch.Tensor, name, None) is theirs is not None:
-            if hasattr(torch.Tensor, name):  # Python takes a method of torch's class for its own instances alone
-                found[variant] = partial(_method, name)
+            if hasattr(torch.Tensor, name):  # methods of torch.Tensor reject other classes
+                calls[variant] = partial(_method, name)
         elif theirs is not None:
-            found[variant] = theirs
-    return found
+            calls[variant] = theirs
+    return calls
 
 
 def _method(name: str, input: Any, *args: Any, **kwargs: Any) -> Any:
@@ -111,7 +111,7 @@ def _method(name: str, input: Any, *args: Any, **kwargs: Any) -> Any:
 
 @cache
 def samples(operator: str, dtype: torch.dtype, most: int) -> list[Any]:
-    """torch's first samples of an operator."""
+    """The first samples of an operator in torch."""
     op = operators()[operator]
     if dtype not in op.dtypes:
         return []
@@ -123,20 +123,20 @@ def samples(operator: str, dtype: torch.dtype, most: int) -> list[Any]:
 
 
 def cases(operator: str, count: int, seed: int = 0) -> Iterator[Case]:
-    """So many random cases of an operator, the same ones in each run."""
+    """Reproducible random cases of an operator."""
     rng = random.Random(f"{operator} {seed}")
     variants = list(_calls(operators()[operator]))
     weights = [6 if variant == "function" else 1 for variant in variants]
     for dtype in rng.choices(list(SHARES), list(SHARES.values()), k=count):
-        given = samples(operator, dtype, SAMPLES * count)
-        if given:
+        operator_samples = samples(operator, dtype, SAMPLES * count)
+        if operator_samples:
             (variant,) = rng.choices(variants, weights)
-            yield Case(operator, dtype, rng.randrange(len(given)), rng.choice(list(FORMATS)), rng.choice(WAYS), variant)
+            yield Case(operator, dtype, rng.randrange(len(operator_samples)), rng.choice(list(FORMATS)), rng.choice(WAYS), variant)
 
 
 @dataclass
 class Operands:
-    """Replaces tensors among arguments: by sparse ones, and by dense ones with the same zeros."""
+    """Replaces tensors among arguments by sparse tensors, and by dense tensors with the same zeros."""
 
     format: str
     which: Callable[[int], bool]
@@ -146,13 +146,13 @@ class Operands:
     pairs: list[tuple[ns.SparseTensor, torch.Tensor]] = field(default_factory=list)
 
     def __call__(self, value: Any) -> tuple[Any, Any]:
-        """A value for numscorch, and the same for torch."""
+        """A value for numscorch and for torch."""
         if isinstance(value, list | tuple):
-            both = [self(own) for own in value]
-            kind: Any = type(value) if not hasattr(value, "_fields") else lambda own: type(value)(*own)
+            both = [self(item) for item in value]
+            kind: Any = type(value) if not hasattr(value, "_fields") else lambda item: type(value)(*item)
             return kind([ours for ours, _ in both]), kind([theirs for _, theirs in both])
         if isinstance(value, dict):
-            pairs = {key: self(own) for key, own in value.items()}
+            pairs = {key: self(item) for key, item in value.items()}
             return {key: ours for key, (ours, _) in pairs.items()}, {key: theirs for key, (_, theirs) in pairs.items()}
         if not isinstance(value, torch.Tensor) or not can_be_sparse(value):
             return value, value
@@ -161,12 +161,12 @@ class Operands:
 
     def sparse(self, full: torch.Tensor) -> tuple[ns.SparseTensor, torch.Tensor]:
         full = torch.where(torch.rand(full.shape, generator=self.rng) < 0.6, full, torch.zeros((), dtype=full.dtype)).contiguous()
-        made = ns.from_torch(full, FORMATS[self.format](full.ndim))
+        tensor = ns.from_torch(full, FORMATS[self.format](full.ndim))
         if self.trained and (full.is_floating_point() or full.is_complex()):
             full = full.requires_grad_()
-            made = made.with_values(made.values.clone().requires_grad_())
-            self.pairs.append((made, full))
-        return made, full
+            tensor = tensor.with_values(tensor.values.clone().requires_grad_())
+            self.pairs.append((tensor, full))
+        return tensor, full
 
 
 def can_be_sparse(value: torch.Tensor) -> bool:
@@ -174,29 +174,29 @@ def can_be_sparse(value: torch.Tensor) -> bool:
 
 
 def run(case: Case, count: int = 0) -> Outcome | None:
-    """Compute a case, one of so many, by numscorch and by torch; None if it has no operand that can be sparse."""
+    """Run a case in numscorch and in torch; None if no operand can be sparse."""
     op, sample = operators()[case.operator], samples(case.operator, case.dtype, SAMPLES * count or case.sample + 1)[case.sample]
     call = _calls(op)[case.variant]
-    given = (sample.input, *sample.args), sample.kwargs
+    arguments = (sample.input, *sample.args), sample.kwargs
     tensors = Operands("COO", lambda at: False, False, torch.Generator())
-    tensors(given)
+    tensors(arguments)
     later = random.Random(str(case)).randrange(1, tensors.count) if tensors.count > 1 else -1
     which = {"all": lambda at: True, "first": lambda at: at == 0, "later": lambda at: at == later}[case.way]
     if not tensors.count or (case.way == "later" and later < 0):
         return None
     trained = op.supports_autograd and case.variant != "inplace" and case.dtype.is_floating_point
-    made = Operands(case.format, which, trained, torch.Generator().manual_seed(case.sample))
-    (ours, our_names), (theirs, their_names) = made(given)
+    operands = Operands(case.format, which, trained, torch.Generator().manual_seed(case.sample))
+    (ours, our_names), (theirs, their_names) = operands(arguments)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected, error = attempt(call, theirs, their_names)
         try:
-            found = call(*ours, **our_names)
+            result = call(*ours, **our_names)
         except Exception as own:
             return None if str(own).startswith("descriptor") else of_error(case, own, error)
         if error is not None:
             return expect("accepted", case, f"torch raises {type(error).__name__}: {str(error)[:150]}")
-        return compare(case, found, expected, made.pairs)
+        return compare(case, result, expected, operands.pairs)
 
 
 def attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Exception | None]:
@@ -209,24 +209,24 @@ def attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Exce
 
 def of_error(case: Case, own: Exception, error: Exception | None) -> Outcome:
     """The outcome of a case that raised."""
-    told = f"{type(own).__name__}: {own}"
+    message = f"{type(own).__name__}: {own}"
     if isinstance(own, NumscorchError):
-        if error is not None or any(re.search(known, str(own)) for known in REFUSALS):
-            return Outcome("refused" if error is None else "both raise", told)
-        return expect("other refusal", case, told)
+        if error is not None or any(re.search(pattern, str(own)) for pattern in REFUSALS):
+            return Outcome("refused" if error is None else "both raise", message)
+        return expect("other refusal", case, message)
     if error is not None and isinstance(own, type(error)):
-        return Outcome("both raise", told)
-    return expect("raw error", case, told)
+        return Outcome("both raise", message)
+    return expect("raw error", case, message)
 
 
 def expect(kind: str, case: Case, told: str) -> Outcome:
-    """A fault, unless it is known to differ on purpose."""
-    known = any(re.fullmatch(name, case.operator) and re.search(text, f"{kind}: {told}", re.DOTALL) for name, text in KNOWN)
-    return Outcome("same" if known else kind, told)
+    """A fault, unless the difference is intentional."""
+    is_known = any(re.fullmatch(name, case.operator) and re.search(text, f"{kind}: {told}", re.DOTALL) for name, text in KNOWN)
+    return Outcome("same" if is_known else kind, told)
 
 
 def compare(case: Case, found: Any, expected: Any, pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
-    """The outcome of a case that both compute."""
+    """The outcome of a case that succeeds in both libraries."""
     try:
         ours, theirs = list(leaves(found)), list(leaves(expected))
         shallow = bool(re.fullmatch(RANDOM, case.operator) or re.fullmatch(OF_STORED, case.operator))
@@ -242,7 +242,7 @@ def compare(case: Case, found: Any, expected: Any, pairs: list[tuple[ns.SparseTe
 
 
 def compare_gradients(case: Case, ours: list[Any], theirs: list[Any], pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
-    """The outcome of a case's gradients: those of torch, at the stored entries."""
+    """The outcome of comparing the gradients at stored entries with torch."""
     differentiable = [at for at, own in enumerate(theirs) if isinstance(own, torch.Tensor) and own.requires_grad]
     if not differentiable:
         return Outcome("same")
@@ -250,7 +250,7 @@ def compare_gradients(case: Case, ours: list[Any], theirs: list[Any], pairs: lis
     upstream = {at: torch.rand(theirs[at].shape, generator=rng).to(theirs[at].dtype) for at in differentiable}
     _, error = attempt(torch.autograd.backward, ([theirs[at] for at in differentiable], [upstream[at] for at in differentiable]), {})
     try:
-        dense = {at: made for at in differentiable if (made := dense_of(ours[at])).requires_grad}
+        dense = {at: dense_result for at in differentiable if (dense_result := dense_of(ours[at])).requires_grad}
         torch.autograd.backward(list(dense.values()), [upstream[at] for at in dense])
     except Exception as own:
         return of_error(case, own, error)
@@ -273,16 +273,16 @@ def dense_of(value: Any) -> Any:
 
 
 def leaves(value: Any) -> Iterator[Any]:
-    """Results one by one; those of several are in a tuple."""
+    """Results of a call, flattened."""
     if isinstance(value, list | tuple) and not isinstance(value, torch.Size):
-        for own in value:
-            yield from leaves(own)
+        for item in value:
+            yield from leaves(item)
     else:
         yield value
 
 
 def same(own: Any, other: Any, shallow: bool, is_quotient: bool = False) -> None:
-    """Raise AssertionError unless a result is torch's; 0 / 0 of a quotient may be 0."""
+    """Raise AssertionError unless a result equals the result of torch; 0 / 0 in a quotient may be 0."""
     if not isinstance(other, torch.Tensor):
         assert own == other or (own != own and other != other), f"{own!r}, torch {other!r}"
         return
@@ -300,7 +300,7 @@ def same(own: Any, other: Any, shallow: bool, is_quotient: bool = False) -> None
 
 
 def sweep(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Case, Outcome]]:
-    """The outcomes of so many cases of each operator, kernels un-jitted."""
+    """The outcomes of ``count`` cases per operator, with uncompiled kernels."""
     with uncompiled():
         for name in names:
             refused = 0
@@ -309,7 +309,7 @@ def sweep(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Case, O
                     continue
                 yield case, outcome
                 refused = refused + 1 if "does not take a SparseTensor" in outcome.told else -count
-                if refused == 4:  # so are the others
+                if refused == 4:  # assume that all cases are refused
                     break
             samples.cache_clear()
 
@@ -328,7 +328,7 @@ def main() -> None:
             print(run(Case.read(options.case)))
         return
     total: Counter[str] = Counter()
-    told: Counter[str] = Counter()
+    refusals: Counter[str] = Counter()
     for name in [name for name in operators() if re.fullmatch(options.operators, name)]:
         counts: Counter[str] = Counter()
         for case, outcome in sweep([name], options.count, options.seed):
@@ -336,14 +336,14 @@ def main() -> None:
             if outcome.kind not in GOOD and sum(counts[kind] for kind in counts if kind not in GOOD) <= options.show:
                 print(f"  {outcome.kind:<14}{case}   {' '.join(outcome.told.split())[:220]}")
             if outcome.kind in ("refused", "other refusal"):
-                told[re.sub(r"[\d(].*", "", outcome.told.partition("\n")[0])[:110]] += 1
+                refusals[re.sub(r"[\d(].*", "", outcome.told.partition("\n")[0])[:110]] += 1
         total += counts
         if any(kind not in GOOD for kind in counts):
             print(f"{name}: {dict(counts)}")
         sys.stdout.flush()
     print(f"{sum(total.values())} cases: {dict(total)}")
     if options.refusals:
-        print(*(f"{number:>6}  {text}" for text, number in told.most_common()), sep="\n")
+        print(*(f"{number:>6}  {text}" for text, number in refusals.most_common()), sep="\n")
 
 
 if __name__ == "__main__":

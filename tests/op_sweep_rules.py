@@ -1,8 +1,8 @@
-"""What the sweep over torch's operators expects to differ from torch, and why."""
+"""Expected differences from torch in the sweep over operators, and their reasons."""
 
 from __future__ import annotations
 
-# Refusals of numscorch, by their text: each names what is not supported, and what to write instead.
+# Error messages of unsupported calls; each names an alternative.
 REFUSALS = (
     r"does not take a SparseTensor yet:",
     r"^a SparseTensor has no attribute",
@@ -25,24 +25,24 @@ REFUSALS = (
     r"works on bits, but SparseTensors support it for bool only: use logical_",
 )
 
-# Results that are random, or not initialised: only shapes and data types are compared.
+# Random or uninitialised results: only shapes and data types are compared.
 RANDOM = r"""(?x)
     .*rand.* | .*dropout.* | bernoulli | normal(\..*)? | cauchy | exponential | geometric | log_normal | uniform | multinomial
     | .*empty.* | nn\.functional\.rrelu | nn\.functional\.gumbel_softmax | pca_lowrank | svd_lowrank"""
 
-# Functions of the stored entries alone, as their documentation says: shapes and data types are compared.
+# Functions documented to act on stored entries only: shapes and data types are compared.
 OF_STORED = r"(log_)?softmax(\..*)?|_softmax_backward_data|nn\.functional\.softmin.*|(ones|full)_like"
 
-# Of equal entries, any may be the one whose index is returned.
+# Indices of ties are arbitrary.
 TIES = ("topk",)
 
-# Quotients, which are 0 where the numerator stores nothing, also where torch has 0 / 0.
+# Quotients: 0 at unstored entries of the numerator, even where torch computes 0 / 0.
 QUOTIENTS = r"(true_)?div(\..*)?|__rdiv__|fmod|remainder|__rmod__|floor_divide|true_divide"
 
-# Operators and outcomes that differ on purpose.
+# Operators and outcomes that differ intentionally.
 KNOWN: tuple[tuple[str, str], ...] = (
-    ("addr", r"^wrong: .*nan at index"),  # NaN times an entry that is not stored is 0
-    ("clamp", r"^wrong: gradient"),  # where both bounds are equal, torch gives neither one a gradient
-    ("xlogy|remainder", r"(?s)^wrong: gradient: .*nan at index"),  # 0 / 0 in torch's gradient, where the numerator stores nothing
-    ("__getitem__", r"^wrong: shape"),  # torch reads a vector of fewer than 32 entries as a tuple of indices, before it dispatches
+    ("addr", r"^wrong: .*nan at index"),  # NaN times an unstored entry is 0
+    ("clamp", r"^wrong: gradient"),  # torch gives no gradient where both bounds are equal
+    ("xlogy|remainder", r"(?s)^wrong: gradient: .*nan at index"),  # 0 / 0 in the gradient of torch at unstored entries of the numerator
+    ("__getitem__", r"^wrong: shape"),  # torch converts an index vector of fewer than 32 entries to a tuple before dispatch
 )

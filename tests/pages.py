@@ -1,4 +1,4 @@
-"""Pages of text whose examples are run."""
+"""Doctests of text pages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[1]
 
 
 def check_page(path: str, least: int) -> None:
-    """That what a page shows is what happens, in more than so many lines."""
+    """Check that the examples of a page pass, and that there are more than ``least``."""
     flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    found = doctest.testfile(str(ROOT / path), module_relative=False, optionflags=flags)
-    assert found.attempted > least
-    assert found.failed == 0
+    results = doctest.testfile(str(ROOT / path), module_relative=False, optionflags=flags)
+    assert results.attempted > least
+    assert results.failed == 0

@@ -1,4 +1,4 @@
-"""Programs that tests run as processes of their own: a file, since workers that are spawned import it."""
+"""Programs run in separate processes, from a file that spawned workers can import."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-# Python 3.12 warns of every fork of a process with threads, and torch has some; that such a child works is what is tested.
+# Python 3.12 warns when a process with threads forks. torch has threads, and the tests check that forked children work.
 FORKS = "ignore:This process (pid=:DeprecationWarning"
 
 
 def run_program(code: str, folder: Path, *arguments: str, timeout: int = 200, **environment: str) -> list[str]:
-    """The lines that a program prints; it must not fail, warn, abort or hang, nor may the processes that it starts."""
+    """Run a program and return its printed lines; it and its child processes must not fail, warn, abort or hang."""
     path = folder / "program.py"
     path.write_text(code, encoding="utf-8")
     command = [sys.executable, "-W", "error", "-W", FORKS, str(path), *arguments]
@@ -24,7 +24,7 @@ def run_program(code: str, folder: Path, *arguments: str, timeout: int = 200, **
     try:
         printed, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes, too
+        os.killpg(process.pid, signal.SIGKILL)  # child processes also hold the pipes
         pytest.fail(f"the program, or a child of it, hangs\n{''.join(process.communicate())}")
     assert process.returncode == 0, f"{process.returncode}\n{printed}\n{errors}"
     return printed.splitlines()

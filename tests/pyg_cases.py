@@ -1,4 +1,4 @@
-"""Graphs and layers that are compared with PyTorch Geometric's."""
+"""Graphs and comparisons for tests against PyTorch Geometric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NODES, SOURCES, IN, OUT = 40, 30, 6, 4
 
 
 def edges_between(sources: int, targets: int, seed: int = 0) -> Tensor:
-    """A hub, equal edges, self loops (one of them twice), and nodes without edges: the last five of each."""
+    """Edges with a hub, duplicates and self loops (one of them twice); the last five sources and targets are isolated."""
     torch.manual_seed(seed)
     some = torch.stack([torch.randint(0, sources - 5, (150,)), torch.randint(0, targets - 5, (150,))])
     hub = torch.stack([torch.arange(sources - 5), torch.full((sources - 5,), 3)])
@@ -36,34 +36,34 @@ WIDE = (IN, 5)
 
 
 def adjacency(edges: Tensor, weights: Tensor | None = None) -> ns.SparseTensor:
-    """The matrix of targets and sources of edges that differ."""
+    """CSR matrix of targets by sources, without duplicate edges."""
     distinct = torch.unique(edges, dim=1)
     return ns.from_coo(distinct.flip(0), torch.ones(distinct.shape[1]) if weights is None else weights, (NODES, NODES), ns.CSR)
 
 
 def leaves(x: Any, dtype: torch.dtype) -> Any:
-    """Copies of the features, which require grad."""
-    return tuple(leaves(own, dtype) for own in x) if isinstance(x, tuple) else x.detach().clone().to(dtype).requires_grad_()
+    """Copies of the features that require grad."""
+    return tuple(leaves(part, dtype) for part in x) if isinstance(x, tuple) else x.detach().clone().to(dtype).requires_grad_()
 
 
 def same_as_pyg(
     ours: Any, theirs: Any, x: Any, *graph: Any, theirs_graph: tuple[Any, ...] | None = None, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Equal outputs, and gradients of the features and of every parameter, from PyTorch Geometric's weights."""
+    """Check that outputs, feature gradients and parameter gradients agree for the weights of the PyTorch Geometric layer."""
     ours.load_state_dict(theirs.state_dict())
     ours, theirs = ours.to(dtype), theirs.to(dtype)
-    given = [leaves(x, dtype), leaves(x, dtype)]
-    results = [ours(given[0], *graph), theirs(given[1], *(graph if theirs_graph is None else theirs_graph))]
+    inputs = [leaves(x, dtype), leaves(x, dtype)]
+    results = [ours(inputs[0], *graph), theirs(inputs[1], *(graph if theirs_graph is None else theirs_graph))]
     assert type(results[0]) is Tensor
     close(results[0], results[1])
     upstream = torch.randn(results[0].shape, generator=torch.Generator().manual_seed(5), dtype=dtype)
     for result in results:
         (result * upstream).sum().backward()
-    for own, other in zip(*(g if isinstance(g, tuple) else (g,) for g in given), strict=True):
-        close(own.grad, other.grad)
+    for tensor, other in zip(*(g if isinstance(g, tuple) else (g,) for g in inputs), strict=True):
+        close(tensor.grad, other.grad)
     expected = dict(theirs.named_parameters())
-    for name, own in ours.named_parameters():
-        close(own.grad, expected.pop(name).grad)
+    for name, tensor in ours.named_parameters():
+        close(tensor.grad, expected.pop(name).grad)
     assert not expected
 
 

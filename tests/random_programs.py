@@ -1,4 +1,4 @@
-"""Random programs for ``evaluate``, with their operands, from a seed; and smaller ones of the same kind."""
+"""Seeded random programs for ``evaluate`` with their operands, and smaller variants of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 import numscorch as ns
 
 WIDTHS = (0, 1, 2, 3, 15, 16, 17, 33)
-ROWS = (0, 1, 15, 16, 17)  # entries in a row
+ROWS = (0, 1, 15, 16, 17)  # entries per row
 HEIGHTS, COLUMNS, LEADING = (1, 2, 3, 5, 0), (17, 17, 20, 3, 1, 0), (1, 2, 3)
 FORMATS = {"CSR": ns.CSR, "CSC": ns.CSC, "COO": ns.COO(2)}
 LAYOUTS = ("plain", "plain", "transposed", "expanded", "strided")
@@ -53,13 +53,13 @@ OPS = ("=", "=", "=", "+=", "+=", "max=", "min=", "stored max=")
 
 
 def accessed(name: str, indices: str, labels: Mapping[str, str]) -> str:
-    """A tensor's name with its indices, if it has dimensions."""
+    """Name of a tensor with its indices, if any."""
     return f"{name}[{','.join(labels[at] for at in indices)}]" if indices else name
 
 
 @dataclass(frozen=True)
 class Node:
-    """An expression: a template and what fills it; an access is a name and the places of its indices."""
+    """An expression: a template with arguments, or an access with a name and indices."""
 
     text: str
     args: tuple[Node, ...] = ()
@@ -77,12 +77,12 @@ class Node:
             yield from arg.accesses()
 
     def smaller(self) -> Iterator[Node]:
-        """Its arguments, and itself with one of them smaller."""
+        """Smaller expressions: the arguments, and copies with one smaller argument."""
         if self.text != "stored({})":
             yield from self.args
         for at, arg in enumerate(self.args):
-            for own in arg.smaller():
-                yield replace(self, args=(*self.args[:at], own, *self.args[at + 1 :]))
+            for smaller_arg in arg.smaller():
+                yield replace(self, args=(*self.args[:at], smaller_arg, *self.args[at + 1 :]))
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Given:
-    """An operand: its shape in extents' letters (1 is a dimension that is broadcast), and how it lies in memory."""
+    """An operand: its shape as letters of extents (1 is broadcast), and its layout in memory."""
 
     name: str
     shape: str
@@ -124,18 +124,18 @@ class Given:
 
 
 def _rows_of_lengths(shape: Sequence[int], generator: torch.Generator, columns: bool, seed: int) -> Tensor:
-    """A matrix with 0, 1, 15, 16 or 17 entries in its rows, or in its columns."""
+    """A matrix with rows, or columns, of 0, 1, 15, 16, 17, 2 or all entries."""
     n, m = reversed(shape) if columns else shape
-    draw, made = random.Random(seed), torch.zeros(n, m, dtype=torch.float64)
-    for row in made:
+    draw, matrix = random.Random(seed), torch.zeros(n, m, dtype=torch.float64)
+    for row in matrix:
         places = torch.randperm(m, generator=generator)[: draw.choice((*ROWS, 2, m))]
         row[places] = torch.randn(len(places), generator=generator, dtype=torch.float64)
-    return made.T if columns else made
+    return matrix.T if columns else matrix
 
 
 @dataclass(frozen=True)
 class Program:
-    """Statements, the extents of i, j, k and h, and what is given; ``alias`` is a name that stands for another's tensor."""
+    """Statements, the extents of i, j, k and h, and operands; ``alias`` maps further names to the tensors of operands."""
 
     statements: tuple[Statement, ...]
     given: tuple[Given, ...]
@@ -150,20 +150,20 @@ class Program:
         return "; ".join(statement.shown(labels) for statement in self.statements)
 
     def operands(self) -> dict[str, Tensor | ns.SparseTensor]:
-        """What the statements read and don't make."""
+        """Operands read by the statements."""
         read = {access.text for statement in self.statements for access in statement.value.accesses()}
-        made = {own.name: own.made(self.extents, self.dtype) for own in self.given}
-        made |= {name: made[other] for name, other in self.alias.items()}
-        return {name: value for name, value in made.items() if name in read}
+        tensors = {operand.name: operand.made(self.extents, self.dtype) for operand in self.given}
+        tensors |= {name: tensors[other] for name, other in self.alias.items()}
+        return {name: value for name, value in tensors.items() if name in read}
 
     def __str__(self) -> str:
         operands = self.operands()
-        told = [f"  {own}" for own in self.given if own.name in operands]
-        told += [f"  {name}: the same tensor as {other}" for name, other in self.alias.items() if name in operands]
-        return "\n".join([self.text.replace("; ", "\n"), f"  {dict(self.extents)}, {self.dtype}", *told])
+        lines = [f"  {operand}" for operand in self.given if operand.name in operands]
+        lines += [f"  {name}: the same tensor as {other}" for name, other in self.alias.items() if name in operands]
+        return "\n".join([self.text.replace("; ", "\n"), f"  {dict(self.extents)}, {self.dtype}", *lines])
 
     def smaller(self) -> Iterator[Program]:
-        """Programs without one statement, with a smaller value, smaller extents, or plainer operands."""
+        """Programs with one statement less, a smaller expression, smaller extents, or simpler operands."""
         for at, own in enumerate(self.statements):
             rest = self.statements[:at], self.statements[at + 1 :]
             if rest[0] or rest[1]:
@@ -173,7 +173,7 @@ class Program:
         for at, extent in self.extents.items():
             for less in sorted({1, 2, extent // 2, extent - 1}):
                 if 0 < less < extent:
-                    tied = "ij" if at in "ij" and self.extents["i"] == self.extents["j"] else at  # a tensor may be read at both
+                    tied = "ij" if at in "ij" and self.extents["i"] == self.extents["j"] else at  # a tensor may be indexed by both
                     yield replace(self, extents={**self.extents, **dict.fromkeys(tied, less)})
         if self.alias:
             yield replace(self, alias={}, given=(*self.given, *(replace(self._named(o), name=n) for n, o in self.alias.items())))
@@ -185,17 +185,17 @@ class Program:
             yield replace(self, labels=LABELS[0])
 
     def _named(self, name: str) -> Given:
-        return next(own for own in self.given if own.name == name)
+        return next(operand for operand in self.given if operand.name == name)
 
 
 class _Drawer:
-    """Draws one program, statement after statement."""
+    """Generator of a random program."""
 
     def __init__(self, seed: int, of_entries: bool):
         self.random = draw = random.Random(seed)
         self.names = draw.sample(NAMES, len(NAMES))
         self.has_heads = draw.random() < 0.25
-        self.is_of_entries = of_entries  # as attention: values beside entries, and numbers of rows
+        self.is_of_entries = of_entries  # as in attention: values per entry and per row
         height, columns = draw.choice(HEIGHTS), draw.choice(COLUMNS)
         self.is_square = draw.random() < 0.3
         heads = draw.choice(LEADING) if self.has_heads else 1
@@ -215,7 +215,7 @@ class _Drawer:
         return Program(tuple(self.made), tuple(self.given), self.extents, labels, dtype, self.alias)
 
     def _sparse(self) -> Node:
-        """A sparse operand, read at its rows and columns; CSC often as the rows of the transpose."""
+        """Access to a sparse operand; CSC is often accessed as the transpose."""
         layout = self.random.choice(("CSR", "CSR", "CSR", "CSR", "CSC", "COO"))
         indices = "ji" if layout == "CSC" and self.random.random() < 0.7 else "ij"
         return self._add(indices, indices, layout)
@@ -228,10 +228,10 @@ class _Drawer:
     def _statement(self, is_last: bool) -> Statement:
         draw = self.random
         leading = ("", "h") if self.has_heads else ("",)
-        own = draw.choice(("i", "i", "ij", "ij", "ik", "ik", "ik", "j" if self.is_square else "i", ""))
+        trailing = draw.choice(("i", "i", "ij", "ij", "ik", "ik", "ik", "j" if self.is_square else "i", ""))
         if self.is_of_entries:
-            own = draw.choice(("i", "ik", "ij") if is_last else ("i", "ij", "ij", "ij"))
-        indices = draw.choice(leading) + own
+            trailing = draw.choice(("i", "ik", "ij") if is_last else ("i", "ij", "ij", "ij"))
+        indices = draw.choice(leading) + trailing
         if self.has_heads and draw.random() < 0.3 and "i" in indices and "h" not in indices:
             indices = indices.replace("i", "ih")
         op = draw.choice(OPS)
@@ -247,13 +247,13 @@ class _Drawer:
         return Statement(self.names.pop(), indices, op, value)
 
     def _share(self, index: str) -> float:
-        """How often an index that a result lacks is reduced."""
+        """Probability that an index missing in the result is reduced."""
         if self.is_of_entries:
             return {"i": 0.02, "j": 0.9, "k": 0.2}[index]
         return {"i": 0.2, "j": 0.7, "k": 0.4}[index]
 
     def _value(self, allowed: str, indices: str) -> Node:
-        """A product of what is stored, if there are columns, and a value; it reads each index of the result, and something made."""
+        """An expression with all indices of the result, usually a product with a sparse operand, that reads the previous statement."""
         value = self._tree(allowed, self.random.choice((0, 1, 1, 2, 2)))
         if "j" in allowed and "i" in allowed and self.random.random() < 0.93:
             value = Node("{} * {}", (self._pattern(allowed), value))
@@ -267,12 +267,12 @@ class _Drawer:
         return value
 
     def _pattern(self, allowed: str) -> Node:
-        own = self.sparse[0] if self.is_of_entries else self.random.choice(self.sparse)
-        made = [s for s in self.made if set("ij") <= set(s.indices) <= set(allowed)]
-        if made and self.random.random() < 0.4:
-            chosen = self.random.choice(made)
+        access = self.sparse[0] if self.is_of_entries else self.random.choice(self.sparse)
+        results = [s for s in self.made if set("ij") <= set(s.indices) <= set(allowed)]
+        if results and self.random.random() < 0.4:
+            chosen = self.random.choice(results)
             return Node(chosen.name, (), chosen.indices)
-        return Node("stored({})", (own,)) if self.random.random() < 0.35 else own
+        return Node("stored({})", (access,)) if self.random.random() < 0.35 else access
 
     def _tree(self, allowed: str, depth: int) -> Node:
         if depth == 0:
@@ -282,22 +282,22 @@ class _Drawer:
         return Node(self.random.choice(TWO), (self._tree(allowed, depth - 1), self._tree(allowed, depth - 1)))
 
     def _leaf(self, allowed: str, must: Sequence[str] = ()) -> Node:
-        """What was made, what is given already, or a new operand."""
-        made = [s for s in self.made if set(must) <= set(s.indices) <= set(allowed)]
-        if made and self.random.random() < 0.6:
-            own = self.random.choice(made[-3:])
-            return Node(own.name, (), own.indices)
-        wanted = [at for at in allowed if at in must or self.random.random() < 0.5]
-        while len(wanted) > 2 + ("h" in wanted):
-            wanted.remove(self.random.choice([at for at in wanted if at not in must] or wanted))
-        self.random.shuffle(wanted)
+        """Access to an earlier result, an existing operand, or a new operand."""
+        results = [s for s in self.made if set(must) <= set(s.indices) <= set(allowed)]
+        if results and self.random.random() < 0.6:
+            statement = self.random.choice(results[-3:])
+            return Node(statement.name, (), statement.indices)
+        names = [at for at in allowed if at in must or self.random.random() < 0.5]
+        while len(names) > 2 + ("h" in names):
+            names.remove(self.random.choice([at for at in names if at not in must] or names))
+        self.random.shuffle(names)
         if self.random.random() < 0.08 and not must:
-            wanted = []
-        return self._operand("".join(wanted))
+            names = []
+        return self._operand("".join(names))
 
     def _operand(self, indices: str) -> Node:
         shape = indices.replace("i", "j") if self.is_square else indices
-        fitting = [own for own in self.given if own.shape == shape and own.layout not in FORMATS]
+        fitting = [operand for operand in self.given if operand.shape == shape and operand.layout not in FORMATS]
         if fitting and (self.random.random() < 0.6 or len(self.names) < 7):
             chosen = self.random.choice(fitting)
             if self.random.random() < 0.25 and len(self.names) > 7:
@@ -313,5 +313,5 @@ class _Drawer:
 
 
 def draw_program(seed: int, of_entries: bool) -> Program:
-    """The program of a seed; ``of_entries`` is one like attention: values beside a pattern's entries, and numbers of its rows."""
+    """The program of a seed; ``of_entries`` draws programs like attention, with values per entry and per row of a pattern."""
     return _Drawer(seed, of_entries).program()

@@ -1,8 +1,8 @@
-"""Random einsums under every reduction, with implicit, split, padded and unordered formats, masks and gradients, against dense torch.
+"""Random einsums with every reduction, with implicit, split, padded and unordered formats, masks and gradients, against dense torch.
 
-A case is one frozen dataclass. It prints as a line that makes it again. The reference is the definition in the documentation of
-``einsum`` and in docs/OPERATORS.md: all terms as one dense tensor, reduced by torch, and differentiated by torch. To run cases
-against the ``numscorch`` in another folder:
+A case is a frozen dataclass with an evaluable ``str``. The reference follows the documentation of ``einsum`` and
+docs/OPERATORS.md: all terms as one dense tensor, reduced and differentiated by torch. To test the ``numscorch`` package of
+another folder:
 
     cd FOLDER && PYTHONPATH=. python .../tests/random_reductions.py --cases 3000 --seed 1
     cd FOLDER && PYTHONPATH=. python .../tests/random_reductions.py --case "Case('ij->i', ...)"
@@ -23,12 +23,12 @@ from torch import Tensor
 
 import numscorch as ns
 
-# ---- what is asked
+# ---- cases
 
 REDUCE = ("sum", "mean", "max", "min", "prod", "any", "all", "min_plus", "max_plus", "or_and")
-OPS = ("+=", "*=", "max=", "min=", "stored max=")  # of evaluate
-UNREAD = ("min plus=", "max plus=")  # operators of statements that are refused
-SEMIRINGS = {"min_plus": inf, "max_plus": -inf, "min plus=": inf, "max plus=": -inf, "stored max=": -inf}  # no term: the identity
+OPS = ("+=", "*=", "max=", "min=", "stored max=")  # reductions of evaluate
+UNREAD = ("min plus=", "max plus=")  # unsupported operators of statements
+SEMIRINGS = {"min_plus": inf, "max_plus": -inf, "min plus=": inf, "max plus=": -inf, "stored max=": -inf}  # identity of no terms
 TESTS = ("any", "all", "or_and")
 EXPRESSIONS = {
     1: ("ij->ij", "ij->ji", "ij->i", "ij->j", "ij->", "i->i", "i->", "ijk->ik", "ijk->kji", "ijk->j", "ijk->", "ii->i", "ii->"),
@@ -45,22 +45,22 @@ EXPRESSIONS = {
     ),
 }
 SIZES, SIZE_WEIGHTS = (0, 1, 2, 3, 4, 5), (2, 3, 4, 5, 4, 2)
-LONGER = (0, 1, 2, 5, 17, 33)  # sizes that fill registers
+LONGER = (0, 1, 2, 5, 17, 33)  # sizes that fill vector registers
 DTYPES = {"float64": torch.float64, "float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 KINDS = ("small", "small", "small", "unit", "inf", "nan")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One einsum, or one statement of ``evaluate`` where ``reduce`` ends with ``=``.
+    """An einsum, or a statement of ``evaluate`` if ``reduce`` ends with ``=``.
 
     Args:
-        expr: the einsum; its terms are joined by ``joined``, which is other than ``*`` in statements only.
-        shapes, formats: of each operand; the format "strided" is a torch tensor.
-        mask, result: the formats of the mask and of the result, None for none.
-        grads: the operands whose gradients are compared.
-        kind: of the values: small integers, units (1 and -1), some inf or nan, or distinct ones, so that there are no ties.
-        junk: what lies at positions of values that stand for no entry.
+        expr: the einsum; its terms are joined by ``joined``, always ``*`` except in statements.
+        shapes, formats: shape and format of each operand; "strided" is a torch tensor.
+        mask, result: formats of the mask and of the result, or None.
+        grads: operands with compared gradients.
+        kind: kind of the values: small integers, units (1 and -1), with some inf or nan, or distinct values without ties.
+        junk: value at padding positions.
     """
 
     expr: str
@@ -88,7 +88,7 @@ class Case:
 
     @property
     def indices(self) -> str:
-        """Of the result."""
+        """Indices of the result."""
         return self.expr.split("->")[1]
 
     @property
@@ -97,20 +97,20 @@ class Case:
 
     @property
     def text(self) -> str:
-        """The statement."""
+        """Text of the statement."""
         named = [f"{name}[{','.join(term)}]" if term else name for name, term in zip("ABC", self.terms, strict=False)]
         return f"R[{','.join(self.indices)}] {self.reduce} ".replace("[]", "") + f" {self.joined} ".join(named)
 
     def sizes(self) -> dict[str, int]:
-        """The extent of each index; size 1 gives way to another one."""
-        found: dict[str, int] = {}
+        """Extent of each index; size 1 is broadcast."""
+        extents: dict[str, int] = {}
         for term, shape in zip(self.terms, self.shapes, strict=True):
             for name, size in zip(term, shape, strict=True):
-                found[name] = size if found.get(name, 1) == 1 else found[name]
-        return found
+                extents[name] = size if extents.get(name, 1) == 1 else extents[name]
+        return extents
 
     def tags(self) -> set[str]:
-        """The families that it belongs to."""
+        """Tags for coverage statistics."""
         families = {FAMILY_OF.get(text, "strided") for text in self.formats}
         summed = "reduced" if set("".join(self.terms)) - set(self.indices) else "not reduced"
         tags = {f"reduce {self.reduce}", summed, f"dtype {self.dtype}", f"values {self.kind}", f"{len(self.formats)} operands"}
@@ -135,14 +135,14 @@ class Case:
 
 
 def random_case(seed: int, extents: Sequence[int] = SIZES) -> Case:
-    """The case of a seed, whose indices have these extents."""
+    """The case of a seed, with index extents drawn from ``extents``."""
     rng = random.Random(seed)
     is_statement = rng.random() < 0.28
     reduce = rng.choice(REDUCE) if not is_statement else rng.choice(OPS if rng.random() < 0.95 else UNREAD)
     expr = rng.choice(EXPRESSIONS[rng.choices((1, 2, 3), (3, 6, 2))[0]])
     terms = expr.split("->")[0].split(",")
     sizes = {name: rng.choices(extents, SIZE_WEIGHTS)[0] for name in expr if name.isalpha()}
-    if rng.random() < 0.4:  # square, so that formats of diagonals fit
+    if rng.random() < 0.4:  # square shapes fit diagonal formats
         sizes = dict.fromkeys(sizes, rng.choices(extents, SIZE_WEIGHTS)[0])
     if len(sizes) > 3:
         sizes = {name: min(size, 3) for name, size in sizes.items()}
@@ -154,19 +154,19 @@ def random_case(seed: int, extents: Sequence[int] = SIZES) -> Case:
     if grads:
         dtype = rng.choice(("float64", "float64", "float32"))
     result = _result(rng, len(expr.split("->")[1])) if rng.random() < 0.35 else None
-    made = Case(expr, shapes, formats, reduce, dtype, "small", seed, mask, result, grads, _joined(rng, reduce), rng.choice((0.0, 0.0, 7.0)))
-    return _with_kind(made, "distinct" if grads else rng.choice(KINDS))
+    case = Case(expr, shapes, formats, reduce, dtype, "small", seed, mask, result, grads, _joined(rng, reduce), rng.choice((0.0, 0.0, 7.0)))
+    return _with_kind(case, "distinct" if grads else rng.choice(KINDS))
 
 
 def _with_kind(case: Case, kind: str) -> Case:
-    """The case with values of this kind where they have a meaning: sums and products have no inf, and products small values."""
+    """The case with a kind of values that fits: no inf or nan in sums and products, and units in products."""
     dtype = case.dtype
     if case.reduce in ("prod", "*=") and kind != "distinct":
         kind = "unit"
     if kind in ("inf", "nan") and (case.reduce in ("sum", "mean", "+=") or not case.dtype.startswith("float") or case.joined == "-"):
         kind = "small"
-    is_dense = all(FAMILY_OF.get(text, "dense") == "dense" for text in case.formats)  # and the call is torch's
-    is_dense |= any(len(set(term)) < len(term) for term in case.terms)  # a diagonal is dense
+    is_dense = all(FAMILY_OF.get(text, "dense") == "dense" for text in case.formats)  # such calls go to torch
+    is_dense |= any(len(set(term)) < len(term) for term in case.terms)  # diagonals are dense
     if dtype == "bool" and (is_dense or case.reduce in SEMIRINGS or case.joined != "*" or case.is_statement):
         dtype = "int64"
     return replace(case, dtype=dtype, kind=kind)
@@ -177,22 +177,22 @@ def _joined(rng: random.Random, reduce: str) -> str:
 
 
 def _shape(rng: random.Random, term: str, sizes: dict[str, int]) -> tuple[int, ...]:
-    """Now and then size 1 where another operand may have more."""
+    """Shape of an operand, sometimes with a broadcast dimension of size 1."""
     return tuple(1 if rng.random() < 0.04 and term.count(name) == 1 else sizes[name] for name in term)
 
 
 def _formats(rng: random.Random, shapes: Sequence[tuple[int, ...]], dense: float) -> tuple[str, ...]:
-    """Of each operand; but for this share of all-dense cases, one at least has a sparse format, if one has dimensions."""
-    made = [_format(rng, len(shape)) or "strided" if rng.random() < 0.7 else "strided" for shape in shapes]
-    if all(text == "strided" or FAMILY_OF[text] == "dense" for text in made) and rng.random() >= dense:
+    """Formats of the operands. At least one is sparse, if any has dimensions, except in a share ``dense`` of all-dense cases."""
+    formats = [_format(rng, len(shape)) or "strided" if rng.random() < 0.7 else "strided" for shape in shapes]
+    if all(text == "strided" or FAMILY_OF[text] == "dense" for text in formats) and rng.random() >= dense:
         at = max(range(len(shapes)), key=lambda at: len(shapes[at]))
-        while made[at] == "strided" or FAMILY_OF[made[at]] == "dense":
-            made[at] = _format(rng, len(shapes[at])) or "strided"
-    return tuple(made)
+        while formats[at] == "strided" or FAMILY_OF[formats[at]] == "dense":
+            formats[at] = _format(rng, len(shapes[at])) or "strided"
+    return tuple(formats)
 
 
 def _format(rng: random.Random, order: int) -> str | None:
-    """A format of a random family; None for a tensor without dimensions."""
+    """A format of a random family, or None for scalars."""
     if order == 0:
         return None
     known = FORMATS[order]
@@ -212,7 +212,7 @@ def _result(rng: random.Random, order: int) -> str | None:
 
 @dataclass(frozen=True)
 class Given:
-    """An operand: what numscorch takes, its dense values, and where it stores an entry."""
+    """An operand: the argument for numscorch, its dense values, a mask of stored entries, and the leaf for gradients."""
 
     taken: Any
     values: Tensor
@@ -221,7 +221,7 @@ class Given:
 
 
 def operand(case: Case, at: int) -> Given:
-    """The operand at a place, or the mask at -1; each has a seed of its own."""
+    """The operand at a position, or the mask for -1; each has a separate seed."""
     shape = case.shapes[at] if at >= 0 else tuple(case.sizes()[name] for name in case.indices)
     text = case.formats[at] if at >= 0 else str(case.mask)
     numbers = np.random.default_rng((case.seed, at + 1))
@@ -240,36 +240,36 @@ def operand(case: Case, at: int) -> Given:
 
 
 def _numbers(numbers: np.random.Generator, shape: tuple[int, ...], kind: str) -> Tensor:
-    """Values of a kind, which are 0 now and then."""
+    """Values of a kind, with some zeros."""
     if kind == "distinct":
-        drawn = numbers.uniform(0.25, 2.0, shape) * numbers.choice((-1.0, 1.0), shape)
+        values = numbers.uniform(0.25, 2.0, shape) * numbers.choice((-1.0, 1.0), shape)
     elif kind == "unit":
-        drawn = numbers.choice((-1.0, 1.0, 1.0), shape)
+        values = numbers.choice((-1.0, 1.0, 1.0), shape)
     elif kind == "mask":
-        drawn = numbers.choice((5.0, -1.0, 0.0, np.nan), shape)
+        values = numbers.choice((5.0, -1.0, 0.0, np.nan), shape)
     else:
-        drawn = numbers.choice((-3.0, -2.0, -1.0, 1.0, 2.0, 3.0), shape)
+        values = numbers.choice((-3.0, -2.0, -1.0, 1.0, 2.0, 3.0), shape)
         if kind in ("inf", "nan"):
-            drawn = np.where(numbers.random(shape) < 0.15, np.inf if kind == "inf" else np.nan, drawn)
-    return torch.from_numpy(np.where(numbers.random(shape) < 0.08, 0.0, drawn))
+            values = np.where(numbers.random(shape) < 0.15, np.inf if kind == "inf" else np.nan, values)
+    return torch.from_numpy(np.where(numbers.random(shape) < 0.08, 0.0, values))
 
 
 def made(case: Case) -> tuple[Any, list[Given], Given | None]:
-    """The result of numscorch, the operands and the mask."""
-    given = [operand(case, at) for at in range(len(case.terms))]
+    """Run a case; return the result of numscorch, the operands and the mask."""
+    operands = [operand(case, at) for at in range(len(case.terms))]
     mask = operand(case, -1) if case.mask else None
-    taken = [own.taken for own in given]
+    arguments = [item.taken for item in operands]
     if case.is_statement:
-        return ns.evaluate(case.text, format=case.result, **dict(zip("ABC", taken, strict=False))), given, None
-    found = ns.einsum(case.expr, *taken, format=case.result, reduce=case.reduce, mask=None if mask is None else mask.taken)
-    return found, given, mask
+        return ns.evaluate(case.text, format=case.result, **dict(zip("ABC", arguments, strict=False))), operands, None
+    result = ns.einsum(case.expr, *arguments, format=case.result, reduce=case.reduce, mask=None if mask is None else mask.taken)
+    return result, operands, mask
 
 
-# ---- from the command line
+# ---- command line
 
 
 def unjitted() -> None:
-    """Kernels run as Python from here on, with every access checked."""
+    """Run all further kernels as Python with bounds checks."""
     from numscorch.codegen import kernel
     from numscorch.runtime import plans as dispatch
 
@@ -277,7 +277,7 @@ def unjitted() -> None:
 
 
 def main() -> None:
-    """Run cases, and print those that fail."""
+    """Run cases and print failures."""
     import argparse
 
     from reductions_oracle import failure
@@ -291,7 +291,7 @@ def main() -> None:
     if not options.compiled:
         unjitted()
     cases = [eval(options.case)] if options.case else map(random_case, range(options.seed, options.seed + options.cases))
-    failed = [case for case in cases if (told := failure(case)) and not print(f"{told[:1000]}\n    {case}", flush=True)]
+    failed = [case for case in cases if (message := failure(case)) and not print(f"{message[:1000]}\n    {case}", flush=True)]
     print(f"{len(failed)} failed with numscorch of {ns.__file__}")
 
 

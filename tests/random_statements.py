@@ -1,7 +1,7 @@
-"""Random element-wise statements with every operator, chained comparisons and parentheses; Python itself is the reference.
+"""Random element-wise statements with every operator, chained comparisons and parentheses; Python is the reference.
 
-The right side of a statement is read by Python at each coordinate, where an entry that isn't stored is 0, so that what the text
-means is decided by another parser than ours.
+Python evaluates the right side of a statement at each coordinate, with 0 for unstored entries. The reference is thus independent of
+the parser of numscorch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ACCESS = re.compile(r"([ABC])\[([ij,]*)\]")
 
 @dataclass(frozen=True)
 class Statement:
-    """A right side, the shape of the result, and the format of each operand; the seed decides the values, which may be integers."""
+    """Right side, shape of the result, and format of each operand; ``integers`` names the operands with integer values."""
 
     text: str
     shape: tuple[int, int]
@@ -48,16 +48,16 @@ class Statement:
     integers: str = ""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Dense operands of small integers, each with the indices by which the text reads it."""
+        """Dense operands of small integers, with the dimensions read by the text."""
         numbers, sizes = np.random.default_rng(self.seed), dict(zip("ij", self.shape, strict=True))
-        found = {}
+        arrays = {}
         for name, indices in sorted(set(ACCESS.findall(self.text))):
             shape = [sizes[index] for index in indices.split(",") if index]
-            found[name] = np.asarray(numbers.integers(-2, 3, shape) * (numbers.random(shape) < 0.7), np.float64)
-        return found
+            arrays[name] = np.asarray(numbers.integers(-2, 3, shape) * (numbers.random(shape) < 0.7), np.float64)
+        return arrays
 
     def evaluated(self) -> Any:
-        """The result of numscorch."""
+        """Result of numscorch."""
         operands: dict[str, Any] = {}
         for name, array in self.arrays().items():
             fmt, tensor = self.formats["ABC".index(name)], torch.from_numpy(array.astype(np.int64) if name in self.integers else array)
@@ -65,17 +65,17 @@ class Statement:
         return ns.evaluate(f"D[i,j] = {self.text}", **operands)
 
     def expected(self) -> np.ndarray:
-        """Python's result at each coordinate."""
-        arrays, found = self.arrays(), np.zeros(self.shape)
+        """Result of Python at each coordinate."""
+        arrays, result = self.arrays(), np.zeros(self.shape)
         code = compile(self.text, "statement", "eval")
         for i, j in product(*map(range, self.shape)):
             values = {name: Scalar(array, (i, j)) if array.ndim else {(): float(array)} for name, array in arrays.items()}
-            found[i, j] = float(eval(code, {"__builtins__": {}, **FUNCTIONS}, {**values, "i": "i", "j": "j"}))
-        return found
+            result[i, j] = float(eval(code, {"__builtins__": {}, **FUNCTIONS}, {**values, "i": "i", "j": "j"}))
+        return result
 
 
 class Scalar:
-    """An operand at one coordinate, which ``A[i,j]`` reads."""
+    """An operand at one coordinate; ``A[i,j]`` reads it."""
 
     def __init__(self, array: np.ndarray, at: tuple[int, int]):
         self.array, self.at = array, dict(zip("ij", at, strict=True))
@@ -85,7 +85,7 @@ class Scalar:
 
 
 def random_statement(seed: int) -> Statement:
-    """The statement of a seed, which reads i and j."""
+    """The statement of a seed; its text contains i and j."""
     rng = random.Random(seed)
     indices = dict(zip("ABC", ("i,j", *rng.choices(INDICES[:-1], k=2)), strict=True))
     text = _expression(rng, indices, rng.choice((1, 2, 2, 3)))
@@ -95,7 +95,7 @@ def random_statement(seed: int) -> Statement:
 
 
 def _expression(rng: random.Random, indices: dict[str, str], depth: int) -> str:
-    """An expression of at most this depth; chains of comparisons have up to four terms."""
+    """An expression of at most ``depth`` levels; chains of comparisons have up to four terms."""
     if depth == 0:
         name = rng.choice("AABC")
         return rng.choice(NUMBERS) if rng.random() < 0.15 else f"{name}[{indices[name]}]"
@@ -111,14 +111,14 @@ def _expression(rng: random.Random, indices: dict[str, str], depth: int) -> str:
     if kind < 0.55:
         text = f"{rng.choice('--+')}{terms[0]}"
         return text if rng.random() < 0.5 else f"({text})"
-    if kind < 0.7:  # by a number that isn't 0, since nothing / 0 is nothing, but 0 / 0 is NaN
+    if kind < 0.7:  # by a nonzero number: 0 / 0 is NaN in Python, but 0 at unstored entries
         return f"{terms[0]} {rng.choice(BY_A_NUMBER)}" if rng.random() < 0.5 else f"({terms[0]}) {rng.choice(BY_A_NUMBER)}"
     text = f"{terms[0]} {rng.choice(OPERATORS)} {terms[1]}"
     return text if rng.random() < 0.5 else f"({text})"
 
 
 def is_chained(text: str) -> bool:
-    """Whether a comparison follows another one without parentheses.
+    """Whether the text has a chained comparison.
 
     >>> is_chained("A[i,j] < 1 + B[i,j] < 2"), is_chained("(A[i,j] < 1) < 2")
     (True, False)

@@ -1,8 +1,8 @@
-"""Random long sums, of 10^5 to 10^6 terms, in all families of formats: as exact as those of torch.
+"""Random long sums of 10^5 to 10^6 terms in all families of formats, with errors compared to torch.
 
-A case is one frozen dataclass. It prints as a line that makes it again. The reference is the sum of the terms in float64, and the
-error that is allowed is ``TIMES`` that of ``torch.sum`` of the terms in the data type of the operands. To run cases against the
-``numscorch`` in another folder:
+A case is a frozen dataclass with an evaluable ``str``. The reference is the sum of the terms in float64. The error may be at most
+``TIMES`` the error of ``torch.sum`` over the terms in the data type of the operands. To test the ``numscorch`` package of another
+folder:
 
     cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --cases 40
     cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --case "Case('ij->j', ...)"
@@ -20,8 +20,8 @@ from torch import Tensor
 import numscorch as ns
 
 TIMES = 10.0
-FLOOR = 2.0  # units in the last place: a torch.sum that is exact by chance allows as much as one with this error
-MOST = 2_000_000  # places of the largest operand
+FLOOR = 2.0  # minimum error of torch.sum, in units in the last place, in case it is exact by chance
+MOST = 2_000_000  # elements of the largest operand
 EXPRESSIONS = (
     *("ij->j", "ij->j", "ij->i", "ij->i", "ij->", "i->", "ijk->k", "ijk->i", "ijk->jk", "ijk->ij", "ijk->ik", "ijk->j"),
     *("ij,i->j", "ij,j->i", "ij,ij->j", "ij,ij->i", "ijk,ij->k", "ijk,j->ik"),
@@ -43,15 +43,15 @@ VALUES = ("equal", "positive")
 
 @dataclass(frozen=True)
 class Case:
-    """One einsum of long sums.
+    """An einsum with long sums.
 
     Args:
         expr: the einsum.
-        sizes: the extent of each index, in the order of the expression.
-        formats: of each operand; the format "strided" is a torch tensor.
-        values: all 0.1, or random numbers above 0.
-        density: the share of places with an entry.
-        uneven: whether sparse operands have one full line along the longest index, and few other entries.
+        sizes: extent of each index, in the order of the expression.
+        formats: format of each operand; "strided" is a torch tensor.
+        values: "equal" (0.1) or "positive" (random).
+        density: share of nonzeros.
+        uneven: whether sparse operands have one full line along the longest index and few other entries.
     """
 
     expr: str
@@ -82,7 +82,7 @@ class Case:
 
 
 def random_case(seed: int) -> Case:
-    """The case of a seed: one of the summed indices is long, now and then two are."""
+    """The case of a seed, with one long summed index, or sometimes two."""
     rng = random.Random(seed)
     expr = rng.choice(EXPRESSIONS)
     terms, result = expr.split("->")[0].split(","), expr.split("->")[1]
@@ -109,19 +109,19 @@ def random_case(seed: int) -> Case:
 
 
 def failure(case: Case) -> str | None:
-    """By how much the error is too large; None if it is not."""
+    """Message if the error is too large, else None."""
     operands = case.operands()
     terms = _terms(case, operands)
     exact = torch.einsum(case.expr, *(operand.double() for operand in operands)) if case.dtype == "float32" else _exact(terms)
     allowed = TIMES * max(_error(terms.sum(-1), exact), FLOOR * torch.finfo(terms.dtype).eps)
-    given = [value if text == STRIDED else ns.from_torch(value, text) for value, text in zip(operands, case.formats, strict=True)]
-    found = ns.einsum(case.expr, *given)
-    error = _error(found if isinstance(found, Tensor) else found.to_dense(), exact)
+    arguments = [value if text == STRIDED else ns.from_torch(value, text) for value, text in zip(operands, case.formats, strict=True)]
+    result = ns.einsum(case.expr, *arguments)
+    error = _error(result if isinstance(result, Tensor) else result.to_dense(), exact)
     return None if error <= allowed else f"a relative error of {error:.1e}, where {allowed:.1e} is allowed"
 
 
 def _terms(case: Case, operands: list[Tensor]) -> Tensor:
-    """All terms, those of one sum in the last dimension."""
+    """All terms, with the terms of each sum in the last dimension."""
     result = case.expr.split("->")[1]
     names = "".join(dict.fromkeys("".join(case.terms)))
     summed = "".join(name for name in names if name not in result)
@@ -130,7 +130,7 @@ def _terms(case: Case, operands: list[Tensor]) -> Tensor:
 
 
 def _exact(terms: Tensor) -> Tensor:
-    """The sum of float64 terms, by halves whose rounding errors are added, too."""
+    """Compensated pairwise sum of float64 terms."""
     low = torch.zeros_like(terms)
     while terms.shape[-1] > 1:
         if terms.shape[-1] % 2:
@@ -143,13 +143,13 @@ def _exact(terms: Tensor) -> Tensor:
     return (terms + low)[..., 0]
 
 
-def _error(found: Tensor, exact: Tensor) -> float:
-    """The largest relative error."""
-    return float(((found.to(exact.dtype) - exact).abs() / exact.abs().clamp_min(1e-300)).max())
+def _error(result: Tensor, exact: Tensor) -> float:
+    """Largest relative error."""
+    return float(((result.to(exact.dtype) - exact).abs() / exact.abs().clamp_min(1e-300)).max())
 
 
 def main() -> None:
-    """Run cases, and print those that fail."""
+    """Run cases and print failures."""
     import argparse
     import time
 
@@ -162,10 +162,10 @@ def main() -> None:
     cases = [eval(options.case)] if options.case else [random_case(seed) for seed in range(options.seed, options.seed + options.cases)]
     failed = 0
     for case in cases:
-        started, told = time.perf_counter(), failure(case)
-        failed += told is not None
-        if told or options.all:
-            print(f"{time.perf_counter() - started:.1f} s   {told or 'passes'}\n    {case}", flush=True)
+        started, message = time.perf_counter(), failure(case)
+        failed += message is not None
+        if message or options.all:
+            print(f"{time.perf_counter() - started:.1f} s   {message or 'passes'}\n    {case}", flush=True)
     print(f"{failed} of {len(cases)} failed with numscorch of {ns.__file__}")
 
 

@@ -1,7 +1,7 @@
-"""Matrices and tensors for the products in every format: generated ones with real structure, and real ones.
+"""Matrices and tensors for tests of products in every format: generated with realistic structure, or real.
 
-``NUMSCORCH_BENCH_DATA`` names the folder of the real ones, as it does for ``benchmarks``: its subfolders
-``matrices``, ``dlmc``, ``graphs`` and ``tensors`` hold .mtx, .smtx, .npz and .tns files, plain or gzipped.
+``NUMSCORCH_BENCH_DATA`` names the folder of real data, as for ``benchmarks``. Its subfolders ``matrices``, ``dlmc``,
+``graphs`` and ``tensors`` contain .mtx, .smtx, .npz and .tns files, plain or gzipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numscorch.files.load import suffix_of
 
 FOLDER = "NUMSCORCH_BENCH_DATA"
 
-# One line more is one format more in every test.
+# Each line adds a format to every test.
 MATRICES: dict[str, ns.Format] = {
     "CSR": ns.CSR,
     "CSC": ns.CSC,
@@ -45,17 +45,17 @@ TENSORS: dict[str, Callable[[int], ns.Format]] = {
 
 
 def stored(indices: np.ndarray, shape: Sequence[int]) -> ns.SparseTensor:
-    """COO with small integers as values, so that products are exact in any order of summation."""
+    """COO tensor of small integers, so that products are exact in any order of summation."""
     table = np.unique(np.asarray(indices), axis=1)
     values = np.random.default_rng(table.shape[1]).choice([-2.0, -1.0, 1.0, 2.0, 3.0], table.shape[1])
     return ns.from_coo(table, values, tuple(shape), ns.COO(len(shape)))
 
 
-# -- generated: small ones, whose kernels are serial, and for runs at full scale large ones, whose kernels are parallel
+# -- generated tensors: small ones for serial kernels, and large ones for parallel kernels at full scale
 
 
 def power_law(shape: Sequence[int], nnz: int) -> ns.SparseTensor:
-    """In each mode a few coordinates have much, and some nothing: a social graph, ratings."""
+    """Power-law counts in each mode, with some empty slices: a social graph, ratings."""
     generator = np.random.default_rng(0)
     weights = [1 / (1.0 + generator.permutation(size)) for size in shape]
     return stored(np.stack([generator.choice(len(w), nnz, p=w / w.sum()) for w in weights]), shape)
@@ -68,12 +68,12 @@ def banded(size: int, half_width: int) -> ns.SparseTensor:
 
 
 def pruned(rows: int, columns: int, density: float) -> ns.SparseTensor:
-    """Entries anywhere: a pruned weight."""
+    """Uniformly random entries: a pruned weight."""
     return stored(np.argwhere(np.random.default_rng(1).random((rows, columns)) < density).T, (rows, columns))
 
 
 def facts(entities: int, relations: int, nnz: int) -> ns.SparseTensor:
-    """Entity x relation x entity: a knowledge graph, whose middle mode is short."""
+    """Entity x relation x entity: a knowledge graph with a short middle mode."""
     generator = np.random.default_rng(2)
     return stored(np.stack([generator.integers(0, size, nnz) for size in (entities, relations, entities)]), (entities, relations, entities))
 
@@ -93,19 +93,19 @@ GENERATED_TENSORS: dict[str, Callable[[], ns.SparseTensor]] = {
 }
 
 
-# -- real
+# -- real data
 
 
 def files(*folders: str) -> list[str]:
-    """The files of some subfolders that can be read; none where there is no data."""
+    """Readable files of the subfolders; empty without data."""
     root = os.environ.get(FOLDER)
-    found = [file for folder in folders for file in sorted((Path(root) / folder).glob("*"))] if root else []
-    return [str(file.relative_to(root)) for file in found if root and suffix_of(file)]
+    paths = [file for folder in folders for file in sorted((Path(root) / folder).glob("*"))] if root else []
+    return [str(file.relative_to(root)) for file in paths if root and suffix_of(file)]
 
 
 @cache
 def loaded(name: str) -> ns.SparseTensor:
-    """A generated or a real tensor by its name; each is read once in a process."""
+    """A generated or real tensor by name; cached within the process."""
     make = (GENERATED | GENERATED_TENSORS).get(name)
     if make is not None:
         return make()

@@ -1,4 +1,4 @@
-"""What a random case must give: all its terms as one dense tensor, reduced and differentiated by torch; and what may be refused."""
+"""Reference for random cases: all terms as one dense tensor, reduced and differentiated by torch; and the documented refusals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import numscorch as ns
 
 @dataclass(frozen=True)
 class Expected:
-    """The dense result, and at which places it has a term; for the gradients, the dense leaves."""
+    """The dense result, a mask of elements that have terms, and the dense leaves for gradients."""
 
     result: Tensor
     has_term: Tensor
@@ -28,33 +28,33 @@ class Expected:
 
 
 def expected(case: Case, given: Sequence[Given]) -> Expected:
-    """By the definition of the reduction. Truth values are computed as the numbers 0 and 1."""
+    """Compute the reference by the definition of the reduction. Booleans are computed as 0 and 1."""
     sizes, dtype = case.sizes(), DTYPES[case.dtype]
     summed = [name for name in dict.fromkeys("".join(case.terms)) if name not in case.indices]
     names = [*case.indices, *summed]
-    leaves = tuple(own.values.clone().requires_grad_(at in case.grads) for at, own in enumerate(given))
+    leaves = tuple(operand.values.clone().requires_grad_(at in case.grads) for at, operand in enumerate(given))
     values = [_spread(v.long() if v.dtype == torch.bool else v, term, names, sizes) for v, term in zip(leaves, case.terms, strict=True)]
-    stored = [_spread(own.stored, term, names, sizes) for own, term in zip(given, case.terms, strict=True)]
+    stored = [_spread(operand.stored, term, names, sizes) for operand, term in zip(given, case.terms, strict=True)]
     there = torch.stack(stored).all(0)
     flat = (tuple(sizes[name] for name in case.indices), prod(sizes[name] for name in summed))
     there = there.reshape(*flat[0], flat[1])
     terms = _terms(case, values, stored).reshape(*flat[0], flat[1])
     if case.reduce in SEMIRINGS:
         terms = torch.where(there, terms, _limit(SEMIRINGS[case.reduce], terms.dtype))
-    found = _reduced(case, terms, bool(summed))
+    result = _reduced(case, terms, bool(summed))
     if case.reduce in TESTS or (case.dtype == "bool" and not _counts(case)):
-        found = (found != 0).to(dtype)
-    return Expected(found, there.any(-1), leaves)
+        result = (result != 0).to(dtype)
+    return Expected(result, there.any(-1), leaves)
 
 
 def _counts(case: Case) -> bool:
-    """Whether truth values are counted, as torch.sum does: an index of one factor alone is summed."""
+    """Whether booleans are counted, as in torch.sum: an index of a single factor is summed."""
     uses = Counter(name for term in case.terms for name in set(term) if name not in case.indices)
     return case.reduce == "sum" and min(uses.values(), default=0) == 1
 
 
 def _spread(value: Tensor, term: str, names: Sequence[str], sizes: dict[str, int]) -> Tensor:
-    """With a dimension for each index, the diagonal where an index repeats."""
+    """The value with one dimension per index; repeated indices select the diagonal."""
     for name in dict.fromkeys(term):
         while term.count(name) > 1:
             first, second = term.index(name), term.rindex(name)
@@ -66,21 +66,21 @@ def _spread(value: Tensor, term: str, names: Sequence[str], sizes: dict[str, int
 
 
 def _terms(case: Case, values: Sequence[Tensor], stored: Sequence[Tensor]) -> Tensor:
-    """An absent factor makes a product 0, whatever the other factors are; in a semiring factors are added up."""
+    """All terms. An unstored factor makes a product 0, regardless of other factors; semirings add factors."""
     joined = "+" if case.reduce in SEMIRINGS and case.reduce != "stored max=" else case.joined
     if joined == "*":
         product = values[0].clone()
         for value in values[1:]:
             product = product * value
         return torch.where(torch.stack(list(stored)).all(0), product, torch.zeros((), dtype=product.dtype))
-    found = values[0].clone()
+    total = values[0].clone()
     for value in values[1:]:
-        found = found + value if joined == "+" else found - value
-    return found
+        total = total + value if joined == "+" else total - value
+    return total
 
 
 def _limit(value: float, dtype: torch.dtype) -> Tensor:
-    """An infinity, or an integer's extreme number."""
+    """An infinity, or the extreme value of an integer type."""
     if dtype.is_floating_point:
         return torch.tensor(value, dtype=dtype)
     return torch.tensor(torch.iinfo(dtype).max if value > 0 else torch.iinfo(dtype).min, dtype=dtype)
@@ -105,7 +105,7 @@ def _reduced(case: Case, terms: Tensor, is_reduced: bool) -> Tensor:
     return terms.amax(-1) if largest else terms.amin(-1)
 
 
-# ---- comparing
+# ---- comparison
 
 
 class Wrong(AssertionError):
@@ -121,28 +121,28 @@ ALLOWED = (
     r"statements have no semirings: use einsum",
     r"no gradient goes through a product of terms at a mask: multiply by the mask afterwards",
 )
-"""Refusals that are documented, by their messages."""
+"""Messages of documented errors."""
 
 
 def check(case: Case) -> bool:
-    """It raises unless the result and the gradients are right; False where the case is refused, as it is allowed to be."""
+    """Raise if the result or a gradient is wrong; return False if the case raises a documented error."""
     try:
-        found, given, mask = made(case)
+        result, operands, mask = made(case)
     except ns.NumscorchError as error:
         if any(re.search(pattern, str(error)) for pattern in ALLOWED):
             return False
         raise
-    wanted = expected(case, given)
-    compare_result(case, found, wanted, mask)
+    reference = expected(case, operands)
+    compare_result(case, result, reference, mask)
     if case.grads:
-        compare_gradients(case, found, wanted, given, mask)
+        compare_gradients(case, result, reference, operands, mask)
     return True
 
 
 def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None) -> None:
-    """The values; of a sparse result of a semiring, or at a mask, also which places it stores."""
+    """Compare the values; for sparse results of semirings or with a mask, also the stored entries."""
     result, kept = wanted.result.detach(), wanted.has_term if case.reduce in SEMIRINGS else None
-    mask = None if case.mask and FAMILY_OF[case.mask] == "dense" else mask  # which changes nothing
+    mask = None if case.mask and FAMILY_OF[case.mask] == "dense" else mask  # a dense mask has no effect
     is_sparse = isinstance(found, ns.SparseTensor)
     dense = found.to_dense() if is_sparse else found
     dense = dense.detach()
@@ -152,7 +152,7 @@ def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None)
         if not is_sparse and "dense" not in (case.result, FAMILY_OF.get(str(case.result))):
             raise Wrong("a mask gives a dense result")
         outside = torch.zeros_like(result)
-        if case.reduce in SEMIRINGS:  # a dense result says so with the identity
+        if case.reduce in SEMIRINGS:  # dense results have the identity there
             outside = torch.where(dense == _limit(SEMIRINGS[case.reduce], result.dtype), dense, outside)
         _compare("result at the mask", case, dense, torch.where(mask.stored, result, outside))
     if is_sparse:
@@ -171,7 +171,7 @@ def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None)
 
 
 def compare_gradients(case: Case, found: Any, wanted: Expected, given: Sequence[Given], mask: Given | None) -> None:
-    """Of a weighted sum of what is finite; a sparse operand has a gradient where it stores an entry."""
+    """Compare gradients of a weighted sum of the finite results; sparse operands have gradients at stored entries."""
     full = found.to_dense() if isinstance(found, ns.SparseTensor) else found
     chosen = wanted.result.detach().isfinite() & (wanted.has_term if case.reduce in SEMIRINGS else torch.ones_like(wanted.has_term))
     if mask is not None:
@@ -181,12 +181,12 @@ def compare_gradients(case: Case, found: Any, wanted: Expected, given: Sequence[
         if result.requires_grad:
             torch.where(chosen, result * weights, torch.zeros((), dtype=result.dtype)).sum().backward()
     for at in case.grads:
-        own, theirs = given[at], wanted.leaves[at].grad
-        assert own.leaf is not None
-        ours = torch.zeros_like(own.leaf) if own.leaf.grad is None else own.leaf.grad
-        dense = own.taken.with_values(ours).to_dense() if isinstance(own.taken, ns.SparseTensor) else ours
+        operand, theirs = given[at], wanted.leaves[at].grad
+        assert operand.leaf is not None
+        ours = torch.zeros_like(operand.leaf) if operand.leaf.grad is None else operand.leaf.grad
+        dense = operand.taken.with_values(ours).to_dense() if isinstance(operand.taken, ns.SparseTensor) else ours
         theirs = torch.zeros_like(dense) if theirs is None or case.reduce == "stored max=" else theirs
-        _compare(f"gradient of operand {at}", case, dense, torch.where(own.stored, theirs, torch.zeros_like(theirs)))
+        _compare(f"gradient of operand {at}", case, dense, torch.where(operand.stored, theirs, torch.zeros_like(theirs)))
 
 
 def _compare(what: str, case: Case, found: Tensor, wanted: Tensor) -> None:
@@ -197,7 +197,7 @@ def _compare(what: str, case: Case, found: Tensor, wanted: Tensor) -> None:
 
 
 def failure(case: Case) -> str:
-    """What is wrong, in one line; nothing where it is right, or refused as allowed."""
+    """Description of the failure in one line; empty if the case passes."""
     try:
         check(case)
     except Exception as error:

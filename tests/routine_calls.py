@@ -1,4 +1,4 @@
-"""Routines, which only kernels can call, called from Python."""
+"""Calls from Python to routines that only kernels can call."""
 
 from __future__ import annotations
 

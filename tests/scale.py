@@ -1,4 +1,4 @@
-"""How many random cases to run: NUMSCORCH_TEST_SCALE is the share of the full counts."""
+"""Number of random cases: NUMSCORCH_TEST_SCALE is the fraction of the full count."""
 
 from __future__ import annotations
 

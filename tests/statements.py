@@ -1,4 +1,4 @@
-"""Random statements for evaluate: sums of products of accesses, sums and functions, from a seed."""
+"""Seeded random statements for evaluate: sums of products, element-wise functions and reductions."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ BINARY: dict[str, Callable[[Array, Array], Array]] = {
 
 @dataclass
 class Drawn:
-    """What a generator has drawn so far: tensors by name, as arrays and formats, and the extents of the indices."""
+    """State of a generator: arrays and formats of the tensors by name, and extents of the indices."""
 
     rng: random.Random
     sizes: dict[str, int]
@@ -59,7 +59,7 @@ class Drawn:
     formats: dict[str, ns.Format | None]
 
     def access(self) -> tuple[str, Array]:
-        """A new tensor's text, and its values over all indices."""
+        """Text of an access to a new tensor, and its values over all indices."""
         order = self.rng.choices((0, 1, 2, 3), (1, 4, 8, 2))[0]
         term = self.rng.sample(sorted(self.sizes), min(order, len(self.sizes)))
         numbers = np.random.default_rng(self.rng.randrange(1 << 30))
@@ -69,14 +69,14 @@ class Drawn:
         if is_sparse:
             array = np.asarray(array * (numbers.random(shape) < self.rng.choice((0.0, 0.2, 0.5, 1.0))))
         name = f"T{len(self.arrays)}"
-        if self.arrays and self.rng.random() < 0.2:  # promoted to the first one's data type
+        if self.arrays and self.rng.random() < 0.2:  # promoted to the data type of the first tensor
             array = array.astype(self.rng.choice((np.int32, np.int64, np.float32)))
         self.arrays[name] = array
         self.formats[name] = random_format(self.rng, len(shape)) if is_sparse else None
         return f"{name}[{','.join(text for text, _ in read)}]" if read else name, self.spread(array[tuple(key for _, key in read)], term)
 
     def windows(self, term: list[str]) -> tuple[list[int], list[tuple[str, slice | int]]]:
-        """A tensor's shape, and for each dimension the text and the key that reads it: all of it, now and then a window or a constant."""
+        """Shape of a tensor, and text and key for each dimension: usually an index, sometimes a window or a constant."""
         shape, read = [], []
         for name in term:
             first, step, more = self.rng.choice(((0, 1, 0),) * 18 + ((2, 1, 0), (1, 2, 1)))
@@ -92,12 +92,12 @@ class Drawn:
         return shape, read
 
     def spread(self, array: Array, term: list[str]) -> Array:
-        """An array with a dimension for every index."""
+        """The array with one dimension per index."""
         order = [term.index(name) for name in self.sizes if name in term]
         return array.transpose(order).reshape([self.sizes[name] if name in term else 1 for name in self.sizes])
 
     def elementwise(self, depth: int) -> tuple[str, Array]:
-        """An expression without reductions of its own."""
+        """An element-wise expression."""
         kind = self.rng.random()
         if depth == 0 or kind < 0.4:
             return self.access()
@@ -110,11 +110,11 @@ class Drawn:
         return form.format(left, right), BINARY[form](a, b)
 
     def product(self, sums: bool = False) -> tuple[str, Array]:
-        """A product of accesses, and, if wanted, now and then of a sum of them."""
+        """A product of accesses; if ``sums`` is set, some factors are sums of two accesses."""
         texts, values = [], []
         for _ in range(many := self.rng.choices((1, 2, 3), (2, 5, 2))[0]):
             text, value = self.access()
-            if sums and many > 1 and self.rng.random() < 0.4:  # alone, it would be two terms
+            if sums and many > 1 and self.rng.random() < 0.4:  # a single sum would be two terms
                 other, more = self.access()
                 text, value = f"({text} + {other})", value + more
             texts.append(text)
@@ -127,7 +127,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement's text, its operands, the format asked for, and the dense answer."""
+    """Text, operands, result format and dense reference result of a statement."""
 
     text: str
     operands: dict[str, Any]
@@ -140,7 +140,7 @@ class Statement:
 
 
 def random_statement(seed: int) -> Statement:
-    """A sum of products, an element-wise expression, or a reduction of one."""
+    """A sum of products, an element-wise expression, or a reduction of an element-wise expression."""
     rng = random.Random(seed)
     names = rng.sample(("i", "j", "k", "row", "r_2"), rng.randint(1, 3))
     drawn = Drawn(rng, {name: rng.choices(SIZES, WEIGHTS)[0] for name in sorted(names)}, {}, {})
@@ -151,13 +151,13 @@ def random_statement(seed: int) -> Statement:
         text, full = drawn.elementwise(2) if kind != "+=" or rng.random() < 0.5 else drawn.product(sums=True)
         used = used_in(text, drawn.sizes)
         result = used if kind == "elementwise" else [name for name in used if rng.random() < 0.5]
-        if any(drawn.sizes[name] == 0 for name in used):  # no term to take the largest of
+        if any(drawn.sizes[name] == 0 for name in used):  # max and min of no terms are undefined
             result = used
         value = _reduced(drawn, full, used, result, kind if result != used else "elementwise")
     rng.shuffle(order := list(result))
     value = np.asarray(value).transpose([result.index(name) for name in order])
     sizes = {"wide": rng.choice((0, 1, 3))} if rng.random() < 0.1 else {}
-    for name, size in sizes.items():  # on the left side only
+    for name, size in sizes.items():  # index on the left side only
         order.append(name)
         value = np.repeat(value[..., None], size, axis=-1)
     op = kind if kind.endswith("=") else "="
@@ -170,12 +170,12 @@ def random_statement(seed: int) -> Statement:
 
 
 def used_in(text: str, names: Iterable[str]) -> list[str]:
-    """The indices that a text reads."""
+    """Indices in a text."""
     return [name for name in names if re.search(rf"\b{name}\b", text)]
 
 
 def _sum_of_products(drawn: Drawn) -> tuple[str, list[str], Array]:
-    """Terms that are each summed over what the result lacks, then added."""
+    """A sum of terms, each reduced over the indices missing in the result."""
     terms = [drawn.product() for _ in range(drawn.rng.randint(1, 3))]
     used = [used_in(text, drawn.sizes) for text, _ in terms]
     result = [name for name in drawn.sizes if any(name in names for names in used) and drawn.rng.random() < 0.6]
@@ -186,7 +186,7 @@ def _sum_of_products(drawn: Drawn) -> tuple[str, list[str], Array]:
 
 
 def _reduced(drawn: Drawn, value: Array, used: list[str], result: list[str], kind: str) -> Array:
-    """Values over all indices, reduced to the result's; an index that isn't used is dropped."""
+    """Values over all indices, reduced to the indices of the result; unused indices are dropped."""
     all_names = list(drawn.sizes)
     value = np.broadcast_to(value, [drawn.sizes[n] if n in used else 1 for n in all_names])
     axes = tuple(at for at, n in enumerate(all_names) if n in used and n not in result)

@@ -1,4 +1,4 @@
-"""What the tests that restate STen's behaviours share: formats, sparsifiers, and a small layer."""
+"""Formats, sparsifiers and a small layer for tests based on STen."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ X = torch.randn(3, 6, generator=generator(1))
 
 
 def linear(sparsifier: Any = HALF, format: str | None = None) -> SparseLinear:
-    """The layer that a sparsifier leaves of a dense one."""
+    """A sparsified linear layer."""
     dense = nn.Linear(6, 4)
     with torch.no_grad():
         dense.weight.copy_(W)
@@ -40,7 +40,7 @@ def linear(sparsifier: Any = HALF, format: str | None = None) -> SparseLinear:
 
 
 def steps(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, count: int) -> list[float]:
-    """The losses of so many steps."""
+    """Take training steps and return their losses."""
     losses = []
     for _ in range(count):
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""Tensors that any format can store."""
+"""Tensors for tests of formats."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def random(seed: int, *shape: int) -> torch.Tensor:
 
 
 def storable(fmt: Format) -> list[torch.Tensor]:
-    """Tensors that any format can store: NM, bands and the like have no room for more than a diagonal."""
+    """Three tensors that a format can store; diagonal for restrictive formats such as NM and bands."""
     shape = (4,) * fmt.order
-    own = [random(seed, *shape) for seed in (1, 2, 3)]
+    tensors = [random(seed, *shape) for seed in (1, 2, 3)]
     try:
-        for dense in own:
+        for dense in tensors:
             ns.from_torch(dense, fmt)
     except ns.FormatError:
-        own = [torch.zeros(shape, dtype=torch.float64) for _ in own]
-        for at, dense in enumerate(own):
+        tensors = [torch.zeros(shape, dtype=torch.float64) for _ in tensors]
+        for at, dense in enumerate(tensors):
             dense[(at,) * fmt.order] = at + 1.0
-    return own
+    return tensors

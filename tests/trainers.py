@@ -1,4 +1,4 @@
-"""Small networks, and every way in which weights of theirs are trained sparse."""
+"""Small networks, and all methods of sparse training."""
 
 from __future__ import annotations
 

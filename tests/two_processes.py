@@ -1,4 +1,4 @@
-"""Two processes that train together."""
+"""Distributed training with two processes."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ given = {}
 """
 
 
-# DistributedDataParallel of torch 2.13 now and then aborts a process that has done all its work while Python shuts down ("terminate called
-# without an active exception"), with dense layers, too; so what was found is written, and processes leave together without that.
+# DistributedDataParallel of torch 2.13 sometimes aborts a process during interpreter shutdown ("terminate called without an active
+# exception"), also with dense layers. The processes therefore write their results and exit together without a shutdown.
 END = """
 with open(f"{place}/{rank}.pkl", "wb") as file:
     pickle.dump(given, file)
@@ -85,7 +85,7 @@ os._exit(0)
 
 
 def together(code: str, place: Path) -> list[dict[str, Any]]:
-    """What two processes that run a program leave in ``given``."""
+    """Run a program in two processes; return the contents of ``given`` of each."""
     path = place / "program.py"
     path.write_text(COMMON + textwrap.dedent(code) + END, encoding="utf-8")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -95,9 +95,9 @@ def together(code: str, place: Path) -> list[dict[str, Any]]:
         for rank in range(2)
     ]
     try:
-        told = [process.communicate(timeout=240)[1] for process in processes]
+        errors = [process.communicate(timeout=240)[1] for process in processes]
     finally:
         for process in processes:
             process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(told)
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
     return [pickle.loads((place / f"{rank}.pkl").read_bytes()) for rank in range(2)]
