@@ -1,7 +1,7 @@
 """D[i,k] = where(abs(C_row[k]) <= C, 0, C_row[k])
     where C_row[k] += A[i,j] * B[j,k]
 
-    parallel_forall(i, where(vector_forall<8 x 8, rest 5, masked>(k, D[i,k] = where(abs(C_row[k]) <= C, 0, C_row[k])), vector_forall<8 x 8, overlapped>(k, where(C_row[k] = t, forall(j, t += A[i,j] * B[j,k])))))
+    parallel_forall(i, where(vector_forall<8 x 7, rest 6, masked>(k, D[i,k] = where(abs(C_row[k]) <= C, 0, C_row[k])), vector_forall<8 x 7, overlapped>(k, where(C_row[k] = t, forall(j, t += A[i,j] * B[j,k])))))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (n, 1)
@@ -13,8 +13,8 @@ C_row: dense float32
 from numba import prange
 from numpy import float32
 
-from numscorch.codegen.compress_store import appended, appended_first
-from numscorch.codegen.intrinsics import fma, load, load_first, shifted, splat, store
+from numscorch.codegen.compress_store import appended
+from numscorch.codegen.intrinsics import fma, load, shifted, splat, store
 from numscorch.codegen.register_functions import eq, le, magnitudes
 
 
@@ -22,21 +22,21 @@ def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, D2_pos, D2_crd, D_vals,
     C_row_vals = shifted(C_row_vals, worker * C_row_size)
     pD2 = starts[worker]
     for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-        for k_next in range(0, k_size, 64):
-            k = min(k_next, k_size - 64)
-            t = splat(float32(0.0), 8, 8)
+        for k_next in range(0, k_size, 56):
+            k = min(k_next, k_size - 56)
+            t = splat(float32(0.0), 8, 7)
             for pA2 in range(A2_pos[i], A2_pos[i + 1]):
                 j = A2_crd[pA2]
                 pB = j * B_stride0 + k
-                t = fma(A_vals[pA2], load(B_vals, pB, 8, 8), t)
+                t = fma(A_vals[pA2], load(B_vals, pB, 8, 7), t)
             store(C_row_vals, k, t)
-        for k in range(0, k_size // 64 * 64, 64):
-            D_value = load(C_row_vals, k, 8, 8)
-            pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 8)), C_vals[0]), float32(0.0)))
-        k = k_size // 64 * 64
-        left = k_size - k - 32
-        D_value = load_first(C_row_vals, k, left, 8, 5)
-        pD2 = appended_first(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load_first(C_row_vals, k, left, 8, 5)), C_vals[0]), float32(0.0)), left)
+        for k in range(0, k_size // 56 * 56, 56):
+            D_value = load(C_row_vals, k, 8, 7)
+            pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 7)), C_vals[0]), float32(0.0)))
+        k = k_size // 56 * 56
+        left = k_size - k - 40
+        D_value = load(C_row_vals, k, 8, 6, left)
+        pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 6, left)), C_vals[0]), float32(0.0)), left)
         D2_pos[i + 1] = pD2
     starts[worker] = pD2
 
