@@ -437,7 +437,10 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
         ("ij->i", "line 2: operand A of 'ij->i' is missing"),
         ("ij->i --operand A=uniform:3x3:0.5 --nonsense", "line 2: unrecognized arguments: --nonsense: a line holds the arguments of"),
         ("--help", "line 2: the following arguments are required: EXPR: a line holds the arguments of"),
-        ("ij->i --operand A=uniform:3x3:0.5 --seed 99999999999999999999", "line 2: argument --seed: 99999999999999999999 does not fit in 64 bits"),
+        (
+            "ij->i --operand A=uniform:3x3:0.5 --seed 99999999999999999999",
+            "line 2: argument --seed: 99999999999999999999 does not fit in 64 bits",
+        ),
         ("'ij->i", "line 2: No closing quotation"),
         ("ij->i --operand A=dense:3x3", "line 2: nothing is compiled for 'ij->i': torch computes it"),
         ("ij->i --operand A=uniform:3x3:0.5 --operand A=dense:3x3", "line 2: A is given twice"),
