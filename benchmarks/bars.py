@@ -1,4 +1,4 @@
-"""What the project asks of its kernels: a row of the report for each bar."""
+"""Performance targets (bars) of the kernels: one row of the report each."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any
 from .peers import DENSE_LAYER, OUR_CSR, SCIPY_LAYER, TRANSPOSED
 from .records import Record
 
-LARGE = 10_000  # nonzeros from which the worst case counts
+LARGE = 10_000  # smallest number of nonzeros of a case that counts for the worst-case bar
 STRUCTURED = ((50, 1.9), (75, 3.6), (90, 7.0))
 GROUPED = ((50, 1.2), (75, 2.0), (88, None), (90, 4.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The records of a kernel that are told together, and what they should reach: the best peer's time over ours.
+    """A row of the report: records of a kernel, and bars for their ratios (the best peer's time over ours).
 
     Args:
         title: the first cell.
-        kernel: what the records are of.
-        mean: the bar of the geometric mean.
-        worst: that of the worst case with many nonzeros.
-        only: what records must hold: a value, or one of several.
-        beside: tell the ratio to this function, which is no peer.
+        kernel: the kernel of the records.
+        mean: bar of the geometric mean.
+        worst: bar of the worst case with at least ``LARGE`` nonzeros.
+        only: required values of record keys; a tuple lists alternatives.
+        beside: report the ratio to this baseline instead of the best peer.
     """
 
     title: str
@@ -35,18 +35,18 @@ class Row:
     beside: str | None = None
 
     def takes(self, record: Record) -> bool:
-        """Whether a record is told in this row.
+        """Whether a record belongs to this row.
 
         >>> Row("", "spmm", only={"k": (2, 7)}).takes({"kernel": "spmm", "k": 7, "ratio": 1.5})
         True
         """
         if record["kernel"] != self.kernel or "ratio" not in (record["beside"].get(self.beside, {}) if self.beside else record):
             return False
-        wanted = ((record.get(name), value) for name, value in self.only.items())
-        return all(own in value if isinstance(value, tuple) else own == value for own, value in wanted)
+        pairs = ((record.get(name), value) for name, value in self.only.items())
+        return all(actual in value if isinstance(value, tuple) else actual == value for actual, value in pairs)
 
     def ratio(self, record: Record) -> float:
-        """The ratio that is told."""
+        """The ratio that this row reports."""
         return float(record["beside"][self.beside]["ratio"] if self.beside else record["ratio"])
 
 

@@ -1,11 +1,11 @@
-"""CPU seconds that first steps take above Numba's own start: with an empty cache of kernels, and in a second process from that cache.
+"""CPU seconds of first steps beyond Numba's start-up: with an empty kernel cache, and in a second process that uses the filled cache.
 
-    python -m benchmarks.cold_start                                  # of the present files
-    python -m benchmarks.cold_start --base 573de4c --rounds 2        # of a commit and of the present files, in turns
+    python -m benchmarks.cold_start                                  # the working tree
+    python -m benchmarks.cold_start --base 573de4c --rounds 2        # a commit and the working tree, in turns
     python -m benchmarks.cold_start --steps "GCN,A @ A"
 
-Each step runs in a process of its own (``first_steps.py``). The floor is what ``import numba`` and one empty function take in such a
-process. Rounds repeat all of it, and the least is kept: other programs only ever add to CPU time.
+Each step runs in a separate process (``first_steps.py``). The floor is the CPU time of ``import numba`` and of compiling one empty
+function in such a process. With several rounds, the minimum counts, because other programs can only increase CPU time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .first_steps import FLOOR, SIZE, STEPS, THREADS
 from .worktrees import ROOT, TOLD, WorktreeError, commit_of, tree_of
 
 ROUNDS = 1
-FLOORS = 3  # processes that measure the floor in a round
-CACHED = 0.05  # seconds above the floor that a step may take from the cache
+FLOORS = 3  # processes per round that measure the floor
+CACHED = 0.05  # limit of seconds above the floor for a step with cached kernels
 BARS = {
     "GCN": 0.30,
     "SAGE": 0.30,
@@ -36,19 +36,19 @@ BARS = {
     "A @ A": 0.40,
     "A + A.t()": 0.40,
     "SpMM": 0.55,
-}  # of the base's seconds above the floor
+}  # limits of a step's seconds above the floor, relative to the base
 
 
 @dataclass(frozen=True)
 class Start:
-    """CPU seconds of a step that compiles, of the same step from the cache, and the number of kernels in the cache after it."""
+    """CPU seconds of a step that compiles and of the same step with cached kernels, and the number of kernels in the cache."""
 
     compiling: float
     cached: float
     kernels: int
 
     def least(self, other: Start) -> Start:
-        """The least seconds of two measurements.
+        """The minimum seconds of two measurements.
 
         >>> Start(2.0, 0.5, 3).least(Start(1.5, 0.6, 3))
         Start(compiling=1.5, cached=0.5, kernels=3)
@@ -58,13 +58,13 @@ class Start:
 
 @dataclass(frozen=True)
 class Table:
-    """The floor, and the starts of each side by step."""
+    """The floor, and the starts of each side (base, head) by step."""
 
     floor: float
     sides: Mapping[str, Mapping[str, Start]]
 
     def ratio(self, step: str) -> float | None:
-        """Seconds above the floor of the present files over those of the base; None without a base.
+        """Seconds above the floor of head over those of base; None without a base.
 
         >>> Table(0.5, {"base": {"GCN": Start(2.5, 0.5, 3)}, "head": {"GCN": Start(1.0, 0.5, 3)}}).ratio("GCN")
         0.25
@@ -75,7 +75,7 @@ class Table:
         return head / base if base > 0 else None
 
     def lines(self) -> Iterator[str]:
-        """The table as text: one step a line, seconds above the floor."""
+        """The table as text: seconds above the floor, one line per step."""
         yield f"CPU seconds above the floor of {self.floor:.2f} s"
         titles = [f"{side} {what}" for side in self.sides for what in ("new", "cached", "kernels")]
         yield _row("", [*titles, *(["ratio", "bar"] if "base" in self.sides else [])])
@@ -98,10 +98,10 @@ def _row(title: str, cells: Sequence[str]) -> str:
 
 
 def start_of(step: str, tree: Path, size: int = SIZE) -> Start:
-    """Run a step in two processes, which share a cache that is empty at first.
+    """Run a step in two processes that share an initially empty cache.
 
     Raises:
-        WorktreeError: it doesn't run there.
+        WorktreeError: the step fails.
     """
     with tempfile.TemporaryDirectory(prefix="numscorch-cold-") as folder:
         compiling, cached = seconds_of(step, tree, Path(folder), size), seconds_of(step, tree, Path(folder), size)
@@ -109,45 +109,45 @@ def start_of(step: str, tree: Path, size: int = SIZE) -> Start:
 
 
 def seconds_of(step: str, tree: Path, cache: Path, size: int = SIZE) -> float:
-    """CPU seconds of a step in a fresh process with this cache."""
+    """CPU seconds of a step in a fresh process that uses this cache."""
     text = run_module(tree, {"NUMSCORCH_CACHE_DIR": str(cache)}, "benchmarks.first_steps", step, str(size))
     seconds: float = json.loads(text)["cpu"]
     return seconds
 
 
 def floor_of(tree: Path, size: int = SIZE) -> float:
-    """CPU seconds of Numba's own start: the least of some processes, of which the first reads libraries from disk."""
+    """CPU seconds of Numba's start-up: the minimum of several processes, because the first one reads libraries from disk."""
     with tempfile.TemporaryDirectory(prefix="numscorch-cold-") as cache:
         return min(seconds_of(FLOOR, tree, Path(cache), size) for _ in range(FLOORS))
 
 
 def run_module(tree: Path, settings: Mapping[str, str], *arguments: str) -> str:
-    """What a module prints that runs in a fresh process, with the package of a tree and two threads.
+    """Run a module in a fresh process with the package of a tree and two threads, and return its standard output.
 
     Raises:
-        WorktreeError: it doesn't run there; the message has the last lines.
+        WorktreeError: the module fails; the message has the last lines of its output.
     """
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "NUMSCORCH_", "PYTEST_"))}
-    # threads that wait for work are passive: spinning would count as CPU time
-    fixed = {"NUMBA_NUM_THREADS": str(THREADS), "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(tree)}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("NUMBA_", "NUMSCORCH_", "PYTEST_"))}
+    # idle threads must sleep: spinning would count as CPU time
+    defaults = {"NUMBA_NUM_THREADS": str(THREADS), "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(tree)}
     command = [sys.executable, "-W", "ignore", "-m", *arguments]
-    done = subprocess.run(command, cwd=tree, env={**inherited, **fixed, **settings}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = "\n".join((done.stdout + done.stderr).splitlines()[-TOLD:])
-        raise WorktreeError(f"{' '.join(arguments)} doesn't run in {tree} (exit code {done.returncode}):\n{last}")
-    return done.stdout
+    process = subprocess.run(command, cwd=tree, env={**environment, **defaults, **settings}, capture_output=True, text=True, check=False)
+    if process.returncode:
+        last = "\n".join((process.stdout + process.stderr).splitlines()[-TOLD:])
+        raise WorktreeError(f"{' '.join(arguments)} doesn't run in {tree} (exit code {process.returncode}):\n{last}")
+    return process.stdout
 
 
 def measure(steps: Sequence[str], base: str | None = None, rounds: int = ROUNDS, size: int = SIZE, root: Path = ROOT) -> Table:
-    """Measure steps of the present files, and of a commit in turns with them.
+    """Measure steps of the working tree, in turns with a base commit if one is given.
 
     Raises:
-        WorktreeError: there is no such commit, or a step doesn't run.
+        WorktreeError: the commit does not exist, or a step fails.
     """
     with tree_of(commit_of(base, root), root) if base else nullcontext(None) as older:
         trees = {side: tree for side, tree in (("base", older), ("head", root)) if tree is not None}
         for tree in trees.values():
-            run_module(tree, {}, "compileall", "-q", "numscorch", "benchmarks")  # so that no step does that
+            run_module(tree, {}, "compileall", "-q", "numscorch", "benchmarks")  # so that steps find compiled bytecode
         floor, sides = float("inf"), {side: dict[str, Start]() for side in trees}
         for turn in range(rounds):
             floor = min(floor, floor_of(root, size))
@@ -160,10 +160,10 @@ def measure(steps: Sequence[str], base: str | None = None, rounds: int = ROUNDS,
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure, and print the table."""
-    asked = _parser().parse_args(arguments)
+    """Measure the steps and print the table."""
+    options = _parser().parse_args(arguments)
     try:
-        print(*measure(asked.steps, asked.base, asked.rounds, asked.size).lines(), sep="\n")
+        print(*measure(options.steps, options.base, options.rounds, options.size).lines(), sep="\n")
     except WorktreeError as error:
         print(error, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""Private names of the package that benchmarks use, from wherever a commit has them: ``gate`` runs the suite on older packages, too."""
+"""Private names of the package for the benchmarks, at their current or former place: ``gate`` runs the suite on older commits."""
 
 from __future__ import annotations
 
@@ -31,18 +31,22 @@ __all__ = [
 
 
 def first_of(names: str, *modules: str) -> Any:
-    """A name, or an older name of the same object, of the first of these modules that the package in use has.
+    """The first existing attribute of the first existing module.
 
-    Files decide: an editable installation of another commit would supply a module that this one lacks.
+    Modules are looked up as files, because an editable installation of another commit could supply modules that this package lacks.
+
+    Args:
+        names: the current and the former names of an object, separated by spaces.
+        modules: the current and the former modules of the object.
 
     Raises:
-        ModuleNotFoundError: the package has none of them.
+        ModuleNotFoundError: the package has none of the modules.
     """
     folder = Path(ns.__file__).parent
     for module in modules:
         if (folder / f"{module.replace('.', '/')}.py").exists():
-            found = import_module(f"numscorch.{module}")
-            return next(getattr(found, name) for name in names.split() if hasattr(found, name))
+            module_object = import_module(f"numscorch.{module}")
+            return next(getattr(module_object, name) for name in names.split() if hasattr(module_object, name))
     raise ModuleNotFoundError(f"numscorch has none of {', '.join(modules)}")
 
 
@@ -66,7 +70,7 @@ else:
     Pattern = first_of("Pattern", "tensors.pattern", "pattern")
     try:
         Recorder = first_of("Recorder", "measuring.recorded")
-    except ModuleNotFoundError:  # since benchmarks have it
+    except ModuleNotFoundError:  # newer commits have it in benchmarks
         from .recorded import Recorder
 
 
@@ -75,6 +79,6 @@ COALESCING = {"coalesce": True} if "coalesce" in signature(ns.from_coo).paramete
 
 
 def coalesced(indices: Any, values: Any, shape: Sequence[int]) -> ns.SparseTensor:
-    """A tensor of entries in any order, some of them repeated."""
+    """A tensor built from unsorted entries; duplicates are summed."""
     from_coo: Any = ns.from_coo
     return cast(ns.SparseTensor, from_coo(indices, values, shape, **COALESCING))

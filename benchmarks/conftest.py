@@ -1,4 +1,4 @@
-"""Fixtures that measure, and a summary at the end of a run."""
+"""Fixtures for measurements, and the summary at the end of a run."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Compare = Callable[..., None]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of a run."""
+    """Add the command-line options."""
     parser.addoption("--data", help="folder of matrices and tensors to measure on; by default they are generated")
     parser.addoption("--quick", action="store_true", help="a few cases of every kernel: under three minutes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make room for what is measured; modules of benchmarks, which read these variables, are imported after this."""
+    """Set the environment variables before the benchmark modules are imported, and create the notes of the run."""
     is_quick = config.getoption("--quick")
     os.environ[data.QUICK] = "1" if is_quick else "0"
     if config.getoption("--data"):
@@ -46,43 +46,43 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cases alone: the examples in the benchmarks' files are tests."""
+    """Remove doctests, which are tests and not benchmarks."""
     items[:] = [item for item in items if not isinstance(item, pytest.DoctestItem)]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the kernels of this run."""
+    """Remove the kernel cache of this run."""
     if NOTES in config.stash:
         config.stash[NOTES].recorder.close()
 
 
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
-    """Note what else the numbers depend on."""
+    """Add the number of cores and the versions of libraries."""
     installed = {distribution.name: distribution.version for distribution in metadata.distributions()}
     machine_info |= {"cores": cores(), "libraries": {name: installed[name] for name in LIBRARIES if name in installed}}
 
 
 def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, Any]) -> None:
-    """Add what is told once in a run."""
+    """Add the notes of the run."""
     output_json["numscorch"] = config.stash[NOTES].as_json()
 
 
 @pytest.fixture(params=[1, 2], ids=["1t", "2t"])
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    """Torch's thread count, which kernels follow."""
-    wanted, before = int(request.param), torch.get_num_threads()
-    if wanted > cores():
+    """Torch's thread count, which numscorch uses too."""
+    count, previous = int(request.param), torch.get_num_threads()
+    if count > cores():
         pytest.skip(f"this machine has {cores()} core")
-    request.config.stash[NOTES].threads.add(wanted)
-    torch.set_num_threads(wanted)
+    request.config.stash[NOTES].threads.add(count)
+    torch.set_num_threads(count)
     with request.config.stash[NOTES].recorder.in_folder():
-        yield wanted
-    torch.set_num_threads(before)
+        yield count
+    torch.set_num_threads(previous)
 
 
 @pytest.fixture
 def record(benchmark: Any, request: pytest.FixtureRequest) -> Record:
-    """Enters seconds into pytest-benchmark, and what belongs to them into its extra_info."""
+    """A function that stores seconds in pytest-benchmark and the other keys of a record in its ``extra_info``."""
 
     def enter_record(times: Sequence[float], **info: Any) -> None:
         info["seconds"] = statistics.median(times)
@@ -95,10 +95,10 @@ def record(benchmark: Any, request: pytest.FixtureRequest) -> Record:
 
 @pytest.fixture
 def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
-    """Checks that ours and all its peers compute the same, times them in turn, and records all that ``records.py`` lists.
+    """A function that checks our result against all peers, times them in turns, and stores a record (see ``records.py``).
 
-    What is named beside the peers is explained in ``peers.LABELS``. ``asked`` is the request and its operands, where a call
-    comes to several requests. Further keywords tell records of a kernel apart, but for those in ``facts``.
+    ``beside`` are baselines that are not peers (see ``peers.LABELS``). ``asked`` is the request with its operands, for calls that
+    make several requests. Further keywords distinguish the records of a kernel; ``facts`` are keys that do not.
     """
     notes = request.config.stash[NOTES]
 
@@ -116,11 +116,13 @@ def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
         facts: Mapping[str, Any] | None = None,
         **variant: Any,
     ) -> None:
-        seen, beside = notes.first_call(ours), beside or {}
+        recording, beside = notes.first_call(ours), beside or {}
         for name, peer in {**peers, **beside}.items():
-            check(seen.result, peer(), name, tolerance)
-        beyond = notes.facts(ours, seen, asked)
-        groups = [in_turns(ours, own, beside={} if rest else beside, calls=calls, rest=rest) for own, rest in taking_turns(peers, threads)]
+            check(recording.result, peer(), name, tolerance)
+        measured_facts = notes.facts(ours, recording, asked)
+        groups = [
+            in_turns(ours, group, beside={} if rest else beside, calls=calls, rest=rest) for group, rest in taking_turns(peers, threads)
+        ]
         record(
             groups[0].ours,
             kernel=kernel,
@@ -133,33 +135,33 @@ def compare(record: Record, request: pytest.FixtureRequest) -> Compare:
             variant=list(variant),
             **variant,
             **(facts or {}),
-            **beyond,
+            **measured_facts,
         )
 
     return measure
 
 
 def _ratios(groups: Sequence[Turns]) -> dict[str, Any]:
-    """The best peer, where there is one, and all others; each against ours in the same turns, so that the best is it by its ratio."""
+    """Ratios to all peers and baselines, and the best peer: the lowest ratio, because groups of peers are timed in different turns."""
     peers = {name: against(turns.ours, times) for turns in groups for name, times in turns.peers.items()}
     beside = {name: against(turns.ours, times) for turns in groups for name, times in turns.beside.items()}
     if not peers:
         return {"peers": peers, "beside": beside}
     best = min(peers, key=lambda name: peers[name]["ratio"])
-    told = {name: peers[best][name] for name in ("ratio", "low", "high", "ratio_of_minima")}
-    return {"peers": peers, "beside": beside, "peer": best, "peer_seconds": peers[best]["seconds"], **told}
+    figures = {name: peers[best][name] for name in ("ratio", "low", "high", "ratio_of_minima")}
+    return {"peers": peers, "beside": beside, "peer": best, "peer_seconds": peers[best]["seconds"], **figures}
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """Print what was reached, beside what is asked for, and loudly what is missing."""
-    records, refused = config.stash[NOTES].records, data.unreadable()
+    """Print the results beside their bars, missing libraries and unusable data files."""
+    records, unusable = config.stash[NOTES].records, data.unreadable()
     if records:
         terminalreporter.section("against other libraries")
         terminalreporter.write_line(tables(records))
     if records and missing():
         terminalreporter.section("libraries that aren't installed, so that their columns are absent")
         terminalreporter.write_line(", ".join(missing()), yellow=True)
-    if refused:
+    if unusable:
         terminalreporter.section("files that hold no matrix or tensor to measure on")
-        for name, why in refused.items():
+        for name, why in unusable.items():
             terminalreporter.write_line(f"{name}: {why}", red=True)

@@ -1,10 +1,9 @@
-"""The matrices and tensors that are measured: real ones where there are some, else a few with the same kinds of rows.
+"""Matrices and tensors of the benchmarks: from files if a data folder is given, else generated ones with similar rows.
 
-``--data FOLDER``, or ``NUMSCORCH_BENCH_DATA``, names a folder with subfolders ``matrices`` (.mtx), ``dlmc`` (.smtx), ``graphs``
-(.npz) and ``tensors`` (.tns), each file plain or gzipped; matrices are those in the folders that ``NUMSCORCH_BENCH_SETS`` lists, by
-default ``matrices,dlmc,graphs``. A folder without any of these is read as it is, with all folders in it: what was downloaded from
-SuiteSparse, DLMC or FROSTT. Files that hold no such tensor are told in ``unreadable``. Which of the matrices a kernel is measured on
-says ``selection.py``.
+``--data FOLDER`` or ``NUMSCORCH_BENCH_DATA`` names a folder with subfolders ``matrices`` (.mtx), ``dlmc`` (.smtx), ``graphs`` (.npz)
+and ``tensors`` (.tns), each file plain or gzipped. ``NUMSCORCH_BENCH_SETS`` lists the subfolders to read matrices from, by default
+``matrices,dlmc,graphs``. A folder without these subfolders is read recursively, such as a download from SuiteSparse, DLMC or FROSTT.
+``unreadable`` lists files without a suitable tensor. ``selection.py`` selects the matrices for each kernel.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from . import generated
 from .compat import Pattern, suffix_of
 
 FOLDER, SETS = "NUMSCORCH_BENCH_DATA", "NUMSCORCH_BENCH_SETS"
-QUICK = "NUMSCORCH_BENCH_QUICK"  # set by --quick, before the modules of benchmarks are imported
+QUICK = "NUMSCORCH_BENCH_QUICK"  # set by --quick before the benchmark modules are imported
 FOLDERS = ("matrices", "dlmc", "graphs")
-MANY = 512  # more than a benchmark has turns
+MANY = 512  # tensors created at once; more than a benchmark has turns
 TNS = (".tns", ".tns.gz")
 
 
 @dataclass(frozen=True)
 class Case:
-    """A tensor and the name that its records have."""
+    """A tensor and its name in the records."""
 
     name: str
     tensor: ns.SparseTensor
@@ -52,71 +51,71 @@ class Case:
 
 @dataclass(frozen=True)
 class Matrix(Case):
-    """A float32 CSR matrix with int32 indices; its values are random, whatever the file holds."""
+    """A float32 CSR matrix with int32 indices and random values; values of the file are ignored."""
 
     @cached_property
     def in_torch(self) -> torch.Tensor:
-        """The same arrays as torch's CSR tensor."""
+        """A torch CSR tensor that shares the arrays."""
         return self.tensor.to_torch()
 
     def in_torch_as(self, dtype: torch.dtype) -> torch.Tensor:
-        """Torch's CSR tensor with indices of this dtype."""
+        """A torch CSR tensor with indices of this dtype."""
         return in_torch(self.tensor, dtype)
 
     @property
     def arrays(self) -> tuple[torch.Tensor, ...]:
-        """Where rows start, and the column of each value."""
+        """Row pointers and column indices."""
         return self.tensor.pattern.arrays[1]
 
     @property
     def density(self) -> float:
-        """The share of the entries that is stored."""
+        """Share of stored entries."""
         return self.nnz / max(self.shape[0] * self.shape[1], 1)
 
     @property
     def is_square(self) -> bool:
-        """Whether it can be multiplied by itself."""
+        """Whether the numbers of rows and columns are equal."""
         return self.shape[0] == self.shape[1]
 
     def as_mask(self) -> Matrix:
-        """The pattern with values 1."""
+        """The same pattern with values of 1."""
         return Matrix(self.name, self.tensor.with_values(torch.ones(self.nnz)))
 
     def rolled(self, by: int) -> ns.SparseTensor:
-        """The matrix with its rows moved down, those at the end to the top: the same kind of matrix, elsewhere."""
+        """The matrix with its rows rolled down cyclically: the same row lengths at other positions."""
         pos, crd = (array.numpy() for array in self.arrays)
         by = min(by, self.shape[0])
-        moved = np.concatenate([[0], np.cumsum(np.roll(np.diff(pos), by))])
+        starts = np.concatenate([[0], np.cumsum(np.roll(np.diff(pos), by))])
         places = np.roll(crd, self.nnz - int(pos[-1 - by]))
-        return ns.from_csr(moved.astype(pos.dtype), places, self.tensor.values, self.shape)
+        return ns.from_csr(starts.astype(pos.dtype), places, self.tensor.values, self.shape)
 
     def padded(self, rows: int, columns: int) -> Matrix:
-        """The matrix with empty rows and columns added, so that blocks of this size divide it."""
+        """The matrix padded with empty rows and columns to a multiple of the block size."""
         pos, crd = self.arrays
         below, beside = -self.shape[0] % rows, -self.shape[1] % columns
         shape = self.shape[0] + below, self.shape[1] + beside
         return Matrix(self.name, ns.from_csr(torch.cat([pos, pos[-1:].expand(below)]), crd, self.tensor.values, shape))
 
     def products(self, transposed: bool = False) -> int:
-        """How many multiplications A A takes, or A A^T."""
+        """Number of multiplications in the product A A or A A^T."""
         pos, crd = (array.numpy() for array in self.arrays)
         in_columns = np.bincount(crd, minlength=self.shape[1])
         return int(in_columns @ (in_columns if transposed else np.diff(pos)))
 
 
 def each_fresh(A: ns.SparseTensor) -> Iterator[ns.SparseTensor]:
-    """The same tensor again and again, each time with a pattern that remembers nothing, neither other formats nor costs.
+    """Copies of a tensor with new patterns, which have no cached conversions or costs.
 
-    They are made many at a time, as peers' tensors are made before they are measured.
+    Many copies are created at once, so that their creation is not timed, as for the tensors of peers.
     """
     while True:
-        made = [ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values) for _ in range(MANY)]
-        while made:
-            yield made.pop()  # which nothing holds then: what it remembers is freed with it
+        copies = [ns.SparseTensor(Pattern(A.format, A.pattern.shape, A.pattern.arrays), A.values) for _ in range(MANY)]
+        while copies:
+            yield copies.pop()  # no reference is kept, so the copy is freed together with its caches
 
 
 def dense(*shape: int, seed: int = 1) -> torch.Tensor:
-    """A dense operand of random numbers."""
+    """A dense operand with normally distributed random values."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -134,20 +133,20 @@ def tensor_names() -> tuple[str, ...]:
 
 @cache
 def matrix(name: str) -> Matrix:
-    """A matrix by its name, a generated one too; read or made once in a process."""
-    stored = _matrices()[name] if name in _matrices() else generated.MATRICES[name]()
-    return Matrix(name, _with_random_values(stored.to(ns.CSR)))
+    """The matrix with this name, from a file or generated; cached per process."""
+    source = _matrices()[name] if name in _matrices() else generated.MATRICES[name]()
+    return Matrix(name, _with_random_values(source.to(ns.CSR)))
 
 
 @cache
 def tensor(name: str) -> Case:
-    """A tensor by its name, in CSF."""
-    stored = _tensors()[name] if name in _tensors() else generated.TENSORS[name]()
-    return Case(name, _with_random_values(stored).to(ns.CSF(stored.ndim)))
+    """The tensor with this name, from a file or generated, in CSF."""
+    source = _tensors()[name] if name in _tensors() else generated.TENSORS[name]()
+    return Case(name, _with_random_values(source).to(ns.CSF(source.ndim)))
 
 
 def unreadable() -> dict[str, str]:
-    """Files that hold no matrix or tensor to measure on, and why."""
+    """Files without a suitable matrix or tensor, and the reasons."""
     return {name: why for sources in (_matrix_files(), _tensor_files()) for name, why in _read(sources)[1].items()}
 
 
@@ -156,7 +155,7 @@ def _with_random_values(tensor: ns.SparseTensor) -> ns.SparseTensor:
 
 
 def _matrices() -> Mapping[str, ns.SparseTensor]:
-    """Those that files hold."""
+    """The matrices of the files, by name."""
     return _read(_matrix_files())[0]
 
 
@@ -166,37 +165,37 @@ def _tensors() -> Mapping[str, ns.SparseTensor]:
 
 @cache
 def _read(files: tuple[Path, ...]) -> tuple[dict[str, ns.SparseTensor], dict[str, str]]:
-    """What the files hold, by names that differ, and why others can't be measured."""
-    read: dict[str, ns.SparseTensor] = {}
-    refused: dict[str, str] = {}
+    """Tensors of the files by unique names, and the reason for each unsuitable file."""
+    tensors: dict[str, ns.SparseTensor] = {}
+    reasons: dict[str, str] = {}
     for file in files:
-        name = _short(file) if _short(file) not in read else f"{file.parent.name}/{_short(file)}"
+        name = _short(file) if _short(file) not in tensors else f"{file.parent.name}/{_short(file)}"
         try:
-            read[name] = _fitting(ns.load(file), is_matrix=suffix_of(file) not in TNS)
+            tensors[name] = _fitting(ns.load(file), is_matrix=suffix_of(file) not in TNS)
         except (ns.NumscorchError, OSError, ValueError, EOFError) as error:
-            refused[file.name] = " ".join(str(error).split())
-    return read, refused
+            reasons[file.name] = " ".join(str(error).split())
+    return tensors, reasons
 
 
-def _fitting(stored: Any, is_matrix: bool) -> ns.SparseTensor:
-    """What a file holds, if that can be measured.
+def _fitting(content: Any, is_matrix: bool) -> ns.SparseTensor:
+    """Content of a file, if it is a suitable sparse tensor.
 
     Raises:
-        ValueError: it is no sparse tensor, or one of another order than such files have.
+        ValueError: the content is not a sparse tensor, or its order does not match the file type.
     """
-    if not isinstance(stored, ns.SparseTensor):
-        raise ValueError(f"it holds a {type(stored).__name__}, no sparse tensor")
-    if is_matrix != (stored.ndim == 2):
+    if not isinstance(content, ns.SparseTensor):
+        raise ValueError(f"it holds a {type(content).__name__}, no sparse tensor")
+    if is_matrix != (content.ndim == 2):
         raise ValueError(
-            f"it holds a tensor of order {stored.ndim}: matrices are .mtx, .smtx and .npz files, and .tns files have order 3 and more"
+            f"it holds a tensor of order {content.ndim}: matrices are .mtx, .smtx and .npz files, and .tns files have order 3 and more"
         )
-    return stored
+    return content
 
 
 @cache
 def _matrix_files() -> tuple[Path, ...]:
-    chosen = [part.strip() for part in os.environ.get(SETS, ",".join(FOLDERS)).split(",")]
-    return tuple(file for file in _files(chosen) if suffix_of(file) not in (None, *TNS))
+    folders = [part.strip() for part in os.environ.get(SETS, ",".join(FOLDERS)).split(",")]
+    return tuple(file for file in _files(folders) if suffix_of(file) not in (None, *TNS))
 
 
 @cache
@@ -205,10 +204,10 @@ def _tensor_files() -> tuple[Path, ...]:
 
 
 def _files(folders: Sequence[str]) -> list[Path]:
-    """The files of the subfolders; of a folder that has none of ours, all of it.
+    """Files of these subfolders of the data folder; all its files if it has none of the known subfolders.
 
     Raises:
-        FileNotFoundError: there is no such folder, or nothing in it that can be read.
+        FileNotFoundError: the data folder does not exist or has no readable file.
     """
     if not os.environ.get(FOLDER):
         return []
