@@ -1,7 +1,7 @@
-"""The first step of one model or operation in a fresh process: run as ``python -m benchmarks.first_steps STEP [SIZE]``.
+"""The first step of one model or operation in a fresh process: ``python -m benchmarks.first_steps STEP [SIZE]``.
 
-Prints its CPU and wall seconds as JSON. Imports of torch and numscorch, the inputs and torch's own first step are not counted.
-This file uses only names that older commits have as well: ``cold_start`` runs it on their packages.
+Prints the CPU and wall seconds as JSON. Not counted are the imports of torch and numscorch, the inputs, and torch's own first step.
+This file uses only names that older commits also have, because ``cold_start`` runs it on their packages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THREADS = 2
 
 
 def edges(nodes: int) -> torch.Tensor:
-    """A random graph of about four edges per node, as an edge index.
+    """The edge index of a random graph with four edges per node.
 
     >>> edges(10).shape
     torch.Size([2, 40])
@@ -32,7 +32,7 @@ def edges(nodes: int) -> torch.Tensor:
 
 
 def matrix(rows: int, per_row: int = DEGREE) -> ns.SparseTensor:
-    """A random square CSR matrix, with int32 indices.
+    """A random square CSR matrix with int32 indices.
 
     >>> matrix(8, 2).nnz
     16
@@ -44,7 +44,7 @@ def matrix(rows: int, per_row: int = DEGREE) -> ns.SparseTensor:
 
 
 def _layers(size: int, first: torch.nn.Module, second: torch.nn.Module) -> Step:
-    """Forward and backward of two graph layers."""
+    """Forward and backward pass of two graph layers."""
     graph, features = edges(size), torch.rand(size, 32)
 
     def step() -> None:
@@ -71,7 +71,7 @@ def gat(size: int) -> Step:
 
 
 def attention(size: int) -> Step:
-    """Four heads of 32 features in a sliding window, on a quarter as many tokens as a graph has nodes."""
+    """Sliding-window attention with four heads of 32 features, on ``size // 4`` tokens."""
     length = max(size // 4, 4)
     attend = ns.nn.SparseAttention(ns.nn.patterns.sliding_window(length, max(length // 32, 1)), embed_dim=128, num_heads=4)
     tokens = torch.rand(1, length, 128, requires_grad=True)
@@ -107,7 +107,7 @@ FLOOR = "floor"
 
 
 def floor(size: int) -> Step:
-    """Numba's own start: its import and one empty function."""
+    """Numba's start-up: its import, and compiling one empty function."""
 
     def step() -> None:
         import numba
@@ -122,13 +122,13 @@ def _empty() -> None:
 
 
 def start_torch() -> None:
-    """A dense step, for the threads and tables that torch makes at its first one."""
+    """A dense step, so that torch starts its threads and initializes its tables."""
     layer = torch.nn.Linear(512, 512)
     layer(torch.rand(512, 512)).relu().softmax(1).sum().backward()
 
 
 def measure(name: str, size: int = SIZE) -> dict[str, float]:
-    """CPU and wall seconds of a step, which is prepared beforehand.
+    """CPU and wall seconds of a step, without its preparation.
 
     >>> sorted(measure("floor"))
     ['cpu', 'wall']

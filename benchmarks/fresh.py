@@ -1,7 +1,7 @@
-"""What fresh processes pay for first calls: run as ``python -m benchmarks.fresh THREADS``.
+"""Time of first calls in a fresh process: ``python -m benchmarks.fresh THREADS``.
 
-Prints the seconds of the first call of thirty different kernels as JSON, those of Numba's own start left out:
-another kernel runs before. Whether they are compiled or loaded depends on what lies in ``NUMSCORCH_CACHE_DIR``.
+Prints the seconds of the first call of each of thirty kernels as JSON. Another kernel runs before them, so that Numba's start-up is not
+counted. Kernels are loaded if ``NUMSCORCH_CACHE_DIR`` contains them, and compiled otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ einsum = ns.einsum
 
 
 def kernels() -> dict[str, Callable[[], Any]]:
-    """Thirty calls, each with a kernel of its own."""
+    """Thirty calls, each with a different kernel."""
     A, T = uniform(2000, 2000, 20), ratings((300, 200, 100), 40_000).to(ns.CSF(3))
     X, Y, x, batch = torch.rand(2000, 64), torch.rand(2000, 64), torch.rand(2000), torch.rand(3, 2000, 16)
     U, V, u = torch.rand(200, 16), torch.rand(100, 16), torch.rand(100)
@@ -65,7 +65,7 @@ def kernels() -> dict[str, Callable[[], Any]]:
 
 
 def main(threads: int) -> None:
-    """Call each kernel once."""
+    """Call each kernel once and print the seconds."""
     torch.set_num_threads(threads)
     calls, seconds = kernels(), {}
     M = uniform(2000, 2000, 20)

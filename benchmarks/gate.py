@@ -1,16 +1,17 @@
-"""The gate: has anything become slower?
+"""Performance gate: detects regressions between two commits.
 
-    make bench-check                                     # against the last recorded commit of this kind of machine
+    make bench-check                                     # compare with the last recorded commit of this kind of machine
     make bench-check BASE=main CASES=spmm ROUNDS=3
-    python -m benchmarks.gate --of .benchmarks/quick.json     # what was measured already, against the history alone
+    python -m benchmarks.gate --of .benchmarks/quick.json     # compare an existing results file with the history only
 
-The suite runs for base and head in turns, A B A B, each time in a process of its own, on the same machine, by the same
-benchmarks. What ``comparing`` finds to be a regression then runs once more, as many rounds: only what the new
-rounds show by themselves as well is an alarm. An accident that gets through the first rounds gets through the second as rarely.
-What the runs of head say is also compared with the history of this kind of machine and these versions of others, to catch what became
-slower in many small steps; alarms there are for whole families, and one run alone raises none.
+The suite runs for base and head in turns (A B A B), each time in a separate process, on the same machine and with the same benchmarks.
+If ``comparing`` finds a regression, the same number of rounds runs again. Only regressions that both comparisons find independently raise
+an alarm, so false alarms must pass both.
 
-The exit code is 0 where nothing became slower, 1 for a regression, 2 where it can't be told.
+To detect gradual slowdowns, the runs of head are also compared with the history of the same kind of machine and the same versions of other
+libraries. This comparison raises alarms only for families, and a single run raises none.
+
+The exit code is 0 if nothing became slower, 1 for a regression, and 2 if the comparison is impossible.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from .records import Run, RunError, read_run
 from .worktrees import ROOT, WorktreeError, commit_of, is_dirty, run_suite, tree_of
 
 ROUNDS = 4
-LATEST = 8  # runs of the history that a run is compared with
-COVERED = 0.9  # of head's cases must a run have
-GROWN = 1.25  # times as much memory, or as long a compilation, is told
-SHOWN = 10  # cases that are named
-CHOSEN = "part"  # a suite whose cases are among those of the others
+LATEST = 8  # latest runs of the history used in a comparison
+COVERED = 0.9  # share of head's cases that a comparable run must include
+GROWN = 1.25  # growth factor of memory or compile time that is reported
+SHOWN = 10  # number of faster cases listed
+CHOSEN = "part"  # suite of selected cases, a subset of the other suites
 MOVED = "the machine's mood, or a change of everything, which side by side tells"
 QUANTITIES = {"compile_seconds": "to compile", "peak_bytes": "memory"}
 
@@ -41,19 +42,19 @@ QUANTITIES = {"compile_seconds": "to compile", "peak_bytes": "memory"}
 def side_by_side(
     base: str, *, arguments: Sequence[str] = (), rounds: int = ROUNDS, root: Path = ROOT
 ) -> tuple[Comparison, list[Run], list[Run]]:
-    """Measure a commit and the present files in turns, and what seems slower once more.
+    """Measure a commit and the working tree in turns, and measure both again if something seems slower.
 
     Args:
         base: the commit.
-        arguments: of pytest, to choose cases.
+        arguments: pytest arguments that select cases.
         rounds: runs of each side.
-        root: the present files.
+        root: the working tree.
 
     Returns:
-        The last comparison, and the runs of base and of head it rests on.
+        The last comparison, and its runs of base and of head.
 
     Raises:
-        WorktreeError: the benchmarks don't run on one of both.
+        WorktreeError: the benchmarks fail on base or head.
     """
     with tempfile.TemporaryDirectory() as folder, tree_of(base, root) as tree:
         before, now = _in_turns(tree, root, Path(folder), arguments, rounds)
@@ -66,7 +67,7 @@ def side_by_side(
 
 
 def _in_turns(base: Path, head: Path, folder: Path, arguments: Sequence[str], rounds: int) -> tuple[list[Run], list[Run]]:
-    """Runs of both trees, A B A B."""
+    """Alternating runs of both trees (A B A B)."""
     runs: dict[str, list[Run]] = {"base": [], "head": []}
     for turn in range(rounds):
         for side, tree in (("base", base), ("head", head)):
@@ -76,7 +77,7 @@ def _in_turns(base: Path, head: Path, folder: Path, arguments: Sequence[str], ro
 
 
 def confirmed(first: Comparison, again: Comparison) -> Comparison:
-    """The second of two comparisons that share no run, with those of its regressions that both have."""
+    """The second of two independent comparisons, without the regressions that the first one lacks."""
     suspects = {_key(loss) for loss in first.slower}
 
     def kept(losses: Sequence[Loss]) -> tuple[Loss, ...]:
@@ -90,56 +91,56 @@ def _key(loss: Loss) -> tuple[str, int, str | None]:
 
 
 def against_history(head: Sequence[Run], history: Sequence[Run]) -> Comparison | None:
-    """Compare with the latest runs of the same kind of machine and the same suite; None where these are too few."""
-    same = alike(head, history)
-    return compare(same, head, level=True) if len(same) > 1 else None
+    """Compare head with the latest comparable runs of the history; None if there are fewer than two."""
+    runs = alike(head, history)
+    return compare(runs, head, level=True) if len(runs) > 1 else None
 
 
 def alike(head: Sequence[Run], history: Sequence[Run]) -> list[Run]:
-    """The latest runs of the history that head can be compared with."""
+    """The latest runs of the history that are comparable with head."""
     return [run for run in history if _is_like(run, head)][-LATEST:]
 
 
 def _is_like(run: Run, head: Sequence[Run]) -> bool:
-    """Whether a run can be compared with those of head: with the same peers, but not one of them, nor one of a few cases only."""
+    """Whether a run is comparable with head: the same machine kind and library versions, most of the cases, and not a run of head."""
     if run.fingerprint != head[0].fingerprint or head[0].suite not in (run.suite, CHOSEN):
         return False
-    if (run.commit, run.time) in {(other.commit, other.time) for other in head}:  # its file may be another, once it is stored
+    if (run.commit, run.time) in {(other.commit, other.time) for other in head}:  # stored runs have another path
         return False
     if _others(run) != _others(head[0]):
         return False
-    asked = ratios_of(head[0]).keys()
-    return len(asked & ratios_of(run).keys()) >= COVERED * len(asked)
+    cases = ratios_of(head[0]).keys()
+    return len(cases & ratios_of(run).keys()) >= COVERED * len(cases)
 
 
 def _others(run: Run) -> dict[str, str]:
-    """The versions of what isn't ours: with another torch, every ratio to it is another one."""
+    """Versions of other libraries; ratios are comparable only between equal versions."""
     return {name: version for name, version in (run.own.get("versions") or {}).items() if name != "numscorch"}
 
 
-def told(found: Comparison, span: str) -> Iterator[str]:
-    """What to print of a comparison: regressions, what became faster, and what couldn't be compared."""
-    for loss in found.slower:
-        yield f"{'SLOWER ' if found.is_sure else 'slower?'} {loss}, {span}"
-    if found.slower and not found.is_sure:
+def told(comparison: Comparison, span: str) -> Iterator[str]:
+    """Report of a comparison: regressions, improvements, and cases that were not compared."""
+    for loss in comparison.slower:
+        yield f"{'SLOWER ' if comparison.is_sure else 'slower?'} {loss}, {span}"
+    if comparison.slower and not comparison.is_sure:
         yield "One run raises suspicion and can't be sure; make bench-check measures again."
-    faster = found.faster
+    faster = comparison.faster
     yield from (f"faster  {loss}" for loss in faster[:SHOWN])
     if len(faster) > SHOWN:
         yield f"faster  {len(faster) - SHOWN} more"
-    if abs(found.level - 1) > 1 - BAR:
-        yield f"All ratios moved by a factor of {found.level:.2f}, which was taken off: {MOVED}."
-    if found.lacking:
-        yield f"Not compared, since not every run has them: {len(found.lacking)} cases, as {found.lacking[0]}."
-    if not found.families and not found.cases:
+    if abs(comparison.level - 1) > 1 - BAR:
+        yield f"All ratios moved by a factor of {comparison.level:.2f}, which was taken off: {MOVED}."
+    if comparison.lacking:
+        yield f"Not compared, since not every run has them: {len(comparison.lacking)} cases, as {comparison.lacking[0]}."
+    if not comparison.families and not comparison.cases:
         yield f"Nothing could be compared: no case that has peers is in every run, or too few, {span}."
-    elif not found.slower:
-        judged = f"{len(found.families)} families, {len(found.cases)} single cases"
-        yield f"Nothing became slower by more than {1 - found.bar:.0%} beyond doubt: {judged}, {span}."
+    elif not comparison.slower:
+        counts = f"{len(comparison.families)} families, {len(comparison.cases)} single cases"
+        yield f"Nothing became slower by more than {1 - comparison.bar:.0%} beyond doubt: {counts}, {span}."
 
 
 def grown(base: Sequence[Run], head: Sequence[Run]) -> Iterator[str]:
-    """What compiles longer, or takes more memory: told, no reason to fail."""
+    """Report of kernels with a longer compile time or a higher peak memory, which do not fail the gate."""
     for name, word in QUANTITIES.items():
         for kernel, factor in growth(base, head, name).items():
             if factor > GROWN:
@@ -147,12 +148,12 @@ def grown(base: Sequence[Run], head: Sequence[Run]) -> Iterator[str]:
 
 
 def span_of(base: str, head: str, dirty: bool = False) -> str:
-    """A range of commits, as git takes it."""
+    """A range of commits in git's notation."""
     return f"{base[:SHORT]}..{head[:SHORT]}{' and changes that are not committed' if dirty else ''}"
 
 
 def default_base(history: Sequence[Run], root: Path = ROOT) -> str:
-    """The last recorded commit of this kind of machine that isn't the present one, else the one before."""
+    """The last recorded commit of this kind of machine whose files differ from the working tree, else the last commit that differs."""
     head, here = commit_of("HEAD", root), this_machine().fingerprint
     for run in reversed(history):
         if run.fingerprint == here and (run.commit != head or is_dirty(root)):
@@ -164,13 +165,13 @@ def default_base(history: Sequence[Run], root: Path = ROOT) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Compare, and print what was found."""
-    asked = _parser().parse_args(arguments)
-    history, skipped = read_history(asked.history)
+    """Run the comparison and print its report."""
+    options = _parser().parse_args(arguments)
+    history, skipped = read_history(options.history)
     for file, why in skipped:
         print(f"skipped in the history: {file.name}: {why}", file=sys.stderr)
     try:
-        return _of_file(asked.of, history) if asked.of else _of_commits(asked, history)
+        return _of_file(options.of, history) if options.of else _of_commits(options, history)
     except (RunError, WorktreeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -180,30 +181,30 @@ def _of_file(files: Sequence[Path], history: Sequence[Run]) -> int:
     runs = [read_run(file) for file in files]
     if len({(run.fingerprint, run.suite) for run in runs}) > 1:
         raise ValueError("these are of several kinds of machines, or of several suites: compare those of one with the history")
-    found = against_history(runs, history)
-    if found is None:
+    comparison = against_history(runs, history)
+    if comparison is None:
         kind = f"{runs[0].suite} runs of this kind of machine ({runs[0].fingerprint}) and these versions of other libraries"
         print(f"The history has too few {kind}; make bench-record stores one.", file=sys.stderr)
         return 2
     last = alike(runs, history)[-1]
-    print(*told(found, span_of(last.commit, runs[-1].commit, runs[-1].dirty)), sep="\n")
-    return _exit_code(found, found.is_sure and bool(found.slower))
+    print(*told(comparison, span_of(last.commit, runs[-1].commit, runs[-1].dirty)), sep="\n")
+    return _exit_code(comparison, comparison.is_sure and bool(comparison.slower))
 
 
-def _exit_code(found: Comparison, is_slower: bool) -> int:
-    return 1 if is_slower else 0 if found.families or found.cases else 2
+def _exit_code(comparison: Comparison, is_slower: bool) -> int:
+    return 1 if is_slower else 0 if comparison.families or comparison.cases else 2
 
 
-def _of_commits(asked: argparse.Namespace, history: Sequence[Run]) -> int:
-    base = commit_of(asked.base) if asked.base else default_base(history)
-    selected = [*([] if asked.full else ["--quick"]), *(["-k", asked.cases] if asked.cases else [])]
-    found, before, now = side_by_side(base, arguments=selected, rounds=asked.rounds)
-    print(*told(found, span_of(base, commit_of("HEAD"), is_dirty())), *grown(before, now), sep="\n")
-    drifted = against_history(now, history)
-    if drifted is not None:
-        print("Against the history of this kind of machine:", *told(drifted, f"up to {commit_of('HEAD')[:SHORT]}"), sep="\n")
-    is_drifted = drifted is not None and any(loss.case is None for loss in drifted.slower)
-    return _exit_code(found, bool(found.slower) or is_drifted)
+def _of_commits(options: argparse.Namespace, history: Sequence[Run]) -> int:
+    base = commit_of(options.base) if options.base else default_base(history)
+    arguments = [*([] if options.full else ["--quick"]), *(["-k", options.cases] if options.cases else [])]
+    comparison, before, now = side_by_side(base, arguments=arguments, rounds=options.rounds)
+    print(*told(comparison, span_of(base, commit_of("HEAD"), is_dirty())), *grown(before, now), sep="\n")
+    drift = against_history(now, history)
+    if drift is not None:
+        print("Against the history of this kind of machine:", *told(drift, f"up to {commit_of('HEAD')[:SHORT]}"), sep="\n")
+    is_drifted = drift is not None and any(loss.case is None for loss in drift.slower)
+    return _exit_code(comparison, bool(comparison.slower) or is_drifted)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,4 +1,4 @@
-"""Matrices and tensors with the kinds of rows that real ones have, and weights that are pruned in blocks."""
+"""Generated matrices and tensors with typical nonzero distributions, and block-pruned weights."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numscorch as ns
 
 
 def uniform(rows: int, columns: int, in_row: int) -> ns.SparseTensor:
-    """About the same number of nonzeros in every row, anywhere: a pruned weight."""
+    """A similar number of nonzeros in every row at random columns, such as in a pruned weight."""
     return _random_rows(np.random.default_rng(0), np.full(rows, in_row), columns)
 
 
 def power_law(size: int, nnz: int) -> ns.SparseTensor:
-    """A few rows hold much of the matrix, most rows little: a social graph."""
+    """Many nonzeros in a few rows and few in the others, such as in a social graph."""
     generator = np.random.default_rng(1)
     weights = 1.0 / (1.0 + generator.permutation(size)) ** 0.8
     return _random_rows(generator, generator.poisson(weights / weights.sum() * nnz), size)
 
 
 def full_row(rows: int, columns: int, in_row: int) -> ns.SparseTensor:
-    """One row in the middle stores every column, the others a few."""
+    """A full row in the middle, and a few nonzeros in each other row."""
     in_rows = np.full(rows, in_row)
     in_rows[rows // 2] = 0
     tail = _random_rows(np.random.default_rng(2), in_rows, columns).indices().numpy()
     whole = np.stack([np.full(columns, rows // 2), np.arange(columns)])
-    placed = np.concatenate([tail, whole], axis=1)
-    return _csr(placed[0], placed[1], (rows, columns))
+    coordinates = np.concatenate([tail, whole], axis=1)
+    return _csr(coordinates[0], coordinates[1], (rows, columns))
 
 
 def banded(size: int, half_width: int) -> ns.SparseTensor:
-    """Nonzeros near the diagonal: a mesh. Made row by row, since those that fill memory are made of it."""
+    """Nonzeros near the diagonal, such as in a mesh. Built directly in CSR, which limits the memory for large matrices."""
     rows = np.arange(size, dtype=np.int64)
     first, last = np.maximum(rows - half_width, 0), np.minimum(rows + half_width, size - 1)
     pos = np.concatenate([[0], np.cumsum(last - first + 1)])
@@ -42,38 +42,38 @@ def banded(size: int, half_width: int) -> ns.SparseTensor:
 
 
 def blocks(rows: int, columns: int, size: int, in_row: int) -> ns.SparseTensor:
-    """Square dense blocks anywhere, so many in each row of blocks: a mesh with several unknowns at each node."""
+    """Square dense blocks, ``in_row`` in each block row, such as in a mesh with several unknowns per node."""
     generator = np.random.default_rng(6)
-    at = np.repeat(np.arange(rows // size), in_row)
-    corners = np.stack([at, generator.integers(0, columns // size, len(at))])
-    within = np.indices((size, size)).reshape(2, 1, -1)
-    placed = (corners[:, :, None] * size + within).reshape(2, -1)
-    return _csr(placed[0], placed[1], (rows, columns))
+    block_rows = np.repeat(np.arange(rows // size), in_row)
+    corners = np.stack([block_rows, generator.integers(0, columns // size, len(block_rows))])
+    offsets = np.indices((size, size)).reshape(2, 1, -1)
+    coordinates = (corners[:, :, None] * size + offsets).reshape(2, -1)
+    return _csr(coordinates[0], coordinates[1], (rows, columns))
 
 
 def pruned(rows: int, columns: int, density: float) -> ns.SparseTensor:
-    """A weight of which the largest values are kept: outputs differ in scale, so that some rows keep much, and some little (DLMC)."""
+    """A weight pruned by magnitude, as in DLMC. Outputs differ in scale, so that the nonzeros per row vary."""
     generator = np.random.default_rng(7)
     weight = abs(generator.standard_normal((rows, columns))) * generator.lognormal(0.0, 0.4, (rows, 1))
-    placed = np.argwhere(weight >= np.quantile(weight, 1 - density)).T
-    return _csr(placed[0], placed[1], (rows, columns))
+    coordinates = np.argwhere(weight >= np.quantile(weight, 1 - density)).T
+    return _csr(coordinates[0], coordinates[1], (rows, columns))
 
 
 def hypersparse(size: int, nnz: int) -> ns.SparseTensor:
-    """Fewer nonzeros than rows: a piece of a large graph."""
-    placed = np.random.default_rng(8).integers(0, size, (2, nnz))
-    return _csr(placed[0], placed[1], (size, size))
+    """Fewer nonzeros than rows, such as in a part of a large graph."""
+    coordinates = np.random.default_rng(8).integers(0, size, (2, nnz))
+    return _csr(coordinates[0], coordinates[1], (size, size))
 
 
 def blocks_of_16(rows: int, columns: int, zeros: float) -> torch.Tensor:
-    """A dense weight, in whose columns a share of the runs of 16 rows is zero: these are BCSR(16, 1) blocks."""
+    """A dense weight with a share ``zeros`` of its BCSR(16, 1) blocks set to zero."""
     generator = torch.Generator().manual_seed(3)
-    kept = torch.rand(-(-rows // 16), columns, generator=generator) >= zeros
-    return torch.randn(rows, columns, generator=generator) * kept.repeat_interleave(16, 0)[:rows]
+    mask = torch.rand(-(-rows // 16), columns, generator=generator) >= zeros
+    return torch.randn(rows, columns, generator=generator) * mask.repeat_interleave(16, 0)[:rows]
 
 
 def ratings(shape: Sequence[int], nnz: int) -> ns.SparseTensor:
-    """A tensor in each of whose modes a few coordinates have much: who rated what, and when."""
+    """A tensor with power-law distributed coordinates in each mode, such as ratings by user, item and time."""
     generator = np.random.default_rng(4)
     weights = [1 / (1.0 + generator.permutation(size)) for size in shape]
     indices = np.stack([generator.choice(len(w), nnz, p=w / w.sum()) for w in weights])
@@ -91,7 +91,7 @@ def _csr(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> ns.Sp
 
 
 def _entries(indices: np.ndarray, shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Places in order, each once, and how often it is named; older commits took no others."""
+    """Sorted unique coordinates and their counts, since older commits require coordinates in this form."""
     flat, counts = np.unique(np.ravel_multi_index(tuple(indices), tuple(shape)), return_counts=True)
     return np.stack(np.unravel_index(flat, tuple(shape))), counts.astype(np.float32)
 

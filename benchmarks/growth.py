@@ -1,6 +1,6 @@
-"""How time grows with nonzeros and threads: ``python -m benchmarks.growth`` writes docs/growth.md and its plots.
+"""Scaling of times with nonzeros and threads: ``python -m benchmarks.growth`` writes docs/growth.md and its plots.
 
-Matrices are uniform, ten nonzeros to a row, so that only the size changes. Times are medians, of our calls alone.
+Matrices are uniform with ten nonzeros per row, so that only the size changes. Times are medians of our calls; no peers are measured.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from .generated import uniform
 ROOT = Path(__file__).parent.parent / "docs"
 IN_ROW, WIDTH = 10, 64
 SIZES = tuple(10**power for power in range(2, 8))
-SECONDS = 0.3  # for each size, at most 50 calls and at least 3
-RISE = 2.0  # times as long for each nonzero as a decade before: a cliff, unless more no longer fits a cache
+SECONDS = 0.3  # per size and thread count, with at least 3 and at most 50 calls
+RISE = 2.0  # factor of time per nonzero between decades that counts as a cliff, if both fit the same caches
 
 Make = Callable[[ns.SparseTensor], Callable[[], object]]
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What is called, up to how many nonzeros, and how many bytes it touches for each row of the matrix."""
+    """A function that prepares the call, its largest number of nonzeros, and the bytes that it accesses per matrix row."""
 
     make: Make
     most: int
@@ -84,7 +84,7 @@ def _mttkrp(A: ns.SparseTensor) -> Callable[[], object]:
     return lambda: ns.einsum("ijk,jl,kl->il", T, B, C)
 
 
-PAIR, VECTOR, ROW = 8 * IN_ROW, 4, 4 * WIDTH  # bytes: a row's coordinates and values, one number, a row of a dense matrix
+PAIR, VECTOR, ROW = 8 * IN_ROW, 4, 4 * WIDTH  # bytes: coordinates and values of a sparse row, a scalar, a dense row
 KERNELS = {
     "SpMV": Kernel(_spmv, SIZES[-1], PAIR + 2 * VECTOR),
     "SpMM, k = 64": Kernel(_spmm, SIZES[-1], PAIR + 2 * ROW),
@@ -99,7 +99,7 @@ KERNELS = {
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds a call took, with so many nonzeros and threads, touching so many bytes."""
+    """Seconds of a call with these nonzeros and threads, and the bytes that it accesses."""
 
     nnz: int
     threads: int
@@ -109,13 +109,13 @@ class Point:
 
 @cache
 def matrix(nnz: int) -> ns.SparseTensor:
-    """A square matrix with about so many nonzeros."""
+    """A square matrix with about ``nnz`` nonzeros."""
     rows = max(nnz // IN_ROW, IN_ROW)
     return uniform(rows, rows, IN_ROW)
 
 
 def measured(kernel: Kernel, threads: Sequence[int]) -> Iterator[Point]:
-    """A kernel at every size, and with every number of threads in turn."""
+    """Times of a kernel for each size; thread counts take turns."""
     for size in (size for size in SIZES if size <= kernel.most):
         A = matrix(size)
         call = kernel.make(A)
@@ -136,18 +136,18 @@ def measured(kernel: Kernel, threads: Sequence[int]) -> Iterator[Point]:
 
 
 def cliffs(points: Sequence[Point], caches: Sequence[int]) -> list[str]:
-    """Where a nonzero takes more than twice as long as a decade before, though all that is touched fits the same cache."""
-    found = []
+    """Decades where the time per nonzero grows by more than ``RISE``, although the accessed bytes fit the same caches."""
+    messages = []
     for before, after in pairwise(points):
         rise = (after.seconds / after.nnz) / (before.seconds / before.nnz)
         levels = [sum(point.touched > size for size in caches) for point in (before, after)]
         if rise > RISE and levels[0] == levels[1]:
-            found.append(f"{before.nnz:,} to {after.nnz:,}: {rise:.1f}")
-    return found
+            messages.append(f"{before.nnz:,} to {after.nnz:,}: {rise:.1f}")
+    return messages
 
 
 def plot(name: str, points: Sequence[Point], path: Path) -> None:
-    """Nanoseconds for each nonzero against nonzeros, both on logarithmic axes, a line for each number of threads."""
+    """Plot nanoseconds per nonzero against nonzeros on logarithmic axes, with one line per thread count."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -156,8 +156,8 @@ def plot(name: str, points: Sequence[Point], path: Path) -> None:
 
     figure, axes = plt.subplots(figsize=(5, 3.2))
     for threads, style in zip(sorted({point.threads for point in points}), ("o-", "s--", "^:", "d-."), strict=False):
-        own = [point for point in points if point.threads == threads]
-        axes.loglog([p.nnz for p in own], [1e9 * p.seconds / p.nnz for p in own], style, label=f"{threads} thread{'s' * (threads > 1)}")
+        line = [point for point in points if point.threads == threads]
+        axes.loglog([p.nnz for p in line], [1e9 * p.seconds / p.nnz for p in line], style, label=f"{threads} thread{'s' * (threads > 1)}")
     axes.set(xlabel="nonzeros", ylabel="ns for each nonzero", title=name)
     axes.grid(alpha=0.3)
     axes.legend()
@@ -178,7 +178,7 @@ is expected and not called a cliff.
 
 
 def table(points: Sequence[Point]) -> str:
-    """A row for each size."""
+    """A Markdown table with one row per size."""
     threads = sorted({point.threads for point in points})
     lines = [
         "| nonzeros | " + " | ".join(f"{count} thread{'s' * (count > 1)}" for count in threads) + " | gain |",
@@ -192,7 +192,7 @@ def table(points: Sequence[Point]) -> str:
 
 
 def main() -> None:
-    """Measure everything, and write the page and its plots."""
+    """Measure all kernels, and write the page and its plots."""
     from .compat import host
 
     threads = [1, torch.get_num_threads()] if torch.get_num_threads() > 1 else [1]
@@ -203,13 +203,13 @@ def main() -> None:
         points = list(measured(kernel, threads))
         file = "".join(c for c in name.lower().replace(" ", "-") if c.isalnum() or c == "-") + ".svg"
         plot(name, points, ROOT / "plots" / file)
-        found = [
+        messages = [
             f"{count} thread{'s' * (count > 1)}, {text}"
             for count in threads
             for text in cliffs([p for p in points if p.threads == count], caches)
         ]
-        told = "Cliffs: " + "; ".join(found) + "." if found else "No cliff."
-        parts.append(f"## {name}\n\n![{name}](plots/{file})\n\n{table(points)}\n\n{told}\n")
+        summary = "Cliffs: " + "; ".join(messages) + "." if messages else "No cliff."
+        parts.append(f"## {name}\n\n![{name}](plots/{file})\n\n{table(points)}\n\n{summary}\n")
         print(parts[-1], file=sys.stderr)
     (ROOT / "growth.md").write_text("\n".join(parts), encoding="utf-8")
 

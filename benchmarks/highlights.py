@@ -1,4 +1,4 @@
-"""The figures of README.md and their plot, from the newest recorded run: ``python docs/refresh.py highlights`` writes both."""
+"""Table and plot of README.md from the newest recorded run, written by ``python docs/refresh.py highlights``."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MKL = "torch CSR int32"
 
 @dataclass(frozen=True)
 class Highlight:
-    """The records of one row: a kernel against one peer, both with the same layout of operands.
+    """Records of one row: a kernel against one peer with the same operand layout.
 
     Args:
         title: what is computed.
         kernel: the records' kernel.
         peer: the peer's name in the records.
         shown: the peer's name in the table.
-        only: what records must hold: a value, or one of several.
+        only: required values of record keys; a tuple lists alternatives.
     """
 
     title: str
@@ -38,13 +38,13 @@ class Highlight:
     only: Mapping[str, Any] = field(default_factory=dict)
 
     def ratios(self, records: Sequence[Record]) -> list[float]:
-        """The peer's time over the time of numscorch, for each case with as many threads as the run had."""
+        """The speedup of numscorch over the peer for each case, at the highest thread count of the run."""
         most = max(int(record["threads"]) for record in records)
         return [float(r["peers"][self.peer]["ratio"]) for r in records if r["threads"] == most and self._takes(r)]
 
     def _takes(self, record: Record) -> bool:
-        wanted = ((record.get(name), value) for name, value in self.only.items())
-        same = all(own in value if isinstance(value, tuple) else own == value for own, value in wanted)
+        pairs = ((record.get(name), value) for name, value in self.only.items())
+        same = all(actual in value if isinstance(value, tuple) else actual == value for actual, value in pairs)
         return same and record["kernel"] == self.kernel and self.peer in (record.get("peers") or ())
 
 
@@ -64,7 +64,7 @@ HIGHLIGHTS = (
 
 
 def highlights() -> str:
-    """The table of README.md; draws the plot beside it."""
+    """The table of README.md; also writes the plot."""
     run = recorded()
     PLOT.write_text(drawn(run.records), encoding="utf-8")
     return f"{table(HEAD, list(_rows(run.records)))}\n\n{origin(run)}"
@@ -78,9 +78,9 @@ def _rows(records: Sequence[Record]) -> Iterator[tuple[str, ...]]:
 
 
 def compiling() -> str:
-    """What a first call costs, as README.md tells it."""
-    found = {str(record["what"]): record for record in recorded().records if record["kernel"] == "first call"}
-    new, loaded = found["new kernel, median of 30, parallel"], found["cached kernel, median of 30, parallel"]
+    """The sentence of README.md on the time of a first call."""
+    by_state = {str(record["what"]): record for record in recorded().records if record["kernel"] == "first call"}
+    new, loaded = by_state["new kernel, median of 30, parallel"], by_state["cached kernel, median of 30, parallel"]
     each = new["each"].values()
     return (
         f"A new kernel takes {new['seconds']:.1f} s to compile (median of {len(each)} kernels with threads; at most {max(each):.1f} s),\n"

@@ -1,13 +1,12 @@
-"""The history: recorded runs that stay in the repository, which the gate and the dashboard read.
+"""History of recorded runs in the repository, read by the gate and the dashboard.
 
     python -m benchmarks.history add .benchmarks/results.json     # after make bench, at a commit
-    python -m benchmarks.history                                  # what is there
+    python -m benchmarks.history                                  # list the runs
 
-A run is ``history/runs/<UTC time>-<commit>-<fingerprint>-<suite>.json``: its results file without the time of each
-turn, one line for each benchmark. The texts of kernels, which stay the same from run to run, are in
-``history/kernels/<name>.json``: a kernel's name is the hash of its source, so each is stored once.
-What is compared between runs are ratios to a peer that was measured in the same run; times of different
-machines never are, and ratios only among machines of a kind, which share a fingerprint.
+A run is stored as ``history/runs/<UTC time>-<commit>-<fingerprint>-<suite>.json``: its results file without the times of turns, one line
+per benchmark. Kernel sources are stored as ``history/kernels/<name>.json``. The name of a kernel is the hash of its source, so that runs
+share the file. Runs are compared by ratios to a peer of the same run, never by times, and only between machines of the same kind, which
+have the same fingerprint.
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ from .compat import replacing
 from .records import KERNELS, RUNS, UNKNOWN, Run, RunError, case_of, read_run, text_of, texts_of
 
 HISTORY = Path(__file__).parent / "history"
-SHORT = 10  # letters of a commit in a file's name
-DIGITS = 6  # of a number that was measured
+SHORT = 10  # characters of a commit hash in file names
+DIGITS = 6  # significant digits of stored numbers
 Skipped = tuple[Path, str]
 
 
 class HistoryError(RunError):
-    """A run doesn't belong into the history."""
+    """A run cannot be added to the history."""
 
 
 def read_history(folder: Path = HISTORY, fingerprint: str | None = None) -> tuple[list[Run], list[Skipped]]:
-    """The runs of a history from the oldest to the newest, and the files that are none, with the reason.
+    """The runs of a history from the oldest to the newest, and unreadable files with the reason.
 
     Args:
         folder: the history.
-        fingerprint: only runs on this kind of machine.
+        fingerprint: return only runs on this kind of machine.
 
     >>> read_history(Path("nowhere"))
     ([], [])
@@ -51,12 +50,12 @@ def read_history(folder: Path = HISTORY, fingerprint: str | None = None) -> tupl
             runs.append(read_run(file))
         except RunError as error:
             skipped.append((file, str(error)))
-    kept = [run for run in runs if fingerprint in (None, run.fingerprint)]
-    return sorted(kept, key=lambda run: (utc(run.time), run.path.name)), skipped
+    selected_runs = [run for run in runs if fingerprint in (None, run.fingerprint)]
+    return sorted(selected_runs, key=lambda run: (utc(run.time), run.path.name)), skipped
 
 
 def damaged_kernels(folder: Path = HISTORY) -> list[Skipped]:
-    """The texts of kernels in a history that can't be read, with the reason.
+    """Unreadable kernel files of a history, with the reason.
 
     >>> damaged_kernels(Path("nowhere"))
     []
@@ -71,16 +70,16 @@ def damaged_kernels(folder: Path = HISTORY) -> list[Skipped]:
 
 
 def add(results: Path, folder: Path = HISTORY, *, dirty: bool = False) -> Path:
-    """Store a run, and return its file.
+    """Store a run and return its file.
 
     Args:
-        results: what ``make bench`` wrote.
+        results: the results file of ``make bench``.
         folder: the history.
-        dirty: also take a run of files that no commit holds.
+        dirty: accept runs with uncommitted changes.
 
     Raises:
-        RunError: the file is no run of this suite.
-        HistoryError: it was made of files that aren't committed, or it is in the history already.
+        RunError: the file is not a results file of this suite.
+        HistoryError: the results file is missing or empty, its commit is unknown, it has uncommitted changes, or it is already stored.
     """
     if not results.exists():
         raise HistoryError(
@@ -103,40 +102,40 @@ def add(results: Path, folder: Path = HISTORY, *, dirty: bool = False) -> Path:
 
 
 def name_of(run: Run) -> str:
-    """The name of a run's file."""
+    """The file name of a run."""
     return f"{utc(run.time):%Y%m%dT%H%M%SZ}-{run.commit[:SHORT]}-{run.fingerprint}-{run.suite}.json"
 
 
 def utc(time: str) -> datetime:
-    """A time of pytest-benchmark, which writes UTC, with or without saying so.
+    """Parse a time of pytest-benchmark as UTC; times without a time zone are UTC.
 
     >>> utc("2026-01-02T03:04:05").isoformat(), utc("2026-01-02T03:04:05+01:00").isoformat()
     ('2026-01-02T03:04:05+00:00', '2026-01-02T02:04:05+00:00')
     """
-    read = datetime.fromisoformat(time)
-    return read.replace(tzinfo=UTC) if read.tzinfo is None else read.astimezone(UTC)
+    moment = datetime.fromisoformat(time)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _store(results: dict[str, Any], folder: Path, file: Path) -> None:
-    """Write the run last, so that it is there only if its kernels are."""
+    """Store kernels and run; the run is written last, so that its kernels always exist."""
     kernels = results["numscorch"].get("kernels") or {}
     (folder / RUNS).mkdir(parents=True, exist_ok=True)
     (folder / KERNELS).mkdir(exist_ok=True)
     for name, texts in kernels.items() if isinstance(kernels, Mapping) else ():
-        kept = folder / KERNELS / f"{Path(name).name}.json"
-        if not kept.exists():
-            _write(kept, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
+        path = folder / KERNELS / f"{Path(name).name}.json"
+        if not path.exists():
+            _write(path, json.dumps(texts, indent=1, ensure_ascii=False) + "\n")
     _write(file, slim(results))
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: a kernel that is there is never written again."""
+    """Write the file atomically, because existing kernel files are never rewritten."""
     with replacing(path) as file:
         file.write(text.encode())
 
 
 def slim(results: Mapping[str, Any]) -> str:
-    """A results file as it is stored: rounded, a line for each benchmark, without what nothing reads."""
+    """A results file in stored form: rounded, with one line per benchmark and without unused keys."""
     head = {name: value for name, value in results.items() if name != "benchmarks"}
     head["numscorch"] = {**results["numscorch"], "kernels": sorted(results["numscorch"].get("kernels") or ())}
     if "cpu" in (head.get("machine_info") or {}):
@@ -146,8 +145,8 @@ def slim(results: Mapping[str, Any]) -> str:
 
 
 def _line(benchmark: Mapping[str, Any]) -> str:
-    kept = {**benchmark, "stats": {name: value for name, value in (benchmark.get("stats") or {}).items() if name != "data"}}
-    return json.dumps(_rounded(kept), ensure_ascii=False, separators=(",", ":"))
+    content = {**benchmark, "stats": {name: value for name, value in (benchmark.get("stats") or {}).items() if name != "data"}}
+    return json.dumps(_rounded(content), ensure_ascii=False, separators=(",", ":"))
 
 
 def _rounded(value: Any) -> Any:
@@ -163,20 +162,20 @@ def _rounded(value: Any) -> Any:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Add runs to the history, or list it; 2 where a file isn't taken."""
+    """Add runs to the history or list its runs; returns exit code 2 if a file is rejected."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.history", description="The recorded runs of the suite.")
     parser.add_argument("--folder", type=Path, default=HISTORY, help="the history (default: benchmarks/history)")
-    adding = parser.add_subparsers(dest="do").add_parser("add", help="store results that make bench wrote")
-    adding.add_argument("results", type=Path, nargs="+")
-    adding.add_argument("--dirty", action="store_true", help="also those of files that no commit holds")
-    asked = parser.parse_args(arguments)
-    if asked.do != "add":
-        return _listed(asked.folder)
+    add_parser = parser.add_subparsers(dest="do").add_parser("add", help="store results that make bench wrote")
+    add_parser.add_argument("results", type=Path, nargs="+")
+    add_parser.add_argument("--dirty", action="store_true", help="also those of files that no commit holds")
+    options = parser.parse_args(arguments)
+    if options.do != "add":
+        return _listed(options.folder)
     try:
-        for results in asked.results:
-            stored = add(results, asked.folder, dirty=asked.dirty)
-            print(f"stored as {stored}")
-            _warn_of_disturbance(stored)
+        for results in options.results:
+            file = add(results, options.folder, dirty=options.dirty)
+            print(f"stored as {file}")
+            _warn_of_disturbance(file)
     except RunError as error:
         print(error, file=sys.stderr)
         return 2
@@ -184,9 +183,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _warn_of_disturbance(file: Path) -> None:
-    """Tell in how many cases something else ran: medians then say another thing than the fastest calls."""
+    """Print the number of disturbed cases, where medians differ from the fastest calls by more than ``DISTURBED``."""
     compared = [record for record in read_run(file).records if record.get("ratio") and record.get("ratio_of_minima")]
-    odd = [case_of(own) for own in compared if not 1 / DISTURBED < own["ratio"] / own["ratio_of_minima"] < DISTURBED]
+    odd = [case_of(record) for record in compared if not 1 / DISTURBED < record["ratio"] / record["ratio_of_minima"] < DISTURBED]
     if odd:
         print(
             f"{len(odd)} of {len(compared)} cases were disturbed, as {odd[0]}: run the suite again while nothing else runs", file=sys.stderr
