@@ -64,7 +64,7 @@ class Table:
     sides: Mapping[str, Mapping[str, Start]]
 
     def ratio(self, step: str) -> float | None:
-        """Seconds above the floor of head over those of base; None without a base.
+        """The ratio of head's seconds above the floor to the base's; None without a base.
 
         >>> Table(0.5, {"base": {"GCN": Start(2.5, 0.5, 3)}, "head": {"GCN": Start(1.0, 0.5, 3)}}).ratio("GCN")
         0.25

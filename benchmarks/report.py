@@ -153,7 +153,7 @@ def share_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
 
 
 def type_rows(records: Iterable[Record]) -> Iterator[tuple[str, ...]]:
-    """Ratios of time and traffic of other data types to those of float32 with int32 indices."""
+    """Time and traffic of each data type, relative to float32 with int32 indices."""
 
     def key(record: Record) -> tuple[str, str, int]:
         return record["what"], record["as"], record["threads"]

@@ -310,7 +310,7 @@ def _listed(operands: Sequence[OperandSpec]) -> list[str]:
 
 
 def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchError:
-    """The error that compares the operands of a plan with those of a call."""
+    """The error that shows a plan's operands and the operands of a call."""
     expected = bound.operands
     names = ", ".join(NAMES[: len(expected)])
     way_out = f"make another plan, ns.plan({bound.expr!r}, {names}), or call ns.einsum"

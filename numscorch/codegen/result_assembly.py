@@ -42,7 +42,7 @@ class Assembly:
 
     @property
     def bounding(self) -> bool:
-        """Whether the stage only counts insertions: the most of any row (``bound``) or those of all rows (``room``)."""
+        """Whether the stage only counts insertions: per row, for the maximum (``bound``), or in total (``room``)."""
         return self.stage in ("bound", "room")
 
     @property

@@ -1,7 +1,8 @@
 """order_loops: chooses the order of the loops over index variables (Scorch, section 4.1).
 
-The paper pushes sparse filters down the loop nest greedily. This pass searches all orders for the cheapest one, priced
-with the operands' measured counts. An order that reads an operand against its mode order is charged for a conversion.
+The paper pushes sparse filters down the loop nest greedily. This pass prices every order of a few loops with the
+operands' measured counts, and improves orders of many loops by local search. An order
+that reads an operand against its mode order is charged for a conversion.
 """
 
 from __future__ import annotations
