@@ -1,4 +1,4 @@
-"""Averages of models with sparse weights: AveragedModel beside deep copies, and beside patterns that change."""
+"""AveragedModel of models with sparse weights: independent copies, and patterns that change between updates."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def averaged(model: torch.nn.Module, decay: float | None) -> AveragedModel:
 
 @each
 def test_load_patterns_before_each_update_averages_by_coordinate(decay: float | None) -> None:
-    """The average of the dense weights; one coordinate that was dropped and grown again starts anew."""
+    """Averages equal those of dense weights by coordinate. A coordinate that is dropped and grown again restarts at 0."""
     model = network()
     average = averaged(model, decay)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
@@ -90,9 +90,9 @@ def test_an_average_of_a_model_that_becomes_sparse(decay: float | None) -> None:
         part = 1 if not count else 1 / (count + 1) if decay is None else 1 - decay
         weight: Any = model[0].weight
         expected = torch.lerp(expected, (weight if weight.layout is torch.strided else weight.to_dense()).detach(), part)
-    made = average.module[0].weight
-    assert made.nnz == model[0].weight.nnz == round(0.2 * 96)
-    torch.testing.assert_close(made.to_dense()[stored(made)], expected[stored(made)])
+    average_weight = average.module[0].weight
+    assert average_weight.nnz == model[0].weight.nnz == round(0.2 * 96)
+    torch.testing.assert_close(average_weight.to_dense()[stored(average_weight)], expected[stored(average_weight)])
 
 
 def careless(copied: bool = False) -> tuple[AveragedModel, torch.nn.Sequential, Any]:
@@ -112,10 +112,10 @@ def careless(copied: bool = False) -> tuple[AveragedModel, torch.nn.Sequential, 
 @pytest.mark.parametrize("copied", [False, True])
 def test_an_update_with_another_pattern_warns_once_for_each_parameter(copied: bool) -> None:
     average, model, (optimizer, rigl) = careless(copied)
-    with pytest.warns(ns.PatternWarning, match=r"load_patterns\(averaged\.module, model\.state_dict\(\)\)") as told:
+    with pytest.warns(ns.PatternWarning, match=r"load_patterns\(averaged\.module, model\.state_dict\(\)\)") as records:
         average(drawn(2, 8))
-    assert len(told) == 2
-    assert all(own.filename == __file__ for own in told)
+    assert len(records) == 2
+    assert all(record.filename == __file__ for record in records)
     step(model, optimizer)
     rigl.step()
     average.update_parameters(model)
@@ -137,8 +137,8 @@ def test_an_average_of_one_pattern_does_not_warn() -> None:
         copy.deepcopy(average)(drawn(2, 8))
 
 
-def test_averages_of_index_arrays_name_the_way_out() -> None:
-    """``use_buffers=True`` averages whole numbers, and rounds them down."""
+def test_averages_of_index_arrays_are_refused() -> None:
+    """`use_buffers=True` would average index arrays and round them down; the error names the fix."""
     model = network()
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Models that become dense or sparse, or are copied, while training runs."""
+"""Models that become dense or sparse, or are copied, during sparse training."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 class TestModelsThatChange:
     @each
-    def test_a_model_made_dense_ends_training_with_an_error(self, kind: str) -> None:
-        """It went on as if nothing were, and changed weights that no model had."""
+    def test_steps_after_densify_model_are_errors(self, kind: str) -> None:
+        """Further steps would change weights that no longer belong to the model."""
         model = network()
         optimizer = sgd(model)
         control = STARTS[kind](model, optimizer)
@@ -30,7 +30,7 @@ class TestModelsThatChange:
             control.step()
         assert control.count == 0
 
-    def test_a_model_made_sparse_under_a_mask_too(self) -> None:
+    def test_steps_after_sparsify_model_are_errors(self) -> None:
         model = dense_network()
         pruning = gradual(model, sparse_from=None)
         pruning.step()
@@ -39,7 +39,7 @@ class TestModelsThatChange:
             pruning.step()
 
     @each_dynamic
-    def test_a_copy_of_all_is_a_model_of_its_own(self, kind: str) -> None:
+    def test_a_copy_of_model_optimizer_and_trainer_is_independent(self, kind: str) -> None:
         model = network()
         optimizer = sgd(model)
         copied = copy.deepcopy((model, optimizer, STARTS[kind](model, optimizer)))

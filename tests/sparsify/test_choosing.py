@@ -1,4 +1,4 @@
-"""Weights that are trained sparse are named as in a plan, and take their places as sparsify_model has them."""
+"""Names select the weights of sparse training as in a SparsityPlan, and layers are replaced as by sparsify_model."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def encoder() -> Any:
 
 
 class TestNames:
-    def test_what_a_plan_makes_sparse_is_pruned_to_the_same_model(self) -> None:
-        """Attention's projections, which aren't named Linear, too; and vectors among what is named are left out."""
+    def test_pruning_gives_the_model_of_the_same_plan(self) -> None:
+        """Attention's projections are included, and vectors among the named parameters are skipped."""
         pruned, planned = encoder(), encoder()
         optimizer = torch.optim.SGD(pruned.parameters(), lr=0.1)
         assert GradualPruning(pruned, optimizer, magnitude, AT_ONCE, weights="layers.*", sparse_from=0.5).step()
@@ -58,9 +58,9 @@ class TestNames:
         assert repr(pruned) == repr(planned)
         x, padding = torch.randn(3, 5, 8), torch.arange(5) > torch.tensor([[2], [3], [4]])
         for mode in (True, False):
-            made, wanted = (own.train(mode)(x, src_key_padding_mask=padding) for own in (pruned, planned))
-            torch.testing.assert_close(made, wanted)
-        assert {id(own) for own in optimizer.param_groups[0]["params"]} == set(map(id, pruned.parameters()))
+            result, expected = (model.train(mode)(x, src_key_padding_mask=padding) for model in (pruned, planned))
+            torch.testing.assert_close(result, expected)
+        assert {id(parameter) for parameter in optimizer.param_groups[0]["params"]} == set(map(id, pruned.parameters()))
 
     def test_embeddings_and_weights_that_are_tied(self) -> None:
         tied = torch.nn.ModuleDict({"embed": torch.nn.Embedding(6, 8), "head": torch.nn.Linear(8, 6)})
@@ -70,7 +70,7 @@ class TestNames:
         assert tied["embed"].weight is tied["head"].weight
         assert tied["head"].weight.nnz == 24
 
-    def test_any_of_a_layers_places(self) -> None:
+    def test_every_path_of_a_shared_layer_names_it(self) -> None:
         shared = SparseLinear(6, 6, density=0.5)
         model = torch.nn.ModuleDict({"a": shared, "b": shared})
         for weights in ("a.weight", "b.weight"):
@@ -83,10 +83,10 @@ class TestNames:
         with pytest.raises(ns.UnsupportedError, match="weight_ih_l0: LSTM has no sparse version; register_sparse_module adds one"):
             GradualPruning(lstm, None, magnitude, AT_ONCE, weights="weight_*")
         GradualPruning(lstm, None, magnitude, AT_ONCE, weights="weight_*", sparse_from=None).step()
-        assert [int((own == 0).sum()) for own in (lstm.weight_ih_l0, lstm.weight_hh_l0)] == [64, 128]
+        assert [int((weight == 0).sum()) for weight in (lstm.weight_ih_l0, lstm.weight_hh_l0)] == [64, 128]
 
     @pytest.mark.parametrize("start", [GradualPruning, straight_through, resparsify])
-    def test_one_text_for_names_that_miss(self, start: Any) -> None:
+    def test_unknown_names_give_one_error_text(self, start: Any) -> None:
         options = (None, magnitude, AT_ONCE) if start is GradualPruning else (magnitude(0.5),)
         for call in (
             lambda: start(network(), *options, weights="3.weight"),
@@ -97,12 +97,12 @@ class TestNames:
             ):
                 call()
 
-    def test_what_can_not_be_meant_is_refused(self) -> None:
+    def test_unsupported_weights_and_sparsifiers_are_refused(self) -> None:
         def start(model: Any, sparsifier: Any = magnitude, **options: Any) -> GradualPruning:
             return GradualPruning(model, None, sparsifier, AT_ONCE, **options)
 
         sparse = torch.nn.Sequential(SparseLinear(2, 3, density=0.5))
-        for error, told, call in (
+        for error, message, call in (
             (ns.UnsupportedError, r"0\.bias: a vector, which stays dense", lambda: start(network(), weights="0.bias")),
             (ns.UnsupportedError, r"weight: the model itself would be replaced", lambda: start(torch.nn.Linear(2, 3))),
             (ns.ExpressionError, r"the model has no torch\.nn\.Linear or Conv2d", lambda: start(torch.nn.LSTM(2, 3))),
@@ -110,7 +110,7 @@ class TestNames:
             (ns.OperandError, r"0\.5 makes no sparsifiers: pass a function from a fraction", lambda: start(network(), 0.5)),
             (ns.UnsupportedError, r"0\.weight is sparse already", lambda: resparsify(sparse, magnitude(0.5), weights="*")),
         ):
-            with pytest.raises(error, match=told):
+            with pytest.raises(error, match=message):
                 call()
         alone = torch.nn.Linear(4, 2)
         straight_through(alone, magnitude(0.5))
@@ -120,7 +120,7 @@ class TestNames:
 
 
 class TestLayersThatDiffer:
-    def test_a_factory_for_each_pattern_the_last_of_which_holds(self) -> None:
+    def test_the_last_matching_pattern_selects_the_factory(self) -> None:
         model = network()
         factories = {"*.weight": magnitude, "0.weight": partial(block_magnitude, 2, 1)}
         GradualPruning(model, None, factories, AT_ONCE, sparse_from=0.5).step()
@@ -129,22 +129,22 @@ class TestLayersThatDiffer:
     def test_movement_prunes_by_the_scores_of_each_layer(self) -> None:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-        scores = {name: MovementScores(own) for name, own in model.named_parameters() if own.ndim == 2}
+        scores = {name: MovementScores(parameter) for name, parameter in model.named_parameters() if parameter.ndim == 2}
         pruning = GradualPruning(
             model,
             optimizer,
-            {name: partial(movement, scores=own) for name, own in scores.items()},
+            {name: partial(movement, scores=score) for name, score in scores.items()},
             schedules.one_shot(0.75, at=4),
             sparse_from=None,
         )
         for _ in range(4):
             step(model, optimizer)
-            before = {name: (own.scores.clone(), model.get_parameter(name).detach().clone()) for name, own in scores.items()}
+            before = {name: (score.scores.clone(), model.get_parameter(name).detach().clone()) for name, score in scores.items()}
             pruning.step()
-        for name, (moved, weight) in before.items():
-            kept = moved >= moved.flatten().topk(moved.numel() // 4).values[-1]
-            assert not torch.equal(kept, magnitude(0.75)(weight))
-            assert torch.equal(model.get_parameter(name).detach(), weight * kept)
+        for name, (score, weight) in before.items():
+            mask = score >= score.flatten().topk(score.numel() // 4).values[-1]
+            assert not torch.equal(mask, magnitude(0.75)(weight))
+            assert torch.equal(model.get_parameter(name).detach(), weight * mask)
 
     def test_movement_of_a_convolution_becomes_sparse_with_the_last_fraction(self) -> None:
         model = torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3))
@@ -158,17 +158,17 @@ class TestLayersThatDiffer:
 
 
 class TestOneWayToReplace:
-    def test_a_second_pruning_goes_on_where_the_first_left_off(self) -> None:
+    def test_a_second_pruning_continues_the_first(self) -> None:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         GradualPruning(model, optimizer, magnitude, AT_ONCE, sparse_from=None).step()
-        was = model[0].weight == 0
+        zeros = model[0].weight == 0
         GradualPruning(model, optimizer, magnitude, schedules.one_shot(0.9, at=1)).step()
         assert model[0].weight.nnz == 5
-        assert not model[0].weight.to_dense()[was].any()
+        assert not model[0].weight.to_dense()[zeros].any()
 
-    def test_names_of_the_users_own_go_along(self) -> None:
-        """As with sparsify_model: attributes, buffers, and what is frozen."""
+    def test_user_attributes_and_buffers_are_kept(self) -> None:
+        """As with sparsify_model, attributes and buffers that users set on a layer move to the sparse layer."""
         model = network()
         model[0].note = "mine"
         model[0].register_buffer("seen", torch.ones(2))
@@ -187,19 +187,19 @@ class TestOneWayToReplace:
             assert repr(model) == repr(before)
 
 
-def test_optimizers_may_share_out_a_models_weights() -> None:
+def test_several_optimizers_may_hold_a_models_weights() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     optimizers = [torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[1].parameters())]
     pruner = GradualPruning(model, optimizers, magnitude, schedules.one_shot(0.9, at=1))
     assert pruner.step()
     for optimizer, layer in zip(optimizers, model, strict=True):
-        assert any(own is layer.weight.values for own in optimizer.param_groups[0]["params"])
+        assert any(parameter is layer.weight.values for parameter in optimizer.param_groups[0]["params"])
 
 
-def test_a_frozen_layer_settles_frozen() -> None:
+def test_settle_keeps_layers_frozen() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     model[1].weight.requires_grad_(False)
-    optimizer = torch.optim.Adam([own for own in model.parameters() if own.requires_grad])
+    optimizer = torch.optim.Adam([parameter for parameter in model.parameters() if parameter.requires_grad])
     straight_through(model, magnitude(0.5))
     settle(model, optimizer)
     assert model[1].weight.nnz == 32 and not model[1].weight.requires_grad

@@ -17,13 +17,13 @@ pytestmark = pytest.mark.usefixtures("plain")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
 @each_dynamic
 def test_a_compiled_model_stays_compiled_while_patterns_change(kind: str) -> None:
-    """Each pattern was another program, until torch's limit was met; RigL's are two, as every step before a change is watched."""
+    """SET compiles one program and RigL two, with and without dense gradients; new patterns compile nothing."""
     model, twin = network(), network()
     torch.compiler.reset()
     torch._dynamo.utils.counters.clear()
-    for own, called in ((model, torch.compile(model, backend="aot_eager", fullgraph=True)), (twin, twin)):
-        optimizer = sgd(own)
-        control = STARTS[kind](own, optimizer, every=2, fraction=schedules.one_shot(0.5, at=0))
+    for original, called in ((model, torch.compile(model, backend="aot_eager", fullgraph=True)), (twin, twin)):
+        optimizer = sgd(original)
+        control = STARTS[kind](original, optimizer, every=2, fraction=schedules.one_shot(0.5, at=0))
         for _ in range(24):
             optimizer.zero_grad()
             called(X).square().sum().backward()

@@ -1,4 +1,4 @@
-"""Two processes train together: values are summed as they are, and patterns stay equal, or it is said that they aren't."""
+"""Data-parallel training in two processes: gradients of values are averaged, and ranks with different patterns are detected."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from numscorch.sparsify import GradualPruning, check_patterns, data_parallel, ma
 @pytest.mark.process
 @two_processes
 class TestTwoProcesses:
-    def test_values_are_summed_as_they_are(self, tmp_path: Path) -> None:
-        """Steps are those of one process with both halves of the batch, and messages those of the values alone."""
+    def test_gradients_of_values_are_all_reduced(self, tmp_path: Path) -> None:
+        """Steps equal those of one process on both halves of the batch. Only gradients of values are sent."""
         program = """
             model, twin = network(), network()
             ddp = data_parallel(model)
@@ -42,10 +42,10 @@ class TestTwoProcesses:
             total, each = given["sent"]
             assert total == 3 * each == 3 * (19 + 13 + 8 + 4)
 
-    def test_patterns_that_differ_are_refused_or_agreed_on(self, tmp_path: Path) -> None:
+    def test_different_patterns_are_refused_or_broadcast(self, tmp_path: Path) -> None:
         program = """
             model = network(seed=rank)
-            given["told"] = refused(ns.UnsupportedError, lambda: data_parallel(model))
+            given["message"] = refused(ns.UnsupportedError, lambda: data_parallel(model))
             optimizer = adam(model)
             train(model, optimizer, 2)
             before = model[0].weight.to_dense().detach()
@@ -65,13 +65,13 @@ class TestTwoProcesses:
             given["lacking"] = refused(ns.UnsupportedError, lambda: check_patterns(lacking))
             """
         for given in together(program, tmp_path):
-            assert given["told"].startswith("the pattern of 0.weight differs between ranks 0 and 1")
-            assert "broadcast_patterns(model)" in given["told"]
+            assert given["message"].startswith("the pattern of 0.weight differs between ranks 0 and 1")
+            assert "broadcast_patterns(model)" in given["message"]
             assert given["nnz"] == round(0.6 * 48)
             assert "0.weight differs" in given["lacking"]
 
     def test_torchs_own_wrapper_sends_patterns_with_their_values(self, tmp_path: Path) -> None:
-        """Which is no reason to warn, as an average of another pattern is."""
+        """DistributedDataParallel broadcasts index arrays and values, without the warning about an average of another pattern."""
         program = """
             import warnings
             model = torch.nn.Sequential(SparseLinear(6, 4, pattern=torch.eye(6).roll(rank, 0)[:4]))
@@ -86,7 +86,7 @@ class TestTwoProcesses:
         assert torch.equal(first, second)
 
     def test_rigl_and_set_keep_patterns_equal(self, tmp_path: Path) -> None:
-        """RigL chooses as one process with both halves of the batch; either half alone would choose others."""
+        """RigL selects the entries that one process would select from both halves of the batch. Either half alone selects others."""
         program = """
             for kind, options in ((RigL, {"until": 100}), (SET, {"seed": 3})):
                 model, twin, half = network(), network(), network()
@@ -101,13 +101,13 @@ class TestTwoProcesses:
                 alike(model)
                 assert set(state["patterns"]) == {"0.weight", "2.weight"}
                 if kind is RigL:
-                    given["told"] = refused(ns.UnsupportedError, lambda: check_patterns(half))
+                    given["message"] = refused(ns.UnsupportedError, lambda: check_patterns(half))
             """
         for given in together(program, tmp_path):
-            assert "differs between ranks 0 and 1" in given["told"]
+            assert "differs between ranks 0 and 1" in given["message"]
 
     def test_gradual_pruning(self, tmp_path: Path) -> None:
-        """Masked in the DistributedDataParallel; or sparse, in one that is made anew when step() says so."""
+        """With sparse_from=None, weights stay masked. Else the model is wrapped again where step() returns True."""
         program = """
             def dense(seed=0):
                 torch.manual_seed(seed)
@@ -120,7 +120,7 @@ class TestTwoProcesses:
 
             ddp = data_parallel(masked)
             optimizer = adam(masked)
-            given["told"] = refused(ns.UnsupportedError, lambda: GradualPruning(ddp, optimizer, magnitude, schedule))
+            given["message"] = refused(ns.UnsupportedError, lambda: GradualPruning(ddp, optimizer, magnitude, schedule))
             train(ddp, optimizer, 6, GradualPruning(ddp, optimizer, magnitude, schedule, sparse_from=None).step)
             for at in (0, 2):
                 torch.testing.assert_close(masked[at].weight.detach(), twin[at].weight.to_dense().detach())
@@ -138,7 +138,7 @@ class TestTwoProcesses:
             given["wrapped"] = wrapped
             """
         for given in together(program, tmp_path):
-            assert "give sparse_from=None" in given["told"]
+            assert "give sparse_from=None" in given["message"]
             assert given["wrapped"] == [3, 4]
 
 

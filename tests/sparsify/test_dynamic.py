@@ -1,4 +1,4 @@
-"""SET and RigL: what is dropped and grown, against dense twins; optimizers, micro-batches, states and copies."""
+"""SET and RigL: dropped and grown entries against dense twins, optimizer state, micro-batches, checkpoints and copies."""
 
 from __future__ import annotations
 
@@ -48,52 +48,52 @@ def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int =
 
 
 def dense_gradients(model: torch.nn.Sequential, x: torch.Tensor = X, y: torch.Tensor = Y) -> list[torch.Tensor]:
-    """Those of a twin whose weights are dense, and have the same numbers."""
-    twin = torch.nn.Sequential(*(own.to_dense() if isinstance(own, SparseLinear) else own for own in model))
+    """Gradients of the weights of a dense twin with the same parameters."""
+    twin = torch.nn.Sequential(*(layer.to_dense() if isinstance(layer, SparseLinear) else layer for layer in model))
     cross_entropy(twin(x), y).backward()
-    return [own.weight.grad for own in twin if isinstance(own, torch.nn.Linear)]
+    return [layer.weight.grad for layer in twin if isinstance(layer, torch.nn.Linear)]
 
 
 def blocks(scores: torch.Tensor, format: ns.Format) -> torch.Tensor:
-    """The sum of the scores in each block, given to all entries of it; made by loops."""
+    """The sum of the scores of each block at all its entries, by loops over blocks."""
     height, width = Units(format, tuple(scores.shape)).block
-    made = torch.empty_like(scores)
+    sums = torch.empty_like(scores)
     for i in range(0, scores.shape[0], height):
         for j in range(0, scores.shape[1], width):
-            made[i : i + height, j : j + width] = scores[i : i + height, j : j + width].sum()
-    return made
+            sums[i : i + height, j : j + width] = scores[i : i + height, j : j + width].sum()
+    return sums
 
 
 class TestRigL:
     @each_format
-    def test_the_least_are_dropped_and_those_with_the_largest_dense_gradients_grown(self, format: ns.Format, plain: None) -> None:
+    def test_the_smallest_are_dropped_and_the_largest_dense_gradients_grown(self, format: ns.Format, plain: None) -> None:
         model = network(format)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         rigl = RigL(model, optimizer, every=1, fraction=schedules.one_shot(0.5, at=0), until=10)
         layers = [model[0], model[2]]
         gradients = dense_gradients(model)
-        before = [(stored(own.weight), dense(own.weight)) for own in layers]
+        before = [(stored(layer.weight), dense(layer.weight)) for layer in layers]
         train(model, optimizer)
         assert rigl.step()
-        for layer, gradient, (was, values) in zip(layers, gradients, before, strict=True):
-            units = Units(format, tuple(was.shape))
+        for layer, gradient, (stored_before, values) in zip(layers, gradients, before, strict=True):
+            units = Units(format, tuple(stored_before.shape))
             count = int(0.5 * len(units.sums(layer.weight.pattern, layer.weight.values)[0]))
             assert count > 0
-            per_unit = [units.dense_sums(own) for own in (was.float(), values.abs(), gradient.abs())]
+            per_unit = [units.dense_sums(scores) for scores in (stored_before.float(), values.abs(), gradient.abs())]
             active = per_unit[0] > 0
             dropped = torch.where(active, per_unit[1], torch.inf).argsort()[:count]
-            kept = active.clone()
-            kept[dropped] = False
-            grown = torch.where(kept, -1.0, per_unit[2]).argsort(descending=True)[:count]
-            expected = kept.clone()
+            remaining = active.clone()
+            remaining[dropped] = False
+            grown = torch.where(remaining, -1.0, per_unit[2]).argsort(descending=True)[:count]
+            expected = remaining.clone()
             expected[grown] = True
             now = stored(layer.weight)
             assert torch.equal(units.dense_sums(now.float()) > 0, expected)
-            assert bool(kept.sum() + count == expected.sum() == active.sum())
-            assert torch.equal(dense(layer.weight), torch.where(now & was, values, 0))
+            assert bool(remaining.sum() + count == expected.sum() == active.sum())
+            assert torch.equal(dense(layer.weight), torch.where(now & stored_before, values, 0))
 
     def test_gradients_of_small_batches_add_up(self, plain: None) -> None:
-        """Neither half of the batch alone would choose the same entries."""
+        """Either half of the batch alone selects other entries."""
         chosen = []
         for parts in (((X, Y, 1.0),), ((X[:6], Y[:6], 0.5), (X[6:], Y[6:], 0.5)), ((X[:6], Y[:6], 1.0),)):
             model = network()
@@ -105,14 +105,14 @@ class TestRigL:
         assert torch.equal(chosen[0], chosen[1])
         assert not torch.equal(chosen[0], chosen[2])
 
-    def test_dense_gradients_are_kept_in_the_steps_before_changes_alone(self, plain: None) -> None:
+    def test_dense_gradients_are_stored_only_before_changes(self, plain: None) -> None:
         model = network()
         optimizer = adam(model)
         rigl = RigL(model, optimizer, every=3, until=6)
         seen = []
         for _ in range(7):
             train(model, optimizer)
-            seen.append([own.gradient is not None for own in rigl.probes.values()])
+            seen.append([probe.gradient is not None for probe in rigl.probes.values()])
             with torch.no_grad():
                 model(X)
             rigl.step()
@@ -140,8 +140,8 @@ class TestRigL:
             torch.testing.assert_close(rigl.probes["weight"].gradient, x.reshape(-1, 6).sum(0).expand(4, 6))
         rigl._prepare()
         with torch.autocast("cpu", torch.bfloat16):
-            made = layer(input=X)
-        made.float().sum().backward()
+            result = layer(input=X)
+        result.float().sum().backward()
         gradient = rigl.probes["weight"].gradient
         assert gradient.dtype == torch.float32
         torch.testing.assert_close(gradient, X.sum(0).expand(4, 6), rtol=0.02, atol=0.02)
@@ -157,18 +157,18 @@ class TestRigL:
         first = inner.grad.t() @ X
         torch.testing.assert_close(rigl.probes["0.weight"].gradient, first + inner.detach().sum(0).expand(6, 6))
 
-    def test_layers_that_no_gradient_reached_stay_and_none_at_all_is_an_error(self, plain: None) -> None:
+    def test_layers_without_gradient_stay_and_no_gradient_at_all_is_an_error(self, plain: None) -> None:
         model = network()
         rigl = RigL(model, adam(model), every=1, until=10, fraction=0.9)
         with pytest.raises(ns.OperandError, match="found no gradient of any weight"):
             rigl.step()
         rigl = RigL(model, adam(model), every=1, until=10, fraction=0.9)
-        was = [stored(model[at].weight) for at in (0, 2)]
+        before = [stored(model[at].weight) for at in (0, 2)]
         model[0](X).square().sum().backward()
         rigl.step()
-        assert [torch.equal(stored(model[at].weight), own) for at, own in zip((0, 2), was, strict=True)] == [False, True]
+        assert [torch.equal(stored(model[at].weight), mask) for at, mask in zip((0, 2), before, strict=True)] == [False, True]
 
-    def test_an_overflow_puts_the_change_off_by_a_step(self, plain: None) -> None:
+    def test_an_overflow_delays_the_change_by_a_step(self, plain: None) -> None:
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
         rigl = RigL(model, optimizer, every=2, until=10)
@@ -190,8 +190,8 @@ class TestRigL:
             torch.testing.assert_close(dense(models[0][at].weight), dense(models[1][at].weight))
         torch.compiler.reset()
 
-    def test_of_sparse_inputs_nothing_dense_is_listed(self, plain: None) -> None:
-        """The gradient of a dense weight needs a dense input, which users can't change."""
+    def test_backward_with_sparse_inputs_densifies_nothing(self, plain: None) -> None:
+        """The probe's dense gradient needs a dense input; the ledger omits this internal conversion."""
         layer, x = SparseLinear(6, 4, density=0.5), torch.eye(6)[:3]
         rigl = RigL(layer, adam(layer), every=1, until=100)
         with ns.ledger() as entries:
@@ -202,19 +202,19 @@ class TestRigL:
 
 class TestSET:
     @each_format
-    def test_the_least_are_dropped_and_others_grown_that_were_not_there(self, format: ns.Format, plain: None) -> None:
+    def test_the_smallest_are_dropped_and_unstored_entries_grown(self, format: ns.Format, plain: None) -> None:
         model = network(format)
         evolve = SET(model, adam(model), every=1, fraction=0.5)
         weight = model[0].weight
-        was, values = stored(weight), dense(weight)
+        stored_before, values = stored(weight), dense(weight)
         sums = blocks(values.abs(), format)
         evolve.step()
         now = stored(weight)
         units = Units(format, (8, 6))
-        count = int(0.5 * int((units.dense_sums(was.float()) > 0).sum()))
-        assert int((units.dense_sums((now & ~was).float()) > 0).sum()) == count
-        assert torch.equal(dense(weight), torch.where(now & was, values, 0))
-        assert sums[was & ~now].max() <= sums[was & now].min()
+        count = int(0.5 * int((units.dense_sums(stored_before.float()) > 0).sum()))
+        assert int((units.dense_sums((now & ~stored_before).float()) > 0).sum()) == count
+        assert torch.equal(dense(weight), torch.where(now & stored_before, values, 0))
+        assert sums[stored_before & ~now].max() <= sums[stored_before & now].min()
 
     def test_draws_follow_the_seed(self, plain: None) -> None:
         chosen = []
@@ -225,7 +225,7 @@ class TestSET:
         assert torch.equal(chosen[0], chosen[1])
         assert not torch.equal(chosen[0], chosen[2])
 
-    def test_any_sparse_weight_is_taken(self, plain: None) -> None:
+    def test_sparse_weights_of_any_module_are_trained(self, plain: None) -> None:
         bag = SparseEmbeddingBag(6, 5, mode="sum")
         net = torch.nn.Module()
         net.weight = ns.nn.Parameter(ns.from_torch(torch.eye(4)))
@@ -238,9 +238,9 @@ class TestSET:
     def test_numbers_are_drawn_evenly_and_once(self) -> None:
         generator = torch.Generator().manual_seed(0)
         for most, count in ((10, 10), (1000, 3), (1000, 200), (5, 0), (0, 0)):
-            made = drawn(most, count, generator)
-            assert len(made.unique()) == count
-            assert not count or 0 <= int(made.min()) <= int(made.max()) < most
+            numbers = drawn(most, count, generator)
+            assert len(numbers.unique()) == count
+            assert not count or 0 <= int(numbers.min()) <= int(numbers.max()) < most
         many = torch.cat([drawn(20, 2, generator) for _ in range(2000)]).bincount(minlength=20)
         assert 130 < int(many.min()) <= int(many.max()) < 270
 
@@ -248,20 +248,20 @@ class TestSET:
 class TestBoth:
     @each
     @each_format
-    def test_as_many_are_stored_at_all_times(self, kind: str, format: ns.Format, plain: None) -> None:
+    def test_the_number_of_stored_entries_is_constant(self, kind: str, format: ns.Format, plain: None) -> None:
         model = network(format)
         optimizer = adam(model)
-        was = [model[at].weight.values.numel() for at in (0, 2)]
+        counts = [model[at].weight.values.numel() for at in (0, 2)]
         addresses = [model[at].weight.values.data_ptr() for at in (0, 2)]
         first = stored(model[0].weight)
         train(model, optimizer, 6, STARTS[kind](model, optimizer).step)
-        assert [model[at].weight.values.numel() for at in (0, 2)] == was
+        assert [model[at].weight.values.numel() for at in (0, 2)] == counts
         assert [model[at].weight.values.data_ptr() for at in (0, 2)] == addresses
         assert not torch.equal(stored(model[0].weight), first)
-        assert all(own.requires_grad for own in model.parameters())
+        assert all(parameter.requires_grad for parameter in model.parameters())
 
     @each
-    def test_what_the_optimizer_remembers_follows(self, kind: str, plain: None) -> None:
+    def test_the_optimizer_state_follows(self, kind: str, plain: None) -> None:
         model = network()
         optimizer = adam(model)
         dynamic = STARTS[kind](model, optimizer)
@@ -269,17 +269,17 @@ class TestBoth:
         train(model, optimizer)
         weight = model[0].weight
         state = optimizer.state[weight.values]
-        was, before = stored(weight), {name: dense(weight, state[name].clone()) for name in ("exp_avg", "exp_avg_sq")}
+        stored_before, before = stored(weight), {name: dense(weight, state[name].clone()) for name in ("exp_avg", "exp_avg_sq")}
         assert dynamic.step()
         now = stored(weight)
-        assert bool((now & ~was).any())
-        for name, own in before.items():
-            assert torch.equal(dense(weight, state[name]), torch.where(now & was, own, 0))
+        assert bool((now & ~stored_before).any())
+        for name, moment in before.items():
+            assert torch.equal(dense(weight, state[name]), torch.where(now & stored_before, moment, 0))
         assert float(state["step"]) == 2
 
     @each
     @pytest.mark.parametrize("at", [1, 2, 3])
-    def test_checkpoints_resume_to_the_bit(self, kind: str, at: int, plain: None) -> None:
+    def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, plain: None) -> None:
         runs = []
         for _ in range(2):
             model = network()
@@ -287,16 +287,16 @@ class TestBoth:
             runs.append((STARTS[kind](model, optimizer), model, optimizer))
         (dynamic, model, optimizer), other = runs
         train(model, optimizer, at, dynamic.step)
-        state = read_back([own.state_dict() for own in runs[0]])
+        state = read_back([part.state_dict() for part in runs[0]])
         train(model, optimizer, 4, dynamic.step)
-        for own, saved in zip(other, state, strict=True):
-            own.load_state_dict(saved)
+        for part, saved in zip(other, state, strict=True):
+            part.load_state_dict(saved)
         train(other[1], other[2], 4, other[0].step)
-        for own, expected in zip(other, runs[0], strict=True):
-            assert equal(own.state_dict(), expected.state_dict())
+        for part, expected in zip(other, runs[0], strict=True):
+            assert equal(part.state_dict(), expected.state_dict())
 
     @each
-    def test_copies_of_all_go_on_alike_and_leave_the_first_alone(self, kind: str, plain: None) -> None:
+    def test_copies_train_alike_and_leave_the_original_unchanged(self, kind: str, plain: None) -> None:
         model = network()
         optimizer = adam(model)
         dynamic = STARTS[kind](model, optimizer)
@@ -313,7 +313,7 @@ class TestBoth:
     def test_frozen_weights_stay_as_they_are(self, kind: str, plain: None) -> None:
         model = network()
         model[0].weight.requires_grad = False
-        optimizer = torch.optim.SGD([own for own in model.parameters() if own.requires_grad], lr=0.1)
+        optimizer = torch.optim.SGD([parameter for parameter in model.parameters() if parameter.requires_grad], lr=0.1)
         first, last = copy.deepcopy(model[0].state_dict()), stored(model[2].weight)
         train(model, optimizer, 4, STARTS[kind](model, optimizer).step)
         assert torch.equal(first["weight.values"], model[0].weight.values)
@@ -322,23 +322,23 @@ class TestBoth:
 
     @each
     @pytest.mark.parametrize("density", [0.0, 0.9, 1.0])
-    def test_weights_without_room(self, kind: str, density: float, plain: None) -> None:
-        """Nearly full ones, where fewer can be grown than asked for, and empty ones."""
+    def test_nearly_full_and_empty_weights(self, kind: str, density: float, plain: None) -> None:
+        """Nearly full weights have room for fewer entries than requested; empty weights have nothing to drop."""
         model = network(density=density)
         optimizer = adam(model)
-        was = [model[at].weight.nnz for at in (0, 2)]
+        counts = [model[at].weight.nnz for at in (0, 2)]
         train(model, optimizer, 4, STARTS[kind](model, optimizer, fraction=schedules.one_shot(0.9, at=0)).step)
-        assert [model[at].weight.nnz for at in (0, 2)] == was
+        assert [model[at].weight.nnz for at in (0, 2)] == counts
 
     @each
     def test_names_choose_weights(self, kind: str, plain: None) -> None:
         model = network()
         optimizer = adam(model)
-        was = stored(model[0].weight)
+        before = stored(model[0].weight)
         dynamic = STARTS[kind](model, optimizer, weights=["2.*"])
         assert list(dynamic.weights) == ["2.weight"]
         train(model, optimizer, 2, dynamic.step)
-        assert torch.equal(stored(model[0].weight), was)
+        assert torch.equal(stored(model[0].weight), before)
         with pytest.raises(ns.ExpressionError, match=r"weights='4\.weight' names no .*did you mean .*2\.weight"):
             STARTS[kind](model, optimizer, weights="4.weight")
 
@@ -352,7 +352,7 @@ class TestBoth:
         assert changed == [False, True, False, False, False, False]
 
     @each
-    def test_what_does_not_fit_is_refused(self, kind: str, plain: None) -> None:
+    def test_invalid_arguments_and_states_are_refused(self, kind: str, plain: None) -> None:
         model, start = network(), STARTS[kind]
         with pytest.raises(ns.OperandError, match=r"0\.weight: Adam doesn't hold the values"):
             start(model, adam(network()))

@@ -1,4 +1,4 @@
-"""What gradual pruning refuses: a model that is itself a layer, and masks that differ from step to step."""
+"""GradualPruning refuses a single layer as model, and random masks that change between steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numscorch as ns
 from numscorch.sparsify import GradualPruning, magnitude, random, schedules
 
 
-def test_a_model_that_is_a_layer_is_refused_rather_than_left_behind() -> None:
+def test_a_single_layer_as_model_is_refused() -> None:
     model = nn.Linear(8, 4)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     with pytest.raises(ns.UnsupportedError, match="the model itself"):
         GradualPruning(model, optimizer, magnitude, schedules.linear(0.9, begin=0, end=2), sparse_from=0.5)
 
 
-def test_masks_that_are_drawn_anew_are_refused() -> None:
+def test_random_masks_that_change_are_refused() -> None:
     for seed in (0, None):
         model = nn.Sequential(nn.Linear(20, 20))
         optimizer = torch.optim.SGD(model.parameters(), 0.1)

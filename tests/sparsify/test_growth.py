@@ -1,4 +1,4 @@
-"""Growing entries beside sparse activations, and under an optimizer with step sizes of its own."""
+"""Growth of entries with sparse activations, and with an optimizer that adapts step sizes."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 class TestNaN:
     @each
-    def test_one_is_told_with_its_layer_and_nothing_changes(self, kind: str) -> None:
-        """Dynamic training ordered it somewhere, and RigL put all changes off since its gradients weren't finite either."""
+    def test_the_error_names_the_layer_and_nothing_changes(self, kind: str) -> None:
+        """Magnitudes with NaN have no order. RigL does not treat NaN gradients as overflow."""
         model = network()
         optimizer = sgd(model)
         control = STARTS[kind](model, optimizer)
@@ -28,18 +28,18 @@ class TestNaN:
         optimizer.step()
         with torch.no_grad():
             model[2].weight.values[1] = torch.nan
-        was, count = [stored(model[at].weight.tensor) for at in (0, 2)], control.count
+        before, count = [stored(model[at].weight.tensor) for at in (0, 2)], control.count
         state = control.state_dict()
         with pytest.raises(ns.OperandError, match=r"2\.weight: 1 of 12 values are NaN.*nan_to_num_"):
             control.step()
-        assert all(torch.equal(stored(model[at].weight.tensor), own) for at, own in zip((0, 2), was, strict=True))
+        assert all(torch.equal(stored(model[at].weight.tensor), mask) for at, mask in zip((0, 2), before, strict=True))
         assert control.count == count
         assert equal(control.state_dict(), state)
         model[2].weight.values.data.nan_to_num_()
         control.step()
         assert control.count == count + 1
 
-    def test_settle_leaves_all_as_it_was(self) -> None:
+    def test_settle_changes_nothing(self) -> None:
         model = dense_network()
         straight_through(model, magnitude(0.5))
         with torch.no_grad():

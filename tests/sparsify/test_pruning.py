@@ -1,4 +1,4 @@
-"""Training with sparse weights: fixed masks against dense twins, other patterns in place, gradual pruning, weights masked anew."""
+"""Training of sparse weights: fixed masks against dense twins, pattern changes in place, gradual pruning, straight-through training."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def train(
     return loss
 
 
-def test_a_schedule_that_ends_before_layers_become_sparse_is_warned_of() -> None:
+def test_a_schedule_that_ends_below_sparse_from_warns() -> None:
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     text = r"ends below sparse_from=0\.8: weights \(2\) are masked and stay dense.*give sparse_from=0\.7 to"
@@ -71,7 +71,7 @@ def test_a_schedule_that_ends_before_layers_become_sparse_is_warned_of() -> None
 
 
 class TestFixedMask:
-    """SparseLinear is trained as a dense layer whose weight is multiplied by a mask."""
+    """A SparseLinear trains as a dense layer whose weight is multiplied by a mask."""
 
     def twins(self) -> tuple[torch.nn.Sequential, torch.nn.Sequential, torch.Tensor]:
         masked, sparse = network(), network()
@@ -83,23 +83,23 @@ class TestFixedMask:
         return masked, sparse, mask
 
     @each_optimizer
-    def test_values_stay_those_of_the_twin(self, kind: str, plain: None) -> None:
-        """Gradients are clipped to one norm, so that it is the same, too."""
+    def test_values_equal_those_of_the_twin(self, kind: str, plain: None) -> None:
+        """Gradient norms agree too, since clipping by norm changes both alike."""
         masked, sparse, mask = self.twins()
-        optimizers = [OPTIMIZERS[kind](own.parameters()) for own in (masked, sparse)]
-        losses = [train(own, optimizer, 5) for own, optimizer in zip((masked, sparse), optimizers, strict=True)]
+        optimizers = [OPTIMIZERS[kind](model.parameters()) for model in (masked, sparse)]
+        losses = [train(model, optimizer, 5) for model, optimizer in zip((masked, sparse), optimizers, strict=True)]
         torch.testing.assert_close(*losses)
         torch.testing.assert_close(dense(sparse[0].weight), masked[0].weight.detach())
         assert sparse[0].weight.nnz == int(mask.sum())
-        for name, own in optimizers[1].state[sparse[0].weight.values].items():
-            theirs = optimizers[0].state[masked[0].weight][name]
-            torch.testing.assert_close(own, at_entries(sparse[0].weight, theirs) if own.ndim else theirs)
+        for name, state in optimizers[1].state[sparse[0].weight.values].items():
+            expected = optimizers[0].state[masked[0].weight][name]
+            torch.testing.assert_close(state, at_entries(sparse[0].weight, expected) if state.ndim else expected)
 
     def test_gradients_of_small_batches_add_up(self, plain: None) -> None:
         masked, sparse, _ = self.twins()
-        for own in (masked, sparse):
+        for model in (masked, sparse):
             for part, labels in zip(X.split(4), Y.split(4), strict=True):
-                (cross_entropy(own(part), labels) / 3).backward()
+                (cross_entropy(model(part), labels) / 3).backward()
         whole = self.twins()[1]
         cross_entropy(whole(X), Y).backward()
         torch.testing.assert_close(sparse[0].weight.values.grad, whole[0].weight.values.grad)
@@ -107,14 +107,14 @@ class TestFixedMask:
 
     def test_autocast(self, plain: None) -> None:
         masked, sparse, _ = self.twins()
-        optimizers = [torch.optim.SGD(own.parameters(), lr=0.1) for own in (masked, sparse)]
-        for own, optimizer in zip((masked, sparse), optimizers, strict=True):
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (masked, sparse)]
+        for model, optimizer in zip((masked, sparse), optimizers, strict=True):
             for _ in range(3):
                 optimizer.zero_grad()
                 with torch.autocast("cpu", torch.bfloat16):
-                    made = own(X)
-                assert made.dtype == torch.bfloat16
-                cross_entropy(made.float(), Y).backward()
+                    result = model(X)
+                assert result.dtype == torch.bfloat16
+                cross_entropy(result.float(), Y).backward()
                 optimizer.step()
         assert sparse[0].weight.values.dtype == torch.float32
         torch.testing.assert_close(dense(sparse[0].weight), masked[0].weight.detach(), rtol=0.05, atol=0.005)
@@ -125,13 +125,13 @@ class TestFixedMask:
         other = copy.deepcopy(sparse)
         torch.compiler.reset()
         compiled = torch.compile(other, backend="aot_eager", fullgraph=True)
-        for own, model in ((sparse, sparse), (other, compiled)):
-            train(model, OPTIMIZERS["Adam"](own.parameters()), 3)
+        for original, called in ((sparse, sparse), (other, compiled)):
+            train(called, OPTIMIZERS["Adam"](original.parameters()), 3)
         torch.testing.assert_close(other[0].weight.values, sparse[0].weight.values)
         torch.compiler.reset()
 
     @each_optimizer
-    def test_checkpoints_resume_to_the_bit(self, kind: str, plain: None) -> None:
+    def test_checkpoints_resume_bit_for_bit(self, kind: str, plain: None) -> None:
         _, model, _ = self.twins()
         optimizer = OPTIMIZERS[kind](model.parameters())
         train(model, optimizer, 2)
@@ -159,30 +159,30 @@ class TestRepattern:
 
     @each_optimizer
     @pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.name)
-    def test_what_is_kept_keeps_all_and_what_is_new_starts_at_0(self, kind: str, format: ns.Format, plain: None) -> None:
+    def test_kept_entries_keep_their_values_and_new_entries_start_at_0(self, kind: str, format: ns.Format, plain: None) -> None:
         layer = self.layer(format)
         optimizer = OPTIMIZERS[kind](layer.parameters())
         train(layer, optimizer, 2)
         values = layer.weight.values
-        names = [name for name, own in optimizer.state[values].items() if own.ndim]
+        names = [name for name, tensor in optimizer.state[values].items() if tensor.ndim]
         assert names
         tensors = {"values": values.detach(), "grad": values.grad, **{name: optimizer.state[values][name] for name in names}}
-        before = {name: layer.weight.tensor.with_values(own.clone()).to_dense() for name, own in tensors.items()}
-        was = layer.weight.tensor.with_values(torch.ones(values.numel())).to_dense() != 0
+        before = {name: layer.weight.tensor.with_values(tensor.clone()).to_dense() for name, tensor in tensors.items()}
+        earlier = layer.weight.tensor.with_values(torch.ones(values.numel())).to_dense() != 0
         repattern(layer.weight, self.NEW, optimizer)
         stored = layer.weight.tensor.with_values(torch.ones(values.numel())).to_dense() != 0
         assert bool((stored | ~self.NEW).all())
         assert layer.weight.values is values
         assert layer.weight.format == format
         tensors = {"values": values.detach(), "grad": values.grad, **{name: optimizer.state[values][name] for name in names}}
-        for name, own in tensors.items():
-            assert own.shape == values.shape
-            assert torch.equal(layer.weight.tensor.with_values(own).to_dense(), torch.where(stored & was, before[name], 0)), name
+        for name, tensor in tensors.items():
+            assert tensor.shape == values.shape
+            assert torch.equal(layer.weight.tensor.with_values(tensor).to_dense(), torch.where(stored & earlier, before[name], 0)), name
         train(layer, optimizer, 1)
         assert SparseLinear(6, 5, pattern=layer.weight.tensor, format=format).load_state_dict(layer.state_dict()) == ([], [])
 
-    def test_a_parameter_stays_where_it_is_while_the_last_steps_graph_lives(self, plain: None) -> None:
-        """Autograd remembers the size that a parameter had."""
+    def test_a_parameter_stays_valid_for_the_graph_of_the_last_step(self, plain: None) -> None:
+        """Autograd remembers the size that a parameter had in the forward pass."""
         layer = self.layer()
         arrived: list[int] = []
         layer.weight.values.register_hook(lambda gradient: arrived.append(gradient.numel()))
@@ -194,7 +194,7 @@ class TestRepattern:
         assert arrived == [20, 30]
         assert layer.weight.values.grad.shape == (30,)
 
-    def test_memory_stays_where_as_many_are_stored(self) -> None:
+    def test_memory_is_reused_where_the_number_of_entries_is_equal(self) -> None:
         layer = self.layer()
         layer.weight.values.grad = torch.ones(20)
         before = [layer.weight.values.data_ptr(), layer.weight.values.grad.data_ptr()]
@@ -202,19 +202,19 @@ class TestRepattern:
         assert [layer.weight.values.data_ptr(), layer.weight.values.grad.data_ptr()] == before
         assert sorted(layer.weight.values.grad.tolist()) == [0.0] * 10 + [1.0] * 10
 
-    def test_the_arrays_of_a_pattern_that_is_given_are_copied(self) -> None:
-        """Something may write to buffers, and the pattern may be that of another weight."""
+    def test_index_arrays_of_a_given_pattern_are_copied(self) -> None:
+        """Buffers may be written to, and the pattern may belong to another weight."""
         given = ns.from_torch(self.NEW.float())
         for pattern in (given, given.pattern, given.to(ns.CSC)):
             layer, again = self.layer(), self.layer()
-            for own in (layer, again):
-                repattern(own.weight, pattern)
+            for target in (layer, again):
+                repattern(target.weight, pattern)
             for array, other in zip(layer.weight.buffers(), again.weight.buffers(), strict=True):
                 array.zero_()
                 assert other.any()
         assert torch.equal(given.to_dense() != 0, self.NEW)
 
-    def test_copies_made_before_keep_their_pattern(self, plain: None) -> None:
+    def test_copies_from_before_keep_their_pattern(self, plain: None) -> None:
         layer = self.layer()
         other, expected = copy.deepcopy(layer), layer(X)
         repattern(layer.weight, self.NEW)
@@ -245,7 +245,7 @@ class TestRepattern:
         repattern(layer.weight, self.NEW)
         assert not layer.weight.requires_grad
 
-    def test_what_is_wrong_changes_nothing(self, plain: None) -> None:
+    def test_errors_change_nothing(self, plain: None) -> None:
         layer = self.layer(ns.NM(2, 3))
         adam, other = torch.optim.Adam(layer.parameters()), torch.optim.Adam(self.layer().parameters())
         train(layer, adam, 1)
@@ -259,8 +259,8 @@ class TestRepattern:
             (ns.OperandError, r"str is not a torch\.optim\.Optimizer", self.NEW, "adam"),
             (ns.UnsupportedError, "LBFGS stores all parameters", self.NEW, lbfgs),
         ]
-        for error, told, pattern, optimizer in wrong:
-            with pytest.raises(error, match=told):
+        for error, message, pattern, optimizer in wrong:
+            with pytest.raises(error, match=message):
                 repattern(layer.weight, pattern, optimizer)
         adam.state[layer.weight.values]["rows"] = torch.ones(5)
         with pytest.raises(ns.UnsupportedError, match=r"Adam stores 'rows', a tensor \(5,\), for a parameter \(20,\)"):
@@ -281,9 +281,9 @@ class TestRepattern:
             with torch.no_grad():
                 layer.weight.values.fill_(1.0)
             layer.zero_grad()
-            made = compiled(X)
-            torch.testing.assert_close(made, X @ mask.float().t() + layer.bias)
-            made.sum().backward()
+            result = compiled(X)
+            torch.testing.assert_close(result, X @ mask.float().t() + layer.bias)
+            result.sum().backward()
             torch.testing.assert_close(layer.weight.values.grad, at_entries(layer.weight, X.sum(0).expand(5, 6)))
         torch.compiler.reset()
 
@@ -298,13 +298,13 @@ class TestSchedules:
         assert [schedules.one_shot(0.5, at=3)(step) for step in (2, 3, 4)] == [0, 0.5, 0.5]
         assert [round(schedules.cosine(0.3, until=9)(step), 6) for step in (0, 3, 6, 9, 12)] == [0.3, 0.225, 0.075, 0, 0]
 
-    def test_they_are_values(self) -> None:
-        made = schedules.cubic(0.9, begin=1, end=5)
-        assert pickle.loads(pickle.dumps(made)) == made != schedules.linear(0.9, begin=1, end=5)
-        assert repr(made) == "cubic(final=0.9, begin=1, end=5, every=1, start=0.0)"
+    def test_schedules_compare_and_pickle_by_value(self) -> None:
+        schedule = schedules.cubic(0.9, begin=1, end=5)
+        assert pickle.loads(pickle.dumps(schedule)) == schedule != schedules.linear(0.9, begin=1, end=5)
+        assert repr(schedule) == "cubic(final=0.9, begin=1, end=5, every=1, start=0.0)"
 
     @pytest.mark.parametrize(
-        ("made", "told"),
+        ("make", "message"),
         [
             (lambda: schedules.cubic(90, begin=0, end=1), r"cubic\(final=90.*lies between 0 and 1"),
             (lambda: schedules.linear(0.9, begin=5, end=5), "give a smaller begin=, or a larger end="),
@@ -313,9 +313,9 @@ class TestSchedules:
             (lambda: schedules.cosine(0.9, until=0), "0 is not a number of steps"),
         ],
     )
-    def test_what_is_none_is_refused(self, made: Callable[[], Any], told: str) -> None:
-        with pytest.raises(ns.SizeError, match=told):
-            made()
+    def test_invalid_schedules_are_refused(self, make: Callable[[], Any], message: str) -> None:
+        with pytest.raises(ns.SizeError, match=message):
+            make()
 
 
 def pruning_of(model: torch.nn.Module, optimizer: Any, final: float = 0.9, end: int = 6, **options: Any) -> GradualPruning:
@@ -326,8 +326,8 @@ def pruning_of(model: torch.nn.Module, optimizer: Any, final: float = 0.9, end: 
 class TestGradualPruning:
     @each_optimizer
     @pytest.mark.parametrize("sparsifier", [magnitude, lambda f: block_magnitude(2, 1, f)], ids=["magnitude", "blocks"])
-    def test_it_trains_the_same_masked_and_sparse(self, kind: str, sparsifier: Any, plain: None) -> None:
-        """Layers that are masked all the time end as those that become sparse half-way, with their optimizer's state."""
+    def test_masked_and_sparse_training_agree(self, kind: str, sparsifier: Any, plain: None) -> None:
+        """Layers that stay masked end with the values and optimizer state of layers that become sparse half-way."""
         models, optimizers = [network(), network()], []
         for model, sparse_from in zip(models, (None, 0.5), strict=True):
             optimizer = OPTIMIZERS[kind](model.parameters())
@@ -336,30 +336,30 @@ class TestGradualPruning:
             optimizers.append(optimizer)
         masked, sparse = models
         assert (type(masked[0]), type(sparse[0]), type(sparse[2])) == (torch.nn.Linear, SparseLinear, torch.nn.Linear)
-        kept = masked[0].weight != 0
-        assert int(kept.sum()) == sparse[0].weight.nnz == int(sparsifier(0.9)(X[:8]).sum())
+        mask = masked[0].weight != 0
+        assert int(mask.sum()) == sparse[0].weight.nnz == int(sparsifier(0.9)(X[:8]).sum())
         torch.testing.assert_close(dense(sparse[0].weight), masked[0].weight.detach())
-        for name, own in optimizers[1].state[sparse[0].weight.values].items():
-            theirs = optimizers[0].state[masked[0].weight][name]
-            torch.testing.assert_close(own, at_entries(sparse[0].weight, theirs) if own.ndim else theirs)
-            assert not own.ndim or not theirs[~kept].any()
+        for name, state in optimizers[1].state[sparse[0].weight.values].items():
+            expected = optimizers[0].state[masked[0].weight][name]
+            torch.testing.assert_close(state, at_entries(sparse[0].weight, expected) if state.ndim else expected)
+            assert not state.ndim or not expected[~mask].any()
 
-    def test_the_schedule_is_followed_and_what_is_pruned_stays_so(self, plain: None) -> None:
+    def test_the_schedule_is_followed_and_pruned_entries_stay_pruned(self, plain: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["Adam"](model.parameters())
         pruning = pruning_of(model, optimizer, 0.75, 6, sparse_from=0.5)
-        was = torch.ones(8, 6, dtype=torch.bool)
+        mask = torch.ones(8, 6, dtype=torch.bool)
         for step in range(1, 9):
             train(model, optimizer)
             changed = pruning.step()
             weight = dense(model[0].weight) if step >= 4 else model[0].weight.detach()
             assert int((weight != 0).sum()) == 48 - round(min(step / 6, 1) * 0.75 * 48)
-            assert not (weight != 0)[~was].any()
-            was = weight != 0
+            assert not (weight != 0)[~mask].any()
+            mask = weight != 0
             assert changed == (4 <= step <= 6)
         assert repr(pruning) == "GradualPruning(step 8, 0.75 of 0 dense and 2 sparse weights)"
 
-    def test_the_optimizer_goes_on_with_the_values_in_their_place(self, plain: None) -> None:
+    def test_the_optimizer_holds_the_values_in_place_of_the_weight(self, plain: None) -> None:
         model = network()
         groups = [{"params": model[0].parameters(), "lr": 0.5}, {"params": model[2].parameters()}]
         optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
@@ -367,7 +367,7 @@ class TestGradualPruning:
         seen: list[int] = []
         pruning = pruning_of(model, optimizer, weights="0.weight")
         train(model, optimizer, 6, pruning.step)
-        assert [id(own) for own in optimizer.param_groups[0]["params"]] == [id(model[0].weight.values), id(bias)]
+        assert [id(parameter) for parameter in optimizer.param_groups[0]["params"]] == [id(model[0].weight.values), id(bias)]
         assert (optimizer.param_groups[0]["lr"], model[0].bias) == (0.5, bias)
         assert len(optimizer.state) == 4
         before, count = model[0].weight.values.clone(), len(seen)
@@ -383,8 +383,8 @@ class TestGradualPruning:
         [(lambda f: block_magnitude(2, 1, f), None), (lambda f: n_m(1 + (f < 0.7), 4), "CSR")],
         ids=["blocks", "n of every m"],
     )
-    def test_steps_list_nothing_dense_that_users_can_not_change(self, sparsifier: Any, format: str | None, plain: None) -> None:
-        """Such sparsifiers are shown a dense weight."""
+    def test_steps_record_no_densification(self, sparsifier: Any, format: str | None, plain: None) -> None:
+        """The sparsifiers read a dense copy of the weight; users could not avoid it."""
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
         options = {"sparsifier": sparsifier, "format": format, "sparse_from": 0.5, "weights": "0.weight"}
         pruning = pruning_of(model, OPTIMIZERS["SGD"](model.parameters()), **options)
@@ -396,22 +396,22 @@ class TestGradualPruning:
         assert not entries.of("densification")
 
     @pytest.mark.parametrize("start", ["dense", "sparse"])
-    def test_padding_that_training_fills_is_warned_of_once(self, start: str, plain: None) -> None:
+    def test_padding_that_training_fills_warns_once(self, start: str, plain: None) -> None:
         model = network()
         if start == "sparse":
             model[0] = SparseLinear.from_dense(model[0], magnitude(0.2), "BCSR(2, 2)")
         pruning = pruning_of(model, OPTIMIZERS["SGD"](model.parameters()), weights=["0.weight", "2.weight"], format="BCSR(2, 2)")
         text = r"[02]\.weight stores \d+ % more entries than the sparsifier keeps in BCSR\(2, 2\), and training fills them"
-        with pytest.warns(UserWarning, match=text) as told:
+        with pytest.warns(UserWarning, match=text) as records:
             train(model, pruning.optimizer[0], 6, pruning.step)
-        assert len(told) == 1
-        assert told[0].filename == __file__
+        assert len(records) == 1
+        assert records[0].filename == __file__
         frozen = network().requires_grad_(False)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             pruning_of(frozen, None, end=1, format="BCSR(2, 2)").step()
 
-    def test_gradients_of_what_was_pruned_are_0_for_clipping(self, plain: None) -> None:
+    def test_gradients_of_pruned_entries_are_0(self, plain: None) -> None:
         model = network()
         pruning = pruning_of(model, OPTIMIZERS["SGD"](model.parameters()), 0.5, 1, weights="0.weight", sparse_from=None)
         pruning.step()
@@ -421,8 +421,8 @@ class TestGradualPruning:
 
     @pytest.mark.parametrize("at", [1, 3, 5, 7])
     @each_optimizer
-    def test_checkpoints_resume_to_the_bit(self, kind: str, at: int, plain: None) -> None:
-        """While layers are masked, when they just became sparse, and while their patterns change."""
+    def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, plain: None) -> None:
+        """Checkpoints from masked layers, from new sparse layers, and from layers with changed patterns."""
 
         def begin() -> tuple[torch.nn.Sequential, torch.optim.Optimizer, GradualPruning]:
             model = network()
@@ -434,15 +434,15 @@ class TestGradualPruning:
         state = read_back([pruning.state_dict(), model.state_dict(), optimizer.state_dict()])
         train(model, optimizer, 3, pruning.step)
         resumed = begin()
-        for own, saved in zip((resumed[2], resumed[0], resumed[1]), state, strict=True):
-            own.load_state_dict(saved)
+        for part, saved in zip((resumed[2], resumed[0], resumed[1]), state, strict=True):
+            part.load_state_dict(saved)
         train(*resumed[:2], 3, resumed[2].step)
         assert equal(resumed[0].state_dict(), model.state_dict())
         assert equal(resumed[1].state_dict(), optimizer.state_dict())
         assert equal(resumed[2].state_dict(), pruning.state_dict())
 
     @pytest.mark.parametrize("at", [2, 5])
-    def test_copies_of_all_go_on_alike(self, at: int, plain: None) -> None:
+    def test_copies_train_alike(self, at: int, plain: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["Adam"](model.parameters())
         pruning = pruning_of(model, optimizer, sparse_from=0.5)
@@ -451,30 +451,30 @@ class TestGradualPruning:
         if at == 2:
             cross_entropy(copied[0](X), Y).backward()
             assert not copied[0][0].weight.grad[copied[0][0].weight == 0].any()
-        for own in ((model, optimizer, pruning), copied):
-            train(*own[:2], 4, own[2].step)
+        for run in ((model, optimizer, pruning), copied):
+            train(*run[:2], 4, run[2].step)
         assert equal(copied[0].state_dict(), model.state_dict())
         assert copied[2].fraction == pruning.fraction == 0.9
 
     def test_frozen_weights_are_pruned_and_stay_frozen(self, plain: None) -> None:
         model = network()
         model[0].weight.requires_grad_(False)
-        optimizer = OPTIMIZERS["SGD"]([own for own in model.parameters() if own.requires_grad])
+        optimizer = OPTIMIZERS["SGD"]([parameter for parameter in model.parameters() if parameter.requires_grad])
         pruning = pruning_of(model, optimizer, sparse_from=0.7)
         train(model, optimizer, 8, pruning.step)
         assert (model[0].weight.requires_grad, model[2].weight.requires_grad) == (False, True)
         assert model[0].weight.nnz == 5
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
-    def test_compiled_programs_see_masks_layers_and_patterns_change(self) -> None:
+    def test_compiled_programs_follow_changes_of_masks_layers_and_patterns(self) -> None:
         models = [network(), network()]
         torch.compiler.reset()
         for model, called in ((models[0], models[0]), (models[1], torch.compile(models[1], backend="aot_eager"))):
             optimizer = OPTIMIZERS["Adam"](model.parameters())
             train(called, optimizer, 7, pruning_of(called, optimizer, sparse_from=0.5).step)
         assert isinstance(models[1][0], SparseLinear)
-        for own, other in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
-            torch.testing.assert_close(own, other)
+        for tensor, other in zip(models[0].state_dict().values(), models[1].state_dict().values(), strict=True):
+            torch.testing.assert_close(tensor, other)
         torch.compiler.reset()
 
     def test_layers_at_several_places_and_convolutions(self, plain: None) -> None:
@@ -487,7 +487,7 @@ class TestGradualPruning:
         assert isinstance(model["c"], SparseConv2d)
         assert model["c"].weight.nnz == 54 - round(0.8 * 54)
 
-    def test_what_is_wrong_changes_nothing(self, plain: None) -> None:
+    def test_errors_change_nothing(self, plain: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["SGD"](model.parameters())
         with pytest.raises(ns.ExpressionError, match=r'weight\("0\.wieght"\) names no parameter: did you mean \'0\.weight\''):
@@ -511,7 +511,7 @@ class TestGradualPruning:
         with pytest.raises(ns.SizeError, match=r"falls from 0\.5 to 0\.25 at step 2"):
             falling.step()
 
-    def test_an_early_state_takes_masks_away(self, plain: None) -> None:
+    def test_loading_an_early_state_removes_masks(self, plain: None) -> None:
         model = network()
         optimizer = OPTIMIZERS["SGD"](model.parameters())
         pruning = pruning_of(model, optimizer, 0.5, 1, sparse_from=None)
@@ -524,7 +524,7 @@ class TestGradualPruning:
         assert int((model[0].weight.grad != 0).all(1).sum()) > 0
         assert (pruning.count, pruning.fraction) == (0, 0)
 
-    def test_states_of_others_are_refused(self, plain: None) -> None:
+    def test_states_of_other_models_are_refused(self, plain: None) -> None:
         model = network()
         pruning, other = pruning_of(model, None, 0.9, 1), pruning_of(network(), None, 0.9, 1, weights="0.weight")
         early = pruning.state_dict()
@@ -549,9 +549,9 @@ class TestMaskedAnew:
         mask = n_m(2, 4)(weight.detach())
         upstream = torch.randn(5, 3, generator=torch.Generator().manual_seed(2))
         x = torch.randn(5, 8, generator=torch.Generator().manual_seed(3))
-        made = layer(x)
-        torch.testing.assert_close(made, x @ (weight * mask).t() + layer.bias)
-        made.backward(upstream)
+        result = layer(x)
+        torch.testing.assert_close(result, x @ (weight * mask).t() + layer.bias)
+        result.backward(upstream)
         assert weight.grad is not None
         torch.testing.assert_close(weight.grad, upstream.t() @ x + 0.5 * ~mask * weight)
 
@@ -577,7 +577,7 @@ class TestMaskedAnew:
         with pytest.raises(ns.OperandError, match="no layer of the model is trained by straight_through"):
             settle(model)
 
-    def test_resumed_to_the_bit(self) -> None:
+    def test_checkpoints_resume_bit_for_bit(self) -> None:
         runs = []
         for _ in range(2):
             model = network()
@@ -592,8 +592,8 @@ class TestMaskedAnew:
         train(other, resumed, 2)
         assert equal(other.state_dict(), model.state_dict())
 
-    def test_what_was_set_to_0_comes_back(self) -> None:
-        """And as many are kept after every step."""
+    def test_pruned_entries_come_back(self) -> None:
+        """The number of kept entries is the same after every step."""
         model = network()
         optimizer, masks = OPTIMIZERS["Adam"](model.parameters()), []
 
@@ -605,19 +605,19 @@ class TestMaskedAnew:
         assert {int(mask.sum()) for mask in masks} == {24}
         assert bool((masks[-1] & ~masks[0]).any())
 
-    def test_a_mask_drawn_at_random_is_drawn_once(self) -> None:
-        model, keeping = network(), random(0.5, seed=0)
+    def test_a_random_mask_is_drawn_once(self) -> None:
+        model, sparsifier = network(), random(0.5, seed=0)
         optimizer, masks = OPTIMIZERS["SGD"](model.parameters()), []
 
         def after() -> None:
-            resparsify(model, keeping, weights="0.weight")
+            resparsify(model, sparsifier, weights="0.weight")
             masks.append(model[0].weight != 0)
 
         train(model, optimizer, 5, after)
         assert int(masks[0].sum()) == 24
         assert all(torch.equal(mask, masks[0]) for mask in masks)
 
-    def test_what_does_not_fit_is_refused(self) -> None:
+    def test_invalid_arguments_are_refused(self) -> None:
         model = network()
         with pytest.raises(ns.OperandError, match=r"0\.5 is not a sparsifier"):
             straight_through(model, 0.5)  # type: ignore[arg-type]

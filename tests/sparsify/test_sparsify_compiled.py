@@ -1,4 +1,4 @@
-"""What a plan makes of a model stays one program for torch's compiler: tables, activations and their gradients."""
+"""Models changed by a plan compile to one program: embedding tables, activations and their gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(autouse=True)
-def anew() -> Iterator[None]:
+def fresh_compiler() -> Iterator[None]:
     torch.manual_seed(0)
     torch.compiler.reset()
     yield
@@ -33,18 +33,18 @@ def whole(model: torch.nn.Module) -> Any:
 
 
 def planned(plan: SparsityPlan) -> torch.nn.Sequential:
-    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
-    made: torch.nn.Sequential = sparsify_model(model, plan.weight("2.weight", magnitude(0.5)), report=None)
-    return made
+    dense = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    model: torch.nn.Sequential = sparsify_model(dense, plan.weight("2.weight", magnitude(0.5)), report=None)
+    return model
 
 
-def same_gradients(program: Any, model: torch.nn.Module, given: torch.Tensor) -> None:
-    """Of a program and of a copy of the module that it was made of."""
+def same_gradients(program: Any, model: torch.nn.Module, x: torch.Tensor) -> None:
+    """The gradients of a compiled module equal those of an uncompiled copy."""
     other = copy.deepcopy(model)
-    program(given).square().sum().backward()
-    other(given).square().sum().backward()
-    for own, expected in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(own.grad, expected.grad)
+    program(x).square().sum().backward()
+    other(x).square().sum().backward()
+    for parameter, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected.grad)
 
 
 class TestTables:
@@ -56,17 +56,17 @@ class TestTables:
         torch.testing.assert_close(program(WORDS), table(WORDS))
         same_gradients(program, table, WORDS)
 
-    def test_lists_of_any_length_and_type_are_looked_up(self) -> None:
+    def test_indices_of_any_shape_and_integer_type(self) -> None:
         table = SparseEmbedding(10, 4, density=0.5)
         program = whole(table)
         for words in (WORDS, WORDS[0], WORDS[:0], WORDS[1, 2], WORDS.int(), torch.randint(10, (7, 5))):
             torch.testing.assert_close(program(words), table(words))
 
-    def test_a_number_that_is_no_rows_is_refused_by_the_program_too(self) -> None:
+    def test_compiled_lookups_refuse_indices_out_of_range(self) -> None:
         with pytest.raises(ns.SizeError, match="one_hot of class 10 with num_classes=10"):
             whole(SparseEmbedding(10, 4, density=0.5))(WORDS + 1)
 
-    def test_frozen_tables_get_no_gradient_and_exported_ones_are_looked_up(self) -> None:
+    def test_frozen_tables_get_no_gradient_and_exported_tables_work(self) -> None:
         table = SparseEmbedding(10, 4, density=0.5)
         program = torch.export.export(table, (WORDS,)).module()
         torch.testing.assert_close(program(WORDS), table(WORDS))
@@ -79,14 +79,14 @@ class TestActivations:
     @pytest.mark.parametrize(
         "sparsifier", [magnitude(0.5), n_m(2, 4), threshold(0.2), lambda t: t > 0.2], ids=["magnitude", "n:m", "threshold", "function"]
     )
-    def test_a_rule_keeps_what_it_keeps_without_the_compiler(self, sparsifier: Any, format: str | None) -> None:
+    def test_rules_keep_the_same_entries_as_without_compilation(self, sparsifier: Any, format: str | None) -> None:
         model = planned(SparsityPlan().activation("1", sparsifier, format))
         program = whole(model)
         for x in (X, X[:1], torch.zeros(5, 8)):
             torch.testing.assert_close(program(x), model(x))
         same_gradients(program, model, X)
 
-    def test_a_whole_program_hands_on_dense_tensors_which_is_listed_and_refused_in_strict_mode(self) -> None:
+    def test_fullgraph_programs_pass_dense_activations_and_record_the_densification(self) -> None:
         program = whole(planned(SparsityPlan().activation("1", magnitude(0.5), "CSR")))
         with ns.ledger() as led:
             program(X)
@@ -94,14 +94,14 @@ class TestActivations:
         with ns.strict(), pytest.raises(ns.UnsupportedError, match=r"as a whole .* leave out format= of the rule, or fullgraph=True"):
             program(X)
 
-    def test_a_program_that_may_be_in_parts_hands_on_sparse_ones(self) -> None:
+    def test_programs_with_graph_breaks_pass_sparse_activations(self) -> None:
         program = torch.compile(planned(SparsityPlan().activation("1", magnitude(0.5), "CSR")), backend="eager")
         with ns.ledger() as led, ns.strict():
             program(X)
         assert "a strided tensor to CSR (3, 8)" in [entry.what for entry in led]
 
     @pytest.mark.parametrize("strict", [True, False])
-    def test_exported_models_have_the_rule_while_it_lives(self, strict: bool) -> None:
+    def test_exported_models_apply_the_rule_while_it_exists(self, strict: bool) -> None:
         model = planned(SparsityPlan().activation("1", magnitude(0.5), "CSR"))
         program = torch.export.export(model, (X,), strict=strict).module()
         expected = model(X)

@@ -1,4 +1,4 @@
-"""Models that are put together in unusual ways: what can't be sparse stays dense and says why, and nothing goes on with old weights."""
+"""sparsify_model of unusual models: unsupported layers stay dense with a note, and nothing keeps using replaced weights."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-def made_sparse(model: nn.Module, plan: SparsityPlan = ALL) -> tuple[Any, ModelReport]:
+def sparsified(model: nn.Module, plan: SparsityPlan = ALL) -> tuple[Any, ModelReport]:
     reports: list[ModelReport] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ns.DenseFallbackWarning)
@@ -63,7 +63,7 @@ def mlp() -> nn.Sequential:
 
 
 class Doubled(nn.Linear):
-    """A layer that computes something else than its base class."""
+    """A layer that computes something other than its base class."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return 2 * super().forward(input)
@@ -86,7 +86,7 @@ def compiled_in_place() -> nn.Module:
     return layer
 
 
-def with_own_forward() -> nn.Module:
+def with_instance_forward() -> nn.Module:
     layer = nn.Linear(8, 8)
     weight = layer.weight
     layer.forward = lambda x: x @ weight.t()  # type: ignore[method-assign]  # as libraries that wrap layers do
@@ -115,34 +115,34 @@ DENSE: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "compile()": (compiled_in_place, "its module is compiled on its own, and would keep using this weight"),
     "torch.compile": (lambda: torch.compile(nn.Linear(8, 8), backend="eager"), "its module is compiled on its own"),  # type: ignore[return-value]
     "attention": (compiled_attention, "its module is compiled on its own"),
-    "own forward": (with_own_forward, "its module has an instance attribute forward"),
+    "instance forward": (with_instance_forward, "its module has an instance attribute forward"),
 }
 
 
 @pytest.mark.parametrize("name", DENSE)
-@pytest.mark.parametrize("within", [False, True])
-def test_it_stays_dense_and_says_why(name: str, within: bool) -> None:
-    make, told = DENSE[name]
+@pytest.mark.parametrize("nested", [False, True])
+def test_unsupported_layers_stay_dense_with_a_note(name: str, nested: bool) -> None:
+    make, note = DENSE[name]
     odd = make()
-    model = nn.Sequential(odd, nn.Linear(8, 4)) if within else odd
+    model = nn.Sequential(odd, nn.Linear(8, 4)) if nested else odd
     modules = list(odd.modules())
-    made, report = made_sparse(model)
-    whys = [row.note for row in report.rows if row.module != "Linear" or row.name not in ("1.weight",)]
-    assert whys
-    assert all(why.startswith(told) or why == "a vector, which stays dense" for why in whys)
-    assert all(own is before for own, before in zip(odd.modules(), modules, strict=True))
-    assert made is model
-    if within:
-        assert isinstance(made[1], SparseLinear)
+    sparse, report = sparsified(model)
+    notes = [row.note for row in report.rows if row.module != "Linear" or row.name not in ("1.weight",)]
+    assert notes
+    assert all(text.startswith(note) or text == "a vector, which stays dense" for text in notes)
+    assert all(module is before for module, before in zip(odd.modules(), modules, strict=True))
+    assert sparse is model
+    if nested:
+        assert isinstance(sparse[1], SparseLinear)
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
-def test_what_is_compiled_around_sparse_layers_uses_them() -> None:
+def test_compiled_models_use_their_sparse_layers() -> None:
     x, dense = torch.randn(3, 8), mlp()
-    for wrap in (lambda own: torch.compile(own, backend="eager"), lambda own: own.compile(backend="eager") or own):
+    for wrap in (lambda model: torch.compile(model, backend="eager"), lambda model: model.compile(backend="eager") or model):
         model = wrap(copy.deepcopy(dense))
         model(x)
-        model, report = made_sparse(model)
+        model, report = sparsified(model)
         assert all(row.is_sparse for row in report.rows)
         expected = copy.deepcopy(dense)
         with torch.no_grad():
@@ -150,12 +150,12 @@ def test_what_is_compiled_around_sparse_layers_uses_them() -> None:
                 expected[at].weight *= half(expected[at].weight)
         torch.testing.assert_close(model(x), expected(x))
         model(x).sum().backward()
-        assert all(own.grad is not None for own in model.parameters())
+        assert all(parameter.grad is not None for parameter in model.parameters())
     torch.compiler.reset()
 
 
 def test_a_sparse_layer_that_is_compiled_alone_stays_sparse() -> None:
-    model, _ = made_sparse(mlp())
+    model, _ = sparsified(mlp())
     model[0].compile(backend="eager")
     with pytest.raises(ns.UnsupportedError, match="0: its module is compiled on its own"):
         densify_model(model)
@@ -163,7 +163,7 @@ def test_a_sparse_layer_that_is_compiled_alone_stays_sparse() -> None:
     torch.compiler.reset()
 
 
-def test_parallel_models_are_taken_out_first(tmp_path: Path) -> None:
+def test_distributed_wrappers_are_refused(tmp_path: Path) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
     try:
         model = nn.parallel.DistributedDataParallel(mlp())
@@ -177,16 +177,16 @@ def test_parallel_models_are_taken_out_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("sparsifier", [half, n_m(2, 4), n_m_g(2, 4, 1), block_magnitude(4, 1, 0.5)], ids=repr)
-def test_data_types_stay(sparsifier: Any, dtype: torch.dtype) -> None:
+def test_data_types_are_kept(sparsifier: Any, dtype: torch.dtype) -> None:
     dense, x = mlp().to(dtype), torch.randn(3, 8, dtype=dtype)
-    model, _ = made_sparse(copy.deepcopy(dense), SparsityPlan().weight("*.weight", sparsifier))
+    model, _ = sparsified(copy.deepcopy(dense), SparsityPlan().weight("*.weight", sparsifier))
     with torch.no_grad():
         for at in (0, 2):
             dense[at].weight *= sparsifier(dense[at].weight)
-    near = {torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
-    made = model(x)
-    torch.testing.assert_close(made, dense(x), atol=near, rtol=near)
-    made.sum().backward()
+    tolerance = {torch.float64: 1e-12, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    result = model(x)
+    torch.testing.assert_close(result, dense(x), atol=tolerance, rtol=tolerance)
+    result.sum().backward()
     assert model[0].weight.values.grad.dtype == dtype
 
 
@@ -197,10 +197,10 @@ def test_containers_and_layers_without_entries() -> None:
             self.layers, self.named = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 0)]), nn.ModuleDict({"a": nn.Linear(0, 4)})
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            made: torch.Tensor = self.named["a"](self.layers[1](self.layers[0](x)))
-            return made
+            result: torch.Tensor = self.named["a"](self.layers[1](self.layers[0](x)))
+            return result
 
-    model, report = made_sparse(Listed())
+    model, report = sparsified(Listed())
     assert [(row.name, row.format) for row in report.rows] == [(f"{at}.weight", "CSR") for at in ("layers.0", "layers.1", "named.a")]
     assert model(torch.ones(2, 8)).shape == (2, 4)
     assert type(densify_model(model).layers[1]) is nn.Linear
@@ -213,24 +213,24 @@ SPARSIFIERS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=lambda own: repr(own).split("seed")[0])
-def test_plans_are_copied_and_pickled_with_what_their_sparsifiers_know(sparsifier: Any) -> None:
+@pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=lambda sparsifier: repr(sparsifier).split("seed")[0])
+def test_copied_and_pickled_plans_keep_their_sparsifiers_state(sparsifier: Any) -> None:
     layer = nn.Linear(8, 8)
     plan = SparsityPlan().weight("weight", sparsifier)
-    expected, _ = made_sparse(copy.deepcopy(layer), plan)
+    expected, _ = sparsified(copy.deepcopy(layer), plan)
     for again in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
-        made, _ = made_sparse(copy.deepcopy(layer), again)
-        assert made.weight.format == expected.weight.format
-        assert torch.equal(made.weight.to_dense(), expected.weight.to_dense())
+        copied, _ = sparsified(copy.deepcopy(layer), again)
+        assert copied.weight.format == expected.weight.format
+        assert torch.equal(copied.weight.to_dense(), expected.weight.to_dense())
 
 
-def test_a_copied_plan_has_the_scores_of_movement_so_far() -> None:
+def test_a_copied_plan_has_the_current_scores_of_movement() -> None:
     layer = nn.Linear(8, 8)
-    moved = MovementScores(layer.weight)
+    scores = MovementScores(layer.weight)
     layer(torch.randn(3, 8)).square().sum().backward()
-    plan = SparsityPlan().weight("weight", movement(0.5, moved))
+    plan = SparsityPlan().weight("weight", movement(0.5, scores))
     for again in (copy.deepcopy(plan), pickle.loads(pickle.dumps(plan))):
-        made, _ = made_sparse(copy.deepcopy(layer), again)
-        assert torch.equal(made.weight.to_dense() != 0, movement(0.5, moved.scores)(layer.weight))
+        copied, _ = sparsified(copy.deepcopy(layer), again)
+        assert torch.equal(copied.weight.to_dense() != 0, movement(0.5, scores.scores)(layer.weight))
     with pytest.raises(ns.UnsupportedError, match="a layer stores the sparse part only"):
         plan.weight("*", low_rank_plus_sparse(1, half))

@@ -1,4 +1,4 @@
-"""Plans are values, name what they mean or say what was near, and budgets add up."""
+"""Plans compare by value, errors suggest names, and budgets add up."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ def reported(model: torch.nn.Module, plan: SparsityPlan, **options: Any) -> Mode
 @pytest.mark.parametrize("budget", [erk(0.9), uniform(0.9), global_magnitude(0.9)])
 def test_a_budget_in_place_of_a_sparsifier(budget: Any) -> None:
     name = type(budget).__name__
-    told = re.escape(f"{name}(fraction=0.9) is a budget") + ".*" + re.escape(f'SparsityPlan().weights("*", {name}(0.9))')
+    message = re.escape(f"{name}(fraction=0.9) is a budget") + ".*" + re.escape(f'SparsityPlan().weights("*", {name}(0.9))')
     model = net()
     calls: list[Callable[[], object]] = [
         *(lambda: SparsityPlan().weight("*", budget), lambda: SparsityPlan().activation("*", budget)),
         *(lambda: ns.nn.SparseLinear.from_dense(torch.nn.Linear(8, 8), budget), lambda: sparsify(torch.ones(2, 2), budget)),
     ]
     for call in calls:
-        with pytest.raises(ns.OperandError, match=told):
+        with pytest.raises(ns.OperandError, match=message):
             call()
     with pytest.raises(ns.OperandError, match="is a budget for plans: pass a function from a fraction to a sparsifier"):
         GradualPruning(model, torch.optim.SGD(model.parameters(), 0.1), budget, schedules.one_shot(0.9, at=1))
 
 
-def test_plans_are_values_and_methods_return_new_ones() -> None:
+def test_plans_compare_by_value_and_methods_return_new_plans() -> None:
     first = SparsityPlan().weight("*.weight", half, "BCSR(2, 2)")
     second = first.activation("0", half).gradient("2", half)
     assert (len(first.rules), len(second.rules)) == (1, 3)
@@ -84,19 +84,19 @@ def test_a_pattern_that_names_nothing_lists_near_misses(pattern: str, near: str)
     assert type(model[0]) is torch.nn.Linear
 
 
-def test_modules_and_parameters_are_named_by_their_own_rules() -> None:
+def test_patterns_of_modules_do_not_match_parameters() -> None:
     with pytest.raises(ns.ExpressionError, match=r'activation\("0\.weight"\) names no module: there are \'0\', \'1\', \'2\', \'3\''):
         sparsify_model(net(), SparsityPlan().activation("0.weight", half))
     with pytest.raises(ns.ExpressionError, match=r'gradient\("9"\) names no parameter and no module'):
         sparsify_model(net(), SparsityPlan().gradient("9", half))
 
 
-def test_patterns_are_the_shells() -> None:
+def test_patterns_are_shell_patterns() -> None:
     report = reported(net(), SparsityPlan().weight("[02].w?ight", half))
     assert [row.name for row in report.rows] == ["0.weight", "2.weight"]
 
 
-def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> None:
+def test_the_last_of_overlapping_rules_holds_and_the_report_says_so() -> None:
     report = reported(net(), SparsityPlan().weight("*.weight", magnitude(0.75)).weight("0.*t", half, "CSC"))
     assert (report["0.weight"].density, report["0.weight"].format) == (0.5, "CSC")
     assert (report["2.weight"].density, report["2.weight"].format) == (0.25, "CSR")
@@ -107,7 +107,7 @@ def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> Non
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda plan: plan.weight("", half), r"weight\(''.*give a pattern of names"),
         (lambda plan: plan.weight("*", 0.9), r"0\.9 is not a sparsifier: give a callable .*, such as magnitude\(0\.9\)"),
@@ -115,14 +115,14 @@ def test_of_overlapping_rules_the_last_one_holds_and_the_report_says_so() -> Non
         (lambda plan: plan.activation("*", None), "None is not a sparsifier"),
     ],
 )
-def test_what_is_no_rule_is_refused(make: Callable[[SparsityPlan], Any], told: str) -> None:
-    with pytest.raises(ns.OperandError, match=told):
+def test_invalid_rules_are_refused(make: Callable[[SparsityPlan], Any], message: str) -> None:
+    with pytest.raises(ns.OperandError, match=message):
         make(SparsityPlan())
 
 
 @pytest.mark.parametrize("budget", [uniform, erk, global_magnitude])
 @pytest.mark.parametrize("fraction", [-0.1, 1.5, "half"])
-def test_budgets_are_shares(budget: Any, fraction: Any) -> None:
+def test_budgets_lie_between_0_and_1(budget: Any, fraction: Any) -> None:
     with pytest.raises(ns.SizeError, match="lies between 0 and 1"):
         budget(fraction)
 
@@ -130,14 +130,14 @@ def test_budgets_are_shares(budget: Any, fraction: Any) -> None:
 @pytest.mark.parametrize("budget", [uniform, erk, global_magnitude])
 @pytest.mark.parametrize("fraction", [0.0, 0.3, 0.9, 1.0])
 def test_budgets_add_up(budget: Any, fraction: float) -> None:
-    weights = {name: own for name, own in net().named_parameters() if own.ndim > 1}
+    weights = {name: parameter for name, parameter in net().named_parameters() if parameter.ndim > 1}
     shares = budget(fraction)(weights)
-    total = sum(own.numel() for own in weights.values())
-    assert sum(shares[name] * own.numel() for name, own in weights.items()) == pytest.approx(fraction * total, abs=1)
+    total = sum(weight.numel() for weight in weights.values())
+    assert sum(shares[name] * weight.numel() for name, weight in weights.items()) == pytest.approx(fraction * total, abs=1)
     assert all(0 <= share <= 1 for share in shares.values())
 
 
-def test_erk_keeps_in_proportion_to_sizes_and_never_more_than_there_is() -> None:
+def test_erk_densities_scale_with_layer_sizes_and_stay_below_1() -> None:
     shapes = {"wide": (64, 128), "square": (32, 32), "kernel": (16, 8, 3, 3), "tiny": (2, 2)}
     shares = erk(0.9)(shapes)
     assert shares["tiny"] == 0
@@ -148,14 +148,14 @@ def test_erk_keeps_in_proportion_to_sizes_and_never_more_than_there_is() -> None
 def test_a_global_bound_is_that_of_all_values_together() -> None:
     weights = {"a": torch.randn(30, 40), "b": 3 * torch.randn(50, 20), "c": torch.randn(7, 3).to(torch.bfloat16)}
     shares = global_magnitude(0.7)(weights)
-    together = torch.cat([own.float().abs().flatten() for own in weights.values()])
+    together = torch.cat([weight.float().abs().flatten() for weight in weights.values()])
     bound = together.kthvalue(round(0.7 * len(together))).values
-    for name, own in weights.items():
-        assert round(shares[name] * own.numel()) == pytest.approx(int((own.float().abs() <= bound).sum()), abs=1)
-        assert torch.equal(magnitude(shares[name])(own), own.abs() > bound)
+    for name, weight in weights.items():
+        assert round(shares[name] * weight.numel()) == pytest.approx(int((weight.float().abs() <= bound).sum()), abs=1)
+        assert torch.equal(magnitude(shares[name])(weight), weight.abs() > bound)
 
 
-def test_equal_values_are_left_out_in_order() -> None:
+def test_equal_values_are_dropped_in_order() -> None:
     assert global_magnitude(0.5)({"a": torch.ones(2, 3), "b": -torch.ones(2, 3)}) == {"a": 1.0, "b": 0.0}
     assert global_magnitude(0.5)({"a": torch.zeros(2, 2), "b": torch.zeros(0, 2)}) == {"a": 0.5, "b": 0.0}
     with pytest.raises(ns.OperandError, match="looks at values, and a has none"):
@@ -169,7 +169,7 @@ def test_registered_sparsifiers_have_names(monkeypatch: pytest.MonkeyPatch) -> N
     assert SparsityPlan().weight("*", "half") == SparsityPlan().weight("*", half)
 
 
-def test_nothing_of_a_weight_is_lost_silently() -> None:
+def test_low_rank_sparsifiers_are_refused() -> None:
     with pytest.raises(ns.UnsupportedError, match="a layer stores the sparse part only"):
         SparsityPlan().weight("*", ns.sparsify.low_rank_plus_sparse(2, half))
 
@@ -187,7 +187,7 @@ def test_every_sparsifier_goes_into_a_plan(sparsifier: Any) -> None:
 def test_a_budget_is_shared_by_the_weights_for_which_its_rule_holds() -> None:
     plan = SparsityPlan().weights("*.weight", global_magnitude(0.8)).weight("3.weight", half)
     model = net()
-    weights = {name: own.detach().clone() for name, own in model.named_parameters() if name in ("0.weight", "2.weight")}
+    weights = {name: parameter.detach().clone() for name, parameter in model.named_parameters() if name in ("0.weight", "2.weight")}
     expected = global_magnitude(0.8)(weights)
     report = reported(model, plan)
     assert report["3.weight"].density == 0.5
@@ -195,7 +195,7 @@ def test_a_budget_is_shared_by_the_weights_for_which_its_rule_holds() -> None:
         assert report[name].density == pytest.approx(1 - share)
 
 
-def test_budgets_take_any_sparsifier_of_a_share() -> None:
+def test_budgets_take_factories_of_sparsifiers() -> None:
     report = reported(net(), SparsityPlan().weights("[02].weight", uniform(0.75), partial(block_magnitude, 4, 1)))
     assert [(row.format, row.density) for row in report.rows] == [("BCSR(4, 1)", 0.25)] * 2
     with pytest.raises(ns.OperandError, match=r'the budget of weight\("\*\.weight"\) has no share for 0\.weight'):

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 
 class TestPassesOutOfOrder:
-    """A pattern that changes between forward and backward: the gradient would be one of other places."""
+    """If a pattern changes between forward and backward, the gradient would belong to other entries."""
 
     @each_dynamic
     def test_torch_refuses_a_backward_pass_after_an_update(self, kind: str) -> None:
@@ -32,7 +32,7 @@ class TestPassesOutOfOrder:
         assert model[0].weight.values.grad is None
 
     @pytest.mark.parametrize("density", [0.5, 1.0])
-    def test_and_after_any_other_change_of_a_pattern(self, density: float) -> None:
+    def test_a_backward_pass_after_repattern_is_refused(self, density: float) -> None:
         layer = network()[0]
         late = layer(X).sum()
         repattern(layer.weight, torch.arange(48).reshape(8, 6) % 2 < 2 * density - 0.5)
@@ -41,8 +41,8 @@ class TestPassesOutOfOrder:
         layer(X).sum().backward()
         assert layer.weight.values.grad.shape == layer.weight.values.shape
 
-    def test_and_when_a_layer_became_sparse(self) -> None:
-        """The gradient arrived at a weight that no model had."""
+    def test_a_backward_pass_after_a_layer_became_sparse_is_refused(self) -> None:
+        """The gradient would go to the replaced weight."""
         model = dense_network()
         pruning = gradual(model)
         late = model(X).sum()

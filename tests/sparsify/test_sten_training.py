@@ -1,6 +1,6 @@
-"""Training as a library of sparsifiers has to do it: optimizers, whole models, several processes, and what keeps masks.
+"""Training with sparsifiers: optimizers, whole models, several processes, and controllers of masks.
 
-What STen's own tests check, restated, and what fails in it; ``test_sten_behaviours.py`` has the rest.
+The tests restate STen's own tests and cover its known failures; ``test_sten_behaviours.py`` has the rest.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from numscorch.sparsify import (
 
 @pytest.fixture(autouse=True)
 def as_python(request: pytest.FixtureRequest) -> None:
-    """Kernels run as Python, where nothing is to be compiled by torch."""
+    """Kernels run as Python, except in tests of torch.compile."""
     torch.manual_seed(0)
     if "compiled" not in request.node.name:
         request.getfixturevalue("plain")
 
 
-class TestTraining:
+class TestSparseTraining:
     @each_format
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
     def test_every_format_trains_with_every_optimizer(self, optimizer: str, format: str) -> None:
-        """A weight in COO was refused under SGD, one that kept all its entries was a TypeError."""
+        """Weights in COO and weights that store every entry train too."""
         layer = linear(keep_all() if "j: dense" in format else HALF, format)
         before, pattern = layer.weight.values.detach().clone(), layer.weight.pattern
         losses = steps(layer, getattr(torch.optim, optimizer)(layer.parameters(), **OPTIMIZERS[optimizer]), X, 5)
@@ -61,7 +61,7 @@ class TestTraining:
         assert layer.weight.pattern is pattern
 
     @each_format
-    def test_the_gradient_arrives_in_the_layout_of_the_weight_step_by_step(self, format: str) -> None:
+    def test_gradients_have_the_layout_of_the_weight_in_every_step(self, format: str) -> None:
         layer = linear(HALF, format)
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.01)
         for _ in range(10):
@@ -73,7 +73,7 @@ class TestTraining:
 
     @each_sparsifier
     def test_no_weight_is_frozen_silently(self, sparsifier: Any) -> None:
-        """A CSR weight of magnitude pruning had requires_grad=False, and nothing said so."""
+        """Weights in every format require gradients, also after `sparsify`."""
         layer = linear(sparsifier)
         assert layer.weight.requires_grad
         assert ns.nn.Parameter(sparsify(W, sparsifier)).requires_grad
@@ -85,8 +85,8 @@ class TestTraining:
         assert not torch.equal(layer.weight.values, before)
 
     @each_sparsifier
-    def test_weights_stay_sparse_and_masks_as_they_were_drawn(self, sparsifier: Any) -> None:
-        """A random mask was drawn anew in every step, so that less and less was left of the weight."""
+    def test_weights_stay_sparse_and_masks_are_drawn_once(self, sparsifier: Any) -> None:
+        """Drawing a random mask again in every step would drop more entries each time."""
         layer = linear(sparsifier)
         mask, count = stored(layer.weight), layer.weight.nnz
         optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05, weight_decay=0.1)
@@ -104,8 +104,8 @@ class TestTraining:
         assert torch.equal(stored(weight), keep(W))
 
     @each_format
-    def test_nothing_is_made_dense_for_the_gradient_of_a_weight(self, format: str) -> None:
-        """It was computed as a full matrix, and then sparsified."""
+    def test_weight_gradients_record_no_densification(self, format: str) -> None:
+        """The gradient is computed at stored entries, not as a full matrix."""
         layer = linear(HALF, format)
         with ns.ledger() as led:
             layer(X).square().sum().backward()
@@ -120,18 +120,18 @@ class TestTraining:
         layer(X).square().sum().backward()
         torch.testing.assert_close(layer.weight.grad.to_dense(), accumulated)
         nn.utils.clip_grad_norm_(layer.parameters(), 0.1)
-        assert torch.cat([own.grad.reshape(-1) for own in layer.parameters()]).norm() <= 0.1001
+        assert torch.cat([parameter.grad.reshape(-1) for parameter in layer.parameters()]).norm() <= 0.1001
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
     def test_convolutions_and_products_under_autocast(self, dtype: torch.dtype) -> None:
         conv = SparseConv2d.from_dense(nn.Conv2d(2, 3, 3), HALF)
         for layer, x in ((conv, torch.randn(1, 2, 5, 5, generator=generator())), (linear(), X)):
             with torch.autocast("cpu", dtype):
-                made = layer(x)
-            assert made.dtype == dtype
-            made.float().sum().backward()
+                result = layer(x)
+            assert result.dtype == dtype
+            result.float().sum().backward()
             assert layer.weight.values.grad.dtype == torch.float32
-            torch.testing.assert_close(made.float(), layer(x), rtol=0.05, atol=0.05)
+            torch.testing.assert_close(result.float(), layer(x), rtol=0.05, atol=0.05)
 
 
 def encoder(layers: int = 1) -> nn.TransformerEncoder:
@@ -145,30 +145,30 @@ TO_SPARSE = SparsityPlan().weight("layers.*.linear?.weight", magnitude(0.7))
 
 
 class TestWholeModels:
-    """Weights, activations and gradients of torch's modules become sparse by name, in place."""
+    """Torch's modules get sparse weights, activations and gradients by name, in place."""
 
     def test_an_encoder_trains_as_its_masked_twin(self) -> None:
         model, twin = encoder(), encoder()
-        masks = {name: magnitude(0.7)(own.detach()) for name, own in twin.named_parameters() if "linear" in name and own.ndim == 2}
+        matrices = {name: weight for name, weight in twin.named_parameters() if "linear" in name and weight.ndim == 2}
+        masks = {name: magnitude(0.7)(weight.detach()) for name, weight in matrices.items()}
         for name, mask in masks.items():
-            own = twin.get_parameter(name)
-            own.data *= mask
-            own.register_hook(lambda gradient, mask=mask: gradient * mask)
+            matrices[name].data *= mask
+            matrices[name].register_hook(lambda gradient, mask=mask: gradient * mask)
         assert sparsify_model(model, TO_SPARSE, report=None) is model
-        made, wanted = (steps(own, torch.optim.SGD(own.parameters(), lr=0.1), TOKENS, 4) for own in (model, twin))
-        assert made == pytest.approx(wanted, rel=1e-4)
+        losses, expected = (steps(net, torch.optim.SGD(net.parameters(), lr=0.1), TOKENS, 4) for net in (model, twin))
+        assert losses == pytest.approx(expected, rel=1e-4)
         for name, mask in masks.items():
             assert torch.equal(stored(model.get_submodule(name)), mask)
             torch.testing.assert_close(model.get_submodule(name).to_dense(), twin.get_parameter(name).detach())
 
-    def test_intermediate_results_and_gradients_are_sparse_too(self) -> None:
-        """Weights, what flows forward, and what flows back, each by a rule of its own."""
+    def test_activations_and_gradients_are_sparse_too(self) -> None:
+        """Weights, activations and gradients have separate rules."""
         model = encoder()
         plan = TO_SPARSE.activation("layers.0.linear1", threshold(0.3)).gradient("layers.0.linear2", magnitude(0.5))
         seen: list[torch.Tensor] = []
         sparsify_model(model, plan, report=None)
         layer = model.layers[0]
-        layer.linear1.register_forward_hook(lambda module, args, made: seen.append(made.detach()))
+        layer.linear1.register_forward_hook(lambda module, args, result: seen.append(result.detach()))
         layer.linear2.weight.values.register_hook(lambda gradient: seen.append(gradient))
         before = stored(layer.linear2.weight)
         steps(model, torch.optim.SGD(model.parameters(), lr=0.1), TOKENS, 2)
@@ -178,7 +178,7 @@ class TestWholeModels:
             assert gradient.shape == layer.linear2.weight.values.shape
         assert torch.equal(stored(layer.linear2.weight), before)
 
-    def test_a_state_is_saved_loaded_and_made_dense_again(self) -> None:
+    def test_a_state_is_saved_loaded_and_densified(self) -> None:
         model, other = (sparsify_model(encoder(), TO_SPARSE, report=None) for _ in range(2))
         steps(model, torch.optim.SGD(model.parameters(), lr=0.1), TOKENS, 2)
         assert other.load_state_dict(read_back(model.state_dict())) == ([], [])
@@ -187,8 +187,8 @@ class TestWholeModels:
         torch.testing.assert_close(densify_model(other)(TOKENS), expected)
         assert repr(other) == repr(encoder())
 
-    def test_a_module_without_a_sparse_version_says_what_to_paste(self) -> None:
-        """The text is a program that registers one, once it is completed."""
+    def test_a_module_without_a_sparse_version_warns_with_code_to_paste(self) -> None:
+        """The completed code registers a sparse version."""
         model = nn.Sequential(nn.Bilinear(3, 3, 2))
         with pytest.warns(ns.DenseFallbackWarning, match=r"register_sparse_module\(torch\.nn\.Bilinear, sparse_bilinear\)"):
             sparsify_model(model, SparsityPlan().weight("0.weight", HALF), report=None)
@@ -196,22 +196,22 @@ class TestWholeModels:
 
     @pytest.mark.parametrize(("n", "m", "g"), [(3, 6, 4), (1, 4, 2)])
     def test_an_encoder_of_grouped_n_m_weights_runs_and_trains(self, n: int, m: int, g: int) -> None:
-        """There was no gradient of such a weight, and so no training."""
+        """Weights of n:m:g have gradients."""
         model = encoder()
         sparsify_model(model, SparsityPlan().weight("layers.*.linear?.weight", n_m_g(n, m, g)), report=None)
         weights = [model.layers[0].linear1.weight, model.layers[0].linear2.weight]
-        assert [own.format for own in weights] == [ns.NMG(n, m, g)] * 2
+        assert [weight.format for weight in weights] == [ns.NMG(n, m, g)] * 2
         with torch.no_grad():
             torch.testing.assert_close(model.eval()(TOKENS), densify_model(copy.deepcopy(model))(TOKENS))
-        masks = [stored(own) for own in weights]
+        masks = [stored(weight) for weight in weights]
         losses = steps(model.train(), torch.optim.Adam(model.parameters(), lr=0.01), TOKENS, 5)
         assert losses[-1] < losses[0]
-        assert all(torch.equal(stored(own), mask) for own, mask in zip(weights, masks, strict=True))
+        assert all(torch.equal(stored(weight), mask) for weight, mask in zip(weights, masks, strict=True))
 
     @pytest.mark.parametrize("shape", [(1, 5), (5, 17), (17, 1), (17, 17)])
     @pytest.mark.parametrize(("n", "m", "g"), [(1, 4, 2), (5, 12, 2)])
     def test_grouped_n_m_takes_any_shape_in_either_direction(self, shape: tuple[int, int], n: int, m: int, g: int) -> None:
-        """It keeps at most what n:m does, and is the same matrix again."""
+        """n:m:g keeps at most as much magnitude as n:m, and products use the same matrix."""
         for weight in (torch.randn(shape, generator=generator(sum(shape))), torch.randn(shape[::-1], generator=generator(sum(shape))).t()):
             A, mask = sparsify(weight, n_m_g(n, m, g)), n_m_g(n, m, g)(weight)
             assert torch.equal(A.to_dense(), weight * mask)
@@ -220,12 +220,12 @@ class TestWholeModels:
 
 
 class TestControllers:
-    """What prunes, drops and grows in training keeps weights sparse, trained, and as many as it says."""
+    """SET, RigL and GradualPruning keep weights sparse and trained, with the density that they promise."""
 
     def net(self, *, sparse: bool) -> Any:
         torch.manual_seed(0)
-        made = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
-        return sparsify_model(made, SparsityPlan().weight("*.weight", HALF), report=None) if sparse else made
+        model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 4))
+        return sparsify_model(model, SparsityPlan().weight("*.weight", HALF), report=None) if sparse else model
 
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
     @pytest.mark.parametrize("kind", [SET, RigL, GradualPruning])
@@ -246,8 +246,8 @@ class TestControllers:
             assert model[at].weight.requires_grad
             assert model[at].weight.grad.format == model[at].weight.format
 
-    def test_a_mask_drawn_anew_from_the_weight_in_every_step(self) -> None:
-        """The largest entries are chosen again after each step, so that what was 0 may come back: what STen's masked tensors do."""
+    def test_a_mask_computed_from_the_weight_in_every_step(self) -> None:
+        """The largest entries are selected again after each step, so pruned entries may come back, as in STen's masked tensors."""
         for start in (lambda net: None, lambda net: straight_through(net, HALF)):
             model = self.net(sparse=False)
             start(model)
@@ -264,14 +264,14 @@ class TestControllers:
         assert torch.equal(stored(model[0].weight), magnitude(0.5)(model[0].weight.to_dense()))
 
     def test_random_masks_under_gradual_pruning_only_lose_entries(self) -> None:
-        """Drawn anew at each step, they lost more than their share."""
+        """Drawing the mask again at each step would prune more than the scheduled share."""
         model = self.net(sparse=False)
         control = GradualPruning(model, None, lambda f: random(f, seed=0), schedules.linear(0.75, begin=0, end=3), sparse_from=None)
         for share in (0.25, 0.5, 0.75, 0.75):
             control.step()
             assert int((model[0].weight == 0).sum()) == round(share * 48)
 
-    def test_a_checkpoint_of_a_whole_run_goes_on_to_the_bit(self) -> None:
+    def test_a_checkpoint_of_a_whole_run_resumes_bit_for_bit(self) -> None:
         runs = []
         for _ in range(2):
             model = self.net(sparse=True)
@@ -285,18 +285,18 @@ class TestControllers:
                 run[0].step()
 
         go(runs[0], 3)
-        state = read_back([own.state_dict() for own in runs[0]])
+        state = read_back([part.state_dict() for part in runs[0]])
         go(runs[0], 4)
-        for own, saved in zip(other, state, strict=True):
-            own.load_state_dict(saved)
+        for part, saved in zip(other, state, strict=True):
+            part.load_state_dict(saved)
         go(other, 4)
-        assert equal([own.state_dict() for own in other], [own.state_dict() for own in (control, model, trainer)])
+        assert equal([part.state_dict() for part in other], [part.state_dict() for part in (control, model, trainer)])
 
 
 @pytest.mark.process
 @two_processes
 def test_ten_steps_in_two_processes_leave_weights_and_gradients_alike(tmp_path: Path) -> None:
-    """Sparsified by name, in all processes; gradients stay sparse, and no tensors are left behind by a step."""
+    """Models sparsified by name in both processes keep gradients sparse, and steps leak no tensors."""
     program = """
         import gc
         from numscorch.sparsify import SparsityPlan, sparsify_model

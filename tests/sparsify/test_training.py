@@ -1,4 +1,4 @@
-"""What torch's own sparse parameters can't do, and ours can: training, copying, saving, loading, batches."""
+"""Sparse parameters as torch's tools use them: training, copying, saving, loading, batches. Torch's sparse tensors lack these."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import numscorch as ns
 
 D = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)) * (torch.rand(5, 4, generator=torch.Generator().manual_seed(1)) < 0.6)
 x = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
-GROWTH = 5.0  # MiB that a step may take beyond what is there
+GROWTH = 5.0  # MiB that a step may allocate
 
 
-class Net(torch.nn.Module):
-    """A sparse parameter, and a sparse layer."""
+class SparseNet(torch.nn.Module):
+    """A model with a sparse parameter and a sparse layer."""
 
     def __init__(self, format: ns.Format = ns.CSR) -> None:
         super().__init__()
@@ -32,12 +32,12 @@ class Net(torch.nn.Module):
 
 
 @pytest.fixture
-def net(plain: None) -> Net:
+def net(plain: None) -> SparseNet:
     torch.manual_seed(0)
-    return Net()
+    return SparseNet()
 
 
-def test_parameters_are_found(net: Net) -> None:
+def test_parameters_are_listed(net: SparseNet) -> None:
     assert [name for name, _ in net.named_parameters()] == ["weight.values", "layer.weight.values", "layer.bias"]
     assert isinstance(net.weight, ns.nn.Parameter)
     assert isinstance(ns.nn.Parameter(x), torch.nn.Parameter)
@@ -48,12 +48,12 @@ def test_parameters_are_found(net: Net) -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["SGD", "Adam", "AdamW", "Adagrad", "LBFGS", "RMSprop"])
-def test_optimizers(optimizer: str, net: Net) -> None:
-    """Torch's sparse parameters fail with all but SGD."""
-    made = getattr(torch.optim, optimizer)(net.parameters(), lr=0.01)
+def test_optimizers(optimizer: str, net: SparseNet) -> None:
+    """Of these optimizers, only SGD supports torch's sparse parameters."""
+    trainer = getattr(torch.optim, optimizer)(net.parameters(), lr=0.01)
 
     def loss() -> torch.Tensor:
-        made.zero_grad()
+        trainer.zero_grad()
         total: torch.Tensor = net(x).square().sum()
         total.backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 100.0)
@@ -61,25 +61,25 @@ def test_optimizers(optimizer: str, net: Net) -> None:
 
     before = loss()
     for _ in range(5):
-        made.step(loss)
+        trainer.step(loss)
     assert loss() < before
     assert isinstance(net.weight.grad, ns.SparseTensor)
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2), ns.ELL], ids=lambda f: f.name)
 def test_the_gradient_is_that_of_a_masked_layer(format: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    net = Net(format)
+    net = SparseNet(format)
     dense = D.clone().requires_grad_()
     net(x).square().sum().backward()
     inner = torch.nn.functional.linear(x, dense * (D != 0))
     torch.nn.functional.linear(inner, net.layer.weight.to_dense().detach(), net.layer.bias.detach()).square().sum().backward()
     stored = net.weight.tensor.with_values(torch.ones(net.weight.tensor.pattern.nnz)).to_dense() != 0
-    found = net.weight.grad.to_dense()
-    torch.testing.assert_close(found[D != 0], dense.grad[D != 0])
-    assert not found[~stored].any()
+    gradient = net.weight.grad.to_dense()
+    torch.testing.assert_close(gradient[D != 0], dense.grad[D != 0])
+    assert not gradient[~stored].any()
 
 
-def test_copies(net: Net) -> None:
+def test_copies(net: SparseNet) -> None:
     for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
         assert torch.equal(other(x), net(x))
         with torch.no_grad():
@@ -87,7 +87,7 @@ def test_copies(net: Net) -> None:
         assert net.weight.values.any()
 
 
-def test_state_is_saved_and_loaded(net: Net, tmp_path: Path) -> None:
+def test_state_is_saved_and_loaded(net: SparseNet, tmp_path: Path) -> None:
     torch.save(net.state_dict(), tmp_path / "state.pt")
     other = copy.deepcopy(net)
     with torch.no_grad():
@@ -96,7 +96,7 @@ def test_state_is_saved_and_loaded(net: Net, tmp_path: Path) -> None:
     assert torch.equal(other(x), net(x))
 
 
-def test_the_state_of_another_pattern_is_refused(net: Net) -> None:
+def test_the_state_of_another_pattern_is_refused(net: SparseNet) -> None:
     other = copy.deepcopy(net)
     other.weight = ns.nn.Parameter(ns.from_torch(torch.eye(5, 4)))
     with pytest.raises(
@@ -114,7 +114,7 @@ def test_a_tensor_is_saved_and_loaded() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_of_a_loader(workers: int) -> None:
-    """Patterns differ from item to item."""
+    """The items of a batch have different patterns."""
     items = [(ns.from_torch(torch.triu(torch.ones(3, 3), at % 3)), at) for at in range(6)]
     for batch, numbers in DataLoader(items, batch_size=3, num_workers=workers):
         assert batch.shape == (3, 3, 3)
@@ -122,23 +122,23 @@ def test_batches_of_a_loader(workers: int) -> None:
             assert torch.equal(batch[at].to_dense(), items[number][0].to_dense())
 
 
-def test_autocast(net: Net) -> None:
+def test_autocast(net: SparseNet) -> None:
     with torch.autocast("cpu", torch.bfloat16):
-        made = net(x)
-    assert made.dtype == torch.bfloat16
-    made.float().sum().backward()
+        result = net(x)
+    assert result.dtype == torch.bfloat16
+    result.float().sum().backward()
     assert net.weight.values.grad.dtype == torch.float32
-    torch.testing.assert_close(made.float(), net(x), rtol=0.05, atol=0.05)
+    torch.testing.assert_close(result.float(), net(x), rtol=0.05, atol=0.05)
 
 
-def test_shared_memory_and_data_types(net: Net) -> None:
+def test_shared_memory_and_data_types(net: SparseNet) -> None:
     before = net(x)
     net.share_memory()
     assert torch.equal(net(x), before)
     assert net.double()(x.double()).dtype == torch.float64
 
 
-def test_trees_and_functional_calls(net: Net) -> None:
+def test_trees_and_functional_calls(net: SparseNet) -> None:
     A = ns.from_torch(D)
     doubled = torch.utils._pytree.tree_map(lambda t: t * 2, {"A": A})["A"]
     assert torch.equal(doubled.to_dense(), 2 * D)
@@ -146,7 +146,7 @@ def test_trees_and_functional_calls(net: Net) -> None:
     assert not torch.func.functional_call(net, zeros, (x,)).any()
 
 
-def test_objects() -> None:
+def test_python_protocols() -> None:
     A = ns.from_torch(D)
     assert (len(A), len(list(A))) == (5, 5)
     assert A in {A: 1}
@@ -173,14 +173,14 @@ def test_writing_in_place_keeps_the_pattern(plain: pytest.MonkeyPatch) -> None:
 
 
 def peak() -> float:
-    """The process's largest memory in MiB since it was last reset."""
+    """The peak memory of the process in MiB since its last reset."""
     lines: list[str] = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) / 1024
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="only Linux can reset a process's peak memory")
-def test_the_gradient_takes_memory_for_what_is_stored() -> None:
-    """7000 entries of a 7000 x 7000 matrix, which torch differentiates by way of a dense one."""
+def test_the_gradient_allocates_memory_for_stored_entries_only() -> None:
+    """The matrix is 7000 x 7000 with 7000 entries; torch computes its gradient as a dense matrix."""
     indices = torch.randint(0, 7000, (2, 7000), generator=torch.Generator().manual_seed(0))
     A = ns.from_coo(indices, torch.rand(7000), (7000, 7000), ns.CSR)
     dense, values = torch.rand(7000, 8), A.values.clone().requires_grad_()

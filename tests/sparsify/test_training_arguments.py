@@ -1,4 +1,4 @@
-"""What training with sparse weights is given: layers that can't, arguments and states that are none; each is told, and changes nothing."""
+"""Errors of sparse training for unsupported layers, invalid arguments and wrong states; they change nothing."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ from numscorch.sparsify import SET, GradualPruning, RigL, SparsityPlan, magnitud
 pytestmark = pytest.mark.usefixtures("plain")
 
 
-class TestLayersThatCanNot:
+class TestUnsupportedLayers:
     @pytest.mark.parametrize(
-        ("options", "told"),
+        ("options", "message"),
         [
             ({"groups": 2}, r"1\.weight: groups=2 is not supported by SparseConv2d.*weights="),
             ({"groups": 4}, r"1\.weight: groups=4 is not supported"),
             ({"padding_mode": "reflect", "padding": 1}, r"1\.weight: padding_mode='reflect' is not supported"),
         ],
     )
-    def test_a_convolution_without_a_sparse_version_is_told_at_first(self, options: Any, told: str) -> None:
-        """It was found when the layer before was sparse already."""
+    def test_a_convolution_without_a_sparse_version_is_refused_first(self, options: Any, message: str) -> None:
+        """The error comes before any other layer becomes sparse."""
         model = nn.Sequential(nn.Linear(4, 4), nn.Conv2d(4, 4, 3, **options))
-        drawn = torch.random.get_rng_state()
-        with pytest.raises(ns.UnsupportedError, match=told):
+        random_state = torch.random.get_rng_state()
+        with pytest.raises(ns.UnsupportedError, match=message):
             gradual(model)
-        assert torch.equal(torch.random.get_rng_state(), drawn)
+        assert torch.equal(torch.random.get_rng_state(), random_state)
         gradual(model, sparse_from=None).step()
         assert int((model[1].weight == 0).sum()) == model[1].weight.numel() // 2
         straight_through(model, magnitude(0.5))
-        with pytest.raises(ns.UnsupportedError, match=told):
+        with pytest.raises(ns.UnsupportedError, match=message):
             settle(model)
         assert all(hasattr(layer, "parametrizations") for layer in model)
 
     @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")  # of torch's older utilities
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "message"),
         [
             (nn.utils.weight_norm, r"0\.weight is normalized by torch; torch\.nn\.utils\.remove_weight_norm\(module, 'weight'\)"),
             (nn.utils.spectral_norm, r"0\.weight is normalized by torch; torch\.nn\.utils\.remove_spectral_norm"),
@@ -54,17 +54,17 @@ class TestLayersThatCanNot:
         ids=["weight_norm", "spectral_norm", "prune"],
     )
     @pytest.mark.parametrize("names", [None, "0.weight", "*", "0.weight_*"])
-    def test_weights_that_torch_computes_anew_in_every_call(self, change: Any, told: str, names: str | None) -> None:
-        """The layer was left out without a word, or its parts were pruned."""
+    def test_weights_that_torch_recomputes_in_every_call_are_refused(self, change: Any, message: str, names: str | None) -> None:
+        """The layer is not skipped silently, and its parts are not pruned."""
         model = dense_network()
         change(model[0])
         before = copy.deepcopy(model.state_dict())
         for call in (
             gradual,
             partial(gradual, sparse_from=None),
-            *(partial(own, sparsifier=magnitude(0.5)) for own in (straight_through, resparsify)),
+            *(partial(function, sparsifier=magnitude(0.5)) for function in (straight_through, resparsify)),
         ):
-            with pytest.raises(ns.UnsupportedError, match=told):
+            with pytest.raises(ns.UnsupportedError, match=message):
                 call(model, weights=names)
         assert equal(dict(model.state_dict()), dict(before))
 
@@ -73,7 +73,7 @@ class TestLayersThatCanNot:
         for call in (
             gradual,
             partial(gradual, sparse_from=None),
-            *(partial(own, sparsifier=magnitude(0.5)) for own in (straight_through, resparsify)),
+            *(partial(function, sparsifier=magnitude(0.5)) for function in (straight_through, resparsify)),
         ):
             with pytest.raises(ns.UnsupportedError, match=r"0\.weight: is on the meta device, and has no values: call model\.to_empty"):
                 call(meta)
@@ -83,7 +83,7 @@ class TestLayersThatCanNot:
 
     @pytest.mark.parametrize("sparse_from", [0.5, None])
     def test_a_frozen_weight_that_is_named_is_pruned_and_stays_frozen(self, sparse_from: float | None) -> None:
-        """As torch.nn.utils.prune has it."""
+        """torch.nn.utils.prune does the same."""
         model = dense_network()
         model[0].weight.requires_grad_(False)
         gradual(model, weights="0.weight", sparse_from=sparse_from).step()
@@ -94,7 +94,7 @@ class TestLayersThatCanNot:
 
 class TestArguments:
     @pytest.mark.parametrize(
-        ("call", "error", "told"),
+        ("call", "error", "message"),
         [
             (
                 lambda: gradual(dense_network(), magnitude(0.9)),
@@ -122,13 +122,13 @@ class TestArguments:
             (lambda: RigL(network(), None, until=None), ns.SizeError, r"RigL\(until=None\)"),  # type: ignore[arg-type]
         ],
     )
-    def test_what_is_none_is_told_at_once(self, call: Callable[[], Any], error: type[Exception], told: str) -> None:
-        with pytest.raises(error, match=told):
+    def test_invalid_arguments_are_refused_at_once(self, call: Callable[[], Any], error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
             call()
 
     @pytest.mark.parametrize("share", [None, float("nan"), 1.5, -0.5, "half", torch.tensor(0.5)], ids=str)
     @each
-    def test_a_schedule_that_returns_no_share(self, kind: str, share: Any) -> None:
+    def test_a_schedule_that_returns_no_share_is_refused(self, kind: str, share: Any) -> None:
         model = network()
         optimizer = sgd(model)
         if kind == "GradualPruning":
@@ -136,25 +136,25 @@ class TestArguments:
         else:
             control = STARTS[kind](model, optimizer, fraction=lambda step: share)
         model(X).sum().backward()
-        was = stored(model[0].weight)
+        before = stored(model[0].weight)
         with pytest.raises(ns.SizeError, match=r"returned .* at step 1: a schedule returns a share, a number between 0 and 1"):
             control.step()
-        assert torch.equal(stored(model[0].weight), was)
+        assert torch.equal(stored(model[0].weight), before)
         assert control.count == 0
 
-    def test_a_factory_that_makes_none(self) -> None:
+    def test_a_factory_that_returns_no_sparsifier_is_refused(self) -> None:
         pruning = gradual(dense_network(), lambda fraction: fraction)
         with pytest.raises(ns.OperandError, match=r"0\.weight: <lambda> returned 0\.5 for 0\.5, not a sparsifier"):
             pruning.step()
 
-    def test_a_budget_that_returns_no_shares(self) -> None:
+    def test_a_budget_that_returns_no_shares_is_refused(self) -> None:
         with pytest.raises(ns.OperandError, match=r"the budget of weight\(\"\*\.weight\"\) returned None: return a dict"):
             sparsify_model(dense_network(), SparsityPlan().weights("*.weight", lambda weights: None))  # type: ignore[arg-type, return-value]
 
 
 class TestStates:
     @each
-    def test_those_of_others_are_told_by_what_they_lack_and_have(self, kind: str) -> None:
+    def test_states_of_other_classes_are_refused_by_their_keys(self, kind: str) -> None:
         model = network()
         control = STARTS[kind](model, None)
         before = copy.deepcopy(control.state_dict())
@@ -169,7 +169,7 @@ class TestStates:
         assert equal(control.state_dict(), before)
 
     @each
-    def test_damaged_ones_change_nothing(self, kind: str) -> None:
+    def test_damaged_states_change_nothing(self, kind: str) -> None:
         model = network()
         control = STARTS[kind](model, None)
         before = copy.deepcopy(control.state_dict())
@@ -179,7 +179,7 @@ class TestStates:
         good = other.state_dict()
         last = good["patterns"]["2.weight"]
         empty, short = {"shape": (3, 8)}, {**last, "arrays": last["arrays"][:1]}
-        for damaged, told in (
+        for damaged, message in (
             ({**good, "step": "many"}, "has 'many' as its count of steps"),
             (
                 {**good, "patterns": {**good["patterns"], "2.weight": empty}},
@@ -188,6 +188,6 @@ class TestStates:
             ({**good, "patterns": {**good["patterns"], "2.weight": short}}, "1 index arrays"),
             *([({**good, "generator": 1}, "as the state of its generator")] if kind == "SET" else []),
         ):
-            with pytest.raises((ns.OperandError, ns.FormatError), match=told):
+            with pytest.raises((ns.OperandError, ns.FormatError), match=message):
                 control.load_state_dict(damaged)
             assert equal(control.state_dict(), before)

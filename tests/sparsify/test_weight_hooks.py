@@ -20,12 +20,12 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 
 class TestHooksOfWeights:
-    """They expect a dense gradient, and are neither lost nor called with another one."""
+    """Hooks of dense weights expect dense gradients: they are neither dropped nor called with sparse gradients."""
 
     def doubled(self, weight: torch.Tensor) -> Any:
         return weight.register_hook(lambda gradient: 2 * gradient)
 
-    def test_one_that_comes_while_pruning_runs_is_told_before_the_layer_changes(self) -> None:
+    def test_a_hook_added_during_pruning_is_an_error_before_the_layer_changes(self) -> None:
         model = dense_network()
         pruning = gradual(model)
         handle = self.doubled(model[2].weight)
@@ -36,15 +36,15 @@ class TestHooksOfWeights:
         handle.remove()
         assert pruning.step()
 
-    def test_masked_weights_keep_theirs(self) -> None:
+    def test_masked_weights_keep_their_hooks(self) -> None:
         model, other = dense_network(), dense_network()
         self.doubled(model[0].weight)
-        for own in (model, other):
-            gradual(own, sparse_from=None).step()
-            own(X).sum().backward()
+        for trained in (model, other):
+            gradual(trained, sparse_from=None).step()
+            trained(X).sum().backward()
         torch.testing.assert_close(model[0].weight.grad, 2 * other[0].weight.grad)
 
-    def test_settle_leaves_all_as_it_was(self) -> None:
+    def test_settle_changes_nothing(self) -> None:
         model = dense_network()
         straight_through(model, magnitude(0.5))
         self.doubled(model[2].parametrizations.weight.original)
