@@ -16,7 +16,7 @@ from torch.nn import Linear, Module, ReLU, Sequential
 from .. import nn, warmup
 from ..api import einsum
 from ..convert.construct import from_coo
-from ..interop.graphs import adj_t
+from ..interop.edge_lists import adj_t
 from ..ir.format import CSR
 from ..tensors.sparse_tensor import SparseTensor
 

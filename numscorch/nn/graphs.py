@@ -17,7 +17,7 @@ from torch import Tensor
 from ..api import einsum, evaluate
 from ..compute.gradients import attached
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..interop.graphs import check_nodes, check_unpadded, counted
+from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.packing import is_identity, of_entries, pack

@@ -1,0 +1,218 @@
+"""Conversions between edge lists, such as PyTorch Geometric's ``edge_index``, and adjacency matrices.
+
+Edge lists become ``A[target, source]``, PyTorch Geometric's ``adj_t``, the matrix of graph layers. Edges without weights become 1.
+Weights of duplicate edges are summed; duplicate edges without weights become one entry of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import torch
+
+from ..convert.construct import from_coo
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..ir.format import CSR, Format
+from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.methods import METHODS
+from ..tensors.packing import of_entries
+from ..tensors.sparse_tensor import SparseTensor
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+def adj_t(
+    edge_index: torch.Tensor | ArrayLike,
+    edge_weight: torch.Tensor | ArrayLike | None = None,
+    size: int | Sequence[int | None] | None = None,
+    format: Format | str | None = None,
+) -> SparseTensor:
+    """The adjacency matrix ``A[target, source]`` of an edge list, for graph layers; O(edges log edges).
+
+    ``A[edge_index[1, e], edge_index[0, e]] = edge_weight[e]``, like PyTorch Geometric's ``adj_t``: ``A @ x`` sums the features of each
+    node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed; without weights,
+    duplicate edges become one entry of 1. Gradients flow to the weights. See the guide: graphs.
+
+    Args:
+        edge_index: sources and targets, integers of shape (2, edges), or PyTorch Geometric's ``EdgeIndex``.
+        edge_weight: weights of shape (edges,); by default float32 ones.
+        size: the number of nodes, or (sources, targets) of a bipartite graph; by default the size of an ``EdgeIndex``, or the largest
+            node number in ``edge_index`` plus 1.
+        format: the result's format, CSR by default. Graph layers take formats without padding: CSR, CSC, DCSR, DCSC, COO, and others
+            whose innermost level is ``compressed``, ``singleton``, ``hash`` or ``bitmap``.
+
+    Shape:
+        (targets, sources).
+
+    Raises:
+        FormatError: ``edge_index`` isn't integer.
+        RangeError: an edge names a node outside the graph.
+        SizeError: the shapes don't match.
+        OperandError: ``edge_index`` is a matrix or a graph object.
+        UnsupportedError: kernels can't read the weights' data type.
+
+    >>> adj_t([[0, 1, 1], [2, 0, 0]], [1.0, 2.0, 3.0], size=3).to_dense()
+    tensor([[0., 5., 0.],
+            [0., 0., 0.],
+            [1., 0., 0.]])
+    """
+    _check_edges(edge_index)
+    if size is None and hasattr(edge_index, "sparse_size"):
+        size = edge_index.sparse_size()
+    if hasattr(edge_index, "as_tensor"):
+        edge_index = edge_index.as_tensor()
+    edges = as_indices(edge_index, "edge_index")
+    if edges.ndim != 2 or len(edges) != 2:
+        hint = "; did you mean edge_index.T?" if edges.ndim == 2 and edges.shape[1] == 2 else ""
+        raise SizeError(f"edge_index has shape {tuple(edges.shape)}: pass sources and targets, shape (2, edges){hint}")
+    node_counts = _size(edges, size)
+    check_nodes(edges, node_counts, "the graph has")
+    return _matrix(edges.flip(0), edge_weight, node_counts[::-1], format)
+
+
+def check_nodes(edges: torch.Tensor, size: Sequence[int], description: str) -> None:
+    """Check that all edges connect nodes of the graph.
+
+    Args:
+        edges: sources and targets, of shape (2, edges).
+        size: the numbers of sources and targets.
+        description: the words of the error text before the numbers, such as ``"the graph has"``.
+
+    Raises:
+        RangeError: an edge names a node outside the graph; the text names the first such edge.
+
+    >>> check_nodes(torch.tensor([[0, 5], [1, 2]]), (3, 3), "the graph has")
+    Traceback (most recent call last):
+    numscorch.RangeError: edge 1 of edge_index has source 5, but the graph has 3 nodes: nodes are numbered from 0 to 2
+    """
+    for row, end, nodes in zip(edges, ("source", "target"), size, strict=True):
+        if len(row) and not 0 <= int(row.min()) <= int(row.max()) < nodes:
+            at = int(((row < 0) | (row >= nodes)).nonzero()[0])
+            allowed = f"nodes are numbered from 0 to {nodes - 1}" if nodes else "no edge can name one"
+            raise RangeError(f"edge {at} of edge_index has {end} {int(row[at])}, but {description} {counted(size)}: {allowed}")
+
+
+def counted(size: Sequence[int]) -> str:
+    """The number of nodes, or of sources and targets, in words.
+
+    >>> counted((3, 3)), counted((3, 4))
+    ('3 nodes', '3 sources and 4 targets')
+    """
+    return f"{size[0]} nodes" if size[0] == size[1] else f"{size[0]} sources and {size[1]} targets"
+
+
+def _check_edges(edge_index: Any) -> None:
+    """Check that the argument is an edge list, not a graph object or a matrix.
+
+    Raises:
+        OperandError: the argument is a graph object or a matrix.
+    """
+    kind = type(edge_index).__name__
+    if not isinstance(edge_index, torch.Tensor) and hasattr(edge_index, "edge_index"):
+        raise OperandError(f"adj_t takes an edge_index, not a {kind}: {_with_edges_of(edge_index)}")
+    if hasattr(edge_index, "pattern"):
+        raise OperandError(
+            f"adj_t takes an edge_index, not a {kind}: pass the matrix itself to graph layers if it is A[target, source], else A.t()"
+        )
+    if isinstance(edge_index, torch.Tensor) and edge_index.layout is not torch.strided:
+        raise OperandError(f"adj_t takes an edge_index, not a matrix ({edge_index.layout}): make it a SparseTensor with ns.from_torch(adj)")
+    is_dense = isinstance(edge_index, torch.Tensor) and edge_index.ndim == 2 and edge_index.is_floating_point()
+    if is_dense and edge_index.shape[0] == edge_index.shape[1]:
+        raise OperandError(
+            f"adj_t takes an edge_index, not a matrix of shape {tuple(edge_index.shape)}: make a dense adjacency matrix sparse with "
+            "ns.from_torch(adj), transposed if it is A[source, target]"
+        )
+
+
+def _with_edges_of(data: Any) -> str:
+    """The error text that shows how to pass the edges of a graph object, such as PyTorch Geometric's Data, to ``adj_t``.
+
+    >>> from types import SimpleNamespace
+    >>> _with_edges_of(SimpleNamespace(edge_index=None, edge_weight=torch.ones(1), num_nodes=3))
+    'pass its edges, as in adj_t(data.edge_index, data.edge_weight, size=data.num_nodes)'
+    """
+    weight = ", data.edge_weight" if getattr(data, "edge_weight", None) is not None else ""
+    size = ", size=data.num_nodes" if getattr(data, "num_nodes", None) is not None else ""
+    return f"pass its edges, as in adj_t(data.edge_index{weight}{size})"
+
+
+def _size(edges: torch.Tensor, size: int | Sequence[int | None] | None) -> tuple[int, ...]:
+    """The numbers of sources and targets; by default the largest node number plus 1."""
+    largest = [int(nodes.max()) + 1 if len(nodes) else 0 for nodes in edges]
+    if size is None:
+        return max(largest), max(largest)
+    if isinstance(size, SupportsIndex):
+        return as_shape((index(size), index(size)))
+    if len(size) != 2:
+        raise SizeError(f"size is {tuple(size)}, but a graph's matrix has 2 dimensions: pass the number of nodes, or (sources, targets)")
+    return as_shape([count if nodes is None else nodes for nodes, count in zip(size, largest, strict=True)])
+
+
+def _matrix(
+    places: torch.Tensor, weight: torch.Tensor | ArrayLike | None, shape: tuple[int, ...], format: Format | str | None
+) -> SparseTensor:
+    target = CSR if format is None else format
+    if weight is not None:
+        return from_coo(places, as_values(weight), shape, target)
+    return unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target))
+
+
+def unweighted(A: SparseTensor) -> SparseTensor:
+    """The matrix with each summed edge count replaced by 1; padding stays 0."""
+    return A.with_values((A.values != 0).to(A.dtype))
+
+
+def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The edges of a matrix ``A[target, source]``, the inverse of :func:`adj_t`; gradients flow to the weights.
+
+    Pass ``A.t()`` if the matrix is ``A[source, target]``, as with networkx or DGL. See the guide: graphs.
+
+    Args:
+        A: a matrix of shape (targets, sources).
+
+    Returns:
+        Sources and targets, int64 of shape (2, nnz), and weights of shape (nnz,), both in storage order.
+
+    Raises:
+        SizeError: the tensor isn't a matrix.
+        UnsupportedError: the format has padding, such as ELL.
+
+    >>> edges, weights = to_edge_index(adj_t([[0, 1], [2, 0]], [3.0, 4.0]))
+    >>> edges, weights
+    (tensor([[1, 0],
+            [0, 2]]), tensor([4., 3.]))
+    """
+    check_graph(A)
+    return A.indices().flip(0), of_entries(A.pattern, A.values)
+
+
+def check_unpadded(A: SparseTensor) -> None:
+    """Check that the format of a graph's matrix has no padding.
+
+    Raises:
+        UnsupportedError: the format has padding.
+    """
+    if A.format.is_padded:
+        raise UnsupportedError(
+            f"a graph stored as {A.format.name}: this format has padding, which can't be told apart from edges of weight 0, and conversions"
+            " keep it; store the graph as CSR from the start, as ns.adj_t(edge_index) does"
+        )
+
+
+def check_graph(A: SparseTensor, square: bool = False) -> None:
+    """Check that a tensor is the matrix of a graph; ``square``: with as many sources as targets.
+
+    Raises:
+        SizeError: the shape is not that of a graph's matrix.
+        UnsupportedError: the format has padding.
+    """
+    if A.ndim != 2 or (square and A.pattern.shape[0] != A.pattern.shape[1]):
+        expected = "as many sources as targets" if square and A.ndim == 2 else "2 dimensions"
+        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: its matrix has {expected}")
+    check_unpadded(A)
+
+
+METHODS.update(to_edge_index=to_edge_index)
