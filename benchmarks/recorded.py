@@ -22,7 +22,7 @@ from numscorch.codegen.machine import Addresses
 from numscorch.codegen.source import Source
 from numscorch.explanation.explanation import Explanation
 from numscorch.frontend.operand import Operand
-from numscorch.frontend.statements import Request
+from numscorch.frontend.requests import Request
 from numscorch.runtime.plans import Plan, Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"

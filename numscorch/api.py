@@ -23,7 +23,8 @@ from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
 from .files.load import SUFFIXES, check_there, load as read, suffix_of
 from .files.safetensors_files import save_safetensors
 from .files.writers import write_text
-from .frontend.statements import Request, tensor_names
+from .frontend.requests import Request
+from .frontend.statements import tensor_names
 from .ir.format import Format
 from .programs.evaluation import evaluate_parts
 from .programs.tracing import TRACERS, holds_traced, traced_call

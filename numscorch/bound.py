@@ -24,7 +24,7 @@ from .frontend.operand import Operand
 from .frontend.parser import parse_einsum
 from .frontend.problem import extents_of, wanted_format
 from .frontend.promotion import target_of
-from .frontend.statements import NAMES
+from .frontend.requests import NAMES
 from .ir.format import COO, Format, as_format, dense
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan

@@ -14,7 +14,7 @@ import torch
 from ..codegen.workspaces import workspaces_of
 from ..errors import ScheduleError, UnsupportedError
 from ..frontend.problem import Problem
-from ..frontend.statements import Request, einsum_request, scheduled
+from ..frontend.requests import Request, einsum_request, scheduled
 from ..ir.format import Format
 from ..ir.index import Tile, Vector, loops_of, variables_in
 from ..machine.target import host

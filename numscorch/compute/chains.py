@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..frontend.statements import NAMES, Request
+from ..frontend.requests import NAMES, Request
 from ..runtime.plans import Plan, known_plan
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import dense_result

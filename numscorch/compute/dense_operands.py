@@ -13,7 +13,7 @@ from torch import Tensor
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import WIDENED
 from ..frontend.promotion import target_of
-from ..frontend.statements import NAMES, Request
+from ..frontend.requests import NAMES, Request
 from ..ir.functions import FUNCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
@@ -54,7 +54,7 @@ REDUCERS: dict[str, Any] = {
 def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     """The result of a request on strided tensors.
 
-    >>> from ..frontend.statements import einsum_request
+    >>> from ..frontend.requests import einsum_request
     >>> dense_result(einsum_request("ij,kj->ik", (2, 2)), torch.ones(2, 3), torch.ones(1, 3))
     tensor([[3.],
             [3.]])

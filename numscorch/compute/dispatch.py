@@ -17,7 +17,7 @@ from ..frontend.datatypes import WIDENED
 from ..frontend.operand import Operand
 from ..frontend.problem import wanted_format
 from ..frontend.promotion import Promotion, target_of, unread_in
-from ..frontend.statements import Request, einsum_request
+from ..frontend.requests import Request, einsum_request
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
 from ..schedule.facts import rounded

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..convert.construct import from_coo, from_torch
 from ..convert.dense import to_dense
-from ..frontend.statements import Request
+from ..frontend.requests import Request
 from ..ir.format import COO, Format
 from ..ir.functions import REDUCTIONS
 from ..tensors.packing import at_positions, coordinates
@@ -22,7 +22,7 @@ from ..tensors.sparse_tensor import SparseTensor
 def semiring_zero(request: Request, dtype: torch.dtype) -> float:
     """The value of a stored entry without terms: the semiring's zero, or 0 for other requests.
 
-    >>> from ..frontend.statements import einsum_request, reducing
+    >>> from ..frontend.requests import einsum_request, reducing
     >>> rows = einsum_request("ij->i", (2,))
     >>> semiring_zero(reducing(rows.subscripts, "min plus="), torch.float32), semiring_zero(rows, torch.float32)
     (inf, 0.0)

@@ -32,7 +32,7 @@ from ..frontend.gradient_requests import (
 )
 from ..frontend.operand import Operand
 from ..frontend.problem import extents_of, wanted_format
-from ..frontend.statements import NAMES, Request
+from ..frontend.requests import NAMES, Request
 from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product

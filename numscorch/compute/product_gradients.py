@@ -18,7 +18,7 @@ from ..convert.conversions import as_stored
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import value_of_request
 from ..frontend.parser import Subscripts
-from ..frontend.statements import Request, plain_request, reducing
+from ..frontend.requests import Request, plain_request, reducing
 from ..ir.format import Format
 from ..tensors.sparse_tensor import SparseTensor
 

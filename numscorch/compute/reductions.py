@@ -12,7 +12,7 @@ from torch import Tensor
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.problem import wanted_format
-from ..frontend.statements import Request, diagonal_request, plain_request, reducing, scheduled
+from ..frontend.requests import Request, diagonal_request, plain_request, reducing, scheduled
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute, stored_as
 from .empty_reductions import semiring_zero

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..frontend.statements import Request
+from ..frontend.requests import Request
 from ..runtime.plans import SHORTCUTS, Plan
 from ..tensors.sparse_tensor import SparseTensor
 from .fitting import ABSENT, Fittings, is_plain

@@ -20,7 +20,7 @@ from ..frontend.contraction import pairs_of
 from ..frontend.parser import parse_einsum
 from ..frontend.promotion import promotion_of
 from ..frontend.rearrangement import Names, parse_rearrangement
-from ..frontend.statements import einsum_request
+from ..frontend.requests import einsum_request
 from ..ir.format import Format, as_format
 from ..schedule.facts import rounded
 from ..tensors.aside import aside

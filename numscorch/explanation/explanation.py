@@ -17,7 +17,7 @@ from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.operand import Operand
 from ..frontend.promotion import promotion_of
 from ..frontend.relayout import row_major
-from ..frontend.statements import Request
+from ..frontend.requests import Request
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
 from ..machine import kernel_cache

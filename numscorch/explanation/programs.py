@@ -15,7 +15,8 @@ from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.operand import Operand
-from ..frontend.statements import NAMES, ProgramPart, Request, einsum_request, only_patterns, parse_program, scheduled
+from ..frontend.requests import NAMES, Request, einsum_request, only_patterns, scheduled
+from ..frontend.statements import ProgramPart, parse_program
 from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..codegen.source import Source
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.statements import NAMES, Request
+from ..frontend.requests import NAMES, Request
 from ..ir.format import dense
 from ..ir.index import PATTERN, accesses_in
 from ..runtime.long_rows import operand_to_cut
@@ -73,7 +73,7 @@ def variables_of_parts(problem: Problem) -> dict[str, str]:
     """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
 
     >>> from numscorch.explanation.explanation import assumed
-    >>> from numscorch.frontend.statements import einsum_request
+    >>> from numscorch.frontend.requests import einsum_request
     >>> from numscorch.ir.format import Format
     >>> from numscorch.runtime.plans import compile_source
     >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])

@@ -17,7 +17,8 @@ from ..compute.dispatch import compute
 from ..convert.construct import from_torch
 from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.parser import Subscripts, parse_einsum
-from ..frontend.statements import NAMES, Request, only_patterns, parse_program
+from ..frontend.requests import NAMES, Request, only_patterns
+from ..frontend.statements import parse_program
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Apply, Binary, Expr, Literal, accesses_in, variables_in
 from ..programs.derived_operands import with_derived

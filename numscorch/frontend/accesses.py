@@ -29,8 +29,8 @@ from ..ir.parts import Part
 from ..schedule.facts import Facts, Target
 from .operand import Operand
 from .relayout import row_major, strides_with_last, with_last
+from .requests import NAMES, Request
 from .splitting import Splitting
-from .statements import NAMES, Request
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ..errors import UnsupportedError
 from ..ir.functions import TESTS
 from ..ir.index import Binary, Literal, is_product
 from ..schedule.options import AUTOMATIC
-from .statements import Request, reducing
+from .requests import Request, reducing
 
 
 def logical(request: Request) -> Request:
@@ -32,7 +32,7 @@ def logical(request: Request) -> Request:
 def joined_by_or(request: Request) -> Request:
     """Rewrite a sum of products to test whether any product is nonzero.
 
-    >>> from .statements import einsum_request
+    >>> from .requests import einsum_request
     >>> str(joined_by_or(einsum_request("ij,j->i", (2, 1))))
     'A[i,j] * B[j] != 0 over ij,j->i'
     """

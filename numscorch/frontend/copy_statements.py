@@ -22,7 +22,7 @@ from ..schedule.options import AUTOMATIC, Options
 from .operand import Operand
 from .parser import Subscripts
 from .problem import Problem
-from .statements import NAMES, Form, Request
+from .requests import NAMES, Form, Request
 
 SOURCE, RESULT = NAMES[0], NAMES[1]
 

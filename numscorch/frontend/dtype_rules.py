@@ -11,7 +11,7 @@ from ..ir.functions import FUNCTIONS, REDUCTIONS
 from ..ir.index import operators_in
 from .operand import Operand
 from .promotion import promotion_of, result_type
-from .statements import Request
+from .requests import Request
 
 
 def common_dtype(operands: Sequence[Operand]) -> str:

@@ -33,7 +33,7 @@ from .dtype_rules import common_dtype
 from .operand import Operand
 from .problem import Problem, extents_of, index_dtype_of
 from .relayout import row_major
-from .statements import NAMES, Request, only_patterns
+from .requests import NAMES, Request, only_patterns
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -14,7 +14,7 @@ from ..ir.functions import TESTS, is_zero, terms_of
 from ..ir.gradient import ONE, ZERO, derivative
 from ..ir.index import Access, Binary, Expr, accesses_in, factors_of, is_product, mapped, product
 from .parser import Subscripts
-from .statements import NAMES, Request, access_of, plain_request
+from .requests import NAMES, Request, access_of, plain_request
 
 SUMS, SEMIRINGS = ("=", "+="), ("max plus=", "min plus=")
 EXTREMES = ("max=", "min=", *SEMIRINGS)

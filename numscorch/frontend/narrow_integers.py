@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ..errors import UnsupportedError
 from ..ir.functions import REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal
-from .statements import Request
+from .requests import Request
 
 
 def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence[Expr] = (), is_uint8: bool = False) -> None:

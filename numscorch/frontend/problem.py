@@ -26,8 +26,8 @@ from .operand import Operand
 from .parser import Subscripts
 from .promotion import unread_in
 from .relayout import Relayout, Slabs, layouts, strides_with_last
+from .requests import MOST_OPERANDS, NAMES, Request
 from .splitting import SparseTerm, Splitting, split
-from .statements import MOST_OPERANDS, NAMES, Request
 
 Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion
 Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and two operands' positions with the size that each has of it

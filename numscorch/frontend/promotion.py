@@ -16,7 +16,7 @@ from ..ir.functions import FUNCTIONS, INFIX, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, variables_in, walk
 from .datatypes import SUMMED_LONG, WIDENED
 from .narrow_integers import check_wrapping
-from .statements import NAMES, Request, only_patterns
+from .requests import NAMES, Request, only_patterns
 
 Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
 NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # an example of each Python number type, in promotion order
@@ -43,7 +43,7 @@ def target_of(request: Request, operands: Sequence[Any]) -> Promotion | None:
         UnsupportedError: an integer literal does not fit the integer dtype of the computation, or a uint8 value that may have
             overflowed is converted.
 
-    >>> from .statements import einsum_request
+    >>> from .requests import einsum_request
     >>> product = einsum_request("ij,j->i", (2, 1))
     >>> target_of(product, [torch.ones(2, 3), torch.ones(3)])
     >>> target_of(product, [torch.ones(2, 3), torch.ones(3, dtype=torch.int64)])
@@ -70,7 +70,7 @@ def promotion_of(request: Request, kinds: tuple[Kind, ...]) -> Promotion:
     Raises:
         UnsupportedError: as for :func:`target_of`.
 
-    >>> from .statements import einsum_request
+    >>> from .requests import einsum_request
     >>> [promotion_of(einsum_request(text, (2,)), ((torch.int8, 2),)).result for text in ("ij->i", "ij->ji")]
     [torch.int64, torch.int8]
     """

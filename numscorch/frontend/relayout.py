@@ -18,7 +18,7 @@ from ..schedule import tuning
 from ..schedule.options import AUTOMATIC
 from .operand import Operand
 from .parser import Subscripts
-from .statements import Form, Request
+from .requests import Form, Request
 
 LINE = 16  # float32 values in a cache line
 T = TypeVar("T")

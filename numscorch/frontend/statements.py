@@ -17,7 +17,6 @@ from typing import TypeGuard
 
 from ..errors import ExpressionError
 from ..ir.format import dense
-from ..ir.functions import REDUCTIONS
 from ..ir.index import (
     Access,
     Apply,
@@ -30,78 +29,15 @@ from ..ir.index import (
     accesses_in,
     is_product,
     mapped,
-    product,
     variables_in,
 )
 from ..ir.notation import parse_stmt
-from ..schedule.options import AUTOMATIC, Options, parse_options
-from .parser import Subscripts, parse_einsum
+from .parser import Subscripts
+from .requests import MOST_OPERANDS, NAMES, Form, Request
 from .statement_names import SIZE, base_of, is_size, short_names
 
 Variables = frozenset[IndexVar]
 SEPARATOR = re.compile(r"[;\n]")
-NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-MOST_OPERANDS = len(NAMES) - 1  # the result takes one letter
-
-
-@dataclass(frozen=True, slots=True)
-class Form:
-    """Requirements on the storage of a result.
-
-    Attributes:
-        in_order: coordinates in a row are sorted.
-        copies: the result has the operand's entries in another format, see ``copy_statements``.
-        prunes: entries are stored only where the condition of the value holds, or only the n ``largest``.
-        largest: (n, m) keeps the n values of largest magnitude in each block of m.
-        spaced: rows of a dense result are padded, see ``relayout.row_length``.
-        exact: a sparse result stores an entry only where it has a term.
-    """
-
-    in_order: bool = False
-    copies: bool = False
-    prunes: bool = False
-    largest: tuple[int, int] | None = None
-    spaced: bool = False
-    exact: bool = False
-
-
-ANY_FORM = Form()
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Request:
-    """One computation on operands A, B, ....
-
-    Requests compare by identity; the functions that create them are cached.
-
-    Attributes:
-        subscripts: index names of the operands and the result.
-        value: the expression to compute; None is the product of the operands.
-        op: the reduction over indices that are missing in the result.
-        mask: position of the operand whose pattern the result has, and whose values are not read.
-        options: the user's schedule.
-        form: requirements on the storage of the result.
-    """
-
-    subscripts: Subscripts
-    value: Expr | None = None
-    op: str = "="
-    mask: int | None = None
-    options: Options = AUTOMATIC
-    form: Form = ANY_FORM
-
-    @property
-    def is_product(self) -> bool:
-        """Whether the request is a plain einsum: a sum of products of all operands, without mask, schedule or form."""
-        return self.value is None and self.op == "=" and self.mask is None and self.options == AUTOMATIC and self.form == ANY_FORM
-
-    @property
-    def read(self) -> list[Expr]:
-        """The expressions to compute; empty for a product of all operands."""
-        return [] if self.value is None else [self.value]
-
-    def __str__(self) -> str:
-        return str(self.subscripts) if self.value is None else f"{self.value} over {self.subscripts}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,19 +194,6 @@ def _in_order(part: ProgramPart) -> ProgramPart:
     return part if request.form.in_order else replace(part, request=replace(request, form=replace(request.form, in_order=True)))
 
 
-@lru_cache(maxsize=4096)
-def only_patterns(request: Request) -> frozenset[int]:
-    """The operands whose pattern alone is read: the mask, and operands that occur only inside ``stored``.
-
-    >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
-    frozenset({0})
-    """
-    tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in set(NAMES)]
-    patterns = {NAMES.index(tensor.name) for tensor in tensors if not tensor.has_values}
-    values = {NAMES.index(tensor.name) for tensor in tensors if tensor.has_values}
-    return frozenset(patterns - values) | ({request.mask} if request.mask is not None else frozenset())
-
-
 def _has_diagonal(value: Expr, op: str) -> bool:
     """Whether a reduction other than a sum reads a diagonal; off-diagonal entries must not become terms."""
     return op not in ("=", "+=") and any(len(set(a.indices)) < len(a.indices) for a in accesses_in(value))
@@ -375,54 +298,3 @@ class _Splitter:
         """Replace A[i,i] by a temporary with one index, which an exact request computes."""
         indices = tuple(dict.fromkeys(access.indices))
         return access if indices == access.indices else self.add(indices, access, exact=True)
-
-
-def access_of(name: str, indices: Sequence[str]) -> Access:
-    """The access to a dense tensor."""
-    return Access(TensorVar(name, dense(len(indices))), tuple(map(IndexVar, indices)))
-
-
-@lru_cache(maxsize=1024)
-def reducing(subscripts: Subscripts, op: str, test: bool = False, mask: int | None = None) -> Request:
-    """The request that reduces the product of the operands with ``op``; ``test`` compares the product with 0 first."""
-    if op != "=" and op not in REDUCTIONS:
-        raise ValueError(f"unknown reduction {op}")
-    value = product([access_of(NAMES[at], names) for at, names in enumerate(subscripts.operands)])
-    if test:
-        value = Binary("!=", value, Literal(0.0, "float32"))
-    return Request(subscripts, value, op, mask)
-
-
-@lru_cache(maxsize=1024)
-def diagonal_request(names: tuple[str, ...]) -> Request:
-    """The request for an operand's diagonal along each repeated index; the result stores only entries that the operand stores."""
-    return Request(Subscripts((names,), tuple(dict.fromkeys(names))), form=Form(exact=True))
-
-
-@lru_cache(maxsize=1024)
-def plain_request(subscripts: Subscripts) -> Request:
-    """The request of a plain sum of products."""
-    return Request(subscripts)
-
-
-@lru_cache(maxsize=1024)
-def einsum_request(text: str, ranks: tuple[int, ...]) -> Request:
-    """The request of an einsum expression for operands of these ranks; equal subscripts give the same object.
-
-    Raises:
-        ExpressionError: the text cannot be parsed, or does not fit the ranks.
-
-    >>> print(einsum_request("...j,j", (2, 1)))
-    e0j,j->e0
-    """
-    return plain_request(parse_einsum(text, ranks))
-
-
-@lru_cache(maxsize=1024)
-def scheduled(request: Request, text: str) -> Request:
-    """The request with a user's schedule.
-
-    Raises:
-        ScheduleError: the schedule cannot be parsed.
-    """
-    return replace(request, options=parse_options(text))

@@ -17,7 +17,8 @@ from ..errors import ExpressionError, FormatError, OperandError
 from ..explanation.explanation import read_format
 from ..files.load import load, suffix_of
 from ..frontend.datatypes import STORED, listed
-from ..frontend.statements import NAMES, tensor_names
+from ..frontend.requests import NAMES
+from ..frontend.statements import tensor_names
 from ..ir.format import COO, CSR
 from ..machine.memory import available
 from ..operators.constructors import rand

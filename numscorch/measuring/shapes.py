@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ..frontend.parser import Subscripts, parse_einsum
-from ..frontend.statements import Request, parse_program
+from ..frontend.requests import Request
+from ..frontend.statements import parse_program
 from ..ir.index import Access, Binary, Expr
 from .requests import BoundRequest
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..compute.dispatch import compute
 from ..compute.gradients import DifferentiableCall, attached
 from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
-from ..frontend.statements import einsum_request
+from ..frontend.requests import einsum_request
 from ..tensors.sparse_tensor import SparseTensor
 from .embedding import PRODUCT, ones_at
 

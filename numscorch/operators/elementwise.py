@@ -18,7 +18,8 @@ from ..compute.dispatch import compute
 from ..convert.dense import densified
 from ..errors import UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
-from ..frontend.statements import Request, parse_statement
+from ..frontend.requests import Request
+from ..frontend.statements import parse_statement
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
 from ..programs.evaluation import as_tensor, evaluate_parts

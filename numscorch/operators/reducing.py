@@ -14,7 +14,8 @@ from torch import Tensor
 from ..compute.dispatch import compute
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import WIDENED
-from ..frontend.statements import Request, parse_statement
+from ..frontend.requests import Request
+from ..frontend.statements import parse_statement
 from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import _letters, _term, div

@@ -15,7 +15,8 @@ from functools import lru_cache
 from ..frontend.fused_problem import FusedRequest, Member, valued
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.parser import Subscripts
-from ..frontend.statements import NAMES, ProgramPart, Request
+from ..frontend.requests import NAMES, Request
+from ..frontend.statements import ProgramPart
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero
 from ..ir.gradient import derivative, plus, times

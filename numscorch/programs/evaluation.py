@@ -19,7 +19,8 @@ from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.promotion import number_as
-from ..frontend.statements import ProgramPart, Request, parse_program, tensor_names, written_access
+from ..frontend.requests import Request
+from ..frontend.statements import ProgramPart, parse_program, tensor_names, written_access
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..runtime.plans import known_plan, remember

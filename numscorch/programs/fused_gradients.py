@@ -11,7 +11,7 @@ from torch import Tensor
 from ..compute.dispatch import compute
 from ..compute.gradients import with_patterns
 from ..convert.dense import to_dense
-from ..frontend.statements import NAMES
+from ..frontend.requests import NAMES
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
 from .fusion import Group, OperandKind

@@ -13,7 +13,7 @@ from ..compute.gradients import attached
 from ..compute.operands import STRIDED
 from ..frontend.datatypes import WIDENED
 from ..frontend.fused_problem import FusedRequest, valued
-from ..frontend.statements import NAMES
+from ..frontend.requests import NAMES
 from ..ir.format import COO, CSR
 from ..ir.index import accesses_in
 from ..tensors.sparse_tensor import SparseTensor

@@ -10,7 +10,8 @@ from ..compute.dispatch import pairs_for
 from ..frontend.contraction import LETTERS, Pair
 from ..frontend.datatypes import WIDENED
 from ..frontend.parser import Subscripts
-from ..frontend.statements import NAMES, Form, ProgramPart, Request, plain_request
+from ..frontend.requests import NAMES, Form, Request, plain_request
+from ..frontend.statements import ProgramPart
 from ..ir.format import dense
 from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
 from ..schedule.options import AUTOMATIC

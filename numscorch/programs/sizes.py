@@ -9,7 +9,8 @@ from typing import Any
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.problem import clash_error, size_clash
-from ..frontend.statements import NAMES, ProgramPart, index_names
+from ..frontend.requests import NAMES
+from ..frontend.statements import ProgramPart, index_names
 from ..ir.index import Access, IndexVar, mapped
 from ..runtime.plans import describe
 

@@ -14,7 +14,7 @@ from ..codegen.padded_assembly import is_spaced
 from ..codegen.result_assembly import Stage
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.statements import NAMES
+from ..frontend.requests import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.result_bounds import Bound, bound_of

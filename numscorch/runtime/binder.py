@@ -21,7 +21,7 @@ from ..codegen.workspaces import arrays_of, has_level, workspaces_of
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
 from ..frontend.relayout import row_length, row_major, with_last
-from ..frontend.statements import NAMES
+from ..frontend.requests import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format

@@ -14,7 +14,7 @@ import torch
 
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
-from ..frontend.statements import Request
+from ..frontend.requests import Request
 from ..ir.format import Format
 from ..ir.levels import Compressed
 from ..schedule import tuning

@@ -24,7 +24,7 @@ from ..frontend.fused_problem import FusedRequest, fused_problem
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
-from ..frontend.statements import Request, scheduled
+from ..frontend.requests import Request, scheduled
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..machine import collector

@@ -13,7 +13,8 @@ from torch import Tensor
 from ..compute.operands import call_form, check_is_tensor, in_autocast, in_transform
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
-from ..frontend.statements import NAMES, Form, ProgramPart, parse_program, tensor_names
+from ..frontend.requests import NAMES, Form
+from ..frontend.statements import ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused

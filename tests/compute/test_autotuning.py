@@ -11,7 +11,7 @@ import torch
 
 import numscorch as ns
 from numscorch.compute import autotuning
-from numscorch.frontend.statements import einsum_request
+from numscorch.frontend.requests import einsum_request
 from numscorch.ir.index import loops_of
 from numscorch.runtime import plans as dispatch, tuned
 

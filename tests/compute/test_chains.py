@@ -10,7 +10,7 @@ import torch
 import numscorch as ns
 from numscorch.compute.chains import Chain
 from numscorch.compute.operands import identify
-from numscorch.frontend.statements import einsum_request
+from numscorch.frontend.requests import einsum_request
 from numscorch.operators.reducing import _softmax_program
 from numscorch.runtime.plans import known_plan
 

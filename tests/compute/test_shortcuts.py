@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch.compute import shortcuts
-from numscorch.frontend.statements import einsum_request
+from numscorch.frontend.requests import einsum_request
 from numscorch.runtime import plans as dispatch
 from numscorch.runtime.plans import SHORTCUTS, uncompiled
 

@@ -8,7 +8,7 @@ import torch
 import numscorch as ns
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.relayout import moving
-from numscorch.frontend.statements import einsum_request, plain_request, scheduled
+from numscorch.frontend.requests import einsum_request, plain_request, scheduled
 from numscorch.ir.format import Format
 from numscorch.ir.index import Transpose, loops_of
 from numscorch.runtime import plans as dispatch
