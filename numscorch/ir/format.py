@@ -17,13 +17,13 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ..errors import FormatError
-from .format_text import levels_of_letters, parse_map
-from .implicit import Implicit, Offset, Range
-from .level import Level, check_parameters
+from .format_rules import DIAGONALS, check_levels
+from .format_text import levels_of_letters, parse_map, text_of
+from .level import Level
 from .levels import Compressed, Dense, Singleton
 from .nmg import Combination, Grouped
 from .padded import Fixed
-from .parts import Part, check_parts, name_of, parts_of, whole_numbers
+from .parts import Part, parts_of, whole_numbers
 
 
 @dataclass(frozen=True, init=False)
@@ -54,7 +54,7 @@ class Format:
         parsed, named = _parse(levels, order) if isinstance(levels, str) else (_levels(levels), order)
         object.__setattr__(self, "levels", parsed)
         object.__setattr__(self, "parts", parts_of(range(len(parsed)) if named is None else named))
-        _check(self)
+        check_levels(self.levels, self.parts)
 
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:
@@ -166,8 +166,7 @@ class Format:
         return Format(self.levels, tuple(part.moved(place) for part in self.parts))
 
     def __str__(self) -> str:
-        stored = ", ".join(f"{part}: {level}" for part, level in zip(self.parts, self.levels, strict=True))
-        return f"({', '.join(map(name_of, range(self.order)))}) -> ({stored})"
+        return text_of(self.levels, self.parts)
 
     def __repr__(self) -> str:
         return f'Format("{self}")'
@@ -214,40 +213,6 @@ def _from_name(text: str) -> Format | None:
         return None
     order = numbers[0] if numbers else 2
     return named_formats(order).get(match[1], named_formats(order).get(f"{match[1]}({order})"))
-
-
-def _check(fmt: Format) -> None:
-    if len(fmt.parts) != len(fmt.levels) or (fmt.is_plain and sorted(fmt.mode_order) != list(range(len(fmt.levels)))):
-        raise FormatError(f"mode order {list(fmt.mode_order)} is not an order of the {len(fmt.levels)} dimensions: name each of them once")
-    if not fmt.is_plain:
-        check_parts(fmt.parts, str(fmt))
-    for at, level in enumerate(fmt.levels):
-        below = fmt.levels[at + 1] if at + 1 < len(fmt.levels) else None
-        if not level.is_unique and not isinstance(below, Singleton):
-            raise FormatError(f"level {at + 1} ({level}) repeats coordinates, so a singleton level must follow it, not {below}")
-        if at == 0 and (level.branchless or isinstance(level, Implicit)):
-            raise FormatError(f"the first level can't be {level}: it needs a level above it")
-        if level.extent is not None:
-            raise FormatError(
-                f"{level} in {fmt} has an extent, but extents are inferred from the shape and the blocks: write {level.spelling}"
-            )
-        check_parameters(level)
-        level.check(", ".join(map(str, fmt.levels[:at])))
-        level.check_below(below)
-        _check_diagonal(fmt, at)
-
-
-def _check_diagonal(fmt: Format, at: int) -> None:
-    """Check that a level of diagonals is above the levels of their rows and columns: (j - i, i: range, j: offset)."""
-    if not isinstance(fmt.levels[at], Range | Offset):
-        return
-    first = at if isinstance(fmt.levels[at], Range) else at - 1
-    row = fmt.parts[first]
-    column = fmt.parts[first + 1] if first + 1 < len(fmt.parts) else row
-    if first < 1 or fmt.parts[first - 1] != Part(column.dimension, minus=row.dimension) or not (row.is_whole and column.is_whole):
-        raise FormatError(f"{fmt.levels[at]} in {fmt} needs a level of diagonals above it, as in {DIA}")
-    if fmt.levels[first].full:
-        raise FormatError(f"{fmt.levels[first]} in {fmt} has rows that the diagonal doesn't cross: use range, as in {DIA}")
 
 
 def as_format(value: object) -> Format:
@@ -327,7 +292,7 @@ DCSC = Format("ss", (1, 0))
 
 
 ELL = Format((Dense(), Fixed()))
-DIA = Format("(i, j) -> (j - i: compressed, i: range, j: offset)")
+DIA = Format(DIAGONALS)
 
 
 def BCSR(rows: int, columns: int) -> Format:

@@ -1,9 +1,10 @@
-"""Parser of format texts: letters, and maps from dimensions to levels."""
+"""Texts of formats: letters, and maps from dimensions to levels."""
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 from ..errors import FormatError
@@ -13,7 +14,7 @@ from .level import Level
 from .levels import Compressed, Dense, Singleton
 from .nmg import Combination, Grouped
 from .padded import Bitmap, Fixed
-from .parts import LARGEST, Part, parse_part
+from .parts import LARGEST, Part, name_of, parse_part
 
 LEVELS: dict[str, type[Level]] = {
     level.spelling: level
@@ -96,3 +97,14 @@ def _level(text: str, shown: str) -> Level:
         return LEVELS[match[1]](*positional, **keywords)
     except (SyntaxError, TypeError, ValueError) as error:
         raise FormatError(f"can't make the level {text!r} in {shown!r}: {error}") from error
+
+
+def text_of(levels: Sequence[Level], parts: Sequence[Part]) -> str:
+    """The map form of a format, which :func:`parse_map` reads.
+
+    >>> text_of((Dense(), Compressed()), (Part(0), Part(1)))
+    '(i, j) -> (i: dense, j: compressed)'
+    """
+    dimensions = ", ".join(map(name_of, range(len({part.dimension for part in parts}))))
+    stored = ", ".join(f"{part}: {level}" for part, level in zip(parts, levels, strict=True))
+    return f"({dimensions}) -> ({stored})"
