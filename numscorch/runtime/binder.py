@@ -42,6 +42,8 @@ ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros"
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
 NO_CHANGES: Mapping[str, str] = {}
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
+CUTTING = (coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out)
+CALLED = {function.__name__: function for function in (*CUTTING, address, aligned, flat, room)}  # functions that generated code calls
 
 
 class Binder:
@@ -55,23 +57,14 @@ class Binder:
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
         self.strides = problem.strides
         self.scope: dict[str, Any] = {
+            **CALLED,
             "np": np,
+            "inf": np.inf,
             "torch": torch,
             "trusted": SparseTensor.trusted,
             "converted": METHODS["converted"],
-            "cuts_of": cuts_of,
-            "coordinate_cuts": coordinate_cuts,
-            "equal_cuts": equal_cuts,
-            "placed": placed,
-            "placed_equally": placed_equally,
-            "longest_row": longest_row,
-            "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
-            "shared_out": shared_out,
-            "flat": flat,
-            "room": room,
-            "aligned": aligned,
             "workers": threads.workers,
-            "address": address,
+            "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
             "dtype": getattr(np, self.result.dtype),
         }
 
@@ -191,7 +184,6 @@ class Binder:
         """Expression for values that start as the identity of the reduction."""
         added = next(a for a in ix.assignments(self.stmt) if a.lhs.tensor == space.tensor)
         start = start_of(added.op, added.rhs, space.tensor.dtype)
-        self.scope["inf"] = np.inf
         dtype = f"np.{space.tensor.dtype}"
         return f"np.full(n * {size}, {start}, {dtype})" if start else f"np.zeros(n * {size}, {dtype})"
 
@@ -243,28 +235,23 @@ class Binder:
 
     def allocation(self) -> list[str]:
         """Lines that set C to memory for the result, filled with zeros if the kernel may skip entries."""
-        zeroed, fill = self.kernel.source.program.zeroed, self.fill()
-        shape = self.problem.shape
         if self.into and self.last is None:
             return ["C = into"]
+        zeroed, fill = self.kernel.source.program.zeroed, self.fill()
         if self.result.shares is not None:
-            if zeroed and fill:
-                self.scope["inf"] = np.inf
-                return [f"C = np.full(P{self.shared}.counts[-1], {fill}, dtype)"]
-            gaps = any(level.gaps for level in self.problem.format.levels)
-            make = "np.zeros" if zeroed or gaps else "room" if self.is_large(self.operands[self.shared].counts[-1:]) else "np.empty"
-            return [f"C = {make}(P{self.shared}.counts[-1], dtype)"]
-        check_memory(self.problem.shape, np.dtype(self.result.dtype).itemsize, self.problem.stmt)
-        if self.last is not None:
-            shape = with_last(self.problem.shape, self.last)
-        if self.problem.rows is not None:
-            shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
+            size, is_large = f"P{self.shared}.counts[-1]", self.is_large(self.operands[self.shared].counts[-1:])
+        else:
+            check_memory(self.problem.shape, np.dtype(self.result.dtype).itemsize, self.problem.stmt)
+            shape = self.written_shape
+            if self.problem.rows is not None:
+                shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
+            size, is_large = str(self.spaced(shape)), self.is_large(shape)
         if zeroed and fill:
-            self.scope["inf"] = np.inf
-            return [f"C = np.full({self.spaced(shape)}, {fill}, dtype)"]
-        if self.problem.spaced:
-            return [f"C = aligned({self.spaced(shape)}, dtype, {zeroed})"]
-        return [f"C = {'np.zeros' if zeroed else 'room' if self.is_large(shape) else 'np.empty'}({shape}, dtype)"]
+            return [f"C = np.full({size}, {fill}, dtype)"]
+        if self.problem.spaced and self.result.shares is None:
+            return [f"C = aligned({size}, dtype, {zeroed})"]
+        gaps = self.result.shares is not None and any(level.gaps for level in self.problem.format.levels)
+        return [f"C = {'np.zeros' if zeroed or gaps else 'room' if is_large else 'np.empty'}({size}, dtype)"]
 
     def is_large(self, shape: Sequence[int]) -> bool:
         """Whether a result is large enough for pooled memory."""
@@ -332,11 +319,10 @@ class Binder:
             return view if kernel_format == operand.format else f"M{at}.values({view})"
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"flat(L{at}(o{at}))"
-        contiguous = operand.strides == row_major(operand.shape)
-        if operand.dtype.startswith("complex"):  # NumPy has no lazily conjugated arrays
-            return f"flat(o{at})" if not contiguous else f"o{at}.resolve_conj().numpy().ravel()"
-        if not contiguous:
+        if operand.strides != row_major(operand.shape):
             return f"flat(o{at})"
+        if operand.dtype.startswith("complex"):  # NumPy has no lazily conjugated arrays
+            return f"o{at}.resolve_conj().numpy().ravel()"
         return f"o{at}.numpy()" if len(operand.shape) == 1 else f"o{at}.numpy().ravel()"
 
     def cuts(self) -> str:
@@ -368,14 +354,19 @@ class Binder:
         """Expression for the result in its public type, row-major."""
         if self.result.shares is not None:
             return self.sparse_result_expression()
-        written_shape = self.problem.shape if self.last is None else with_last(self.problem.shape, self.last)
-        text = "C"
+        shape, text = self.written_shape, "C"
         if self.problem.rows is not None:
-            text = f"C[:{written_shape[self._first_long_dimension(written_shape)]}].reshape({self.spaced(written_shape)})"
-        if self.spaced(written_shape) != tuple(written_shape):
-            text = f"{text}[..., :{written_shape[-1]}]"
+            text = f"C[:{shape[self._first_long_dimension(shape)]}].reshape({self.spaced(shape)})"
+        if self.spaced(shape) != shape:
+            text = f"{text}[..., :{shape[-1]}]"
         text = "T" if text == "C" and self.kernel.is_compiled else f"torch.from_numpy({text})"
         return text if self.last is None else f"L{len(self.operands)}({text}{', into' if self.into else ''})"
+
+    @property
+    def written_shape(self) -> tuple[int, ...]:
+        """The shape of a dense result in the order of dimensions in which the kernel writes it."""
+        shape = self.problem.shape
+        return tuple(shape if self.last is None else with_last(shape, self.last))
 
     @staticmethod
     def _first_long_dimension(shape: Sequence[int]) -> int:
