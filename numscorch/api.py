@@ -30,8 +30,9 @@ from .programs.evaluation import evaluate_parts
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
+from .tensors.graph_breaks import beside_programs
 from .tensors.parameter import SparseParameter
-from .tensors.sparse_tensor import SparseTensor, beside_programs
+from .tensors.sparse_tensor import SparseTensor
 
 OPERANDS = SparseTensor | torch.Tensor | Format
 is_compiling = torch.compiler.is_compiling

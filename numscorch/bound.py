@@ -28,8 +28,9 @@ from .frontend.requests import NAMES
 from .ir.format import COO, Format, as_format, dense
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan
+from .tensors.graph_breaks import beside_programs
 from .tensors.parameter import unwrapped
-from .tensors.sparse_tensor import SparseTensor, beside_programs
+from .tensors.sparse_tensor import SparseTensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,9 @@ from .programs.surroundings import SCALARS, Wrapper, surroundings
 from .programs.traced_programs import TracedProgram, program_of, viewed
 from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 from .sparsifiers.results import evaluate_sparsified
+from .tensors.graph_breaks import beside_programs
 from .tensors.parameter import SparseParameter
-from .tensors.sparse_tensor import SparseTensor, beside_programs
+from .tensors.sparse_tensor import SparseTensor
 
 TENSORS = (SparseTensor, Tensor, SparseParameter)
 FUSED = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # data types of fused operands

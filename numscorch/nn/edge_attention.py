@@ -17,8 +17,9 @@ from ..api import einsum, evaluate
 from ..compute.operands import in_transform
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.pattern import Pattern
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))

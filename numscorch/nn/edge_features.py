@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.graph_breaks import beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .edge_attention import by_heads
 from .graphs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph
 

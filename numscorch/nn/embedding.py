@@ -7,8 +7,9 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.pattern import Pattern
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
 from .weights import check_device
 

@@ -14,7 +14,8 @@ from torch.nn import functional
 
 from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.graph_breaks import beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .lazy import LAZY
 

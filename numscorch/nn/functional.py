@@ -14,9 +14,10 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .attending import mask_bias, pattern_attention
 from .joined import as_pattern, lower_part
 

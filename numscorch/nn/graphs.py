@@ -20,10 +20,11 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..tensors.arrays import as_indices, as_values
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.packing import is_identity, of_entries, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered
 
 T = TypeVar("T")

@@ -15,9 +15,10 @@ from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .rows import of_rows, of_single
 from .weights import check_device

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from ..api import einsum
 from ..ir.format import CSR
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .features import Features
 from .graphs import zeros
 from .remembering import remembered

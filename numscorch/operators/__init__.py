@@ -17,8 +17,9 @@ from ..compute.gradients import attached
 from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
 from ..ir.format import COO, sorted_format
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.parameter import SparseParameter, unwrapped
-from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor, beside_programs
+from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
 from .attributes import ATTRIBUTES
 from .distances import DISTANCES, linalg_norm, vector_norm

@@ -16,8 +16,9 @@ from ..ir.format import Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_shape
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.packing import index_dtype_for
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .objects import LIKE
 from .rearranging import unraveled
 

@@ -17,9 +17,10 @@ from ..ir.format import COO, CSR, Format, as_format
 from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
+from ..tensors.graph_breaks import beside_programs
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
-from ..tensors.sparse_tensor import SparseTensor, beside_programs
+from ..tensors.sparse_tensor import SparseTensor
 from .entrywise import random, threshold
 from .kinds import Kind, kind_of
 from .magnitude import magnitude, magnitudes

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ import torch
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_tensor, check_values
+from .graph_breaks import beside_programs
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
 from .packing import coordinates, entry_count
@@ -26,23 +26,8 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray
 
 
-F = TypeVar("F", bound=Callable[..., Any])
 PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes and operators.torch_names
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
-
-
-def beside_programs(function: F) -> F:
-    """Decorate a function that torch.compile must not trace; calling it causes a graph break."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # the full name: Dynamo skips functions that do not mention torch
-            from .aside import aside  # lazy: it imports torch's compiler
-
-            return aside(function, *args, **kwargs)
-        return function(*args, **kwargs)
-
-    return cast("F", call)
 
 
 def _contiguous(values: torch.Tensor) -> torch.Tensor:
