@@ -38,6 +38,13 @@ def sgd(model: nn.Module) -> torch.optim.SGD:
     return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
 
 
+def started(kind: str, **options: Any) -> tuple[Any, torch.optim.SGD, Any]:
+    """A sparse network, its optimizer, and its training of this kind."""
+    model = network()
+    optimizer = sgd(model)
+    return model, optimizer, STARTS[kind](model, optimizer, **options)
+
+
 def gradual(model: Any, sparsifier: Any = magnitude, schedule: Any = AT_ONCE, **options: Any) -> GradualPruning:
     return GradualPruning(model, None, sparsifier, schedule, **{"sparse_from": 0.5, **options})
 

@@ -5,15 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
-from trainers import STARTS, X, dense_network, each, each_dynamic, gradual, network, sgd
+from trainers import X, dense_network, each, each_dynamic, gradual, started
 
 import numscorch as ns
-from numscorch.sparsify import (
-    SparsityPlan,
-    densify_model,
-    magnitude,
-    sparsify_model,
-)
+from numscorch.sparsify import SparsityPlan, densify_model, magnitude, sparsify_model
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -22,9 +17,7 @@ class TestModelsThatChange:
     @each
     def test_steps_after_densify_model_are_errors(self, kind: str) -> None:
         """Further steps would change weights that no longer belong to the model."""
-        model = network()
-        optimizer = sgd(model)
-        control = STARTS[kind](model, optimizer)
+        model, optimizer, control = started(kind)
         densify_model(model, optimizer)
         with pytest.raises(ns.OperandError, match=rf"0\.weight: the model no longer has the weight that {kind} trains.*make a new {kind}"):
             control.step()
@@ -40,9 +33,8 @@ class TestModelsThatChange:
 
     @each_dynamic
     def test_a_copy_of_model_optimizer_and_trainer_is_independent(self, kind: str) -> None:
-        model = network()
-        optimizer = sgd(model)
-        copied = copy.deepcopy((model, optimizer, STARTS[kind](model, optimizer)))
+        model, optimizer, control = started(kind)
+        copied = copy.deepcopy((model, optimizer, control))
         densify_model(model, optimizer)
         copied[0](X).sum().backward()
         assert copied[2].step()

@@ -39,6 +39,13 @@ def adam(model: torch.nn.Module) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=0.01)
 
 
+def started(kind: str, **options: Any) -> tuple[torch.nn.Sequential, torch.optim.Adam, Any]:
+    """A network, its optimizer, and its training of this kind."""
+    model = network()
+    optimizer = adam(model)
+    return model, optimizer, STARTS[kind](model, optimizer, **options)
+
+
 def train(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int = 1, after: Callable[[], Any] = lambda: None) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
@@ -262,9 +269,7 @@ class TestBoth:
 
     @each
     def test_the_optimizer_state_follows(self, kind: str, plain: None) -> None:
-        model = network()
-        optimizer = adam(model)
-        dynamic = STARTS[kind](model, optimizer)
+        model, optimizer, dynamic = started(kind)
         train(model, optimizer, 1, dynamic.step)
         train(model, optimizer)
         weight = model[0].weight
@@ -282,9 +287,8 @@ class TestBoth:
     def test_checkpoints_resume_bit_for_bit(self, kind: str, at: int, plain: None) -> None:
         runs = []
         for _ in range(2):
-            model = network()
-            optimizer = adam(model)
-            runs.append((STARTS[kind](model, optimizer), model, optimizer))
+            model, optimizer, dynamic = started(kind)
+            runs.append((dynamic, model, optimizer))
         (dynamic, model, optimizer), other = runs
         train(model, optimizer, at, dynamic.step)
         state = read_back([part.state_dict() for part in runs[0]])
@@ -297,9 +301,7 @@ class TestBoth:
 
     @each
     def test_copies_train_alike_and_leave_the_original_unchanged(self, kind: str, plain: None) -> None:
-        model = network()
-        optimizer = adam(model)
-        dynamic = STARTS[kind](model, optimizer)
+        model, optimizer, dynamic = started(kind)
         train(model, optimizer, 3, dynamic.step)
         before = copy.deepcopy(model.state_dict())
         copied = copy.deepcopy((model, optimizer, dynamic))
@@ -332,10 +334,8 @@ class TestBoth:
 
     @each
     def test_names_choose_weights(self, kind: str, plain: None) -> None:
-        model = network()
-        optimizer = adam(model)
+        model, optimizer, dynamic = started(kind, weights=["2.*"])
         before = stored(model[0].weight)
-        dynamic = STARTS[kind](model, optimizer, weights=["2.*"])
         assert list(dynamic.weights) == ["2.weight"]
         train(model, optimizer, 2, dynamic.step)
         assert torch.equal(stored(model[0].weight), before)
@@ -344,9 +344,7 @@ class TestBoth:
 
     @each
     def test_until(self, kind: str, plain: None) -> None:
-        model = network()
-        optimizer = adam(model)
-        dynamic = STARTS[kind](model, optimizer, until=4)
+        model, optimizer, dynamic = started(kind, until=4)
         changed: list[bool] = []
         train(model, optimizer, 6, lambda: changed.append(dynamic.step()))
         assert changed == [False, True, False, False, False, False]
@@ -374,9 +372,7 @@ class TestBoth:
 
     @each
     def test_after_other_changes_of_the_pattern(self, kind: str, plain: None) -> None:
-        model = network()
-        optimizer = adam(model)
-        dynamic = STARTS[kind](model, optimizer)
+        model, optimizer, dynamic = started(kind)
         train(model, optimizer, 1, dynamic.step)
         repattern(model[0].weight, stored(model[0].weight) & magnitude(0.9)(dense(model[0].weight)), optimizer)
         nnz = model[0].weight.nnz

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trainers import STARTS, X, dense_network, each, network, sgd
+from trainers import X, dense_network, each, started
 from training_cases import equal, stored
 
 import numscorch as ns
-from numscorch.sparsify import (
-    magnitude,
-    settle,
-    straight_through,
-)
+from numscorch.sparsify import magnitude, settle, straight_through
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -21,9 +17,7 @@ class TestNaN:
     @each
     def test_the_error_names_the_layer_and_nothing_changes(self, kind: str) -> None:
         """Magnitudes with NaN have no order. RigL does not treat NaN gradients as overflow."""
-        model = network()
-        optimizer = sgd(model)
-        control = STARTS[kind](model, optimizer)
+        model, optimizer, control = started(kind)
         model(X).sum().backward()
         optimizer.step()
         with torch.no_grad():

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from trainers import STARTS, X, dense_network, each_dynamic, gradual, network, sgd
+from trainers import X, dense_network, each_dynamic, gradual, network, started
 
 import numscorch as ns
-from numscorch.sparsify import (
-    repattern,
-    schedules,
-)
+from numscorch.sparsify import repattern, schedules
 
 pytestmark = pytest.mark.usefixtures("plain")
 
@@ -20,9 +17,7 @@ class TestPassesOutOfOrder:
 
     @each_dynamic
     def test_torch_refuses_a_backward_pass_after_an_update(self, kind: str) -> None:
-        model = network()
-        optimizer = sgd(model)
-        control = STARTS[kind](model, optimizer, fraction=schedules.one_shot(0.5, at=0))
+        model, _, control = started(kind, fraction=schedules.one_shot(0.5, at=0))
         model(X).sum().backward()
         model.zero_grad()
         late = model[0](X).sum()
