@@ -162,8 +162,6 @@ class Level:
     ends            stores nothing and has every coordinate below a bound: see ``within``
     mark            name of the array that is 1 where an entry is stored
     spaced          the capacity of each parent depends on its number of coordinates
-    is_ordered      coordinates increase along the positions of a parent
-    is_unique       coordinates below one parent are all different
     ==============  ==========================================================================
 
     The level functions from ``bounds`` to ``closed`` return loop IR. The functions below them work on NumPy arrays.
