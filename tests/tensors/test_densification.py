@@ -1,4 +1,4 @@
-"""Dense results that the ledger doesn't call densifications."""
+"""Reductions with dense results are no densifications in the ledger."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def cube() -> ns.SparseTensor:
         lambda A: torch.cdist(A[0], A[1]),
     ],
 )
-def test_what_is_computed_is_no_densification(call: Callable[[Any], Any]) -> None:
+def test_dense_results_of_reductions_are_no_densification(call: Callable[[Any], Any]) -> None:
     A = cube()
     with ns.strict(), ns.ledger() as led:
-        made = call(A)
+        result = call(A)
     assert not led.of("densification")
-    torch.testing.assert_close(made, call(A.to_dense()))
+    torch.testing.assert_close(result, call(A.to_dense()))

@@ -1,4 +1,4 @@
-"""Index arrays that something else writes to, as DistributedDataParallel does to the buffers of its processes."""
+"""Index arrays that other code overwrites, as DistributedDataParallel overwrites buffers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from weights import drawn
 import numscorch as ns
 
 
-def overwritten(layer: ns.nn.SparseLinear, pattern: torch.Tensor) -> None:
-    """Another pattern of as many entries, written over the arrays."""
+def overwrite(layer: ns.nn.SparseLinear, pattern: torch.Tensor) -> None:
+    """Writes another pattern with the same number of entries to the index arrays."""
     other = ns.from_torch(pattern.float(), ns.CSR)
-    for own, new in zip(layer.weight.pattern.arrays[1], other.pattern.arrays[1], strict=True):
-        own.copy_(new)
+    for array, new in zip(layer.weight.pattern.arrays[1], other.pattern.arrays[1], strict=True):
+        array.copy_(new)
 
 
-def test_what_was_derived_of_them_is_forgotten() -> None:
+def test_derived_data_of_overwritten_arrays_is_dropped() -> None:
     first, second = torch.eye(6).roll(1, 0), torch.eye(6).roll(2, 0)
     layer = ns.nn.SparseLinear(6, 6, pattern=first, bias=False)
     x = drawn(3, 6).requires_grad_()
     layer(x).sum().backward()
     layer.weight.to_dense()
-    overwritten(layer, second)
+    overwrite(layer, second)
     dense = torch.zeros(6, 6)
     dense[second.bool()] = layer.weight.values.detach()
     x.grad = None
@@ -34,13 +34,13 @@ def test_what_was_derived_of_them_is_forgotten() -> None:
     assert torch.equal(layer.weight.to_dense(), dense)
 
 
-def test_the_same_numbers_again_keep_what_is_known() -> None:
+def test_equal_contents_keep_derived_data() -> None:
     layer = ns.nn.SparseLinear(6, 6, pattern=torch.eye(6), bias=False)
     for _ in range(2):
         layer(torch.ones(1, 6))
-        overwritten(layer, torch.eye(6))
+        overwrite(layer, torch.eye(6))
     layer(torch.ones(1, 6))
-    known = layer.weight.pattern
-    overwritten(layer, torch.eye(6))
+    before = layer.weight.pattern
+    overwrite(layer, torch.eye(6))
     layer(torch.ones(1, 6))
-    assert layer.weight.pattern is known
+    assert layer.weight.pattern is before

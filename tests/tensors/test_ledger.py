@@ -1,4 +1,4 @@
-"""The ledger lists what takes memory unseen, with the line that caused it; strict mode refuses what nobody asked for."""
+"""The ledger records hidden memory use with the line that caused it; strict mode refuses implicit densifications."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ X = torch.ones(3, 4)
 
 
 @pytest.fixture(autouse=True)
-def as_new(plain: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels run as Python, and nothing was warned of."""
+def no_previous_warnings(plain: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels run as Python, and the set of past warnings is empty."""
     plain.setattr(ledgers, "_warned", set())
     yield
 
@@ -35,12 +35,12 @@ def csr() -> ns.SparseTensor:
     return ns.from_torch(D, ns.CSR)
 
 
-def test_nothing_is_listed_where_nothing_is_copied() -> None:
+def test_calls_without_copies_are_not_recorded() -> None:
     A = csr()
     assert listed(lambda: (A @ X, A * 2, A.t(), A + A, torch.relu(A), A.sum(1), A.to(ns.CSR), A.to_torch())) == []
 
 
-def test_densifications_asked_and_unasked() -> None:
+def test_requested_and_implicit_densifications() -> None:
     A = csr()
     with pytest.warns(ns.DenseFallbackWarning, match="exp makes a tensor CSR"), ns.ledger() as led:
         A.to_dense()
@@ -62,13 +62,13 @@ def test_transpositions_and_conversions() -> None:
     assert [kind for kind, _, _ in listed(lambda: A.to(ns.BCSR(2, 1)))] == ["conversion", "copy"]
 
 
-def test_an_operand_that_a_kernel_reads_otherwise() -> None:
+def test_operands_converted_for_a_kernel() -> None:
     A, B = ns.from_torch(D, ns.CSC), csr()
     kinds = [kind for kind, _, _ in listed(lambda: ns.einsum("ij,ij->ij", A, B, format=ns.CSR))]
     assert kinds and set(kinds) <= {"transposition", "copy"}
 
 
-def test_tensors_that_are_packed() -> None:
+def test_packed_tensors() -> None:
     assert listed(lambda: ns.from_torch(D, ns.CSR)) == [("conversion", "a strided tensor to CSR (2, 3)", 12 + 12 + 12)]
     unsorted = torch.sparse_coo_tensor([[1, 0, 1], [0, 1, 0]], [1.0, 2.0, 3.0], (2, 3))
     assert ("copy", "a coalesced COO tensor (2, 3)", 2 * 4 + 2 * 2 * 8) in listed(lambda: ns.from_torch(unsorted))
@@ -82,14 +82,14 @@ def test_widened_values_are_copies() -> None:
     assert ("copy", "torch.bfloat16 values of (2, 3) as torch.float32", 12) in listed(lambda: A @ X.to(torch.bfloat16))
 
 
-def test_lines_are_the_program_s_where_a_kernel_reads_a_copy() -> None:
+def test_lines_of_conversions_for_a_kernel_are_the_callers() -> None:
     A, B = ns.from_torch(D, ns.CSC), csr()
     with ns.ledger() as led:
         ns.einsum("ij,ij->ij", A, B, format=ns.CSR)
     assert len(led) and all("ns.einsum(" in entry.line for entry in led), led
 
 
-def test_the_line_that_caused_it_and_backward() -> None:
+def test_the_line_of_a_call_and_of_backward() -> None:
     values = csr().values.clone().requires_grad_()
     A = ns.from_coo([[0, 1, 1], [1, 0, 2]], values, (2, 3), ns.CSC)
     loss = (torch.relu(A) @ X).sum()
@@ -112,22 +112,22 @@ def test_strict(call: Callable[[ns.SparseTensor], Any]) -> None:
     with ns.strict():
         with pytest.raises(ns.UnsupportedError, match="dense"):
             call(A)
-        A.to_dense(), A @ X, A * 2, A + D  # asked for, or of a dense operand
+        A.to_dense(), A @ X, A * 2, A + D  # requested, or with a dense operand
         with ns.strict(False), pytest.warns(ns.DenseFallbackWarning):
             call(A)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        call(A)  # told once
+        call(A)  # the warning appears once
 
 
-def test_ledgers_nest_and_are_of_one_thread() -> None:
+def test_ledgers_nest_and_record_one_thread() -> None:
     A, seen = csr(), []
 
     def other() -> None:
         A.to_dense()
-        with ns.ledger() as own:
+        with ns.ledger() as inside:
             A.to_dense()
-        seen.append(len(own))
+        seen.append(len(inside))
 
     with ns.ledger() as outer:
         with ns.ledger() as inner:

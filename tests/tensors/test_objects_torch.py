@@ -1,4 +1,4 @@
-"""SparseTensors as Python's and torch's objects: copied, pickled, saved, shared with other processes, put in batches."""
+"""SparseTensors as objects of Python and torch: copied, pickled, saved, shared between processes, batched."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(3, 2), ns.ELL, ns.DIA, ns.Format("
 formats = pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
 
 
-class Tied(torch.nn.Module):
-    """Two layers with one weight, and a SparseTensor that is no parameter."""
+class TwoLayers(torch.nn.Module):
+    """Two layers with one weight, and a SparseTensor that is not a parameter."""
 
     def __init__(self, format: ns.Format = ns.CSR) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Tied(torch.nn.Module):
 
 
 def read_back(value: Any) -> Any:
-    """Saved by torch and loaded by it, which runs none of the file's code."""
+    """Saves and loads the value with torch, which runs no code of the file."""
     buffer = io.BytesIO()
     torch.save(value, buffer)
     buffer.seek(0)
@@ -51,11 +51,11 @@ def read_back(value: Any) -> Any:
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_pickles(format: ns.Format, protocol: int) -> None:
     A = ns.from_torch(D, format)
-    made, again = pickle.loads(pickle.dumps((A, A), protocol))
-    assert made is again
-    assert (made.format, made.dtype, made.shape) == (A.format, A.dtype, A.shape)
-    assert torch.equal(made.values, A.values)
-    assert torch.equal(made.to_dense(), D)
+    loaded, again = pickle.loads(pickle.dumps((A, A), protocol))
+    assert loaded is again
+    assert (loaded.format, loaded.dtype, loaded.shape) == (A.format, A.dtype, A.shape)
+    assert torch.equal(loaded.values, A.values)
+    assert torch.equal(loaded.to_dense(), D)
 
 
 @formats
@@ -67,12 +67,12 @@ def test_files_of_torch(format: ns.Format) -> None:
     assert torch.equal(read["both"][1].to_dense(), 2 * D)
 
 
-def test_views_keep_what_requires_grad() -> None:
+def test_copies_keep_requires_grad() -> None:
     A = ns.from_torch(D)
     A = A.with_values(A.values.requires_grad_())
-    for made in (copy.deepcopy(A), pickle.loads(pickle.dumps(A)), read_back(A)):
-        assert made.requires_grad
-        assert made.values.is_leaf
+    for copied in (copy.deepcopy(A), pickle.loads(pickle.dumps(A)), read_back(A)):
+        assert copied.requires_grad
+        assert copied.values.is_leaf
 
 
 @formats
@@ -87,34 +87,34 @@ def test_a_shallow_copy_shares_and_a_deep_one_does_not(format: ns.Format) -> Non
 
 
 @formats
-def test_a_deep_copy_shares_the_pattern_and_what_is_derived_of_it(format: ns.Format) -> None:
+def test_a_deep_copy_shares_the_pattern_and_its_derived_data(format: ns.Format) -> None:
     A = ns.from_torch(D, format)
-    turned = A.pattern.permuted((1, 0))
-    made = copy.deepcopy(A)
-    assert made.pattern is A.pattern
-    assert made.pattern.permuted((1, 0)) is turned
-    assert made.values.data_ptr() != A.values.data_ptr()
+    transposed = A.pattern.permuted((1, 0))
+    copied = copy.deepcopy(A)
+    assert copied.pattern is A.pattern
+    assert copied.pattern.permuted((1, 0)) is transposed
+    assert copied.values.data_ptr() != A.values.data_ptr()
     assert copy.copy(A.pattern) is A.pattern
 
 
 @formats
-def test_a_deep_copy_of_a_parameter_has_index_arrays_of_its_own(format: ns.Format) -> None:
-    """As it has of all buffers; neither its transpose nor the original's sees what is written to the other's."""
+def test_a_deep_copy_of_a_parameter_copies_index_arrays(format: ns.Format) -> None:
+    """Index arrays of parameters are buffers. Writing to those of the copy changes neither the original nor its transpose."""
     weight = ns.nn.Parameter(ns.from_torch(D, format))
     weight.pattern.permuted((1, 0))
-    for made in (copy.deepcopy(weight), copy.deepcopy(torch.nn.ModuleList([weight]))[0]):
-        buffers = dict(made.named_buffers())
+    for copied in (copy.deepcopy(weight), copy.deepcopy(torch.nn.ModuleList([weight]))[0]):
+        buffers = dict(copied.named_buffers())
         assert list(buffers) == [name for name, _ in weight.named_buffers()]
-        assert made.pattern.stores_as(weight.pattern)
-        for (name, array), own in zip(named_arrays(made.pattern), weight.buffers(), strict=True):
+        assert copied.pattern.stores_as(weight.pattern)
+        for (name, array), original in zip(named_arrays(copied.pattern), weight.buffers(), strict=True):
             assert buffers[name] is array
-            assert array.data_ptr() != own.data_ptr()
+            assert array.data_ptr() != original.data_ptr()
             array.zero_()
         assert torch.equal(weight.to_dense(), D)
         assert torch.equal(weight.t().to_dense(), D.t())
 
 
-def test_what_a_module_holds_of_one_pattern_stays_one_in_its_deep_copy() -> None:
+def test_tensors_of_a_module_with_one_pattern_share_it_in_a_deep_copy() -> None:
     class Both(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -123,24 +123,24 @@ def test_what_a_module_holds_of_one_pattern_stays_one_in_its_deep_copy() -> None
             self.plain = self.weight.tensor.detach()
 
     net = Both()
-    made = copy.deepcopy(net)
-    assert made.weight.pattern is made.other.pattern is made.plain.pattern
-    assert made.weight.pattern is not net.weight.pattern
-    assert made.weight.level1_crd is made.other.level1_crd
+    copied = copy.deepcopy(net)
+    assert copied.weight.pattern is copied.other.pattern is copied.plain.pattern
+    assert copied.weight.pattern is not net.weight.pattern
+    assert copied.weight.level1_crd is copied.other.level1_crd
 
 
-def test_deep_copies_share_what_was_shared() -> None:
+def test_deep_copies_preserve_sharing() -> None:
     A = ns.from_torch(D)
     first, second, other = copy.deepcopy([A, A, A.with_values(A.values * 2)])
     assert first is second
     assert other.pattern is first.pattern
-    net = copy.deepcopy(Tied())
+    net = copy.deepcopy(TwoLayers())
     assert net.first.weight is net.second.weight
     assert len(list(net.parameters())) == 3
     assert net.first.weight.level1_crd.data_ptr() == net.first.weight.pattern.arrays[1][1].data_ptr()
 
 
-def test_layers_that_share_values_alone_still_do_in_a_deep_copy() -> None:
+def test_a_deep_copy_preserves_sharing_of_values_alone() -> None:
     first, second = (ns.nn.SparseLinear(4, 3, pattern=D) for _ in range(2))
     second.weight.values = first.weight.values
     pair = copy.deepcopy(torch.nn.ModuleList([first, second]))
@@ -153,16 +153,16 @@ def test_a_model_and_its_optimizer_resume(format: ns.Format) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(5, 4)
 
-    def step(net: Tied, optimizer: torch.optim.Optimizer) -> None:
+    def step(net: TwoLayers, optimizer: torch.optim.Optimizer) -> None:
         optimizer.zero_grad()
         net(inputs).square().sum().backward()
         optimizer.step()
 
-    net = Tied(format)
+    net = TwoLayers(format)
     optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
     step(net, optimizer)
     state = read_back({"net": net.state_dict(), "optimizer": optimizer.state_dict()})
-    other = Tied(format)
+    other = TwoLayers(format)
     resumed = torch.optim.Adam(other.parameters())
     assert other.load_state_dict(state["net"]) == ([], [])
     resumed.load_state_dict(state["optimizer"])
@@ -173,7 +173,7 @@ def test_a_model_and_its_optimizer_resume(format: ns.Format) -> None:
 
 
 def test_a_whole_module_is_pickled() -> None:
-    net, inputs = Tied(), torch.ones(2, 4)
+    net, inputs = TwoLayers(), torch.ones(2, 4)
     buffer = io.BytesIO()
     torch.save(net, buffer)
     buffer.seek(0)
@@ -192,7 +192,7 @@ def test_the_values_of_another_pattern_are_not_loaded(strict: bool) -> None:
     assert all(torch.equal(layer.state_dict()[name], array) for name, array in before.items() if name != "bias")
 
 
-def test_strict_states_name_what_is_missing() -> None:
+def test_strict_loading_names_missing_keys() -> None:
     layer = ns.nn.SparseLinear(4, 3, pattern=D)
     state = layer.state_dict()
     del state["weight.values"]
@@ -227,7 +227,7 @@ def test_values_are_one_memory_for_torch_and_numpy() -> None:
 
 
 def test_hashes_and_comparisons() -> None:
-    """By identity and by entries, as torch's tensors."""
+    """Hashes are by identity, and comparisons by entry, as for torch's tensors."""
     A, B = ns.from_torch(D), ns.from_torch(D)
     names = {A: "A", B: "B"}
     assert (names[A], names[B], len({A, B, A})) == ("A", "B", 2)
@@ -249,16 +249,16 @@ def test_weak_references() -> None:
 
 def test_batches_hold_tensors_in_trees() -> None:
     A, B = ns.from_torch(D), ns.from_torch(torch.eye(3, 4))
-    made = default_collate([{"x": A, "pair": (A, 1)}, {"x": B, "pair": (A, 2)}])
-    assert torch.equal(made["x"].to_dense(), torch.stack([D, torch.eye(3, 4)]))
-    assert torch.equal(made["pair"][0].to_dense(), torch.stack([D, D]))
-    assert made["pair"][1].tolist() == [1, 2]
+    batch = default_collate([{"x": A, "pair": (A, 1)}, {"x": B, "pair": (A, 2)}])
+    assert torch.equal(batch["x"].to_dense(), torch.stack([D, torch.eye(3, 4)]))
+    assert torch.equal(batch["pair"][0].to_dense(), torch.stack([D, D]))
+    assert batch["pair"][1].tolist() == [1, 2]
     with pytest.raises(ns.NumscorchError):
         default_collate([A, B.T])
 
 
 def test_pinned_batches_and_datasets() -> None:
-    """On the CPU there is nothing to pin."""
+    """Without an accelerator, pinning does nothing."""
     data = TensorDataset(ns.from_torch(D), torch.arange(3))
     assert len(data) == 3
     for at, (rows, numbers) in enumerate(DataLoader(data, batch_size=1, pin_memory=torch.cuda.is_available())):
@@ -273,7 +273,7 @@ def test_pinning_without_an_accelerator_does_nothing() -> None:
 
 
 @formats
-def test_sharing_memory_moves_all_arrays(format: ns.Format) -> None:
+def test_share_memory_moves_all_arrays(format: ns.Format) -> None:
     A = ns.from_torch(D, format)
     before = A @ torch.ones(4)
     assert not A.is_shared()
@@ -306,8 +306,8 @@ if __name__ == "__main__":
     started = context.Process(target=child, args=(A, net, inbox, outbox))
     started.start()
     inbox.put(ns.from_torch(torch.eye(3)))
-    made, same, shared = outbox.get()
-    assert same and shared and torch.equal(made.to_dense(), 2 * torch.eye(3))
+    doubled, same, shared = outbox.get()
+    assert same and shared and torch.equal(doubled.to_dense(), 2 * torch.eye(3))
     inbox.put(None)
     started.join(60)
     assert started.exitcode == 0
@@ -319,12 +319,12 @@ if __name__ == "__main__":
 
 @pytest.mark.process
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_another_process_sees_what_is_shared(method: str, tmp_path: Path) -> None:
+def test_another_process_sees_shared_memory(method: str, tmp_path: Path) -> None:
     assert run_program(PROCESSES, tmp_path, method, NUMBA_DISABLE_JIT="1") == ["right"]
 
 
 def failing() -> dict[str, tuple[Callable[[], object], tuple[Any, ...]]]:
-    """Calls that are refused, each with the operands that must stay as they are."""
+    """Calls that raise errors, each with the operands that must not change."""
     A, B = ns.from_torch(D), ns.from_torch(torch.eye(3, 4))
     x, out, numbers = torch.arange(8.0).reshape(4, 2), torch.full((2, 2), 7.0), ns.from_torch(D.long())
     return {
@@ -357,7 +357,7 @@ def bytes_of(operand: Any) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", list(failing()))
-def test_bad_input_changes_nothing(name: str) -> None:
+def test_errors_leave_operands_unchanged(name: str) -> None:
     call, operands = failing()[name]
     patterns = [getattr(operand, "pattern", None) for operand in operands]
     before = [bytes_of(operand) for operand in operands]
@@ -367,7 +367,7 @@ def test_bad_input_changes_nothing(name: str) -> None:
     assert [getattr(operand, "pattern", None) for operand in operands] == patterns
 
 
-def test_writing_in_place_is_seen_by_all_that_share_the_values() -> None:
+def test_in_place_writes_are_visible_through_shared_values() -> None:
     A = ns.from_torch(D)
     transposed, other = A.T, A.with_values(A.values.clone())
     A.mul_(2)

@@ -1,4 +1,4 @@
-"""Pickles: torch.save and torch.load of sparse tensors."""
+"""Pickles and torch.save of sparse tensors, layers and plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numscorch.tensors.validate import checked_pattern
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.BCSR(2, 3), ns.DIA, ns.ELL, ns.Format("(i, j) -> (i: hash, j: bitmap)")], ids=str)
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
-def test_torch_loads_what_it_saved(fmt: ns.Format, tmp_path: Path) -> None:
+def test_saved_tensors_are_loaded(fmt: ns.Format, tmp_path: Path) -> None:
     A = ns.from_torch(torch.eye(5), fmt)
     ns.save({"A": A, "x": torch.ones(2)}, tmp_path / "a.pt")
     read = ns.load(tmp_path / "a.pt")["A"]
@@ -68,7 +68,7 @@ PUBLIC = {"numscorch", "numscorch.nn", "numscorch.sparsify", "numscorch.sparsify
 
 
 def public_names(pickled: bytes) -> set[tuple[str, ...]]:
-    """The module and the name of everything of the package that a pickle of protocol 2 names."""
+    """Module and name of each object of the package in a pickle of protocol 2."""
     names = {tuple(argument.split(" ")) for operation, argument, _ in pickletools.genops(pickled) if operation.name == "GLOBAL"}
     return {(module, name) for module, name in names if module.split(".")[0] == "numscorch"}
 
@@ -76,15 +76,15 @@ def public_names(pickled: bytes) -> set[tuple[str, ...]]:
 @pytest.mark.parametrize("kind", PICKLED)
 @pytest.mark.filterwarnings("ignore::numscorch.PatternWarning")
 def test_pickles_name_public_modules(kind: str) -> None:
-    """A file that moves breaks no pickle: none names it."""
+    """Pickles contain public modules only, so moving a file breaks none."""
     value = PICKLED[kind]()
     pickled = pickle.dumps(value, protocol=2)
     assert {module for module, _ in public_names(pickled)} <= PUBLIC, public_names(pickled)
     pickle.loads(pickled)
 
 
-def test_torch_pickles_of_tensors_need_no_trust() -> None:
-    """They load with ``weights_only=True``."""
+def test_torch_loads_pickles_with_weights_only() -> None:
+    """torch.load runs no code of the file."""
     file = io.BytesIO()
     torch.save(ns.from_torch(torch.eye(4), ns.CSR), file)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""Positions of values: narrow coordinates, values outside of the shape, unordered runs, positions without entries, counts."""
+"""Positions of values: narrow coordinates, positions outside the shape, unordered runs, positions without entries, counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_pattern_levels_below_narrow_coordinates(text: str) -> None:
     assert A.to_dense().nonzero().tolist() == [[1, 0], [3, 3]]
 
 
-def test_values_over_the_edge_of_blocks_take_no_part(plain: None) -> None:
+def test_values_outside_the_shape_are_ignored(plain: None) -> None:
     full = UNEVEN.with_values(torch.ones(UNEVEN.pattern.nnz))
     assert ns.einsum("ij->", full).item() == 25
     assert ns.sum(full, 1).tolist() == [5.0] * 5
@@ -40,7 +40,7 @@ def test_values_over_the_edge_of_blocks_take_no_part(plain: None) -> None:
     assert torch.equal((full @ full.T).to_dense(), torch.full((5, 5), 5.0))
 
 
-def test_runs_in_no_order_are_sorted_first(plain: None) -> None:
+def test_unordered_runs_are_sorted_first(plain: None) -> None:
     fmt = Format("(i, j) -> (i: compressed(unique=False, ordered=False), j: singleton)")
     arrays = ((torch.tensor([0, 4]), torch.tensor([2, 0, 2, 1])), (torch.tensor([1, 0, 0, 2]),))
     A = ns.SparseTensor(Pattern(fmt, (3, 3), arrays), torch.tensor([1.0, 2.0, 4.0, 8.0]))
@@ -48,7 +48,7 @@ def test_runs_in_no_order_are_sorted_first(plain: None) -> None:
     assert ns.einsum("ij->", A).item() == 15
 
 
-def test_places_without_entries_hold_zeros(plain: None) -> None:
+def test_positions_without_entries_hold_zeros(plain: None) -> None:
     A = ns.from_coo([[0, 3], [1, 3]], [1.0, 2.0], (64, 64), "(i, j) -> (i: dense, j: band(3, 3))")
     assert (A * 2).values.sum().item() == 6
 
@@ -57,7 +57,7 @@ def test_places_without_entries_hold_zeros(plain: None) -> None:
     "text", ["j: bitmap", "j: hash", "j: compressed", "BCSR(2, 2)", "DIA", "j: causal", "i % 2: dense, j: hash", "i % 2: bitmap, j: dense"]
 )
 def test_the_number_of_entries_is_that_of_their_coordinates(text: str) -> None:
-    """Positions that hold none, or lie over the edge, are no entries."""
+    """Empty positions and positions outside the shape do not count."""
     rows = "i // 2" if "%" in text else "i"
     A = ns.from_torch(torch.eye(5), text if text.isupper() else f"(i, j) -> ({rows}: dense, {text})")
     assert A.nnz == A.indices().shape[1] >= 5
@@ -68,6 +68,6 @@ def test_the_number_of_entries_is_that_of_their_coordinates(text: str) -> None:
         assert A.nnz == 5 < A.pattern.nnz
 
 
-def test_the_mean_of_many_places() -> None:
+def test_the_mean_of_a_huge_shape() -> None:
     A = ns.from_coo([[0, 5], [1, 7]], torch.ones(2), (2**35, 2**35), format=ns.DCSR)
     assert ns.mean(A).item() == pytest.approx(2 / 2**70)

@@ -1,4 +1,4 @@
-"""Rows that are collected stay in the order of insertion, and are sorted once, when something needs that."""
+"""Rows collected in a workspace stay in the order of insertion and are sorted once, when an operation needs order."""
 
 from __future__ import annotations
 
@@ -29,54 +29,54 @@ def product(plain: None) -> tuple[ns.SparseTensor, np.ndarray]:
     return sparse(a) @ sparse(b), a @ b
 
 
-def test_a_product_is_coalesced_but_in_no_order(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
-    found, exact = product
-    assert found.format == UNORDERED
-    assert found.format.name == "CSR unordered"
-    validate(found.pattern)
-    crd = found.pattern.level_arrays(1)[1]
+def test_a_product_is_coalesced_but_unordered(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    result, exact = product
+    assert result.format == UNORDERED
+    assert result.format.name == "CSR unordered"
+    validate(result.pattern)
+    crd = result.pattern.level_arrays(1)[1]
     assert not bool((np.diff(crd) > 0).all())
-    np.testing.assert_array_equal(found.to_dense(), exact)
+    np.testing.assert_array_equal(result.to_dense(), exact)
 
 
-def test_sorting_is_remembered(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
-    found, exact = product
-    in_order = found.to(ns.CSR)
+def test_sorting_is_cached(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    result, exact = product
+    in_order = result.to(ns.CSR)
     validate(in_order.pattern)
-    assert converted(found.pattern, ns.CSR) is converted(found.pattern, ns.CSR)
-    assert found.with_values(found.values * 2).to(ns.CSR).pattern is in_order.pattern
+    assert converted(result.pattern, ns.CSR) is converted(result.pattern, ns.CSR)
+    assert result.with_values(result.values * 2).to(ns.CSR).pattern is in_order.pattern
     np.testing.assert_array_equal(in_order.to_dense(), exact)
 
 
-def test_what_needs_order_gets_it(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
-    found, exact = product
+def test_merges_sort_their_operands(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    result, exact = product
     other = random_matrix(9, 15, 2)
-    np.testing.assert_array_equal((found + sparse(other)).to_dense(), exact + other)
-    np.testing.assert_array_equal((found * sparse(other)).to_dense(), exact * other)
-    np.testing.assert_array_equal(ns.evaluate("R[i,j] = A[i,j] + X[i,j]", A=found, X=torch.from_numpy(other)), exact + other)
-    assert (found + sparse(other)).format == ns.CSR
+    np.testing.assert_array_equal((result + sparse(other)).to_dense(), exact + other)
+    np.testing.assert_array_equal((result * sparse(other)).to_dense(), exact * other)
+    np.testing.assert_array_equal(ns.evaluate("R[i,j] = A[i,j] + X[i,j]", A=result, X=torch.from_numpy(other)), exact + other)
+    assert (result + sparse(other)).format == ns.CSR
 
 
-def test_what_needs_none_leaves_it(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
-    found, exact = product
+def test_products_and_maps_sort_nothing(product: tuple[ns.SparseTensor, np.ndarray]) -> None:
+    result, exact = product
     x = torch.arange(15, dtype=torch.float64)
-    np.testing.assert_array_equal(found @ x, exact @ x.numpy())
-    np.testing.assert_array_equal((found * 2).to_dense(), exact * 2)
-    assert not [key for key in found.pattern.derived if isinstance(key, tuple) and key[0] == "converted"]
+    np.testing.assert_array_equal(result @ x, exact @ x.numpy())
+    np.testing.assert_array_equal((result * 2).to_dense(), exact * 2)
+    assert not [key for key in result.pattern.derived if isinstance(key, tuple) and key[0] == "converted"]
 
 
-def test_asking_for_a_format_sorts(plain: None) -> None:
+def test_requested_formats_are_sorted(plain: None) -> None:
     a = random_matrix(9, 9, 3)
     A = sparse(a)
-    found = ns.einsum("ij,jk->ik", A, A, format=ns.CSR)
-    assert found.format == ns.CSR
-    validate(found.pattern)
+    result = ns.einsum("ij,jk->ik", A, A, format=ns.CSR)
+    assert result.format == ns.CSR
+    validate(result.pattern)
     native = A.to_torch() @ A.to_torch()
     assert isinstance(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()), torch.Tensor)
     np.testing.assert_array_equal(ns.einsum("ij,jk->ik", A.to_torch(), A.to_torch()).to_dense(), native.to_dense())
 
 
-def test_auto_is_dense_where_the_result_is_about_full(plain: None) -> None:
+def test_auto_is_dense_where_the_result_is_nearly_full(plain: None) -> None:
     A, B = sparse(random_matrix(40, 40, 5, 0.3)), sparse(random_matrix(40, 40, 6, 0.01))
     assert isinstance(ns.einsum("ij,jk->ik", A, A, format="auto"), torch.Tensor)
     thin = ns.einsum("ij,jk->ik", B, B, format="auto")
@@ -88,8 +88,8 @@ def test_auto_is_dense_where_the_result_is_about_full(plain: None) -> None:
 
 @pytest.mark.parametrize("text", ["A[i,j] - relu(A[i,j])", "A[i,j] + A[i,j]", "A[i,j] * A[i,j] - A[i,j]", "maximum(A[i,j], A[i,j])"])
 @pytest.mark.parametrize("fmt", [UNORDERED, Format("(i, j) -> (i: dense, j: hash)")], ids=str)
-def test_one_operand_named_twice_needs_no_order(text: str, fmt: Format, plain: pytest.MonkeyPatch) -> None:
+def test_repeated_operands_need_no_order(text: str, fmt: Format, plain: pytest.MonkeyPatch) -> None:
     array = random_matrix(7, 9, 5)
     A = sparse(array, fmt)
-    found = ns.evaluate(f"R[i,j] = {text}", A=A).to_dense()
-    assert torch.equal(found, ns.evaluate(f"R[i,j] = {text}", A=torch.from_numpy(array)))
+    result = ns.evaluate(f"R[i,j] = {text}", A=A).to_dense()
+    assert torch.equal(result, ns.evaluate(f"R[i,j] = {text}", A=torch.from_numpy(array)))

@@ -1,4 +1,4 @@
-"""Index arrays that break what their levels promise are refused, with the place."""
+"""validate refuses index arrays that violate the properties of their levels, and names the position."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -47,7 +47,7 @@ BAD: dict[str, tuple[Format, tuple[int, ...], list[Any], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_broken_promises(name: str) -> None:
+def test_violations_are_refused(name: str) -> None:
     format, shape, levels, text = BAD[name]
     with pytest.raises(FormatError) as caught:
         validate(pattern_of(format, shape, *levels))
@@ -55,7 +55,7 @@ def test_broken_promises(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["unsorted", "repeated", "list, unsorted", "list, repeated", "outer level"])
-def test_order_names_the_way_out_and_can_be_left_out(name: str) -> None:
+def test_disorder_recommends_a_fix_and_its_check_is_optional(name: str) -> None:
     format, shape, levels, _ = BAD[name]
     pattern = pattern_of(format, shape, *levels)
     validate(pattern, order=False)
@@ -74,7 +74,7 @@ def test_strided_arrays_are_refused() -> None:
         validate(pattern)
 
 
-def test_coordinates_may_fall_from_one_segment_to_the_next() -> None:
+def test_coordinates_may_decrease_between_segments() -> None:
     validate(pattern_of(CSR, (4, 3), (), ([0, 0, 2, 2, 3], [1, 2, 0])))
     validate(pattern_of(COO(2), (3, 3), ([0, 3], [0, 0, 1]), ([1, 2, 0],)))
     validate(pattern_of(Format((Dense(), Compressed(unique=False), Singleton())), (2, 3, 3), (), ([0, 1, 2], [2, 0]), ([2, 0],)))
@@ -88,22 +88,22 @@ def test_empty_patterns_are_valid() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Unordered(Compressed):
-    """A level that promises distinct coordinates, in any order."""
+    """A level with distinct coordinates in any order."""
 
     @property
     def is_ordered(self) -> bool:
         return False
 
 
-def test_levels_without_order_still_may_not_repeat() -> None:
+def test_unordered_levels_refuse_duplicates() -> None:
     format = Format((Dense(), Unordered()))
     validate(pattern_of(format, (2, 3), (), ([0, 2, 3], [2, 0, 2])))
     with pytest.raises(FormatError, match=r"position 2, below parent 0, repeats the coordinate 2"):
         validate(pattern_of(format, (2, 3), (), ([0, 3, 3], [2, 0, 2])))
 
 
-def test_a_single_changed_number_never_passes_as_another_matrix() -> None:
-    """Whatever is written into a valid pattern's arrays, it is refused or still describes distinct sorted entries."""
+def test_a_changed_number_is_refused_or_gives_a_valid_matrix() -> None:
+    """`validate` refuses a changed number, or the entries are still sorted, distinct and within the shape."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         format = Format(rng.choice(["ds", "ss", "oo", "dss", "ooo", "sso"]))
