@@ -1,4 +1,4 @@
-"""Edge lists become the adjacency matrices of PyTorch Geometric, with the weights that it gives them, and go back."""
+"""Edge lists are converted to PyTorch Geometric's adjacency matrices, with its weights, and back."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
 
 
 def geometric() -> Any:
-    """PyTorch Geometric, whose import warns."""
+    """PyTorch Geometric; its import emits warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return pytest.importorskip("torch_geometric", reason="PyTorch Geometric is not installed")
@@ -30,7 +30,7 @@ def quiet(function: Any, *args: Any, **kwargs: Any) -> Any:
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
 @pytest.mark.parametrize("size", [None, 4, (3, 5), (None, 4)])
-def test_adj_t_is_the_transpose_of_what_torch_geometric_makes_of_edges(weights: torch.Tensor | None, size: Any) -> None:
+def test_adj_t_is_the_transpose_of_torch_geometrics_csr_matrix(weights: torch.Tensor | None, size: Any) -> None:
     utils = geometric().utils
     A = ns.adj_t(EDGES, weights, size)
     expected = quiet(utils.to_torch_csr_tensor, EDGES, weights, size).to_dense().t()
@@ -39,11 +39,11 @@ def test_adj_t_is_the_transpose_of_what_torch_geometric_makes_of_edges(weights: 
 
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["none", "some"])
-def test_adj_t_is_that_of_torch_geometric(weights: torch.Tensor | None) -> None:
+def test_adj_t_equals_torch_geometrics(weights: torch.Tensor | None) -> None:
     transforms, Data = geometric().transforms, geometric().data.Data
     data = Data(edge_index=EDGES, edge_weight=weights, num_nodes=3)
-    theirs = quiet(transforms.ToSparseTensor(remove_edge_index=True, layout=torch.sparse_csr), data).adj_t
-    expected = theirs.to_dense() if weights is not None else (theirs.to_dense() != 0).float()
+    reference = quiet(transforms.ToSparseTensor(remove_edge_index=True, layout=torch.sparse_csr), data).adj_t
+    expected = reference.to_dense() if weights is not None else (reference.to_dense() != 0).float()
     assert torch.equal(ns.adj_t(EDGES, weights).to_dense(), expected)
 
 
@@ -61,22 +61,22 @@ def test_to_edge_index_is_the_inverse_of_adj_t(format: Any) -> None:
     assert torch.equal(back[1], values)
 
 
-def test_the_old_name_says_what_to_write() -> None:
+def test_the_old_name_recommends_the_new_one() -> None:
     with pytest.raises(AttributeError, match=r"from_edge_index.*ns\.adj_t\(edge_index\).*A\[target, source\].*\.t\(\)"):
         _ = ns.from_edge_index
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2)], ids=str)
-def test_edges_are_those_that_torch_geometric_reads(format: ns.Format) -> None:
+def test_edges_equal_those_of_torch_geometric(format: ns.Format) -> None:
     utils = geometric().utils
     A = ns.adj_t(EDGES, WEIGHTS, (4, 5), format)
-    (edges, values), (wanted, attributes) = A.to_edge_index(), quiet(utils.to_edge_index, A.to_torch())
-    assert (edges.dtype, edges.tolist(), values.tolist()) == (wanted.dtype, wanted.flip(0).tolist(), attributes.tolist())
-    with pytest.raises((TypeError, AttributeError)):  # values is a tensor, not a method: the guide says what to call
+    (edges, values), (expected, attributes) = A.to_edge_index(), quiet(utils.to_edge_index, A.to_torch())
+    assert (edges.dtype, edges.tolist(), values.tolist()) == (expected.dtype, expected.flip(0).tolist(), attributes.tolist())
+    with pytest.raises((TypeError, AttributeError)):  # values is a tensor, not a method
         utils.to_edge_index(A)
 
 
-def test_an_edge_index_of_torch_geometric() -> None:
+def test_edge_index_objects_of_torch_geometric() -> None:
     EdgeIndex = geometric().EdgeIndex
     A = ns.adj_t(EdgeIndex(EDGES, sparse_size=(3, 7)), WEIGHTS)
     assert tuple(A.shape) == (7, 3)
@@ -96,13 +96,13 @@ def test_edges_in_every_format(format: Any, weights: torch.Tensor | None, plain:
     assert torch.equal(torch.zeros(3, 3).index_put(tuple(edges.flip(0)), values, accumulate=True), expected)
 
 
-def test_weights_of_edges_in_order_are_not_copied() -> None:
+def test_weights_of_sorted_edges_are_not_copied() -> None:
     edges, weights = torch.tensor([[1, 0, 2], [0, 1, 2]]), torch.ones(3)
     assert ns.adj_t(edges, weights, format=ns.COO(2)).values.data_ptr() == weights.data_ptr()
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.COO(2)])
-def test_gradients_flow_to_weights_and_from_them(format: Any) -> None:
+def test_gradients_flow_to_and_from_weights(format: Any) -> None:
     weights = WEIGHTS.clone().requires_grad_()
     A = ns.adj_t(EDGES, weights, format=format)
     x = torch.arange(1.0, 4.0)
@@ -110,7 +110,7 @@ def test_gradients_flow_to_weights_and_from_them(format: Any) -> None:
     assert torch.equal(weights.grad, x[EDGES[0]])
     weights.grad = None
     (A.to_edge_index()[1] ** 2).sum().backward()
-    summed = {(0, 1): 3.0}  # the weights of two equal edges
+    summed = {(0, 1): 3.0}  # the weights of two duplicate edges
     assert weights.grad.tolist() == [2 * summed.get((int(i), int(j)), w) for (i, j), w in zip(EDGES.T, WEIGHTS.tolist(), strict=True)]
 
 
@@ -123,7 +123,7 @@ def test_graphs_without_edges(empty: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edges", "options", "error", "told"),
+    ("edges", "options", "error", "message"),
     [
         (EDGES.T, {}, ns.SizeError, r"edge_index has shape \(5, 2\): pass sources and targets, .*did you mean edge_index\.T"),
         (EDGES[0], {}, ns.SizeError, r"edge_index has shape \(5,\)"),
@@ -137,13 +137,13 @@ def test_graphs_without_edges(empty: Any) -> None:
         (EDGES, {"edge_weight": WEIGHTS[:, None]}, ns.SizeError, r"values has shape \(5, 1\)"),
     ],
 )
-def test_edges_that_are_none(edges: Any, options: dict[str, Any], error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told):
+def test_invalid_edges_are_refused(edges: Any, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         ns.adj_t(edges, **options)
 
 
-def test_a_message_passed_along_edges() -> None:
-    """adj_t times the features is the sum of what each node's sources send it, as PyTorch Geometric's layers compute it."""
+def test_the_product_passes_messages_along_edges() -> None:
+    """The product of adj_t and features sums the messages of each node's sources, as in PyTorch Geometric's layers."""
     utils = geometric().utils
     A, X = ns.adj_t(EDGES, WEIGHTS), torch.arange(6.0).reshape(3, 2)
     expected = utils.scatter(X[EDGES[0]] * WEIGHTS[:, None], EDGES[1], 0, 3)

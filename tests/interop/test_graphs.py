@@ -1,4 +1,4 @@
-"""Matrices of torch_sparse and graphs of DGL are adjacency matrices here, with the weights that those libraries give them, and go back."""
+"""Matrices of torch_sparse and graphs of DGL are converted to adjacency matrices with their weights, and back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
 
 
 @pytest.mark.parametrize("back", ["to_edge_index", "to_torch_sparse", "to_networkx", "to_dgl"])
-def test_padding_is_no_edge(back: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_formats_with_padding_are_refused(back: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torch_sparse", "networkx", "dgl"):
         monkeypatch.setitem(sys.modules, name, SimpleNamespace())
     with pytest.raises(ns.UnsupportedError, match=r"stored as ELL\(2\): this format has padding"):
@@ -29,7 +29,7 @@ def test_padding_is_no_edge(back: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class StoredRows:
-    """What torch_sparse.SparseTensor offers of its matrix."""
+    """The attributes of torch_sparse.SparseTensor that the conversion reads."""
 
     rowptr: torch.Tensor
     col: torch.Tensor
@@ -47,7 +47,7 @@ def stored(value: torch.Tensor | None) -> StoredRows:
     return StoredRows(torch.tensor([0, 2, 3, 5]), torch.tensor([1, 1, 2, 0, 2]), value)
 
 
-def test_torch_sparse_comes_in() -> None:
+def test_from_torch_sparse() -> None:
     rows = StoredRows(torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0]), torch.tensor([1.0, 2.0], requires_grad=True))
     A = ns.from_torch_sparse(rows)
     assert A.values.data_ptr() == rows.value.data_ptr()
@@ -60,9 +60,9 @@ def test_torch_sparse_comes_in() -> None:
         ns.from_torch_sparse(EDGES)
 
 
-def test_torch_sparse_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[dict[str, Any]] = []
-    monkeypatch.setitem(sys.modules, "torch_sparse", SimpleNamespace(SparseTensor=lambda **given: made.append(given) or given))
+def test_to_torch_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setitem(sys.modules, "torch_sparse", SimpleNamespace(SparseTensor=lambda **given: calls.append(given) or given))
     A = ns.adj_t(EDGES, WEIGHTS.clone().requires_grad_()).t().to(ns.CSR)
     back = A.to_torch_sparse()
     assert (back["rowptr"].tolist(), back["col"].tolist()) == ([0, 1, 2, 4], [1, 2, 0, 2])
@@ -73,7 +73,7 @@ def test_torch_sparse_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         ns.from_torch(torch.ones(2)).to_torch_sparse()
 
 
-def test_torch_sparse_itself() -> None:
+def test_a_round_trip_through_torch_sparse() -> None:
     real = pytest.importorskip("torch_sparse", reason="torch_sparse is not installed: it is compiled for each version of torch")
     A = ns.adj_t(EDGES, WEIGHTS)
     back = A.to_torch_sparse()
@@ -85,7 +85,7 @@ def test_torch_sparse_itself() -> None:
 
 
 class Graph:
-    """What a DGLGraph offers of its edges; ids count them in the order in which they were given."""
+    """The methods of DGLGraph that the conversion calls. Ids number the edges in the order of the constructor."""
 
     def __init__(self, edges: tuple[torch.Tensor, torch.Tensor], num_nodes: int):
         self.edges, self.num_nodes = edges, num_nodes
@@ -105,7 +105,7 @@ class Graph:
         return pos, targets[ids], ids if not torch.equal(ids, torch.arange(len(ids))) else ids[:0]
 
 
-def test_dgl_comes_in() -> None:
+def test_from_dgl() -> None:
     graph = Graph((EDGES[0], EDGES[1]), 3)
     graph.edata["w"] = WEIGHTS.clone().requires_grad_()
     expected = ns.adj_t(EDGES, WEIGHTS).t().to_dense()
@@ -117,7 +117,7 @@ def test_dgl_comes_in() -> None:
     assert graph.edata["w"].grad.tolist() == [1.0] * 5
 
 
-def test_what_dgl_has_that_is_no_matrix() -> None:
+def test_graphs_of_dgl_without_one_matrix_are_refused() -> None:
     graph = Graph((EDGES[0], EDGES[1]), 3)
     with pytest.raises(ns.FormatError, match="the edges have no data 'w', but none"):
         ns.from_dgl(graph, "w")
@@ -128,7 +128,7 @@ def test_what_dgl_has_that_is_no_matrix() -> None:
         ns.from_dgl(EDGES)
 
 
-def test_dgl_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_to_dgl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dgl", SimpleNamespace(graph=lambda edges, num_nodes: Graph(edges, num_nodes)))
     A = ns.adj_t(EDGES, WEIGHTS).t()
     graph = A.to_dgl("w")
@@ -137,7 +137,7 @@ def test_dgl_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         ns.adj_t(EDGES, size=(4, 3)).to_dgl()
 
 
-def test_dgl_itself() -> None:
+def test_a_round_trip_through_dgl() -> None:
     dgl = pytest.importorskip("dgl", reason="DGL is not installed: it is compiled for each version of torch")
     A = ns.adj_t(EDGES, WEIGHTS)
     graph = A.to_dgl()

@@ -1,4 +1,4 @@
-"""Every layout of torch and SciPy comes in and goes back: blocks, batches, hybrid tensors, diagonals, unsorted rows."""
+"""Every layout of torch and SciPy is converted and converted back: blocks, batches, hybrid tensors, diagonals, unsorted rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 
 
 def batch(*shape: int) -> torch.Tensor:
-    """Matrices with as many entries each, which torch wants, at the same places."""
+    """Matrices with equal patterns; torch requires equal counts in a batch."""
     return numbers(*shape) * 0 + (numbers(*shape[-2:]) != 0) * torch.arange(1.0, torch.Size(shape).numel() + 1).reshape(shape)
 
 
@@ -60,14 +60,14 @@ def values_of(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_invariants(tensor: torch.Tensor) -> None:
-    """torch's own check, of sorted coordinates among others."""
+    """torch's own check, including the order of coordinates."""
     rows = tensor.layout in (torch.sparse_csr, torch.sparse_bsr)
     arrays = (tensor.crow_indices(), tensor.col_indices()) if rows else (tensor.ccol_indices(), tensor.row_indices())
     torch._validate_sparse_compressed_tensor_args(*arrays, tensor.values(), tensor.shape, tensor.layout)
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_a_native_tensor_comes_in_and_goes_back(name: str) -> None:
+def test_native_tensors_are_converted_and_converted_back(name: str) -> None:
     make, text = NATIVE[name]
     given = make()
     A = ns.from_torch(given)
@@ -83,7 +83,7 @@ def test_a_native_tensor_comes_in_and_goes_back(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_torch_in_torch_out(name: str, plain: pytest.MonkeyPatch) -> None:
+def test_results_have_the_layout_of_native_operands(name: str, plain: pytest.MonkeyPatch) -> None:
     given = NATIVE[name][0]()
     names = "ijkl"[: given.ndim]
     result = ns.einsum(f"{names},{names}->{names}", given, torch.full(given.shape, 2.0, dtype=given.dtype))
@@ -102,13 +102,13 @@ def test_products_of_blocks(make: Callable[..., torch.Tensor], text: str) -> Non
     assert torch.equal(ns.einsum(text, A, X), torch.einsum(text, A.to_dense(), X))
 
 
-def test_formats_that_no_layout_of_torch_stores() -> None:
+def test_formats_without_a_layout_of_torch() -> None:
     for text in ("ss", "sds", "dsds", "d", "dd", "so", "(i, j) -> (i // 2: dense, j: fixed, i % 2: dense)", str(UNORDERED)):
         assert layout_of(ns.Format(text)) is None
-    assert layout_of(ns.BCSR(2, 3).permuted((1, 0))) is None, "its blocks lie the other way"
+    assert layout_of(ns.BCSR(2, 3).permuted((1, 0))) is None, "its blocks are column-major"
 
 
-def test_any_format_is_the_target() -> None:
+def test_any_target_format() -> None:
     for make, _ in NATIVE.values():
         given = make()
         A = ns.from_torch(given, ns.COO(given.ndim))
@@ -136,7 +136,7 @@ def test_gradients_flow_through_blocks_and_batches() -> None:
         assert torch.equal(leaf.grad, torch.full_like(leaf, 3.0))
 
 
-# ---- what is broken is refused
+# ---- invalid tensors
 
 
 def bsr(pos: list[int], crd: list[int]) -> torch.Tensor:
@@ -160,33 +160,33 @@ def test_broken_blocks_are_refused(pos: list[int], crd: list[int], text: str) ->
 
 
 def test_broken_batches_are_refused() -> None:
-    def made(starts: list[list[int]]) -> torch.Tensor:
+    def batches(starts: list[list[int]]) -> torch.Tensor:
         crd = torch.tensor([[0, 1], [0, 1]])
         return torch.sparse_csr_tensor(torch.tensor(starts), crd, torch.ones(2, 2), (2, 2, 2), check_invariants=False)
 
-    assert ns.from_torch(made([[0, 1, 2], [0, 0, 2]])).to_dense().tolist() == [[[1, 0], [0, 1]], [[0, 0], [1, 1]]]
+    assert ns.from_torch(batches([[0, 1, 2], [0, 0, 2]])).to_dense().tolist() == [[[1, 0], [0, 1]], [[0, 0], [1, 1]]]
     with pytest.raises(ns.FormatError, match="the starts of batch 1 run from 1 to 2, but it stores 2: from 0 to 2"):
-        ns.from_torch(made([[0, 1, 2], [1, 1, 2]]))
+        ns.from_torch(batches([[0, 1, 2], [1, 1, 2]]))
     with pytest.raises(ns.FormatError, match="the starts of batch 0 run from 0 to 1"):
-        ns.from_torch(made([[0, 1, 1], [0, 1, 2]]))
+        ns.from_torch(batches([[0, 1, 1], [0, 1, 2]]))
 
 
 @pytest.mark.parametrize("values", [(3,), (2, 1), (1, 2)])
-def test_shapes_that_disagree_are_refused(values: tuple[int, ...]) -> None:
+def test_inconsistent_shapes_are_refused(values: tuple[int, ...]) -> None:
     given = torch.sparse_csr_tensor(torch.tensor([0, 1, 2]), torch.tensor([0, 1]), torch.ones(values), (2, 2), check_invariants=False)
     with pytest.raises(ns.SizeError, match=r"coordinates of shape \(2,\) and values of shape .*, which don't fit together"):
         ns.from_torch(given)
 
 
 @pytest.mark.parametrize("values", [(2,), (2, 2), (3, 2, 2), (2, 0, 2), (2, 2, 2, 2)])
-def test_blocks_of_no_shape_are_refused(values: tuple[int, ...]) -> None:
+def test_invalid_shapes_of_blocks_are_refused(values: tuple[int, ...]) -> None:
     pos, crd = torch.tensor([0, 1, 2]), torch.tensor([0, 1])
     given = torch.sparse_bsr_tensor(pos, crd, torch.ones(values), (4, 4), check_invariants=False)
     with pytest.raises(ns.SizeError, match="don't fit together"):
         ns.from_torch(given)
 
 
-def test_blocks_over_the_edge_go_back_as_csr() -> None:
+def test_partial_blocks_are_converted_back_through_csr() -> None:
     A = ns.from_torch(numbers(5, 5), ns.BCSR(2, 2))
     for convert in (A.to_torch, A.to_scipy):
         with pytest.raises(ns.UnsupportedError, match=r"reach over the edge of shape \(5, 5\): use \.to\(ns\.CSR\) first"):
@@ -195,7 +195,7 @@ def test_blocks_over_the_edge_go_back_as_csr() -> None:
 
 
 @pytest.mark.parametrize("name", ["batched csr", "batched csc", "batched bsr", "two dimensions of batches"])
-def test_batches_that_torch_cannot_multiply(name: str, plain: pytest.MonkeyPatch) -> None:
+def test_products_of_batches_that_torch_lacks(name: str, plain: pytest.MonkeyPatch) -> None:
     given: Any = NATIVE[name][0]()
     dense = given.to_dense()
     for other in (numbers(dense.shape[-1]), numbers(dense.shape[-1], 2), dense.mT):
@@ -206,7 +206,7 @@ def test_batches_that_torch_cannot_multiply(name: str, plain: pytest.MonkeyPatch
     assert torch.equal(right.grad, dense.mT @ torch.ones_like(dense @ dense.mT))
 
 
-def test_shapes_that_torch_cannot_count() -> None:
+def test_shapes_beyond_int64_are_refused_by_to_torch() -> None:
     huge = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
     for A in (huge, ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (8, 2**62), format=ns.CSR)):
         with pytest.raises(ns.SizeError, match=r"torch counts the entries of a tensor in int64, .*: keep the SparseTensor"):
@@ -216,7 +216,7 @@ def test_shapes_that_torch_cannot_count() -> None:
         ns.einsum("i,j->ij", column, column)
 
 
-def test_a_batch_of_different_numbers_goes_back_as_coo() -> None:
+def test_batches_with_different_counts_are_converted_back_through_coo() -> None:
     dense = torch.tensor([[[1.0, 2.0]], [[0.0, 3.0]]])
     A = ns.from_torch(dense, "dds")
     with pytest.raises(ns.UnsupportedError, match=r"matrix 0 has 2 and matrix 1 has 1: use \.to\(ns\.COO\(3\)\) first"):
@@ -234,8 +234,8 @@ def test_the_layout_of_a_sum_does_not_depend_on_data(plain: pytest.MonkeyPatch) 
         assert torch.equal(total.to_dense(), A + B)
 
 
-def test_values_in_other_memory_are_read_anew(plain: pytest.MonkeyPatch) -> None:
-    """A wrapper of strided values would hold a copy, which misses what is written to them."""
+def test_strided_values_are_read_in_every_call(plain: pytest.MonkeyPatch) -> None:
+    """A cached wrapper would hold a contiguous copy and miss later writes to the values."""
     values, x = torch.arange(8.0)[::2], torch.ones(2)
     A = torch.sparse_csr_tensor(torch.tensor([0, 2, 4]), torch.tensor([0, 1, 0, 1]), values, (2, 2), check_invariants=False)
     assert ns.einsum("ij,j->i", A, x).tolist() == [2.0, 10.0]
@@ -244,8 +244,8 @@ def test_values_in_other_memory_are_read_anew(plain: pytest.MonkeyPatch) -> None
     assert id(A) not in native._wrappers
 
 
-def test_transposed_blocks_lie_in_other_memory(plain: pytest.MonkeyPatch) -> None:
-    """torch only turns each block's strides around, so its values are copied, and read anew each time."""
+def test_transposed_blocks_are_read_in_every_call(plain: pytest.MonkeyPatch) -> None:
+    """torch transposes blocks by their strides, so the values are copied in every call."""
     given = numbers(4, 6).to_sparse_bsr((2, 3)).transpose(0, 1)
     A = ns.from_torch(given)
     assert (given.layout, A.to_torch().layout) == (torch.sparse_bsc, torch.sparse_bsc)
@@ -255,8 +255,8 @@ def test_transposed_blocks_lie_in_other_memory(plain: pytest.MonkeyPatch) -> Non
     assert ns.einsum("ij->", given) == 2 * numbers(4, 6).sum()
 
 
-def test_starts_of_a_batch_written_in_place_are_seen(plain: pytest.MonkeyPatch) -> None:
-    """They are gathered into a copy, but torch counts what is written to its own."""
+def test_in_place_writes_to_positions_of_batches_are_seen(plain: pytest.MonkeyPatch) -> None:
+    """The positions are copied; torch's version counter of the original detects writes."""
     given = torch.eye(2).repeat(2, 1, 1).to_sparse_csr()
     assert ns.einsum("bij,j->bi", given, torch.ones(2)).to_dense().tolist() == [[1.0, 1.0], [1.0, 1.0]]
     given.crow_indices()[0, 1] = 2
@@ -323,7 +323,7 @@ LAYOUTS = [getattr(sp, f"{name}_{kind}") for name in ("csr", "csc", "coo", "bsr"
 
 
 def arrays_of(matrix: Any) -> list[np.ndarray]:
-    """The memory that a SciPy matrix stands on."""
+    """The arrays that a SciPy matrix uses."""
     return [*matrix.coords, matrix.data] if matrix.format == "coo" else [matrix.indptr, matrix.indices, matrix.data]
 
 
@@ -340,7 +340,7 @@ def test_every_layout_of_scipy(make: Any, dtype: Any, plain: pytest.MonkeyPatch)
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("name", ["csr", "csc", "coo", "bsr"])
 @pytest.mark.parametrize("kind", ["array", "matrix"])
-def test_no_array_of_scipy_is_copied(name: str, kind: str, index: Any) -> None:
+def test_arrays_of_scipy_are_not_copied(name: str, kind: str, index: Any) -> None:
     matrix = getattr(sp, f"{name}_{kind}")(numbers(4, 6).numpy(), **({"blocksize": (2, 3)} if name == "bsr" else {}))
     if name == "coo":
         matrix.coords = tuple(row.astype(index) for row in matrix.coords)
@@ -356,7 +356,7 @@ def test_no_array_of_scipy_is_copied(name: str, kind: str, index: Any) -> None:
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (2, 1, 3, 2)])
-def test_lists_of_any_dimension(shape: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
+def test_coo_arrays_of_any_rank(shape: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
     array = sp.coo_array(numbers(*shape).numpy())
     A = ns.from_scipy(array)
     back = A.to_scipy()
@@ -366,7 +366,7 @@ def test_lists_of_any_dimension(shape: tuple[int, ...], plain: pytest.MonkeyPatc
     assert ns.from_scipy(array, ns.CSF(len(shape)) if len(shape) > 1 else "s").ndim == len(shape)
 
 
-def test_lists_out_of_order_and_out_of_range() -> None:
+def test_unsorted_and_invalid_coo_arrays() -> None:
     unsorted = sp.coo_array((np.array([1.0, 2.0, 4.0]), (np.array([1, 0, 1]), np.array([0, 2, 0]))), shape=(2, 3))
     assert ns.from_scipy(unsorted).to_dense().tolist() == [[0, 0, 2], [5, 0, 0]]
     unsorted.coords = (np.array([0, 1, 2]), np.array([0, 1, 2]))
@@ -374,12 +374,12 @@ def test_lists_out_of_order_and_out_of_range() -> None:
         ns.from_scipy(unsorted)
 
 
-def test_one_dimension_of_rows() -> None:
+def test_one_dimensional_csr_and_dok_arrays() -> None:
     for array in (sp.csr_array(np.array([0.0, 2.0])), sp.dok_array(np.array([0.0, 2.0]))):
         assert ns.from_scipy(array).to_dense().tolist() == [0.0, 2.0]
 
 
-def test_numpy_has_no_bfloat16() -> None:
+def test_bfloat16_is_refused_by_to_scipy() -> None:
     A = ns.from_torch(torch.eye(2, dtype=torch.bfloat16))
     with pytest.raises(ns.UnsupportedError, match=r"which have no bfloat16: use \.to\(torch\.float32\) first"):
         A.to_scipy()
@@ -410,7 +410,7 @@ def test_patterns_of_layers(pattern: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda A, x: ns.from_torch(x), r"use ns\.from_torch\(torch\.from_numpy\(x\)\)"),
         (lambda A, x: ns.from_scipy(x), r"use ns\.from_torch\(torch\.from_numpy\(x\)\)"),
@@ -423,12 +423,12 @@ def test_patterns_of_layers(pattern: Any) -> None:
         (lambda A, x: np.asarray(A), r"is not a NumPy array: use \.to_dense\(\)\.numpy\(\), or \.to_scipy\(\)"),
     ],
 )
-def test_arrays_of_numpy_where_a_tensor_belongs(call: Callable[..., Any], told: str) -> None:
-    with pytest.raises(ns.UnsupportedError, match=told):
+def test_numpy_arrays_in_place_of_tensors_are_refused(call: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ns.UnsupportedError, match=message):
         call(ns.from_torch(torch.eye(2)), np.eye(2, dtype=np.float32))
 
 
-# ---- what adj_t takes no edges of
+# ---- invalid arguments of adj_t
 
 
 class Data:
@@ -449,21 +449,21 @@ class Data:
         (torch.eye(3), r"not a matrix of shape \(3, 3\): make a dense adjacency matrix sparse with ns\.from_torch\(adj\)"),
     ],
 )
-def test_what_is_no_edge_list(given: Any, text: str) -> None:
+def test_other_objects_than_edge_lists_are_refused(given: Any, text: str) -> None:
     with pytest.raises(ns.OperandError, match=text):
         ns.adj_t(given)
 
 
-def test_a_graph_object_where_a_layer_takes_its_edges() -> None:
+def test_layers_refuse_graph_objects() -> None:
     with pytest.raises(ns.OperandError, match=r"not a Data: pass data\.edge_index"):
         ns.nn.GCNConv(3, 2)(torch.eye(3), Data())
 
 
-# ---- formats that can't hold a tensor, or waste memory on it
+# ---- formats that cannot hold a tensor, or waste memory
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("NM(2, 4)", r"level 3 \(fixed\(2\)\) .* holds 2 coordinates for each position above it, but position 0 has 4: widen it"),
         ("ELL(3)", "holds 3 coordinates for each position above it, but position 0 has 8: widen it"),
@@ -472,12 +472,12 @@ def test_a_graph_object_where_a_layer_takes_its_edges() -> None:
         ("COO(3)", r"format COO\(3\) has 3 dimensions, but shape \(8, 8\) has 2: use a format of 2 dimensions"),
     ],
 )
-def test_a_format_that_cannot_hold_the_tensor(text: str, said: str) -> None:
-    with pytest.raises(ns.FormatError, match=said):
+def test_formats_that_cannot_hold_the_tensor_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ns.FormatError, match=message):
         ns.from_torch(torch.ones(8, 8)).to(text)
 
 
-def test_ell_warns_where_most_of_it_is_padding() -> None:
+def test_ell_warns_about_large_padding() -> None:
     dense = torch.eye(600)
     assert ns.from_torch(dense, ns.ELL).nnz == 600
     dense[:300, 0] = 1
@@ -487,5 +487,5 @@ def test_ell_warns_where_most_of_it_is_padding() -> None:
         UserWarning, match=r"fixed stores 3600 values for 903 entries, .*: a compressed level stores just the entries"
     ) as caught:
         ns.from_torch(dense).to(ns.ELL)
-    assert caught[0].filename == __file__, "it names the user's line"
-    assert ns.from_torch(dense).to("ELL(6)").nnz == 3600, "who names the width knows it"
+    assert caught[0].filename == __file__, "the warning points to the caller"
+    assert ns.from_torch(dense).to("ELL(6)").nnz == 3600, "an explicit width does not warn"

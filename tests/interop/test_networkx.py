@@ -1,4 +1,4 @@
-"""Graphs of networkx are the matrices that networkx makes of them, with exact weights, and go back."""
+"""Graphs of networkx are converted to networkx's matrices, with exact weights, and back."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
 KINDS = [networkx.Graph, networkx.DiGraph, networkx.MultiGraph, networkx.MultiDiGraph]
 
 
-def knots(kind: Any) -> Any:
-    """A graph of letters with a loop, a node alone, parallel edges, and one without a weight."""
+def example(kind: Any) -> Any:
+    """A graph of letters with a self loop, an isolated node, parallel edges, and an edge without a weight."""
     graph = kind()
     graph.add_nodes_from("zab")
     graph.add_weighted_edges_from([("a", "b", 2.0), ("b", "a", 3.0), ("a", "b", 0.5), ("c", "c", 4.0), ("b", "c", -1.0)])
@@ -28,11 +28,11 @@ def knots(kind: Any) -> Any:
 @pytest.mark.parametrize("nodelist", [None, "abcz", "ca", ""])
 @pytest.mark.parametrize("weight", ["weight", "cost", None])
 @pytest.mark.parametrize("kind", KINDS)
-def test_graphs_are_what_networkx_makes_of_them(kind: Any, weight: str | None, nodelist: str | None) -> None:
-    graph = knots(kind)
+def test_from_networkx_equals_networkxs_matrix(kind: Any, weight: str | None, nodelist: str | None) -> None:
+    graph = example(kind)
     A = ns.from_networkx(graph, weight, nodelist, dtype=torch.float64)
     assert (A.format, A.dtype) == (ns.CSR, torch.float64)
-    if nodelist == "":  # networkx makes no such matrix
+    if nodelist == "":  # networkx refuses an empty nodelist
         assert tuple(A.shape) == (0, 0)
         return
     expected = networkx.to_scipy_sparse_array(graph, nodelist=nodelist, weight=weight, dtype=float)
@@ -41,21 +41,21 @@ def test_graphs_are_what_networkx_makes_of_them(kind: Any, weight: str | None, n
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_graphs_go_back(kind: Any) -> None:
-    A = ns.from_networkx(knots(kind), dtype=torch.float64)
+def test_to_networkx(kind: Any) -> None:
+    A = ns.from_networkx(example(kind), dtype=torch.float64)
     graph = A.to_networkx(kind)
     assert type(graph) is kind
     assert list(graph) == [0, 1, 2, 3]
     assert np.array_equal(networkx.to_numpy_array(graph), A.to_dense().numpy())
 
 
-def test_a_graph_has_directions_by_default() -> None:
+def test_graphs_are_directed_by_default() -> None:
     graph = ns.adj_t(EDGES, WEIGHTS).t().to_networkx()
     assert type(graph) is networkx.DiGraph
     assert sorted(graph.edges(data="weight")) == [(0, 1, 3.0), (1, 2, 4.0), (2, 0, 3.0), (2, 2, 5.0)]
 
 
-def test_what_networkx_cannot_have() -> None:
+def test_asymmetric_and_rectangular_matrices_are_refused() -> None:
     A = ns.adj_t(EDGES, WEIGHTS).t()
     with pytest.raises(ns.FormatError, match=r"an undirected graph's matrix is symmetric, but entry \(2, 0\) is 3.0, .*: use a DiGraph"):
         A.to_networkx(networkx.Graph)
@@ -63,8 +63,8 @@ def test_what_networkx_cannot_have() -> None:
         ns.adj_t(EDGES, size=(4, 3)).to_networkx()
 
 
-def test_what_is_no_graph_of_numbers() -> None:
-    graph = knots(networkx.Graph)
+def test_invalid_nodes_and_weights_are_refused() -> None:
+    graph = example(networkx.Graph)
     with pytest.raises(ns.FormatError, match="nodelist names 'q', which is not a node of the graph"):
         ns.from_networkx(graph, nodelist="aq")
     with pytest.raises(ns.FormatError, match="nodelist names 'a' twice: name each node once"):
@@ -78,7 +78,7 @@ def test_what_is_no_graph_of_numbers() -> None:
         ns.from_networkx(EDGES)
 
 
-def test_weights_that_are_trained() -> None:
+def test_weights_with_gradients() -> None:
     w = torch.tensor(2.0, requires_grad=True)
     graph = networkx.Graph()
     graph.add_edge(0, 1, weight=w)
@@ -86,7 +86,7 @@ def test_weights_that_are_trained() -> None:
     assert w.grad == 2.0
 
 
-def test_whole_weights() -> None:
+def test_integer_weights_and_empty_graphs() -> None:
     graph = networkx.DiGraph()
     graph.add_edge(0, 1, weight=2**60 + 1)
     assert ns.from_networkx(graph, dtype=torch.int64).values.tolist() == [2**60 + 1]
@@ -100,7 +100,7 @@ def test_weights_of_networkx_are_not_rounded_to_float32(weights: list[Any], plai
     assert ns.from_networkx(graph, dtype=torch.float64).values.tolist() == [float(weight) for weight in weights]
 
 
-def test_whole_weights_of_networkx_are_exact(plain: None) -> None:
+def test_integer_weights_of_networkx_are_exact(plain: None) -> None:
     graph = networkx.DiGraph()
     graph.add_weighted_edges_from([(0, 1, 2**60 + 1), (0, 2, 2.0)])
     assert ns.from_networkx(graph, dtype=torch.int64).values.tolist() == [2**60 + 1, 2]

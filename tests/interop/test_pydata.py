@@ -1,4 +1,4 @@
-"""Arrays of pydata/sparse come in and go back, without a copy where they are matrices or lists of coordinates."""
+"""Arrays of pydata/sparse are converted and converted back; GCXS matrices and COO arrays are shared."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAKERS = {
 def test_every_array(name: str, shape: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
     dense = numbers(*shape).numpy()
     if name == "DOK" and 0 in shape:
-        pytest.skip("sparse 0.19 makes no DOK array without places")
+        pytest.skip("sparse 0.19 supports no DOK array without entries")
     A = ns.from_pydata(MAKERS[name](dense))
     assert np.array_equal(A.to_dense().numpy(), dense)
     assert np.array_equal(A.to_pydata().todense(), dense)
@@ -45,7 +45,7 @@ def test_matrices_share_every_array(axis: int, index: Any) -> None:
         assert getattr(back, name).ctypes.data == getattr(given, name).ctypes.data
 
 
-def test_lists_share_every_array() -> None:
+def test_coo_arrays_share_every_array() -> None:
     given = sparse.COO.from_numpy(numbers(2, 3, 4).numpy())
     A = ns.from_pydata(given)
     assert A.format == ns.COO(3)
@@ -57,7 +57,7 @@ def test_lists_share_every_array() -> None:
     assert back.coords.ctypes.data == given.coords.ctypes.data
 
 
-def test_formats_and_rows_without_order() -> None:
+def test_target_formats_and_unsorted_rows() -> None:
     given = sparse.GCXS((np.array([1.0, 2.0, 3.0]), np.array([2, 0, 1]), np.array([0, 2, 3])), shape=(2, 3), compressed_axes=(0,))
     A = ns.from_pydata(given, ns.DCSR)
     assert A.format == ns.DCSR
@@ -80,7 +80,7 @@ def test_another_fill_value_is_refused(name: str, fill: float) -> None:
         ns.from_pydata(given)
 
 
-def test_what_is_refused() -> None:
+def test_invalid_arrays_are_refused() -> None:
     with pytest.raises(ns.UnsupportedError, match="from_pydata takes an array of pydata/sparse, not ndarray"):
         ns.from_pydata(np.eye(2))
     with pytest.raises(ns.UnsupportedError, match=r"not COO: use ns\.from_pydata"):
@@ -97,7 +97,7 @@ def test_what_is_refused() -> None:
         ns.from_pydata(broken)
 
 
-def test_gradients_are_cut() -> None:
+def test_to_pydata_detaches() -> None:
     A = ns.from_torch(torch.eye(2).requires_grad_())
     assert A.requires_grad
     assert np.array_equal(A.to_pydata().todense(), np.eye(2))
