@@ -1,4 +1,4 @@
-"""What is saved is read again as it was, in every format and data type; a broken archive is refused."""
+"""Saved tensors are loaded unchanged, in every format and data type; broken archives are refused."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_every_format(fmt: Format, tmp_path: Path) -> None:
     B = ns.load(tmp_path / "a.npz")
     assert (B.format, B.shape, B.dtype, B.pattern.index_dtype) == (A.format, A.shape, A.dtype, A.pattern.index_dtype)
     assert torch.equal(B.values, A.values)
-    for own, read in zip(A.pattern.arrays, B.pattern.arrays, strict=True):
-        assert all(map(torch.equal, own, read))
+    for arrays, loaded in zip(A.pattern.arrays, B.pattern.arrays, strict=True):
+        assert all(map(torch.equal, arrays, loaded))
 
 
 @pytest.fixture(params=[".npz", ".safetensors"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A file of each kind that keeps formats and data types."""
+    """One path for each kind of file that keeps formats and data types."""
     if request.param == ".safetensors":
         pytest.importorskip("safetensors", reason="its files are tested where it is installed")
     return tmp_path / f"a{request.param}"
@@ -44,7 +44,8 @@ def test_formats_and_index_arrays(fmt: Format, path: Path) -> None:
     ns.save(A, path)
     B = ns.load(path)
     assert (B.format, B.shape, B.dtype) == (A.format, A.shape, A.dtype)
-    assert all(map(torch.equal, (a for own in B.pattern.arrays for a in own), (a for own in A.pattern.arrays for a in own)))
+    arrays = [[array for level in tensor.pattern.arrays for array in level] for tensor in (A, B)]
+    assert all(map(torch.equal, *arrays))
 
 
 @pytest.mark.parametrize("dtype", STORED, ids=str)
@@ -77,14 +78,14 @@ def test_empty_tensors_and_numbers(dense: torch.Tensor, path: Path) -> None:
     assert torch.equal(ns.load(path).to_dense(), dense)
 
 
-def test_another_format_and_data_type_on_reading(path: Path) -> None:
+def test_loading_in_another_format_and_data_type(path: Path) -> None:
     wide = ns.from_csr(torch.tensor([0, 1]), torch.tensor([1]), torch.ones(1, dtype=torch.float64, requires_grad=True), (1, 2))
     ns.save(wide, path)
     A = ns.load(path, ns.COO(2), dtype=torch.float32)
     assert (A.format, A.dtype, A.pattern.index_dtype, A.requires_grad) == (ns.COO(2), torch.float32, "int64", False)
 
 
-def test_safetensors_are_read_by_others(tmp_path: Path) -> None:
+def test_safetensors_loads_saved_tensors(tmp_path: Path) -> None:
     files = pytest.importorskip("safetensors.torch", reason="its files are tested where it is installed")
     A = ns.from_torch(torch.eye(3, dtype=torch.bfloat16))
     path = tmp_path / "a.safetensors"
@@ -113,7 +114,7 @@ def test_broken_and_other_safetensors_are_refused(tmp_path: Path) -> None:
         ns.load(path)
 
 
-def test_safetensors_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_saving_without_safetensors_installed_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(ns.UnsupportedError, match=r"isn't installed: pip install safetensors, or use \.npz"):
         ns.save(ns.from_torch(torch.eye(2)), tmp_path / "a.safetensors")
@@ -143,13 +144,13 @@ def test_files_of_other_programs_are_refused(name: str, content: bytes, text: st
         ns.load(tmp_path / name)
 
 
-def test_torchs_files_are_read_whatever_their_suffix(tmp_path: Path) -> None:
+def test_torchs_files_are_loaded_with_any_suffix(tmp_path: Path) -> None:
     for name, is_zip in (("a.csv", True), ("b", False)):
         torch.save({"x": 1}, tmp_path / name, _use_new_zipfile_serialization=is_zip)
         assert ns.load(tmp_path / name) == {"x": 1}
 
 
-def test_other_files_are_torchs(tmp_path: Path) -> None:
+def test_pt_files_use_torchs_options(tmp_path: Path) -> None:
     ns.save(ns.from_torch(torch.eye(2)), tmp_path / "a.pt")
     read = ns.load(tmp_path / "a.pt", weights_only=False)
     assert type(read) is ns.SparseTensor
@@ -159,7 +160,7 @@ def test_other_files_are_torchs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "a.xyz", "a.mxt"])
-def test_any_other_name_is_torchs_in_both_directions(name: str, tmp_path: Path) -> None:
+def test_unknown_suffixes_use_torchs_format(name: str, tmp_path: Path) -> None:
     ns.save(ns.from_torch(torch.eye(2)), tmp_path / name)
     assert torch.equal(ns.load(tmp_path / name).to_dense(), torch.eye(2))
     (tmp_path / name).write_text("text")
@@ -167,12 +168,12 @@ def test_any_other_name_is_torchs_in_both_directions(name: str, tmp_path: Path) 
         ns.load(tmp_path / name)
 
 
-def test_what_is_no_sparse_tensor_is_torchs(tmp_path: Path) -> None:
+def test_dicts_are_saved_by_torch(tmp_path: Path) -> None:
     ns.save({"weight": torch.ones(2)}, tmp_path / "a.pt")
     assert torch.equal(torch.load(tmp_path / "a.pt")["weight"], torch.ones(2))
 
 
-def test_an_old_archive_stays_where_a_new_one_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_keeps_the_old_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.npz"
     ns.save(ns.from_torch(torch.eye(2)), path)
     before = path.read_bytes()

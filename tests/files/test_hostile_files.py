@@ -1,4 +1,4 @@
-"""Files that lie, or are no such files: refused with what is wrong, before memory is taken for what they announce."""
+"""Malformed files and files with false sizes are refused before memory for their contents is allocated."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ import numscorch as ns
 
 BANNER = "%%MatrixMarket matrix coordinate real general\n"
 HUGE = 10**18
-ENOUGH = 96 << 20  # bytes, of which a piece of a file takes 16 MB
+LIMIT = 96 << 20  # bytes; one piece of a file takes 16 MB
 
 
-def saved(path: Path, **changed: Any) -> Path:
-    """An archive of a small CSR matrix, of which some arrays are others."""
+def save_changed(path: Path, **changed: Any) -> Path:
+    """Saves an archive of a small CSR matrix with some arrays replaced."""
     ns.save(ns.from_torch(torch.eye(3)), path)
     arrays = dict(np.load(path)) | changed
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     return path
 
 
-def refused(path: Path, error: type[Exception] = ns.FormatError, **options: Any) -> str:
-    """What is said of a file; it must not take memory to say so."""
+def load_error(path: Path, error: type[Exception] = ns.FormatError, **options: Any) -> str:
+    """The error message of loading a file. Loading must not allocate much memory before it fails."""
     tracemalloc.start()
     try:
         with pytest.raises(error) as caught:
             ns.load(path, **options)
-        assert tracemalloc.get_traced_memory()[1] < ENOUGH
+        assert tracemalloc.get_traced_memory()[1] < LIMIT
     finally:
         tracemalloc.stop()
     return str(caught.value)
@@ -87,12 +87,12 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_texts_that_lie(name: str, tmp_path: Path) -> None:
-    file, text, told = TEXTS[name]
+def test_invalid_text_files(name: str, tmp_path: Path) -> None:
+    file, text, expected = TEXTS[name]
     (tmp_path / file).write_bytes(text.encode())
-    said = refused(tmp_path / file)
-    assert told in said
-    assert file in said
+    message = load_error(tmp_path / file)
+    assert expected in message
+    assert file in message
 
 
 @pytest.mark.parametrize("suffix", [".mtx", ".tns", ".smtx", ".mtx.gz", ".tns.gz", ".smtx.gz", ".npz"])
@@ -101,48 +101,48 @@ def test_binary_garbage(suffix: str, seed: int, tmp_path: Path) -> None:
     garbage = np.random.default_rng(seed).integers(0, 256, 5000, dtype=np.uint8).tobytes()
     path = tmp_path / f"a{suffix}"
     path.write_bytes(gzip.compress(garbage) if suffix.endswith(".gz") else garbage)
-    assert path.name in refused(path)
+    assert path.name in load_error(path)
 
 
 @pytest.mark.parametrize("suffix", [".mtx.gz", ".tns.gz", ".smtx.gz", ".npz"])
-def test_every_cut_of_a_packed_file(suffix: str, tmp_path: Path) -> None:
+def test_truncated_compressed_files(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{suffix}"
     ns.save(ns.from_torch(torch.eye(3)), path)
     whole = path.read_bytes()
     for length in range(0, len(whole) - 1, 7):
         path.write_bytes(whole[:length])
-        assert "is not a whole" in refused(path)
+        assert "is not a whole" in load_error(path)
 
 
-def test_a_line_without_end_is_not_held_in_memory(tmp_path: Path) -> None:
+def test_long_lines_are_not_read_into_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.mtx.gz"
     path.write_bytes(gzip.compress(b"%" * (100 << 20), 1))
-    assert "line 1: the %%MatrixMarket header should be here, but this line has more than 1048576 bytes" in refused(path)
+    assert "line 1: the %%MatrixMarket header should be here, but this line has more than 1048576 bytes" in load_error(path)
     path.write_bytes(gzip.compress(f"{BANNER}2 2 1\n".encode() + b"1" * (100 << 20), 1))
-    assert "line 3: a line has more than 16777216 bytes: each line holds one entry" in refused(path)
+    assert "line 3: a line has more than 16777216 bytes: each line holds one entry" in load_error(path)
 
 
-# ---- extents that no memory holds
+# ---- shapes larger than any memory
 
 
-def test_extents_that_no_memory_holds(tmp_path: Path) -> None:
+def test_huge_shapes(tmp_path: Path) -> None:
     path = tmp_path / "a.mtx"
     path.write_text(f"{BANNER}{HUGE} {HUGE} 1\n{HUGE} {HUGE - 1} 1\n")
-    assert "use compressed levels" in refused(path, ns.SizeError)
+    assert "use compressed levels" in load_error(path, ns.SizeError)
     A = ns.load(path, ns.COO(2))
     assert (tuple(A.shape), A.indices().tolist()) == ((HUGE, HUGE), [[HUGE - 1], [HUGE - 2]])
     assert ns.load(path, ns.DCSR).indices().tolist() == [[HUGE - 1], [HUGE - 2]]
     (tmp_path / "a.tns").write_text(f"# shape: {HUGE} 2\n{HUGE - 1} 1 1\n")
     assert ns.load(tmp_path / "a.tns").indices().tolist() == [[HUGE - 2], [0]]
-    assert "storing" in refused(tmp_path / "a.tns", ns.SizeError, format="dd")
+    assert "storing" in load_error(tmp_path / "a.tns", ns.SizeError, format="dd")
 
 
 @pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
-def test_archives_of_scipy_with_such_extents(layout: str, tmp_path: Path) -> None:
+def test_archives_of_scipy_with_huge_shapes(layout: str, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     sp.save_npz(path, sp.csr_array(np.eye(3)).asformat(layout))
     np.savez(path, **dict(np.load(path)) | {"shape": np.array([HUGE, HUGE])})
-    refused(path, ns.NumscorchError)
+    load_error(path, ns.NumscorchError)
 
 
 # ---- archives
@@ -165,28 +165,28 @@ LEVELS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", LEVELS)
-def test_levels_that_lie(name: str, tmp_path: Path) -> None:
-    changed, told = LEVELS[name]
-    said = refused(saved(tmp_path / "a.npz", **changed))
-    assert told in said
-    assert "a.npz" in said
+def test_invalid_levels(name: str, tmp_path: Path) -> None:
+    changed, expected = LEVELS[name]
+    message = load_error(save_changed(tmp_path / "a.npz", **changed))
+    assert expected in message
+    assert "a.npz" in message
 
 
-def test_an_array_that_announces_more_than_its_file(tmp_path: Path) -> None:
+def test_an_array_header_larger_than_its_file(tmp_path: Path) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (HUGE,)})
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("numscorch_format.npy", header.getvalue() + b"\0" * 8)
-    assert f"numscorch_format.npy announces ({HUGE},) values, but has" in refused(tmp_path / "a.npz")
+    assert f"numscorch_format.npy announces ({HUGE},) values, but has" in load_error(tmp_path / "a.npz")
 
 
-def test_an_archive_that_unpacks_to_more_than_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archives_that_unpack_beyond_the_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numscorch.machine.memory.ASK_FROM", 1 << 20)
     monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "2M")
     np.savez_compressed(tmp_path / "a.npz", format="csr", data=np.zeros(1 << 20))
-    assert "the archive, unpacked, takes" in refused(tmp_path / "a.npz", ns.SizeError)
+    assert "the archive, unpacked, takes" in load_error(tmp_path / "a.npz", ns.SizeError)
     (tmp_path / "a.smtx.gz").write_bytes(gzip.compress(b"1, 1, 1\n0 1\n" + b" " * (40 << 20), 1))
-    assert "what was unpacked so far takes" in refused(tmp_path / "a.smtx.gz", ns.SizeError)
+    assert "what was unpacked so far takes" in load_error(tmp_path / "a.smtx.gz", ns.SizeError)
 
 
 SCIPYS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -204,9 +204,9 @@ SCIPYS: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SCIPYS)
-def test_archives_of_scipy_that_lie(name: str, tmp_path: Path) -> None:
-    layout, changed, told = SCIPYS[name]
+def test_invalid_archives_of_scipy(name: str, tmp_path: Path) -> None:
+    layout, changed, expected = SCIPYS[name]
     path = tmp_path / "a.npz"
     sp.save_npz(path, sp.csr_matrix(np.eye(3)).asformat(layout))
     np.savez(path, **{key: array for key, array in (dict(np.load(path)) | changed).items() if array is not None})
-    assert told in refused(path, ns.NumscorchError)
+    assert expected in load_error(path, ns.NumscorchError)

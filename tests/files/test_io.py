@@ -1,4 +1,4 @@
-"""Files are read as their formats define them; broken ones are refused with the line."""
+"""Files are read as their formats define; errors of invalid files name the line."""
 
 import gzip
 from collections.abc import Callable
@@ -268,20 +268,20 @@ def test_complex_matrices(write: Write, header: str) -> None:
         load(write("a.mtx", f"%%MatrixMarket matrix {header}\n1 1 1\n1 1 1 0\n"))
 
 
-def without(*names: str, **changed: np.ndarray) -> dict[str, np.ndarray]:
+def changed_graph(*names: str, **changed: np.ndarray) -> dict[str, np.ndarray]:
     return {name: array for name, array in (GRAPH | changed).items() if name not in names}
 
 
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (without("labels"), "has no array 'labels': a graph needs edge_index, labels"),
-        (without("feat_indices"), "has feat_data, but no array 'feat_indices'"),
-        (without(edge_index=np.array([[0, 3], [3, 0]])), "edge_index names node 3, but there are 3 nodes"),
-        (without(edge_index=np.array([[0, -1], [1, 0]])), "edge_index names node -1"),
-        (without(edge_index=np.array([0, 1])), "edge_index has shape (2,) and dtype int64"),
-        (without(feat_indices=np.array([1, 0, 9])), "crd[2] = 9 is outside dimension 1 of size 2"),
-        (without(feat_indptr=np.array([0, 3])), "pos has 2 entries, but CSR of shape (3, 2) needs 4"),
+        (changed_graph("labels"), "has no array 'labels': a graph needs edge_index, labels"),
+        (changed_graph("feat_indices"), "has feat_data, but no array 'feat_indices'"),
+        (changed_graph(edge_index=np.array([[0, 3], [3, 0]])), "edge_index names node 3, but there are 3 nodes"),
+        (changed_graph(edge_index=np.array([[0, -1], [1, 0]])), "edge_index names node -1"),
+        (changed_graph(edge_index=np.array([0, 1])), "edge_index has shape (2,) and dtype int64"),
+        (changed_graph(feat_indices=np.array([1, 0, 9])), "crd[2] = 9 is outside dimension 1 of size 2"),
+        (changed_graph(feat_indptr=np.array([0, 3])), "pos has 2 entries, but CSR of shape (3, 2) needs 4"),
     ],
 )
 def test_broken_graphs(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
@@ -330,7 +330,7 @@ def test_arguments(write: Write) -> None:
     assert (suffix_of("A.MTX"), suffix_of("model.pt")) == (".mtx", None)
 
 
-def test_whole_numbers_are_not_cut_off(tmp_path: Path) -> None:
+def test_values_that_do_not_fit_integers_are_refused(tmp_path: Path) -> None:
     for value, dtype in (
         ("1.5", torch.int64),
         ("9223372036854775808", torch.int64),
@@ -342,7 +342,7 @@ def test_whole_numbers_are_not_cut_off(tmp_path: Path) -> None:
             load(tmp_path / "a.mtx", dtype=dtype)
 
 
-def test_a_folder_in_the_place_of_a_file(tmp_path: Path) -> None:
+def test_folders_are_refused(tmp_path: Path) -> None:
     for read in (load, ns_load):
         with pytest.raises(IsADirectoryError, match=r"reads a file, not a folder; it reads \.mtx"):
             read(tmp_path)

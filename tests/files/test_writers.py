@@ -1,4 +1,4 @@
-"""Text files are read again as they were written, replaced in one step, and tell their progress where that is asked for."""
+"""Text files are loaded as they were saved, replaced atomically, and show progress on request."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ FLOATS = torch.tensor(
 
 
 def extremes(dtype: torch.dtype) -> torch.Tensor:
-    """Values of a data type that a text may lose."""
+    """Extreme values of a data type."""
     if dtype is torch.bool:
         return torch.tensor([True, False])
     if not dtype.is_floating_point:
         return torch.tensor([torch.iinfo(dtype).min, torch.iinfo(dtype).max, 0, -1, 7], dtype=dtype)
     info = torch.finfo(dtype)
-    own = torch.tensor([info.max, info.min, info.tiny, info.smallest_normal / 2, info.eps], dtype=dtype)
-    return torch.cat([FLOATS.to(dtype), own, torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).to(dtype)])
+    limits = torch.tensor([info.max, info.min, info.tiny, info.smallest_normal / 2, info.eps], dtype=dtype)
+    noise = torch.randn(200, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return torch.cat([FLOATS.to(dtype), limits, noise.to(dtype)])
 
 
 def column(values: torch.Tensor) -> ns.SparseTensor:
@@ -44,7 +45,7 @@ def column(values: torch.Tensor) -> ns.SparseTensor:
 
 
 def same(A: ns.SparseTensor, B: ns.SparseTensor) -> bool:
-    """Whether every bit of the values is, but that any nan is one."""
+    """Whether all values are bitwise equal; all NaNs are equal."""
     left, right = A.values.detach().view(-1), B.values
     if A.dtype.is_floating_point:
         left, right = torch.nan_to_num(left, 77.0, torch.inf, -torch.inf), torch.nan_to_num(right, 77.0, torch.inf, -torch.inf)
@@ -55,14 +56,14 @@ def same(A: ns.SparseTensor, B: ns.SparseTensor) -> bool:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("dtype", REAL, ids=str)
-def test_every_data_type_is_read_as_written(dtype: torch.dtype, suffix: str, tmp_path: Path) -> None:
+def test_every_data_type_is_loaded_as_saved(dtype: torch.dtype, suffix: str, tmp_path: Path) -> None:
     A = column(extremes(dtype))
     ns.save(A, tmp_path / f"a{suffix}")
     assert same(A, ns.load(tmp_path / f"a{suffix}", ns.CSR, dtype=dtype))
 
 
-def test_a_float32_that_float64_would_round_another_way(tmp_path: Path) -> None:
-    """The shortest text of this number, read as float64 first, becomes its neighbour."""
+def test_float32_values_are_not_rounded_twice(tmp_path: Path) -> None:
+    """The shortest text of this number, read as float64 first, is rounded to a neighbour."""
     values = torch.from_numpy(np.array([0x15AE43FD], dtype=np.uint32).view(np.float32))
     assert float(str(values.numpy()[0])) != values.item()
     assert torch.tensor(float(str(values.numpy()[0])), dtype=torch.float64).float() != values[0]
@@ -70,7 +71,7 @@ def test_a_float32_that_float64_would_round_another_way(tmp_path: Path) -> None:
     assert same(column(values), ns.load(tmp_path / "a.tns", ns.CSR))
 
 
-def test_bits_of_float32_at_random(tmp_path: Path) -> None:
+def test_random_bits_of_float32(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2**32, 20000, dtype=np.uint32).view(np.float32)
     A = column(torch.from_numpy(bits))
     ns.save(A, tmp_path / "a.mtx")
@@ -78,7 +79,7 @@ def test_bits_of_float32_at_random(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)
-def test_every_format_is_read_as_written(fmt: Format, tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
+def test_every_format_is_loaded_as_saved(fmt: Format, tmp_path: Path, plain: pytest.MonkeyPatch) -> None:
     dense = storable(fmt)[0]
     A = ns.from_torch(dense, fmt)
     ns.save(A, tmp_path / "a.tns")
@@ -88,7 +89,7 @@ def test_every_format_is_read_as_written(fmt: Format, tmp_path: Path, plain: pyt
 
 
 @pytest.mark.parametrize("shape", [(7,), (3, 4), (2, 3, 4), (0, 3), (3, 0, 2), (2, 1, 2, 1, 2)])
-def test_tensors_of_any_dimension_and_none(shape: tuple[int, ...], tmp_path: Path) -> None:
+def test_tensors_of_any_rank_and_empty_tensors(shape: tuple[int, ...], tmp_path: Path) -> None:
     A = ns.from_torch(torch.ones(shape) * torch.arange(float(torch.Size(shape).numel())).reshape(shape))
     ns.save(A, tmp_path / "a.tns")
     B = ns.load(tmp_path / "a.tns")
@@ -96,7 +97,7 @@ def test_tensors_of_any_dimension_and_none(shape: tuple[int, ...], tmp_path: Pat
     assert torch.equal(B.to_dense(), A.to_dense())
 
 
-def test_explicit_zeros_stay(tmp_path: Path) -> None:
+def test_explicit_zeros_are_kept(tmp_path: Path) -> None:
     A = column(torch.zeros(3))
     ns.save(A, tmp_path / "a.mtx")
     assert ns.load(tmp_path / "a.mtx").nnz == 3
@@ -135,7 +136,7 @@ def test_patterns(suffix: str, format: Any, shape: tuple[int, int], tmp_path: Pa
     assert torch.equal(B.to_dense(), A.to_dense())
 
 
-def test_patterns_do_not_lose_values(tmp_path: Path) -> None:
+def test_smtx_refuses_values_other_than_1(tmp_path: Path) -> None:
     A = column(torch.tensor([1.0, 2.0, 0.0]))
     with pytest.raises(ns.FormatError, match=r"2 of 3 stored values are not 1, such as 2\.0: save the tensor as \.mtx, or A\.with_values"):
         ns.save(A, tmp_path / "a.smtx")
@@ -145,7 +146,7 @@ def test_patterns_do_not_lose_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tensor", "error", "told"),
+    ("name", "tensor", "error", "message"),
     [
         ("a.mtx", torch.ones(2, 2, 2), ns.FormatError, "a.mtx would hold a matrix, but the tensor has 3 dimensions: save it as .tns"),
         ("a.smtx.gz", torch.ones(2), ns.FormatError, "a.smtx.gz would hold a matrix, but the tensor has 1 dimensions"),
@@ -153,18 +154,18 @@ def test_patterns_do_not_lose_values(tmp_path: Path) -> None:
         ("a.mtx", torch.eye(2, dtype=torch.complex64), ns.UnsupportedError, "torch.complex64 values, which are not written as text"),
     ],
 )
-def test_what_a_text_cannot_hold(name: str, tensor: torch.Tensor, error: type[Exception], told: str, tmp_path: Path) -> None:
+def test_tensors_that_text_cannot_hold(name: str, tensor: torch.Tensor, error: type[Exception], message: str, tmp_path: Path) -> None:
     with pytest.raises(error) as caught:
         ns.save(ns.from_torch(tensor), tmp_path / name)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
-# ---- in one step
+# ---- atomic replacement
 
 
 @pytest.mark.parametrize("suffix", [".mtx", ".tns.gz"])
-def test_a_failure_leaves_the_old_file(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_keeps_the_old_file(suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / f"a{suffix}"
     ns.save(ns.from_torch(torch.eye(2)), path)
     before = path.read_bytes()
@@ -176,7 +177,7 @@ def test_a_failure_leaves_the_old_file(suffix: str, tmp_path: Path, monkeypatch:
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_links_and_rights_stay(tmp_path: Path) -> None:
+def test_links_and_permissions_are_kept(tmp_path: Path) -> None:
     real, link = tmp_path / "real.mtx", tmp_path / "link.mtx"
     ns.save(ns.from_torch(torch.eye(2)), real)
     real.chmod(0o640)
@@ -187,7 +188,7 @@ def test_links_and_rights_stay(tmp_path: Path) -> None:
     assert tuple(ns.load(real).shape) == (3, 3)
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+def test_missing_folders_and_folders_in_place_of_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         ns.save(ns.from_torch(torch.eye(2)), tmp_path / "none" / "a.mtx")
     (tmp_path / "a.mtx").mkdir()
@@ -195,7 +196,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ns.save(ns.from_torch(torch.eye(2)), tmp_path / "a.mtx")
 
 
-def test_equal_tensors_are_equal_files(tmp_path: Path) -> None:
+def test_equal_tensors_give_equal_files(tmp_path: Path) -> None:
     for name in ("a.mtx.gz", "b.mtx.gz"):
         ns.save(ns.from_torch(torch.eye(2)), tmp_path / name)
     assert (tmp_path / "a.mtx.gz").read_bytes() == (tmp_path / "b.mtx.gz").read_bytes()
@@ -214,16 +215,16 @@ def test_pieces_of_any_size(size: int, suffix: str, tmp_path: Path, monkeypatch:
     assert same(A, ns.load(tmp_path / f"a{suffix}", ns.CSR))
 
 
-def test_lines_of_later_pieces_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_count_lines_across_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "PIECE", 32)
     lines = ["# of entries", "1 1 1", "", *["2 2 2 # as before"] * 30]
-    for bad, told in (("2 x 2", r"line 34: can't read '2 x 2'"), ("2 0 2", r"line 34: index 0 in dimension 1")):
+    for bad, message in (("2 x 2", r"line 34: can't read '2 x 2'"), ("2 0 2", r"line 34: index 0 in dimension 1")):
         (tmp_path / "a.tns").write_text("\n".join([*lines, bad, "3 3 3"]))
-        with pytest.raises(ns.FormatError, match=told):
+        with pytest.raises(ns.FormatError, match=message):
             ns.load(tmp_path / "a.tns")
 
 
-def test_whole_numbers_in_pieces_of_both_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_and_floats_in_different_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text, "PIECE", 32)
     A = column(torch.tensor([1] * 10 + [2**62 + 1] + [3] * 10))
     ns.save(A, tmp_path / "a.mtx")
@@ -234,7 +235,7 @@ def test_whole_numbers_in_pieces_of_both_kinds(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("suffix", [*SUFFIXES, ".smtx", ".npz"])
-def test_a_bar_is_shown_where_it_is_asked_for(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_is_shown_on_request(suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / f"a{suffix}"
     A = ns.from_torch(torch.eye(3))
     for progress in (None, False):
@@ -243,13 +244,13 @@ def test_a_bar_is_shown_where_it_is_asked_for(suffix: str, tmp_path: Path, capsy
     assert capsys.readouterr() == ("", "")
     ns.save(A, path, progress=True)
     ns.load(path, progress=True)
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     full = "#" * 30
-    assert f"writing {path.name}  [{full}] 100%\n" in told
-    assert told.endswith(f"reading {path.name}  [{full}] 100%\n")
+    assert f"writing {path.name}  [{full}] 100%\n" in output
+    assert output.endswith(f"reading {path.name}  [{full}] 100%\n")
 
 
-def test_a_bar_of_its_own_accord(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_bar_is_shown_by_default_for_large_files_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     for terminal in (True, False):
         monkeypatch.setattr(sys.stderr, "isatty", lambda terminal=terminal: terminal, raising=False)
         for size in (0, 1 << 30):
@@ -257,14 +258,14 @@ def test_a_bar_of_its_own_accord(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Progress("reading", 0, shown=True).shown
 
 
-def test_a_bar_stops_where_the_work_does(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_stops_at_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), Progress("reading", 10, shown=True) as progress:
         progress.reach(5)
         progress.reach(1 // 0)
     assert capsys.readouterr().err.endswith(" 50%\n")
 
 
-def test_torchs_arguments_stay_torchs(tmp_path: Path) -> None:
+def test_torchs_options_are_refused_for_other_files(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         ns.save(torch.ones(2), tmp_path / "a.pt", progress=True)
     with pytest.raises(ns.UnsupportedError, match=r"takes just progress=: other arguments are torch\.save's"):
