@@ -1,4 +1,4 @@
-"""Arguments of operators: torch's names for them, sparse tensors in dense ones' places, and what is not taken."""
+"""Arguments of operators: torch's keyword names, sparse tensors in place of dense ones, and unsupported arguments."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ s = ns.from_torch(v)
 index = torch.tensor([[1, 0, 1], [0, 0, 1]])
 
 
-def dense(made: Any) -> Any:
-    return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+def as_dense(value: Any) -> Any:
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
@@ -73,10 +73,10 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("name", CALLS)
 def test_results_are_torchs(name: str, format: str) -> None:
     call = CALLS[name]
-    torch.testing.assert_close(dense(call(ns.from_torch(FULL, FORMATS[format]), s)), call(FULL, v), equal_nan=True)
+    torch.testing.assert_close(as_dense(call(ns.from_torch(FULL, FORMATS[format]), s)), call(FULL, v), equal_nan=True)
 
 
-def test_a_sparse_argument_in_a_dense_ones_place_is_listed_and_refused_in_strict_mode() -> None:
+def test_densified_arguments_are_in_the_ledger_and_refused_in_strict_mode() -> None:
     with ns.ledger() as led:
         F.cross_entropy(D, torch.tensor([0, 1]), weight=s)
     assert [entry.kind for entry in led] == ["densification"]
@@ -102,7 +102,7 @@ def test_gradients_are_torchs(name: str, format: str) -> None:
     A, full = ns.from_torch(FULL, FORMATS[format]), FULL.clone().requires_grad_()
     values = A.values.clone().requires_grad_()
     GRADIENTS[name](full).sum().backward()
-    dense(GRADIENTS[name](A.with_values(values))).sum().backward()
+    as_dense(GRADIENTS[name](A.with_values(values))).sum().backward()
     inside = A.with_values(torch.ones_like(A.values)).to_dense() != 0
     torch.testing.assert_close(A.with_values(values.grad).to_dense(), torch.where(inside, full.grad, 0))
 
@@ -111,30 +111,30 @@ def test_factors_of_integers_and_truth_values_are_torchs() -> None:
     ints, factors = FULL.long(), {"beta": 0.5, "alpha": 1.5}
     A = ns.from_torch(ints)
     calls = {"addmv": (v[:2].long(), A, v.long()), "addmm": (ints[:, :2], A, ints.t()), "addr": (A, v[:2].long(), v.long())}
-    taken = []
+    accepted = []
     for name, operands in calls.items():
         try:
-            expected = getattr(torch, name)(*(dense(own) for own in operands), **factors)
+            expected = getattr(torch, name)(*(as_dense(operand) for operand in operands), **factors)
         except RuntimeError:
             with pytest.raises(ns.OperandError, match=f"{name} of torch.int64 with beta=0.5 and alpha=1.5: give whole numbers"):
                 getattr(torch, name)(*operands, **factors)
             continue
-        made = dense(getattr(torch, name)(*operands, **factors))
-        assert made.dtype == torch.int64
-        assert torch.equal(made, expected)
-        taken.append(name)
-    assert "addmv" in taken
+        result = as_dense(getattr(torch, name)(*operands, **factors))
+        assert result.dtype == torch.int64
+        assert torch.equal(result, expected)
+        accepted.append(name)
+    assert "addmv" in accepted
     for factors in ({"beta": 0, "alpha": 1}, {"beta": 1, "alpha": 0}, {"beta": 0, "alpha": 0}):
-        made = torch.addr(A > 1, v[:2] > 0, s > 0, **factors)
-        assert torch.equal(dense(made), torch.addr(ints > 1, v[:2] > 0, v > 0, **factors))
+        result = torch.addr(A > 1, v[:2] > 0, s > 0, **factors)
+        assert torch.equal(as_dense(result), torch.addr(ints > 1, v[:2] > 0, v > 0, **factors))
     assert F.hardtanh(A).dtype == torch.int64
 
 
 def test_norms_of_complex_numbers_are_real() -> None:
     numbers = torch.complex(FULL, FULL.flip(0))
     for order in (0, 2, 3):
-        made = torch.linalg.vector_norm(ns.from_torch(numbers), order, dim=-1)
-        torch.testing.assert_close(made, torch.linalg.vector_norm(numbers, order, dim=-1))
+        norms = torch.linalg.vector_norm(ns.from_torch(numbers), order, dim=-1)
+        torch.testing.assert_close(norms, torch.linalg.vector_norm(numbers, order, dim=-1))
 
 
 A = ns.from_torch(FULL)
@@ -152,7 +152,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_not_taken(name: str) -> None:
+def test_unsupported_arguments_are_refused(name: str) -> None:
     call, text = REFUSED[name]
     with pytest.raises(ns.UnsupportedError, match=text):
         call()
@@ -174,7 +174,7 @@ def test_annotations_say_what_may_be_sparse() -> None:
 
 
 @pytest.mark.parametrize("name", ["acosh_", "nanquantile", "index_fill", "igamma"])
-def test_a_missing_method_is_an_attribute_error_of_ours_with_the_way_out(name: str) -> None:
+def test_a_missing_method_raises_an_attribute_error_with_the_way_out(name: str) -> None:
     assert callable(getattr(torch.Tensor, name))
     assert hasattr(A, name) == (name == "acosh_")
     if name != "acosh_":

@@ -1,4 +1,4 @@
-"""Tensors are stacked with patterns of their own, and coordinates put in order."""
+"""Stacked tensors, whose patterns may differ, and sorted coordinates."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)
 def test_any_format_is_stacked(fmt: Format, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Level by level, and through coordinates."""
-    tensors = storable(fmt)
-    given = [ns.from_torch(dense, fmt) for dense in tensors]
+    """Tensors of any format are stacked level by level or through coordinates."""
+    dense = storable(fmt)
+    tensors = [ns.from_torch(full, fmt) for full in dense]
     for joined in (stacking.JOINED, ()):
         monkeypatch.setattr(stacking, "JOINED", joined)
         for dim in (0, 1, fmt.order):
-            A = ns.stack(given, dim)
+            A = ns.stack(tensors, dim)
             validate(A.pattern)
             assert str(A.format.levels[0]) == "dense"
             assert A.format.levels[0] == Format("d").levels[0]
-            assert torch.equal(A.to_dense(), torch.stack(tensors, dim))
+            assert torch.equal(A.to_dense(), torch.stack(dense, dim))
 
 
-def test_torch_stack_and_native_tensors_beside_ours() -> None:
-    dense = [random(seed, 3, 4) for seed in (1, 2)]
-    A = torch.stack([ns.from_torch(dense[0]), dense[1].to_sparse_csr()], dim=-1)
+def test_torch_stack_joins_native_tensors_and_sparse_tensors() -> None:
+    full = [random(seed, 3, 4) for seed in (1, 2)]
+    A = torch.stack([ns.from_torch(full[0]), full[1].to_sparse_csr()], dim=-1)
     assert type(A) is ns.SparseTensor
-    assert torch.equal(A.to_dense(), torch.stack(dense, -1))
+    assert torch.equal(A.to_dense(), torch.stack(full, -1))
     assert A.format == Format("(i, j, k) -> (k: dense, i: dense, j: compressed)")
 
 
@@ -48,8 +48,8 @@ def test_matrices_with_different_numbers_of_values_in_a_product(plain: pytest.Mo
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc], ids=str)
-def test_layouts_that_torch_does_not_stack(layout: torch.layout) -> None:
-    """They may store different numbers of values, so what comes back is a COO tensor."""
+def test_layouts_that_torch_cannot_stack(layout: torch.layout) -> None:
+    """torch may store different numbers of values per slice, so these layouts are stacked as COO tensors."""
     dense = [torch.eye(4), torch.ones(4, 4)]
     blocks = (2, 2) if layout in (torch.sparse_bsr, torch.sparse_bsc) else None
     native = [tensor.to_sparse(layout=layout, blocksize=blocks) for tensor in dense]
@@ -62,9 +62,9 @@ def test_layouts_that_torch_does_not_stack(layout: torch.layout) -> None:
 
 
 def test_data_types_are_promoted_as_by_torch() -> None:
-    A, one = ns.from_torch(torch.eye(2)), torch.ones(1)
-    for mine, other in product(STORED, repeat=2):
-        assert ns.stack([A.to(mine), A.to(other)]).dtype == torch.stack([one.to(mine), one.to(other)]).dtype
+    A, element = ns.from_torch(torch.eye(2)), torch.ones(1)
+    for dtype, other_dtype in product(STORED, repeat=2):
+        assert ns.stack([A.to(dtype), A.to(other_dtype)]).dtype == torch.stack([element.to(dtype), element.to(other_dtype)]).dtype
 
 
 def test_gradients_flow_through_a_stack() -> None:
@@ -96,14 +96,14 @@ def test_narrow_coordinates_stay_narrow(level: str) -> None:
 
 
 @pytest.mark.parametrize(("first", "inner"), [(ns.CSR, "CSR"), (ns.CSC, "CSC"), (ns.ELL, "COO(2)"), (ns.BCSR(2, 2), "BCSR(2, 2)")], ids=str)
-def test_tensors_of_several_formats_are_stacked_in_the_first_ones(first: ns.Format, inner: str) -> None:
+def test_tensors_of_several_formats_are_stacked_in_the_format_of_the_first(first: ns.Format, inner: str) -> None:
     dense = [torch.eye(4), torch.ones(4, 4).tril(), torch.zeros(4, 4)]
     values = [ns.from_torch(d, fmt).values.requires_grad_() for d, fmt in zip(dense, (first, ns.CSR, ns.DCSR), strict=True)]
-    given = [ns.from_torch(d, fmt).with_values(v) for d, fmt, v in zip(dense, (first, ns.CSR, ns.DCSR), values, strict=True)]
-    made = torch.stack(given, 1)
-    assert torch.equal(made.to_dense(), torch.stack(dense, 1))
-    assert made[:, 1].to(ns.Format(inner)).format == ns.Format(inner)
-    made.to_dense().sum().backward()
+    tensors = [ns.from_torch(d, fmt).with_values(v) for d, fmt, v in zip(dense, (first, ns.CSR, ns.DCSR), values, strict=True)]
+    A = torch.stack(tensors, 1)
+    assert torch.equal(A.to_dense(), torch.stack(dense, 1))
+    assert A[:, 1].to(ns.Format(inner)).format == ns.Format(inner)
+    A.to_dense().sum().backward()
     assert all(torch.equal(v.grad, torch.ones_like(v)) for v in values[1:])
 
 
@@ -128,7 +128,7 @@ def test_block_diag_rot90_and_repeat_interleave(fmt: ns.Format) -> None:
         torch.repeat_interleave(A, torch.tensor([1, 2, 3]), 0)
 
 
-def test_a_stack_that_makes_no_tensor_is_refused() -> None:
+def test_invalid_stacks_are_refused() -> None:
     A = ns.from_torch(torch.eye(3))
     with pytest.raises(ns.SizeError, match=r"tensor 2 of the stack has shape \(4, 4\), but tensor 0 has \(3, 3\)"):
         ns.stack([A, A, ns.from_torch(torch.eye(4))])
@@ -140,11 +140,11 @@ def test_a_stack_that_makes_no_tensor_is_refused() -> None:
         ns.stack([A, A], out=torch.empty(2, 3, 3))
 
 
-# ---- order
+# ---- sorted coordinates
 
 
 @pytest.mark.parametrize("fmt", compositions(), ids=str)
-def test_coalesce_keeps_what_is_in_order(fmt: Format) -> None:
+def test_coalesce_keeps_ordered_tensors(fmt: Format) -> None:
     dense = storable(fmt)[0]
     A = ns.from_torch(dense, fmt)
     B = ns.coalesce(A)

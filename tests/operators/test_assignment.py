@@ -1,4 +1,4 @@
-"""Writing to sparse tensors by position, by mask and in place."""
+"""Assignments to sparse tensors by position, by mask and in place."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def matrix(values: Any = (1.0, -2.0, 3.0, 4.0, -5.0, 6.0), format: Any = ns.CSR)
 def test_masked_fill_keeps_the_data_type(dtype: torch.dtype, value: Any, is_sparse: bool) -> None:
     A = matrix(torch.tensor([1, 2, 3, 4, 0, 6])).to(dtype)
     mask = ns.from_coo([[0, 0], [0, 1]], torch.tensor([True, True]), (4, 4))
-    made = torch.masked_fill(A, mask if is_sparse else mask.to_dense(), value)
-    assert made.dtype == dtype
-    assert torch.equal(made.to_dense(), A.to_dense().masked_fill(mask.to_dense(), value))
+    filled = torch.masked_fill(A, mask if is_sparse else mask.to_dense(), value)
+    assert filled.dtype == dtype
+    assert torch.equal(filled.to_dense(), A.to_dense().masked_fill(mask.to_dense(), value))
 
 
 @pytest.mark.parametrize("format", [ns.CSR, *GAPS])
@@ -50,12 +50,12 @@ def test_masked_fill_keeps_the_data_type(dtype: torch.dtype, value: Any, is_spar
 def test_in_place_by_position(call: Callable[[Any], Any], format: Any) -> None:
     A = matrix(format=format)
     D = A.to_dense()
-    made = call(A)
-    assert made is A
+    result = call(A)
+    assert result is A
     torch.testing.assert_close(A.to_dense(), call(D))
 
 
-def test_assignments_are_cut_off_first() -> None:
+def test_assigned_values_are_truncated_to_the_data_type() -> None:
     A = matrix(torch.tensor([1, 2, 3, 4, 5, 6]))
     A[0, 0] = 0.5
     A[1] = torch.tensor([0.5, 0.1, 7.9, 0])
@@ -95,7 +95,7 @@ def test_leaves_are_not_replaced(write: Callable[[Any], Any]) -> None:
     with torch.no_grad():
         write(A)
     assert A.values is leaf
-    made = matrix(leaf * 1)
-    write(made)
-    made.sum().backward()
+    B = matrix(leaf * 1)
+    write(B)
+    B.sum().backward()
     assert leaf.grad is not None

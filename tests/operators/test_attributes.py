@@ -1,4 +1,4 @@
-"""SparseTensors where code expects a dense one: attributes, the graph of gradients, assignments, and ways out."""
+"""Attributes of dense tensors on SparseTensors, the autograd graph, assignments, and suggestions in errors."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_attributes_are_torchs(name: str, A: Any) -> None:
 @pytest.mark.parametrize("name", ["mT", "T", "mH", "H"])
 def test_transposes(name: str) -> None:
     full = D * (1 + 2j)
-    made = getattr(ns.from_torch(full), name)
-    assert torch.equal(made.to_dense(), getattr(full, name).resolve_conj())
+    transposed = getattr(ns.from_torch(full), name)
+    assert torch.equal(transposed.to_dense(), getattr(full, name).resolve_conj())
 
 
 def test_memory_and_data(A: Any) -> None:
@@ -71,7 +71,7 @@ def test_memory_and_data(A: Any) -> None:
     assert torch.equal(complex_one.imag.to_dense(), 2 * D)
 
 
-def test_gradients_are_set_and_taken_away(A: Any) -> None:
+def test_gradients_can_be_set_and_cleared(A: Any) -> None:
     A.values.requires_grad_()
     A.sum().backward()
     A.grad = 2 * A.grad
@@ -83,20 +83,20 @@ def test_gradients_are_set_and_taken_away(A: Any) -> None:
 @pytest.mark.parametrize("hook", [lambda g: 3 * g, lambda g: None, lambda g: g + g + g], ids=["another", "none", "a sum"])
 def test_hooks_see_the_gradient_as_a_sparse_tensor(hook: Callable[[Any], Any], A: Any) -> None:
     A.values.requires_grad_()
-    seen = []
+    gradients = []
 
-    def own(gradient: Any) -> Any:
-        seen.append(gradient)
+    def record(gradient: Any) -> Any:
+        gradients.append(gradient)
         return hook(gradient)
 
-    handle = A.register_hook(own)
+    handle = A.register_hook(record)
     (A * D).sum().backward()
-    assert seen[0].pattern is A.pattern
+    assert gradients[0].pattern is A.pattern
     assert torch.equal(A.grad.to_dense(), D if hook(A) is None else 3 * D)
     handle.remove()
     A.grad = None
     (A * D).sum().backward()
-    assert len(seen) == 1
+    assert len(gradients) == 1
 
 
 def test_a_hook_returns_a_gradient(A: Any) -> None:
@@ -106,7 +106,7 @@ def test_a_hook_returns_a_gradient(A: Any) -> None:
         A.sum().backward()
 
 
-def test_gradients_of_what_is_no_leaf(A: Any) -> None:
+def test_gradients_of_tensors_that_are_no_leaf(A: Any) -> None:
     A.values.requires_grad_()
     B = 2 * A
     B.retain_grad()
@@ -125,7 +125,7 @@ def test_autograd_by_values(A: Any) -> None:
 
 
 def test_torchs_parameter_does_not_take_it(A: Any) -> None:
-    """It would register nothing."""
+    """A SparseTensor has no ``requires_grad_``: torch.nn.Parameter of it would register nothing."""
     assert not hasattr(A, "requires_grad_")
     with pytest.raises(AttributeError, match=r"A.values.requires_grad_\(\)"):
         A.requires_grad_()
@@ -153,14 +153,14 @@ ASSIGNED: dict[str, tuple[Any, Any]] = {
 @pytest.mark.parametrize("name", ASSIGNED)
 def test_assignments_to_stored_entries(name: str, format: str) -> None:
     key, value = ASSIGNED[name]
-    made, expected = ns.from_torch(D, eval(f"ns.{format}") if format != "ds" else format), D.clone()
-    before = made.pattern
-    made[key] = value
+    A, expected = ns.from_torch(D, eval(f"ns.{format}") if format != "ds" else format), D.clone()
+    before = A.pattern
+    A[key] = value
     expected[key.to_dense() if isinstance(key, ns.SparseTensor) else key] = (
         value.to_dense() if isinstance(value, ns.SparseTensor) else value
     )
-    assert torch.equal(made.to_dense(), expected)
-    assert made.pattern is before
+    assert torch.equal(A.to_dense(), expected)
+    assert A.pattern is before
 
 
 def test_assignments_add_and_differentiate(A: Any) -> None:
@@ -185,7 +185,7 @@ def test_assignments_add_and_differentiate(A: Any) -> None:
     ],
     ids=str,
 )
-def test_assignments_that_are_refused(key: Any, value: Any, kind: type[Exception], text: str, A: Any) -> None:
+def test_assignments_of_new_entries_or_wrong_shapes_are_refused(key: Any, value: Any, kind: type[Exception], text: str, A: Any) -> None:
     with pytest.raises(kind) as error:
         A[key] = value
     assert text in str(error.value)
@@ -221,7 +221,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_says_what_to_write(name: str, A: Any) -> None:
+def test_errors_of_unsupported_functions_suggest_a_replacement(name: str, A: Any) -> None:
     call, text = REFUSED[name]
     with pytest.raises(ns.UnsupportedError) as error:
         call(A)
@@ -232,18 +232,18 @@ def test_what_is_refused_says_what_to_write(name: str, A: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text"), [("median", "sort A.values"), ("numpy", "A.to_scipy()"), ("scatter_", "A.values"), ("backward", "A.sum().backward()")]
 )
-def test_so_do_methods(name: str, text: str, A: Any) -> None:
+def test_errors_of_unsupported_methods_suggest_a_replacement(name: str, text: str, A: Any) -> None:
     with pytest.raises(AttributeError) as error:
         getattr(A, name)
     assert text in str(error.value)
 
 
-def test_ways_out_are_of_functions_that_torch_has_and_that_are_not_taken() -> None:
+def test_ways_out_name_functions_of_torch_that_numscorch_does_not_support() -> None:
     homes = (torch, torch.Tensor, F, torch.linalg, torch.fft, torch.autograd)
     for name in ways_out.WAYS_OUT:
         bare = name.removeprefix("linalg_").removeprefix("fft_")
-        found = [getattr(home, own) for home in homes for own in {name, bare} if hasattr(home, own)]
-        assert found, name
+        functions = [getattr(home, attribute) for home in homes for attribute in {name, bare} if hasattr(home, attribute)]
+        assert functions, name
         assert name not in operators.OPERATORS, name
 
 
@@ -264,35 +264,35 @@ def test_dir_lists_operators_and_attributes(A: Any) -> None:
     assert "sum" in dir(ns.nn.Parameter(A))
 
 
-def test_help_of_a_method_is_a_document(A: Any) -> None:
-    shown = pydoc.render_doc(A.sum, renderer=pydoc.plaintext)
-    assert "sum(dim: 'Dim' = None, keepdim: 'bool' = False" in shown
-    assert all(part in shown for part in ("Args:", "Raises:", ">>> A.sum(), A.sum(dim=1)"))
+def test_help_renders_the_documentation_of_a_method(A: Any) -> None:
+    text = pydoc.render_doc(A.sum, renderer=pydoc.plaintext)
+    assert "sum(dim: 'Dim' = None, keepdim: 'bool' = False" in text
+    assert all(part in text for part in ("Args:", "Raises:", ">>> A.sum(), A.sum(dim=1)"))
     assert "sum(input: 'Any', dim: 'Dim' = None" in pydoc.render_doc(ns.sum, renderer=pydoc.plaintext)
 
 
 @pytest.mark.parametrize("name", sorted(operators.OPERATORS))
 def test_every_operator_is_documented(name: str) -> None:
-    own = operators.OPERATORS[name]
-    assert own.__doc__
-    assert "lambda" not in own.__name__
+    operator = operators.OPERATORS[name]
+    assert operator.__doc__
+    assert "lambda" not in operator.__name__
 
 
 @pytest.mark.parametrize("kind", ["SparseTensor", "SparseParameter"])
-def test_torchs_errors_say_what_to_write(kind: str, A: Any) -> None:
-    given = A if kind == "SparseTensor" else ns.nn.Parameter(A)
+def test_errors_of_torch_suggest_a_replacement(kind: str, A: Any) -> None:
+    parameter = A if kind == "SparseTensor" else ns.nn.Parameter(A)
     with pytest.raises(TypeError, match=rf"one of the params is .*{kind} \(optimizers take A\.values; "):
-        torch.optim.Adam([given])
+        torch.optim.Adam([parameter])
     layer = torch.nn.Linear(3, 2)
     with pytest.raises(TypeError, match=rf"cannot assign .*{kind} \(.*SparseLinear\.from_dense\(.*\), take ns\.nn\.Parameter\(A\)\)"):
-        layer.weight = given
+        layer.weight = parameter
     sparse = ns.nn.SparseLinear(3, 2, density=0.5)
     sparse.weight = ns.nn.Parameter(A)
     torch.optim.Adam([A.values])
     torch.testing.assert_close(sparse(torch.eye(3)) - sparse.bias, D.T)
 
 
-def test_data_of_a_parameter_of_the_same_pattern_is_taken() -> None:
+def test_parameter_data_of_the_same_pattern_is_copied() -> None:
     weight = ns.nn.Parameter(ns.from_torch(torch.eye(3)))
     values = weight.values
     weight.data = ns.from_torch(3 * torch.eye(3))
@@ -302,7 +302,7 @@ def test_data_of_a_parameter_of_the_same_pattern_is_taken() -> None:
 
 
 @pytest.mark.parametrize("data", [torch.zeros(3, 3), ns.from_torch(torch.ones(3, 3)), ns.from_torch(torch.eye(3), ns.COO(2)), 3])
-def test_other_data_of_a_parameter_are_refused(data: Any) -> None:
+def test_parameter_data_of_another_pattern_is_refused(data: Any) -> None:
     weight = ns.nn.Parameter(ns.from_torch(torch.eye(3)))
     with pytest.raises(ns.OperandError, match="must have its pattern") as error:
         weight.data = data

@@ -1,4 +1,4 @@
-"""Constructors with format= make SparseTensors of what torch's make, and never more than their entries."""
+"""Constructors with ``format=`` return SparseTensors equal to torch's tensors, and allocate only their entries."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def seeded(seed: int) -> torch.Generator:
 @pytest.mark.parametrize("shape", [(4, 5), (5, 4), (1, 3), (0, 3), (3, 0)], ids=str)
 def test_constants(shape: tuple[int, int], fmt: ns.Format) -> None:
     for dtype in (None, torch.float64, torch.int64, torch.bool):
-        for made, expected in (
+        for A, expected in (
             (ns.eye(*shape, format=fmt, dtype=dtype), torch.eye(*shape, dtype=dtype)),
             (ns.zeros(*shape, format=fmt, dtype=dtype), torch.zeros(*shape, dtype=dtype)),
             (ns.ones(shape, format=fmt, dtype=dtype), torch.ones(shape, dtype=dtype)),
             (ns.full(shape, 3, format=fmt, dtype=dtype), torch.full(shape, 3, dtype=dtype)),
         ):
-            assert made.format.levels[0] == fmt.levels[0]
-            validate(made.pattern)
-            assert made.dtype == expected.dtype
-            assert torch.equal(made.to_dense(), expected)
+            assert A.format.levels[0] == fmt.levels[0]
+            validate(A.pattern)
+            assert A.dtype == expected.dtype
+            assert torch.equal(A.to_dense(), expected)
 
 
 @pytest.mark.parametrize("fmt", [*FORMATS[:-1], "CSR"], ids=str)
-def test_the_entries_of_nested_lists(fmt: ns.Format | str) -> None:
+def test_nested_lists(fmt: ns.Format | str) -> None:
     data = [[0, 1.5, 0], [2, 0, 3]]
     A = ns.tensor(data, format=fmt, dtype=torch.float64, requires_grad=True)
     assert torch.equal(A.to_dense().detach(), torch.tensor(data, dtype=torch.float64))
@@ -48,7 +48,7 @@ def test_the_entries_of_nested_lists(fmt: ns.Format | str) -> None:
         ns.tensor(data, format=fmt, device="meta")
 
 
-def test_only_what_is_there_is_stored() -> None:
+def test_only_nonzero_entries_are_stored() -> None:
     assert ns.eye(4, format=ns.CSR).nnz == 4
     assert ns.zeros(4, 4, format=ns.CSR).nnz == ns.empty(4, 4, format=ns.CSR).nnz == 0
     assert ns.full((2, 3), 0, format=ns.COO(2)).nnz == ns.ones(2, 3, format="CSC").nnz == 6
@@ -92,20 +92,20 @@ def test_seeds() -> None:
 
 
 @pytest.mark.parametrize(("count", "among"), [(1, 4), (2, 4), (3, 4), (2, 6)])
-def test_every_set_is_as_likely(count: int, among: int) -> None:
-    generator, seen = seeded(3), dict[tuple[int, ...], int]()
+def test_all_subsets_are_equally_likely(count: int, among: int) -> None:
+    generator, counts = seeded(3), dict[tuple[int, ...], int]()
     tries = 3000
     for _ in range(tries):
-        found = tuple(drawn(count, among, generator).tolist())
-        assert sorted(set(found)) == list(found)
-        seen[found] = seen.get(found, 0) + 1
+        subset = tuple(drawn(count, among, generator).tolist())
+        assert sorted(set(subset)) == list(subset)
+        counts[subset] = counts.get(subset, 0) + 1
     sets = len(list(torch.combinations(torch.arange(among), count)))
-    assert len(seen) == sets
+    assert len(counts) == sets
     expected = tries / sets
-    assert sum((n - expected) ** 2 / expected for n in seen.values()) < 4 * sets + 12  # chi-squared, far out
+    assert sum((n - expected) ** 2 / expected for n in counts.values()) < 4 * sets + 12  # chi-squared test with a wide margin
 
 
-def test_shapes_that_no_memory_holds() -> None:
+def test_shapes_too_large_for_a_dense_tensor() -> None:
     A = ns.rand(10**9, 10**9, density=1e-15, format=ns.COO(2))
     B = ns.rand(10**6, 10**6, density=1e-9, format=ns.CSR)
     assert A.nnz == B.nnz == 1000
@@ -117,16 +117,16 @@ INDICES, VALUES = [[1, 0, 1, 1], [2, 1, 0, 2]], [1.0, 2.0, 3.0, 4.0]
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("size", [None, (3, 4)])
 def test_coordinates(size: tuple[int, int] | None, fmt: ns.Format) -> None:
-    """In any order, repeated ones summed, as torch's; twice differentiable."""
+    """Coordinates in any order are taken, duplicates are summed, and the result is twice differentiable, as in torch."""
     values = torch.tensor(VALUES, dtype=torch.float64, requires_grad=True)
     A = ns.sparse_coo_tensor(INDICES, values, size, format=fmt)
     native = torch.sparse_coo_tensor(torch.tensor(INDICES), values, *([size] if size else []), check_invariants=True)
     assert torch.equal(A.to_dense(), native.to_dense())
-    (slope,) = torch.autograd.grad((A.to_dense() ** 3).sum(), values, create_graph=True)
+    (gradient,) = torch.autograd.grad((A.to_dense() ** 3).sum(), values, create_graph=True)
     (expected,) = torch.autograd.grad((native.to_dense() ** 3).sum(), values)
-    torch.testing.assert_close(slope, expected)
-    (curve,) = torch.autograd.grad(slope.sum(), values)
-    assert curve.abs().sum() > 0
+    torch.testing.assert_close(gradient, expected)
+    (second,) = torch.autograd.grad(gradient.sum(), values)
+    assert second.abs().sum() > 0
 
 
 def test_coordinates_of_values_with_dimensions() -> None:
@@ -173,9 +173,9 @@ def test_index_arrays(name: str, fmt: ns.Format) -> None:
     A = getattr(ns, name)(first, second, values, size, format=fmt)
     assert torch.equal(A.to_dense(), native.to_dense())
     assert A.format == fmt
-    (slope,) = torch.autograd.grad((A.to_dense() ** 3).sum(), values, create_graph=True)
-    torch.testing.assert_close(slope, 3 * values**2)
-    torch.testing.assert_close(torch.autograd.grad(slope.sum(), values)[0], 6 * values)
+    (gradient,) = torch.autograd.grad((A.to_dense() ** 3).sum(), values, create_graph=True)
+    torch.testing.assert_close(gradient, 3 * values**2)
+    torch.testing.assert_close(torch.autograd.grad(gradient.sum(), values)[0], 6 * values)
     by_layout = ns.sparse_compressed_tensor(first, second, values, size, layout=native.layout, format=fmt)
     assert torch.equal(by_layout.to_dense(), native.to_dense())
 
@@ -214,7 +214,7 @@ BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_errors(name: str) -> None:
+def test_invalid_arguments_are_refused(name: str) -> None:
     call, kind, text = BAD[name]
     with pytest.raises(kind, match=text):
         call()

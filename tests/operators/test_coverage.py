@@ -1,4 +1,4 @@
-"""Every operator of the table in every layout, forward and backward, against torch on dense tensors; the table is docs/coverage.md."""
+"""All operators in all layouts, forward and backward, compared with torch on dense tensors; docs/coverage.md is generated here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coverage_rows import ROWS, STORED, WITHOUT_GRADIENT, Given
 
 import numscorch as ns
 
-LONG = 20  # letters of a format that has no name
+LONG = 20  # formats with longer names are listed as "blocks"
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"
 BSC = ns.Format("(i, j) -> (j // 2: dense, i // 2: compressed, i % 2: dense, j % 2: dense)")
 FORMATS = {"COO": ns.COO(2), "CSR": ns.CSR, "CSC": ns.CSC, "BSR": ns.BCSR(2, 2), "BSC": BSC, "DCSR": ns.DCSR, "ELL": ns.ELL}
@@ -28,8 +28,8 @@ def given(dtype: torch.dtype = torch.float64) -> Given:
     return Given(full, numbers(4, 6), numbers(6, 3), numbers(6), numbers(4))
 
 
-def dense_of(made: Any) -> Any:
-    return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+def dense_of(value: Any) -> Any:
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 def stored_entries(A: ns.SparseTensor) -> torch.Tensor:
@@ -42,19 +42,19 @@ def test_operators_are_torchs(name: str, format: str, plain: pytest.MonkeyPatch)
     dense = given()
     A = ns.from_torch(dense.S, FORMATS[format])
     values, full = A.values.clone().requires_grad_(), dense.S.clone().requires_grad_()
-    made = dense_of(ROWS[name](replace(dense, S=A.with_values(values))))
+    result = dense_of(ROWS[name](replace(dense, S=A.with_values(values))))
     expected = ROWS[name](replace(dense, S=full))
     if isinstance(expected, bool):
-        assert made == expected
+        assert result == expected
         return
-    assert made.shape == expected.shape
-    assert made.dtype == expected.dtype
-    torch.testing.assert_close(made.detach(), expected.detach())
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(result.detach(), expected.detach())
     if name in WITHOUT_GRADIENT:
         return
     upstream = torch.rand(expected.shape, generator=torch.Generator().manual_seed(1), dtype=expected.dtype)
     (expected * upstream).sum().backward()
-    (made * upstream).sum().backward()
+    (result * upstream).sum().backward()
     inside = stored_entries(A)
     torch.testing.assert_close(A.with_values(values.grad).to_dense(), torch.where(inside, full.grad, 0), equal_nan=True)
 
@@ -66,13 +66,13 @@ def test_softmax_of_stored_entries(name: str, format: str, plain: pytest.MonkeyP
     A = ns.from_torch(dense.S, FORMATS[format])
     inside = stored_entries(A)
     values, full = A.values.clone().requires_grad_(), dense.S.clone().requires_grad_()
-    made = STORED[name](replace(dense, S=A.with_values(values)))
+    result = STORED[name](replace(dense, S=A.with_values(values)))
     expected = STORED[name](replace(dense, S=torch.where(inside, full, -torch.inf)))
     expected = torch.where(inside, expected, 0)
-    torch.testing.assert_close(made.to_dense().detach(), expected.detach())
+    torch.testing.assert_close(result.to_dense().detach(), expected.detach())
     upstream = torch.rand(4, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     (expected * upstream).sum().backward()
-    (made.to_dense() * upstream).sum().backward()
+    (result.to_dense() * upstream).sum().backward()
     torch.testing.assert_close(A.with_values(values.grad).to_dense(), full.grad.nan_to_num() * inside)
 
 
@@ -88,15 +88,15 @@ The table is made by `tests/operators/test_coverage.py`, which compares every re
 """
 
 
-def named(made: Any, format: ns.Format) -> str:
-    """What kind of thing a result is."""
-    if isinstance(made, ns.SparseTensor):
-        return "same" if made.format == format else made.format.name if len(made.format.name) < LONG else "blocks"
-    return "dense" if isinstance(made, torch.Tensor) else "-"
+def result_kind(result: Any, format: ns.Format) -> str:
+    """Cell of the table for a result: its format, "dense", or "-" for a plain value."""
+    if isinstance(result, ns.SparseTensor):
+        return "same" if result.format == format else result.format.name if len(result.format.name) < LONG else "blocks"
+    return "dense" if isinstance(result, torch.Tensor) else "-"
 
 
 def compiles(row: Any) -> bool:
-    """Whether torch compiles the operator as a whole."""
+    """True if torch compiles the operator without a graph break."""
     g = given(torch.float32)
     A = ns.from_torch(g.S, ns.CSR)
 
@@ -111,12 +111,12 @@ def compiles(row: Any) -> bool:
     return True
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of torch's compiler
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # raised by torch's compiler
 def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.MonkeyPatch) -> None:
     rows = {**ROWS, **STORED}
     lines = [["operator", *FORMATS, "compiled"], ["---"] * (len(FORMATS) + 2)]
     for name, row in rows.items():
-        cells = [named(row(replace(given(), S=ns.from_torch(given().S, format))), format) for format in FORMATS.values()]
+        cells = [result_kind(row(replace(given(), S=ns.from_torch(given().S, format))), format) for format in FORMATS.values()]
         lines.append([f"`{name}`" + "*" * (name in WITHOUT_GRADIENT), *cells, "yes" if compiles(row) else "graph break"])
     text = HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines)
     if request.config.getoption("--update-golden"):
@@ -124,7 +124,7 @@ def test_the_table_is_up_to_date(request: pytest.FixtureRequest, plain: pytest.M
     assert PAGE.read_text(encoding="utf-8") == text, "run pytest tests/operators/test_coverage.py --update-golden, and read the diff"
 
 
-def test_a_dense_tensor_at_the_entries_of_a_sparse_one(plain: pytest.MonkeyPatch) -> None:
+def test_sparse_mask_of_a_dense_tensor(plain: pytest.MonkeyPatch) -> None:
     dense = given()
     A = ns.from_torch(dense.S, ns.CSR)
     assert torch.equal(dense.D.sparse_mask(A).to_dense(), dense.D * (dense.S != 0))

@@ -1,4 +1,4 @@
-"""Distances of tensors that broadcast, and their gradients, against torch on dense tensors."""
+"""Distances of broadcast tensors, and their gradients, compared with torch on dense tensors."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def test_cosine_similarity_of_tensors_that_broadcast(name: str, dim: int, format
     def cosine(first: Any, second: torch.Tensor) -> torch.Tensor:
         return F.cosine_similarity(*((second, first) if flipped else (first, second)), dim=dim)
 
-    made, expected = cosine(A.with_values(values), others[0]), cosine(full, others[1])
-    torch.testing.assert_close(made, expected)
-    weights = torch.arange(1.0, 1 + made.numel(), dtype=made.dtype).reshape(made.shape)
-    (made * weights).sum().backward()
+    result, expected = cosine(A.with_values(values), others[0]), cosine(full, others[1])
+    torch.testing.assert_close(result, expected)
+    weights = torch.arange(1.0, 1 + result.numel(), dtype=result.dtype).reshape(result.shape)
+    (result * weights).sum().backward()
     (expected * weights).sum().backward()
     inside = A.with_values(torch.ones_like(A.values)).to_dense() != 0
     torch.testing.assert_close(A.with_values(values.grad).to_dense(), torch.where(inside, full.grad, 0))
@@ -53,12 +53,12 @@ def test_two_sparse_tensors_that_broadcast() -> None:
 def test_errors_are_torchs(other: torch.Tensor, dim: int, error: type[Exception]) -> None:
     with pytest.raises(error):
         F.cosine_similarity(FULL, other, dim=dim)
-    with pytest.raises(error) as found:
+    with pytest.raises(error) as caught:
         F.cosine_similarity(ns.from_torch(FULL), other, dim=dim)
-    assert isinstance(found.value, ns.SizeError)
+    assert isinstance(caught.value, ns.SizeError)
 
 
 def test_normalize_by_the_number_of_entries_of_each_row() -> None:
     full = torch.tensor([[[0.0, 2.0], [0.0, 0.0]], [[3.0, 1.0], [5.0, 0.0]]])
-    made = F.normalize(ns.from_torch(full, ns.CSF(3)), p=0.0, dim=-1)
-    torch.testing.assert_close(made.to_dense(), F.normalize(full, p=0.0, dim=-1))
+    normalized = F.normalize(ns.from_torch(full, ns.CSF(3)), p=0.0, dim=-1)
+    torch.testing.assert_close(normalized.to_dense(), F.normalize(full, p=0.0, dim=-1))

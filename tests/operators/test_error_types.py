@@ -1,4 +1,4 @@
-"""Error types: where torch refuses a call on dense tensors, the same call on sparse ones raises what an ``except`` for torch's catches."""
+"""Calls that torch refuses on dense tensors raise an error of a type that ``except`` clauses for torch's error catch."""
 
 from __future__ import annotations
 
@@ -114,23 +114,23 @@ BAD: dict[str, Call] = {
 }
 
 
-def refused(call: Call, tensor: Any) -> Exception:
-    with pytest.raises(Exception) as error:  # which type is what is asked
+def raised_error(call: Call, tensor: Any) -> Exception:
+    with pytest.raises(Exception) as error:  # any type: the test compares it
         call(tensor)
-    found: Exception = error.value
-    return found
+    exception: Exception = error.value
+    return exception
 
 
 @formats
 @pytest.mark.parametrize("name", BAD)
 def test_the_type_is_torchs(name: str, format: ns.Format) -> None:
-    theirs = refused(BAD[name], D)
-    ours = refused(BAD[name], ns.from_torch(D, format))
-    kind = next(kind for kind in type(theirs).__mro__ if kind.__module__ == "builtins")
-    assert isinstance(ours, kind), f"torch raises {theirs!r}, but we {ours!r}"
+    of_torch = raised_error(BAD[name], D)
+    of_numscorch = raised_error(BAD[name], ns.from_torch(D, format))
+    kind = next(kind for kind in type(of_torch).__mro__ if kind.__module__ == "builtins")
+    assert isinstance(of_numscorch, kind), f"torch raises {of_torch!r}, numscorch {of_numscorch!r}"
 
 
-# Where torch has one error for many things and ours is more precise, or has the type of what a format's text raises.
+# Calls for which torch has one error type for many causes, or numscorch raises the type of an error in a format text.
 OTHERWISE: dict[str, tuple[Call, type[Exception]]] = {
     "a text as index": (lambda A: A["x"], ns.errors.IndexKindError),
     "an object as index": (lambda A: A[0, object()], ns.errors.IndexKindError),
@@ -142,12 +142,12 @@ OTHERWISE: dict[str, tuple[Call, type[Exception]]] = {
 @pytest.mark.parametrize("name", OTHERWISE)
 def test_types_that_differ(name: str) -> None:
     call, kind = OTHERWISE[name]
-    assert isinstance(refused(call, D), IndexError | RuntimeError | TypeError)
-    assert isinstance(refused(call, ns.from_torch(D)), kind)
+    assert isinstance(raised_error(call, D), IndexError | RuntimeError | TypeError)
+    assert isinstance(raised_error(call, ns.from_torch(D)), kind)
 
 
 def test_an_index_out_of_range_ends_no_loop_silently() -> None:
-    """An IndexError of ours within a loop over rows would end it, had rows no iterator of their own."""
+    """Iteration over rows does not use ``__getitem__``, so an IndexError from an index within the loop is not taken for its end."""
     assert len(list(ns.from_torch(D))) == 3
     with pytest.raises(IndexError):
         [row[7] for row in ns.from_torch(D)]

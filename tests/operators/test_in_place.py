@@ -1,4 +1,4 @@
-"""Functions in place: what they write, and where they refuse."""
+"""In-place functions: the values that they write, and the calls that they refuse."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ WRITTEN: dict[str, Callable[[Any], Any]] = {
 def test_values_are_torchs(name: str, format: str) -> None:
     A, full = ns.from_torch(FULL, FORMATS[format]), FULL.clone()
     values, address = A.values, A.values.data_ptr()
-    made = WRITTEN[name](A)
+    result = WRITTEN[name](A)
     torch.testing.assert_close(A.to_dense(), WRITTEN[name](full))
-    assert made is A
+    assert result is A
     assert A.values is values
     assert A.values.data_ptr() == address
 
@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name: str) -> None:
+def test_results_that_do_not_fit_are_refused(name: str) -> None:
     call, kind, text = REFUSED[name]
     A = ns.from_torch(FULL)
     with pytest.raises(kind, match=text):
@@ -63,13 +63,13 @@ def test_what_is_refused(name: str) -> None:
     assert torch.equal(A.to_dense(), FULL)
 
 
-def test_a_dense_tensor_is_written_with_a_sparse_ones_entries() -> None:
+def test_a_dense_tensor_is_multiplied_in_place_by_a_sparse_one() -> None:
     full, A = torch.ones(2, 3), ns.from_torch(FULL)
     assert full.mul_(A) is full
     assert torch.equal(full, FULL)
 
 
-def test_gradients_flow_through() -> None:
+def test_gradients_flow_through_in_place_functions() -> None:
     values = torch.tensor([0.5, -0.25, 1.5], requires_grad=True)
     A = ns.from_torch(FULL).with_values(values * 2)
     A.sin_().sum().backward()

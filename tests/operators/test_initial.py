@@ -1,4 +1,4 @@
-"""torch.nn.init of sparse weights: as of a dense weight, at the entries that are stored."""
+"""torch.nn.init of sparse weights: stored entries are initialised as those of a dense weight."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ DRAWN: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("format", ["CSR", "BCSR(4, 4)"])
 def test_values_are_drawn_as_those_of_a_dense_weight(name: str, format: str) -> None:
-    """From the same distribution, with the fans of the whole weight."""
+    """The stored values have the distribution of a dense weight, with the fans of the whole weight."""
     torch.manual_seed(0)
     layer = SparseLinear(64, 160, density=0.5, format=format)
-    pattern, kept = layer.weight.pattern, stored(layer.weight)
+    pattern, mask = layer.weight.pattern, stored(layer.weight)
     DRAWN[name](layer.weight)
     dense = torch.empty(160, 64)
     DRAWN[name](dense)
-    own, theirs = layer.weight.to_dense().detach()[kept], dense[kept]
+    sparse_values, dense_values = layer.weight.to_dense().detach()[mask], dense[mask]
     assert (layer.weight.pattern, layer.weight.requires_grad) == (pattern, True)
-    for measured in (torch.mean, torch.std, lambda values: values.quantile(0.9)):
-        torch.testing.assert_close(measured(own), measured(theirs), atol=0.05 * float(theirs.std()), rtol=0.05)
+    for statistic in (torch.mean, torch.std, lambda values: values.quantile(0.9)):
+        torch.testing.assert_close(statistic(sparse_values), statistic(dense_values), atol=0.05 * float(dense_values.std()), rtol=0.05)
 
 
 def test_constants() -> None:
     layer = SparseLinear(6, 4, density=0.5)
-    kept = stored(layer.weight).float()
+    mask = stored(layer.weight).float()
     for call, value in ((init.ones_, 1), (init.zeros_, 0), (lambda weight: init.constant_(weight, 3.0), 3)):
         call(layer.weight)
-        assert torch.equal(layer.weight.to_dense(), value * kept)
+        assert torch.equal(layer.weight.to_dense(), value * mask)
 
 
 def test_a_seed_draws_the_same_values() -> None:
     layer = SparseLinear(6, 4, density=0.5)
-    made = []
+    draws = []
     for _ in range(2):
         init.kaiming_uniform_(layer.weight, generator=torch.Generator().manual_seed(3))
-        made.append(layer.weight.values.detach().clone())
-    assert torch.equal(*made)
+        draws.append(layer.weight.values.detach().clone())
+    assert torch.equal(*draws)
 
 
 def test_a_convolution_is_initialised_by_its_matrix() -> None:

@@ -1,4 +1,4 @@
-"""Operators under torch's names on tensors of other orders, types and sizes than those of ``coverage_rows``, and what they refuse."""
+"""Operators with torch's names on tensors of other orders, types and sizes than in ``coverage_rows``, and their errors."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ Operator = Callable[[Any], Any]
 
 
 def numbers(*shape: int, seed: int = 1, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Sixteenths, about half of them 0, no other one twice, with an empty first slice."""
+    """Distinct multiples of 1/16, about half of them replaced by 0, with an empty first slice."""
     generator = torch.Generator().manual_seed(seed)
     count = torch.Size(shape).numel()
-    made = (torch.randperm(count, generator=generator) - count // 3).to(dtype) / 16
-    made = made.reshape(shape) * (torch.rand(shape, generator=generator) < 0.5) + 0.0  # no -0
+    values = (torch.randperm(count, generator=generator) - count // 3).to(dtype) / 16
+    values = values.reshape(shape) * (torch.rand(shape, generator=generator) < 0.5) + 0.0  # no -0
     if len(shape) > 1:
-        made[0] = 0
-    return made
+        values[0] = 0
+    return values
 
 
-def dense(value: Any) -> Any:
+def as_dense(value: Any) -> Any:
     if isinstance(value, tuple):
-        return tuple(map(dense, value))
+        return tuple(map(as_dense, value))
     return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
-def same(made: Any, expected: Any) -> None:
-    made = dense(made)
-    assert type(made) is type(expected) or not isinstance(expected, torch.Tensor)
+def same(result: Any, expected: Any) -> None:
+    result = as_dense(result)
+    assert type(result) is type(expected) or not isinstance(expected, torch.Tensor)
     if isinstance(expected, tuple):
-        assert len(made) == len(expected)
-        for own, other in zip(made, expected, strict=True):
-            same(own, other)
+        assert len(result) == len(expected)
+        for part, expected_part in zip(result, expected, strict=True):
+            same(part, expected_part)
         return
-    assert made.shape == expected.shape
-    torch.testing.assert_close(made, expected, equal_nan=True)
+    assert result.shape == expected.shape
+    torch.testing.assert_close(result, expected, equal_nan=True)
 
 
 OF_THREE: dict[str, Operator] = {
@@ -113,7 +113,7 @@ OF_THREE: dict[str, Operator] = {
     "an index of two dimensions": lambda t: t[1:, torch.tensor([[0, 1, 3]])],
     "an index of none": lambda t: t[torch.empty(0, 2, dtype=torch.int64)],
     "a mask of two dimensions": lambda t: t[t.sum(2) > 0],
-    "a mask behind": lambda t: t[..., dense(t)[1] > 0],
+    "a mask behind": lambda t: t[..., as_dense(t)[1] > 0],
     "a mask of three": lambda t: t[t > 0],
     "a mask and a list": lambda t: t[torch.tensor([True, False, True]), [1, 2]],
     "masked_select": lambda t: t.masked_select(torch.tensor([True, False, True, False, True])),
@@ -180,16 +180,16 @@ WITHOUT_ENTRIES = (
 
 
 @pytest.mark.parametrize("name", WITHOUT_ENTRIES)
-def test_nothing_stored(name: str) -> None:
-    """Gradients flow as from others: to no values."""
+def test_tensors_without_entries(name: str) -> None:
+    """Results without stored entries are differentiable."""
     full = torch.zeros(3, 4, 5)
     A = ns.from_torch(full)
     A.values.requires_grad_()
-    made = OF_THREE[name](A)
-    same(made, OF_THREE[name](full))
-    for own in made if isinstance(made, tuple) else (made,):
-        if own.dtype.is_floating_point:
-            own.sum().backward()
+    result = OF_THREE[name](A)
+    same(result, OF_THREE[name](full))
+    for part in result if isinstance(result, tuple) else (result,):
+        if part.dtype.is_floating_point:
+            part.sum().backward()
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)], ids=str)
@@ -226,12 +226,12 @@ def test_data_types(dtype: torch.dtype) -> None:
     if dtype.is_floating_point:
         operators += [lambda t: torch.logsumexp(t, 0), F.normalize, lambda t: F.mse_loss(t, t.abs() + t)]
     for operator in operators:
-        made, expected = dense(operator(A)), operator(full)
-        same(made, expected) if isinstance(expected, tuple) else torch.testing.assert_close(made, expected)
+        result, expected = as_dense(operator(A)), operator(full)
+        same(result, expected) if isinstance(expected, tuple) else torch.testing.assert_close(result, expected)
 
 
 def test_a_variance_far_from_0() -> None:
-    """The difference of two large sums would be noise."""
+    """The variance is not computed as a difference of two large sums, which would be inaccurate."""
     full = 1e4 + torch.rand(100, 4, generator=torch.Generator().manual_seed(1))
     full[:, 3] = 0
     torch.testing.assert_close(ns.from_torch(full).var(0), full.var(0), rtol=1e-4, atol=0)
@@ -242,7 +242,7 @@ def test_sums_of_exponentials_of_large_and_infinite_entries() -> None:
     same(ns.from_torch(full).logsumexp(1), full.logsumexp(1))
 
 
-def test_where_the_largest_are() -> None:
+def test_topk_with_ties_zeros_and_nan() -> None:
     full = torch.tensor([[0.0, -2.0, 0.0, 5.0], [-1.0, -2.0, -3.0, -4.0], [0.0, 0.0, 0.0, 0.0], [torch.nan, 0.0, -1.0, 7.0]])
     A = ns.from_torch(full)
     for largest in (True, False):
@@ -254,20 +254,20 @@ def test_where_the_largest_are() -> None:
     assert torch.topk(A, 0).values.shape == (4, 0)
 
 
-def test_gradients_of_the_largest() -> None:
+def test_gradients_of_topk() -> None:
     full = torch.tensor([[0.0, 2.0, 3.0], [4.0, -1.0, 1.0]])
-    A, other = ns.from_torch(full), full.clone().requires_grad_()
+    A, full_leaf = ns.from_torch(full), full.clone().requires_grad_()
     A.values.requires_grad_()
-    for t in (A, other):
+    for t in (A, full_leaf):
         (torch.topk(t, 2).values * torch.tensor([[1.0, 2.0], [3.0, 4.0]])).sum().backward()
     gradient = A.grad
     assert gradient is not None
-    assert other.grad is not None
-    assert torch.equal(gradient.to_dense(), other.grad)
+    assert full_leaf.grad is not None
+    assert torch.equal(gradient.to_dense(), full_leaf.grad)
 
 
-def test_gradients_where_nothing_deviates() -> None:
-    """They are 0, not 0 / 0: of a row of zeros that are stored, say."""
+def test_gradients_at_zero_deviation_and_zero_norm() -> None:
+    """Gradients are 0 instead of 0 / 0, for example for a row of stored zeros."""
     A = ns.from_coo([[0, 0, 1], [0, 1, 0]], [0.0, 0.0, 2.0], (2, 2), ns.CSR)
     A.values.requires_grad_()
     for operator in (lambda t: torch.std(t, 1), F.normalize, lambda t: torch.norm(t, 2, 1), lambda t: torch.cdist(t, t)):
@@ -308,11 +308,11 @@ OF_HUGE: dict[str, Operator] = {
 
 @pytest.mark.parametrize("name", OF_HUGE)
 def test_nothing_is_made_dense(name: str) -> None:
-    """A dense tensor would take 80 GB."""
+    """A dense tensor of this shape takes 80 GB."""
     A = ns.from_coo([[0, 3, 99_999], [5, 99_999, 99_999]], torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64), HUGE)
     A.values.requires_grad_()
-    made = OF_HUGE[name](A)
-    parts = made if isinstance(made, tuple) else (made,)
+    result = OF_HUGE[name](A)
+    parts = result if isinstance(result, tuple) else (result,)
     if parts[0].dtype.is_floating_point:
         parts[-1].sum().backward()
         assert A.values.grad is not None
@@ -346,9 +346,9 @@ def test_two_tensors_of_which_some_are_sparse(name: str) -> None:
     for left, right in ((ns.from_torch(a), ns.from_torch(b, ns.CSC)), (ns.from_torch(a), b), (a, ns.from_torch(b))):
         if name == "vstack" and not (isinstance(left, ns.SparseTensor) and isinstance(right, ns.SparseTensor)):
             continue
-        made = dense(PAIRS[name](left, right))
-        made = torch.where(a == 0, 0, made) if name == "fmod" else made
-        torch.testing.assert_close(made, torch.where(a == 0, 0, expected) if name == "fmod" else expected, equal_nan=True)
+        result = as_dense(PAIRS[name](left, right))
+        result = torch.where(a == 0, 0, result) if name == "fmod" else result
+        torch.testing.assert_close(result, torch.where(a == 0, 0, expected) if name == "fmod" else expected, equal_nan=True)
 
 
 @pytest.mark.parametrize("ends", ["matrices", "a vector in front", "a vector behind", "vectors"])
@@ -358,22 +358,22 @@ def test_chains_of_products(ends: str) -> None:
     chain[2] = chain[2][:, 1] if ends in ("a vector behind", "vectors") else chain[2]
     expected = torch.linalg.multi_dot(chain)
     for at in range(3):
-        given: list[Any] = [ns.from_torch(t) if d == at else t for d, t in enumerate(chain)]
-        same(torch.linalg.multi_dot(given), expected)
+        operands: list[Any] = [ns.from_torch(t) if d == at else t for d, t in enumerate(chain)]
+        same(torch.linalg.multi_dot(operands), expected)
     if ends == "matrices":
         same(torch.chain_matmul(ns.from_torch(chain[0]), *chain[1:]), expected)
 
 
 def test_pythons_operators_on_parameters_and_dense_tensors() -> None:
     full = numbers(3, 4)
-    A, other = ns.from_torch(full), torch.full((3, 4), 7.0, dtype=torch.float64)
+    A, D = ns.from_torch(full), torch.full((3, 4), 7.0, dtype=torch.float64)
     W: Any = ns.nn.Parameter(A)
-    same(dense(W % 0.5).detach(), full % 0.5)
-    same(dense(W // 0.5).detach(), full // 0.5)
-    same(other % (A + 100), other % (full + 100))
+    same(as_dense(W % 0.5).detach(), full % 0.5)
+    same(as_dense(W // 0.5).detach(), full // 0.5)
+    same(D % (A + 100), D % (full + 100))
     same(7.0 // (A + 100), 7.0 // (full + 100))
-    same(other // A, other // full)
-    same(other % A, other % full)
+    same(D // A, D // full)
+    same(D % A, D % full)
 
 
 @pytest.mark.filterwarnings("ignore::numscorch.DenseFallbackWarning")
@@ -381,33 +381,33 @@ def test_a_parameter_takes_every_operator_of_a_tensor() -> None:
     full = numbers(3, 4)
     W: Any = ns.nn.Parameter(ns.from_torch(full))
     mask: Any = ns.nn.Parameter(ns.from_torch(full > 0), requires_grad=False)
-    same(dense(mask & mask), full > 0)
-    same(dense(mask | (W < 0)), full != 0)
-    same(dense(mask ^ mask), torch.zeros(3, 4, dtype=torch.bool))
-    same(dense(~mask), full <= 0)
-    same(dense(divmod(W, 2)[1]).detach(), full % 2)
-    same(dense(np.float64(2) * W).detach(), 2 * full)
+    same(as_dense(mask & mask), full > 0)
+    same(as_dense(mask | (W < 0)), full != 0)
+    same(as_dense(mask ^ mask), torch.zeros(3, 4, dtype=torch.bool))
+    same(as_dense(~mask), full <= 0)
+    same(as_dense(divmod(W, 2)[1]).detach(), full % 2)
+    same(as_dense(np.float64(2) * W).detach(), 2 * full)
     assert float(full[full != 0][0]) in W and 1e9 not in W
     with pytest.raises(ns.SizeError, match="it has 12 entries"):
         bool(W)
     one: Any = ns.nn.Parameter(ns.from_coo([[0], [0]], [2.0], (1, 1)))
     assert bool(one) and (float(one), int(one), complex(one)) == (2.0, 2, 2.0)
-    kept, pattern = W, W.pattern
+    original, pattern = W, W.pattern
     with torch.no_grad():
         W *= 2
         W += W
-    assert W is kept and W.pattern is pattern
-    same(dense(W).detach(), 4 * full)
+    assert W is original and W.pattern is pattern
+    same(as_dense(W).detach(), 4 * full)
 
 
-def test_torchs_sparse_tensors_give_such() -> None:
+def test_native_sparse_tensors_return_native_sparse_tensors() -> None:
     native = numbers(4, 6).to_sparse_csr()
     assert ns.flip(native, [0]).layout is torch.sparse_csr
     assert [part.layout for part in ns.chunk(native, 2)] == [torch.sparse_csr] * 2
     assert torch.equal(ns.diag(torch.ones(2)), torch.eye(2))
 
 
-def test_results_share_what_was_remembered() -> None:
+def test_equal_calls_share_cached_patterns() -> None:
     A = ns.from_torch(numbers(4, 6))
     assert A.flip(0).pattern is A.flip(0).pattern
     assert A.chunk(2)[1].pattern is A.chunk(2)[1].pattern
@@ -475,31 +475,31 @@ BAD: dict[str, tuple[Operator, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_errors(name: str) -> None:
+def test_invalid_calls_are_refused(name: str) -> None:
     call, kind, text = BAD[name]
     with pytest.raises(kind) as error:
         call(ns.from_torch(numbers(4, 6)))
     assert text in str(error.value)
 
 
-def test_places_that_int64_does_not_count() -> None:
+def test_positions_beyond_int64_cannot_be_looked_up() -> None:
     A = ns.from_coo([[1], [2]], [3.0], (2**40, 2**40))
     with pytest.raises(ns.SizeError, match="cannot be looked up"):
         A[[1], [2]]
 
 
 @pytest.mark.parametrize("index", [torch.tensor([[1, 2]]), ([0, 3], [5, 1])], ids=["a tensor", "two lists"])
-def test_indexing_may_be_done_twice(index: Any) -> None:
-    """Gradients of entries that are picked more than once add up."""
+def test_gradients_of_repeated_indexing_add_up(index: Any) -> None:
+    """Gradients of entries that are selected more than once are summed."""
     full = numbers(4, 6)
-    A, other = ns.from_torch(full), full.clone().requires_grad_()
+    A, full_leaf = ns.from_torch(full), full.clone().requires_grad_()
     A.values.requires_grad_()
-    for t in (A, other):
+    for t in (A, full_leaf):
         (t[index].sum() + t[index].sum()).backward()
     gradient = A.grad
     assert gradient is not None
-    assert other.grad is not None
-    assert torch.equal(gradient.to_dense(), torch.where(full != 0, other.grad, 0))
+    assert full_leaf.grad is not None
+    assert torch.equal(gradient.to_dense(), torch.where(full != 0, full_leaf.grad, 0))
 
 
 ROWS: dict[str, Any] = {
@@ -519,13 +519,13 @@ ROWS: dict[str, Any] = {
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC], ids=lambda f: f.name)
 @pytest.mark.parametrize("key", ROWS.values(), ids=ROWS)
-def test_rows_are_found_without_reading_the_others(key: Any, fmt: ns.Format, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_selected_without_reading_the_others(key: Any, fmt: ns.Format, monkeypatch: pytest.MonkeyPatch) -> None:
     D = torch.randint(-2, 3, (12, 4), generator=torch.Generator().manual_seed(0)).float() * (torch.arange(12) % 4 > 0)[:, None]
     A = ns.from_torch(D, ns.CSR) if fmt == ns.CSR else ns.from_torch(D.t().contiguous(), ns.CSC)
     monkeypatch.setattr("numscorch.operators.rearranging.coordinates", lambda pattern: pytest.fail("all entries were read"))
     values = A.values.requires_grad_()
     swapped = key[::-1] if isinstance(key, tuple) else (slice(None), key)
-    found, wanted = (A[key], D[key]) if fmt == ns.CSR else (A[swapped], D.t()[swapped])
-    assert torch.equal(dense(found), wanted)
-    found.sum().backward()
-    assert values.grad is not None and values.grad.sum() == dense(found != 0).sum()
+    rows, expected = (A[key], D[key]) if fmt == ns.CSR else (A[swapped], D.t()[swapped])
+    assert torch.equal(as_dense(rows), expected)
+    rows.sum().backward()
+    assert values.grad is not None and values.grad.sum() == as_dense(rows != 0).sum()

@@ -1,4 +1,4 @@
-"""Some of the operators of ``test_more_operators``, whose statements are new, compiled."""
+"""Compiled operators of ``test_more_operators`` that have new statements."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ COMPILED: dict[str, Callable[[Any], Any]] = {
 def test_compiled(name: str) -> None:
     generator = torch.Generator().manual_seed(1)
     full = torch.rand(6, 6, generator=generator) * (torch.rand(6, 6, generator=generator) > 0.5)
-    made = COMPILED[name](ns.from_torch(full, ns.CSR))
-    torch.testing.assert_close(made.to_dense() if isinstance(made, ns.SparseTensor) else made, COMPILED[name](full))
+    result = COMPILED[name](ns.from_torch(full, ns.CSR))
+    torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, COMPILED[name](full))

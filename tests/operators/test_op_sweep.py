@@ -1,4 +1,4 @@
-"""torch's samples of every operator of ``op_db``, with sparse operands: torch's result, or an error of ours that says what to write."""
+"""torch's samples of all operators of ``op_db`` with sparse operands: results equal torch's, or an error suggests a replacement."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numscorch.tensors.sparse_tensor import FUNCTIONS, OPERATORS
 
 pytest.importorskip("expecttest", reason="torch.testing._internal needs it")
 op_sweep = pytest.importorskip("op_sweep")
-PARTS = 24  # of the table, so that workers share it
+PARTS = 24  # parts of the table, which xdist workers share
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -28,16 +28,16 @@ def kinds(operator: str) -> set[str]:
     return {outcome.kind for _, outcome in op_sweep.sweep([operator], 20)}
 
 
-def test_the_sweep_sees_wrong_results_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_reports_wrong_results_and_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kinds("sin") == {"same"}
     monkeypatch.setitem(FUNCTIONS, torch.sin, torch.tan)
     assert "wrong" in kinds("sin")
     monkeypatch.setitem(FUNCTIONS, torch.sin, lambda A: OPERATORS["sin"](A.detach()))
-    assert {"wrong", "same"} == kinds("sin")  # of complex numbers and whole ones, no gradient is asked for
+    assert {"wrong", "same"} == kinds("sin")  # complex and integer samples are not differentiated
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), RuntimeError("of torch's"), op_sweep.NumscorchError("what is wrong?")])
-def test_the_sweep_sees_errors(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sweep_reports_errors(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(A: Any) -> Any:
         raise error
 

@@ -1,4 +1,4 @@
-"""Operators at their edges: sizes of 1, padding, large shapes, indices, norms, promotion, writing in place."""
+"""Edge cases of operators: sizes of 1, padding, large shapes, indices, norms, promotion, in-place writes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numscorch as ns
 
 
 @pytest.fixture
-def tailed(plain: None) -> ns.SparseTensor:
-    """Blocks that reach over the edge: 54 positions, 35 entries."""
+def padded(plain: None) -> ns.SparseTensor:
+    """A tensor whose blocks extend beyond its edge: 54 stored positions, 35 entries."""
     return ns.from_torch(torch.rand(7, 5) + 1, ns.BCSR(3, 2))
 
 
@@ -32,11 +32,11 @@ def test_a_contracted_size_of_1_is_not_repeated(call: Callable[[], Any]) -> None
         call()
 
 
-def test_places_beyond_the_edge_of_blocks_take_no_part(tailed: ns.SparseTensor) -> None:
-    torch.testing.assert_close(tailed.norm(), tailed.to_dense().norm())
-    assert torch.ones_like(tailed).norm() == torch.ones(7, 5).norm()
-    values = tailed.values.clone().requires_grad_()
-    root, quotient = tailed.with_values(values) ** 0.5, tailed.with_values(values) / tailed.clone()
+def test_padding_of_blocks_does_not_count(padded: ns.SparseTensor) -> None:
+    torch.testing.assert_close(padded.norm(), padded.to_dense().norm())
+    assert torch.ones_like(padded).norm() == torch.ones(7, 5).norm()
+    values = padded.values.clone().requires_grad_()
+    root, quotient = padded.with_values(values) ** 0.5, padded.with_values(values) / padded.clone()
     (root.sum() + quotient.sum()).backward()
     assert values.grad is not None
     assert not values.grad.isnan().any()
@@ -47,7 +47,7 @@ def test_division_in_place_broadcasts() -> None:
     torch.testing.assert_close(B.div_(torch.tensor([1.0, 10.0])).to_dense(), torch.tensor([[0.0, 0.2], [3.0, 0.0]]))
 
 
-def test_shapes_with_more_places_than_int64_counts() -> None:
+def test_shapes_with_more_positions_than_int64_holds() -> None:
     huge = ns.from_coo([[2**40 - 1], [2**40 - 3]], [1.0], (2**40, 2**40))
     assert huge.unsqueeze(0).indices().tolist() == [[0], [2**40 - 1], [2**40 - 3]]
     assert huge.unsqueeze(0).squeeze(0).shape == huge.shape
@@ -68,7 +68,7 @@ def test_a_parameter_freezes_and_has_operators(A: ns.SparseTensor, D: torch.Tens
     assert len({P: 1}) == 1
 
 
-def test_moves_are_not_remembered_for_ever(A: ns.SparseTensor) -> None:
+def test_the_cache_of_rearrangements_is_bounded(A: ns.SparseTensor) -> None:
     for at in range(100):
         A[torch.randint(0, 4, (3,))]
         A.tril(at)
@@ -83,7 +83,7 @@ def test_indices_of_all_kinds() -> None:
     assert whole[[]].shape == (0, 2)
 
 
-def test_bounds_that_zero_is_outside_of(A: ns.SparseTensor, D: torch.Tensor) -> None:
+def test_hardtanh_with_bounds_that_exclude_zero(A: ns.SparseTensor, D: torch.Tensor) -> None:
     assert torch.equal(F.hardtanh(A, 0.5, 1.0), F.hardtanh(D, 0.5, 1.0))
 
 
@@ -121,10 +121,10 @@ def test_norms_of_matrices(order: Any, A: ns.SparseTensor, D: torch.Tensor) -> N
 
 
 def test_writing_in_place(A: ns.SparseTensor, D: torch.Tensor) -> None:
-    alias = made = A.clone()
-    made *= 2
-    made += A
-    assert alias is made
+    alias = result = A.clone()
+    result *= 2
+    result += A
+    assert alias is result
     assert torch.equal(alias.to_dense(), 3 * D)
     total = torch.zeros(4, 4)
     total += A

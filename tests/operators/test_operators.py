@@ -1,4 +1,4 @@
-"""Operators under torch's names."""
+"""Operators with torch's names, compared with torch."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def test_torch_functions_keep_their_ranks(A: ns.SparseTensor, function: Callable
         function(A, torch.ones(shape))
 
 
-def test_a_copy_from_another_process_has_a_plan_of_its_own(A: ns.SparseTensor) -> None:
-    """What a pattern derives, and the number that plans know it by, stay in their process."""
+def test_a_tensor_of_another_process_shares_no_plan(A: ns.SparseTensor) -> None:
+    """Derived data of a pattern, and its number in the plan cache, are not pickled."""
     make = "import pickle, sys, torch, numscorch as ns; sys.stdout.buffer.write(pickle.dumps(ns.from_torch(torch.eye(7))))"
     data = subprocess.run([sys.executable, "-W", "ignore", "-c", make], capture_output=True, check=True).stdout
     before = A @ torch.ones(3)
@@ -77,7 +77,7 @@ def test_a_copy_from_another_process_has_a_plan_of_its_own(A: ns.SparseTensor) -
     assert copy.pattern.signature != A.pattern.signature
 
 
-def test_values_may_be_replaced_by_others_of_their_shape(A: ns.SparseTensor) -> None:
+def test_values_can_be_replaced_by_values_of_the_same_shape(A: ns.SparseTensor) -> None:
     A @ torch.ones(3)
     A.values = A.values[:1].expand(3)
     assert torch.equal(A @ torch.ones(3), torch.tensor([2.0, 4.0]))
@@ -88,7 +88,7 @@ def test_values_may_be_replaced_by_others_of_their_shape(A: ns.SparseTensor) -> 
 
 
 def test_infinite_factors_along_broadcast_dimensions(A: ns.SparseTensor) -> None:
-    """Lanes past the extent take no part, whatever the factors are."""
+    """Lanes beyond the extent do not contribute, even if factors are infinite."""
     result = ns.einsum("ij,ik,jk->ij", A, torch.full((2, 1), torch.inf), torch.ones(3, 3))
     assert bool(result.values.isinf().all())
 
@@ -100,7 +100,7 @@ def test_singletons_with_repeated_coordinates_below_single_parents(plain: None) 
 
 
 def test_index_memory_may_move(A: ns.SparseTensor) -> None:
-    """torch moves a tensor's memory when it is shared between processes."""
+    """torch moves the memory of tensors that are shared between processes."""
     x = torch.ones(3)
     before = A @ x
     for level in A.pattern.arrays:
@@ -110,7 +110,7 @@ def test_index_memory_may_move(A: ns.SparseTensor) -> None:
     assert torch.equal(A @ x, before)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch's own, when it makes its first dual tensor
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # torch warns when it creates its first dual tensor
 def test_forward_mode_tangents_are_refused_not_dropped(A: ns.SparseTensor) -> None:
     from torch.autograd import forward_ad
 
@@ -137,7 +137,7 @@ PAIRS: dict[str, Binary] = {
 }
 
 
-def dense(value: Any) -> torch.Tensor:
+def as_dense(value: Any) -> torch.Tensor:
     return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
@@ -146,24 +146,24 @@ def dense(value: Any) -> torch.Tensor:
 def test_element_wise(name: str, fmt: ns.Format, plain: None) -> None:
     A, B, f = ns.from_torch(LEFT).to(fmt), ns.from_torch(RIGHT).to(fmt), PAIRS[name]
     assert isinstance(f(A, B), ns.SparseTensor)
-    assert torch.equal(dense(f(A, B)), f(LEFT, RIGHT))
+    assert torch.equal(as_dense(f(A, B)), f(LEFT, RIGHT))
     for other in (RIGHT, ROW, COLUMN):
-        assert torch.equal(dense(f(A, other)), f(LEFT, other))
-        assert torch.equal(dense(f(other, A)), f(other, LEFT))
+        assert torch.equal(as_dense(f(A, other)), f(LEFT, other))
+        assert torch.equal(as_dense(f(other, A)), f(other, LEFT))
     if name in "+-*":
-        assert torch.equal(dense(f(A, 2)), f(LEFT, 2))
-        assert torch.equal(dense(f(2, A)), f(2, LEFT))
+        assert torch.equal(as_dense(f(A, 2)), f(LEFT, 2))
+        assert torch.equal(as_dense(f(2, A)), f(2, LEFT))
 
 
 @pytest.mark.parametrize("scalar", SCALARS, ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.int64, torch.complex64], ids=str)
 def test_tensors_without_dimensions_are_promoted_as_by_torch(dtype: torch.dtype, scalar: torch.dtype, plain: None) -> None:
-    """They take the other's data type, or promote it."""
+    """A tensor without dimensions takes the data type of the other operand, or promotes it."""
     A, s = ns.from_torch(LEFT.to(dtype)).to(ns.CSR), torch.tensor(2).to(scalar)
     expected = LEFT.to(dtype) * s
-    for made in (A * s, s * A, ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s), ns.einsum("ij,->ij", A, s)):
-        assert made.dtype == expected.dtype
-        assert torch.equal(dense(made), expected)
+    for result in (A * s, s * A, ns.evaluate("R[i,j] = s * A[i,j]", A=A, s=s), ns.einsum("ij,->ij", A, s)):
+        assert result.dtype == expected.dtype
+        assert torch.equal(as_dense(result), expected)
 
 
 def test_a_scalar_that_does_not_fit_is_refused(A: ns.SparseTensor) -> None:
@@ -176,20 +176,20 @@ def test_a_scalar_that_does_not_fit_is_refused(A: ns.SparseTensor) -> None:
 
 def test_numbers_beside_complex_values(plain: None) -> None:
     a = LEFT + 1j * RIGHT
-    assert torch.equal(dense(ns.from_torch(a, ns.CSR) * 2j), a * 2j)
+    assert torch.equal(as_dense(ns.from_torch(a, ns.CSR) * 2j), a * 2j)
 
 
 def test_division_is_at_the_numerators_entries(A: ns.SparseTensor) -> None:
-    assert torch.equal(dense(A / 2), D / 2)
-    assert torch.equal(dense(A / ROW), D / ROW)
-    assert torch.equal(dense(A / RIGHT), torch.tensor([[0.0, -1.0, 0.0], [torch.inf, 0.0, 0.8]]))
-    assert torch.equal(dense(A / A), (D != 0).float())
+    assert torch.equal(as_dense(A / 2), D / 2)
+    assert torch.equal(as_dense(A / ROW), D / ROW)
+    assert torch.equal(as_dense(A / RIGHT), torch.tensor([[0.0, -1.0, 0.0], [torch.inf, 0.0, 0.8]]))
+    assert torch.equal(as_dense(A / A), (D != 0).float())
 
 
 @pytest.mark.parametrize("name", ["abs", "neg", "relu", "sqrt", "exp", "log", "tanh", "sigmoid", "erf"])
 def test_functions(name: str, A: ns.SparseTensor) -> None:
     function = getattr(torch, name)
-    torch.testing.assert_close(dense(function(A)), function(D))
+    torch.testing.assert_close(as_dense(function(A)), function(D))
     assert isinstance(function(A), ns.SparseTensor) == (name not in ("exp", "log", "sigmoid"))
 
 
@@ -211,9 +211,9 @@ def test_reductions(name: str, dim: Any, A: ns.SparseTensor) -> None:
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
 def test_softmax_is_over_stored_entries(fmt: ns.Format, dim: int, plain: None) -> None:
     values = torch.tensor([[0.0, -200.0, 0.0], [300.0, 0.0, 301.0]])
-    made = ns.softmax(ns.from_torch(values).to(fmt), dim)
+    result = ns.softmax(ns.from_torch(values).to(fmt), dim)
     expected = torch.where(values != 0, values, -torch.inf).softmax(dim).nan_to_num()
-    torch.testing.assert_close(made.to_dense(), expected)
+    torch.testing.assert_close(result.to_dense(), expected)
 
 
 BLOCKS = [ns.BCSR(2, 2), ns.ELL, ns.DIA, ns.Format("(i, j) -> (i: dense, j: hash)")]
@@ -222,22 +222,22 @@ CUBES = [ns.CSF(3), ns.COO(3), ns.Format("dsd"), ns.Format("dds", (1, 0, 2))]
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, *BLOCKS, ns.Format("dd"), *CUBES], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-def test_softmax_and_its_gradient_are_torchs_of_the_stored_entries(name: str, fmt: ns.Format) -> None:
+def test_softmax_and_its_gradient_equal_torchs_on_stored_entries(name: str, fmt: ns.Format) -> None:
     generator = torch.Generator().manual_seed(0)
     full = torch.randn(*(3, 4, 2)[: fmt.order], dtype=torch.float64, generator=generator)
-    full[torch.rand(*full.shape, generator=generator) < 0.6] = 0  # a row and a column without entries among them
+    full[torch.rand(*full.shape, generator=generator) < 0.6] = 0  # includes a row and a column without entries
     A = ns.from_torch(full, fmt)
     stored = A.with_values(torch.ones_like(A.values)).to_dense() != 0
     for dim in range(fmt.order):
         leaves = [A.values.clone().requires_grad_() for _ in range(2)]
         with uncompiled():
-            made = getattr(torch, name)(A.with_values(leaves[0]), dim)
-            made = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+            result = getattr(torch, name)(A.with_values(leaves[0]), dim)
+            result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
             expected = torch.where(stored, A.with_values(leaves[1]).to_dense(), -torch.inf)
             expected = torch.where(stored, getattr(torch, name)(expected, dim), 0)
-            torch.testing.assert_close(made, expected)
+            torch.testing.assert_close(result, expected)
             upstream = torch.randn(*full.shape, dtype=torch.float64, generator=generator) * stored
-            gradients = [torch.autograd.grad(own, leaf, upstream)[0] for own, leaf in zip((made, expected), leaves, strict=True)]
+            gradients = [torch.autograd.grad(output, leaf, upstream)[0] for output, leaf in zip((result, expected), leaves, strict=True)]
         torch.testing.assert_close(gradients[0], gradients[1].nan_to_num())
 
 
@@ -245,9 +245,9 @@ def test_softmax_and_its_gradient_are_torchs_of_the_stored_entries(name: str, fm
 def test_softmax_of_rows_is_one_kernel(name: str, A: ns.SparseTensor, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Any] = []
 
-    def compute(request: Any, *given: Any) -> Any:
+    def compute(request: Any, *args: Any) -> Any:
         calls.append(request)
-        return computing.compute(request, *given)
+        return computing.compute(request, *args)
 
     for file in (evaluation, elementwise):
         monkeypatch.setattr(file, "compute", compute)
@@ -259,8 +259,8 @@ def test_softmax_of_rows_is_one_kernel(name: str, A: ns.SparseTensor, monkeypatc
 def test_softmax_of_16_bits_is_rounded_once(name: str) -> None:
     full = torch.linspace(-3, 3, 500).reshape(1, 500).to(torch.bfloat16)
     A = ns.from_torch(full, ns.CSR)
-    made = getattr(torch, name)(A, 1)
-    assert torch.equal(made.values, getattr(torch, name)(A.values.float(), 0).to(torch.bfloat16))
+    result = getattr(torch, name)(A, 1)
+    assert torch.equal(result.values, getattr(torch, name)(A.values.float(), 0).to(torch.bfloat16))
 
 
 def test_dense_operands_are_torchs() -> None:
@@ -274,8 +274,8 @@ def test_dense_operands_are_torchs() -> None:
 @pytest.mark.parametrize("name", ["sum", "mean", "amax"])
 def test_dimensions_are_named_as_in_torch(name: str, dim: Any) -> None:
     D = torch.tensor([[1.0, 2.0], [3.0, 0.0]])
-    given = tuple(map(int, dim)) if isinstance(dim, list) else int(dim) if hasattr(dim, "__index__") else dim
-    expected = getattr(torch, name)(D, () if given is None else given)
+    dims = tuple(map(int, dim)) if isinstance(dim, list) else int(dim) if hasattr(dim, "__index__") else dim
+    expected = getattr(torch, name)(D, () if dims is None else dims)
     assert torch.equal(getattr(ns, name)(ns.from_torch(D, ns.CSR), dim), expected)
 
 
@@ -288,5 +288,5 @@ def test_other_dimensions_are_refused(dim: Any) -> None:
 @pytest.mark.parametrize("number", [complex(-1, 0.0), complex(-1, -0.0), complex(2, 1)], ids=repr)
 def test_numbers_keep_their_signs(number: complex) -> None:
     D = torch.tensor([[1 + 0j, 0], [0, 2]])
-    found = (ns.from_torch(D, ns.CSR) * number).values
-    assert torch.equal(found.angle(), (D[D != 0] * number).angle())
+    values = (ns.from_torch(D, ns.CSR) * number).values
+    assert torch.equal(values.angle(), (D[D != 0] * number).angle())

@@ -16,7 +16,7 @@ D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, -4.0]])
 
 @pytest.fixture(autouse=True)
 def unjitted(plain: pytest.MonkeyPatch) -> None:
-    """Kernels run as Python here, and nothing was warned of."""
+    """Run kernels as Python and forget earlier warnings."""
     plain.setattr(ledgers, "_warned", set())
 
 
@@ -24,33 +24,33 @@ def sparse(full: torch.Tensor = D) -> ns.SparseTensor:
     return ns.from_torch(full, ns.CSR)
 
 
-def as_dense(made: Any) -> torch.Tensor:
-    return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+def as_dense(value: Any) -> torch.Tensor:
+    return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 def test_numbers_and_tensors_promote() -> None:
-    A, whole = sparse(), sparse(D.to(torch.int64))
+    A, integers = sparse(), sparse(D.to(torch.int64))
     full = D.to(torch.int64)
-    for ours, theirs in [
-        (whole + 1.5, full + 1.5),
-        (whole * 1.5, full * 1.5),
-        (torch.tensor(1.5) == whole, full == torch.tensor(1.5)),
+    for result, expected in [
+        (integers + 1.5, full + 1.5),
+        (integers * 1.5, full * 1.5),
+        (torch.tensor(1.5) == integers, full == torch.tensor(1.5)),
         (sparse(D != 0) + 1, (D != 0) + 1),
-        (torch.where(whole > 0, whole, 1.5), torch.where(full > 0, full, 1.5)),
+        (torch.where(integers > 0, integers, 1.5), torch.where(full > 0, full, 1.5)),
         (torch.where(A > 0, A, D.double()), torch.where(D > 0, D, D.double())),
         (torch.where(sparse(D != 0), sparse(D != 0), 0), torch.where(D != 0, D != 0, 0)),
-        (torch.add(whole, A, alpha=2), torch.add(full, D, alpha=2)),
+        (torch.add(integers, A, alpha=2), torch.add(full, D, alpha=2)),
     ]:
-        torch.testing.assert_close(as_dense(ours), theirs)
+        torch.testing.assert_close(as_dense(result), expected)
 
 
 def test_conditions_of_any_type() -> None:
     condition = sparse(torch.tensor([[0, 256, 0], [1, 0, 0]]))
-    made = torch.where(condition, torch.ones(2, 3, dtype=torch.int8), torch.zeros(2, 3, dtype=torch.int8))
-    assert made.tolist() == [[0, 1, 0], [1, 0, 0]]
+    result = torch.where(condition, torch.ones(2, 3, dtype=torch.int8), torch.zeros(2, 3, dtype=torch.int8))
+    assert result.tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
-def test_where_is_sparse_beside_0_and_told_beside_other_numbers() -> None:
+def test_where_is_sparse_with_0_and_listed_as_dense_with_other_numbers() -> None:
     A = sparse()
     with ns.strict():
         assert isinstance(torch.where(A > 0, A, 0), ns.SparseTensor)
@@ -60,8 +60,8 @@ def test_where_is_sparse_beside_0_and_told_beside_other_numbers() -> None:
 
 def test_positions_without_entries_stay_0() -> None:
     bitmap = ns.from_torch(D, "(i, j) -> (i: dense, j: bitmap)")
-    for made in (bitmap * float("inf"), bitmap / 0):
-        assert not made.values.isnan().any()
+    for result in (bitmap * float("inf"), bitmap / 0):
+        assert not result.values.isnan().any()
 
 
 @pytest.mark.parametrize("mode", [None, "trunc", "floor"])
@@ -70,13 +70,13 @@ def test_quotients_are_rounded(mode: str | None) -> None:
         torch.testing.assert_close(as_dense(torch.div(sparse(full), 3, rounding_mode=mode)), torch.div(full, 3, rounding_mode=mode))
 
 
-def test_warnings_point_at_the_program_and_come_again_if_they_were_errors() -> None:
-    with pytest.warns(ns.DenseFallbackWarning) as told:
+def test_warnings_name_the_callers_file_and_are_repeated_if_raised_as_errors() -> None:
+    with pytest.warns(ns.DenseFallbackWarning) as caught:
         torch.exp(sparse())
-    assert told[0].filename == __file__
-    with pytest.warns(ns.DenseFallbackWarning) as told:
+    assert caught[0].filename == __file__
+    with pytest.warns(ns.DenseFallbackWarning) as caught:
         sparse() + 1
-    assert told[0].filename == __file__
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for _ in range(2):

@@ -1,4 +1,4 @@
-"""rearrange: dimensions by their names, dense and sparse; and the mixture of experts of Scorch's slides."""
+"""rearrange with named dimensions on dense and sparse tensors, and the mixture of experts of Scorch's slides."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 import numscorch as ns
 
-# what a program has that imports numscorch as torch
+# a program that imports numscorch in place of torch has these names
 from numscorch import einsum, rand, randn, rearrange
 from numscorch.nn import functional as F
 
@@ -42,14 +42,14 @@ CASES: dict[str, tuple[dict[str, int], Any]] = {
 def test_dense(text: str) -> None:
     sizes, expected = CASES[text]
     x = D.clone().requires_grad_()
-    made = rearrange(x, text, **sizes)
-    assert torch.equal(made, expected(x))
-    assert (made.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == (
+    result = rearrange(x, text, **sizes)
+    assert torch.equal(result, expected(x))
+    assert (result.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == (
         expected(x).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     )
-    weights = torch.rand(made.shape, dtype=torch.float64)
-    (slope,) = torch.autograd.grad((made * weights).sum(), x)
-    torch.testing.assert_close(slope, torch.autograd.grad((expected(x) * weights).sum(), x)[0])
+    weights = torch.rand(result.shape, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((result * weights).sum(), x)
+    torch.testing.assert_close(gradient, torch.autograd.grad((expected(x) * weights).sum(), x)[0])
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
@@ -58,23 +58,23 @@ def test_sparse(text: str, fmt: ns.Format) -> None:
     sizes, expected = CASES[text]
     A = ns.from_torch(D, fmt)
     values = A.values.clone().requires_grad_()
-    made = rearrange(A.with_values(values), text, **sizes)
-    assert isinstance(made, ns.SparseTensor)
-    assert torch.equal(made.to_dense(), expected(D))
-    weights = torch.rand(made.shape, dtype=torch.float64)
-    (slope,) = torch.autograd.grad((made.to_dense() * weights).sum(), values)
+    result = rearrange(A.with_values(values), text, **sizes)
+    assert isinstance(result, ns.SparseTensor)
+    assert torch.equal(result.to_dense(), expected(D))
+    weights = torch.rand(result.shape, dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((result.to_dense() * weights).sum(), values)
     x = D.clone().requires_grad_()
-    (wanted,) = torch.autograd.grad((expected(x) * weights).sum(), x)
+    (expected_gradient,) = torch.autograd.grad((expected(x) * weights).sum(), x)
     inside = A.with_values(torch.ones_like(A.values)).to_dense() != 0
-    torch.testing.assert_close(A.with_values(slope).to_dense(), wanted * inside)
+    torch.testing.assert_close(A.with_values(gradient).to_dense(), expected_gradient * inside)
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
 def test_torchs_sparse_tensors_stay_torchs() -> None:
     for native in (D.to_sparse(), D.to_sparse_csr()):
-        made = rearrange(native, "bd->bnd", n=2)
-        assert isinstance(made, torch.Tensor)
-        assert torch.equal(made.to_dense(), D[:, None].expand(4, 2, 6))
+        result = rearrange(native, "bd->bnd", n=2)
+        assert isinstance(result, torch.Tensor)
+        assert torch.equal(result.to_dense(), D[:, None].expand(4, 2, 6))
         assert rearrange(native, "bd->db").layout in (torch.sparse_coo, torch.sparse_csc)
 
 
@@ -88,7 +88,7 @@ def test_methods_parameters_and_scalars() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_torch_compiles_it() -> None:
+def test_torch_compiles_rearrange() -> None:
     for dynamic in (False, True):
         compiled = torch.compile(
             lambda x: rearrange(x, "b (h w) -> b n h w", n=3, h=2) * 2, fullgraph=True, backend="eager", dynamic=dynamic
@@ -122,23 +122,23 @@ BAD: dict[str, tuple[dict[str, int], type[Exception], str, int | None]] = {
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_errors_point_at_the_place(text: str) -> None:
-    sizes, kind, told, caret = BAD[text]
+def test_errors_mark_the_position_in_the_pattern(text: str) -> None:
+    sizes, kind, message, caret = BAD[text]
     for x in (D, ns.from_torch(D)):
         with pytest.raises(kind) as error:
             rearrange(x, text, **sizes)
         lines = str(error.value).splitlines()
-        assert told in lines[0]
+        assert message in lines[0]
         if caret is not None:
             assert lines[1:] == [f"  {text}", "  " + " " * caret + "^"]
 
 
-# ---- the slides' mixture of experts
+# ---- mixture of experts of the slides
 
 
 @pytest.mark.parametrize("how", ["sparse=True", "format=", "to_sparse()"])
 def test_a_mixture_of_experts(how: str) -> None:
-    """Every line of the slides; the data type of the gates is that of what they choose from."""
+    """The lines of the slides give torch's result; gates take the data type of x."""
     B, N, D_in, D_out = 7, 3, 4, 5
     numbers = torch.Generator().manual_seed(0)
     x = randn(B, D_in, generator=numbers, dtype=torch.float64).requires_grad_()
@@ -154,18 +154,18 @@ def test_a_mixture_of_experts(how: str) -> None:
     x_dispatch = rearrange(x, "bd->bnd", n=N)
     y_experts = einsum("bnd,ndh->bnh", x_dispatch, E)
     y = einsum("bnh,bn->bh", y_experts, gates)
-    slopes = torch.autograd.grad(y.square().sum(), (x, E))
+    gradients = torch.autograd.grad(y.square().sum(), (x, E))
 
-    chosen = torch.nn.functional.one_hot(scores.argmax(1), N).double()
-    expected = torch.einsum("bnh,bn->bh", torch.einsum("bnd,ndh->bnh", x[:, None].expand(B, N, D_in), E), chosen)
-    wanted = torch.autograd.grad(expected.square().sum(), (x, E))
+    dense_gates = torch.nn.functional.one_hot(scores.argmax(1), N).double()
+    expected = torch.einsum("bnh,bn->bh", torch.einsum("bnd,ndh->bnh", x[:, None].expand(B, N, D_in), E), dense_gates)
+    expected_gradients = torch.autograd.grad(expected.square().sum(), (x, E))
     torch.testing.assert_close(y, expected)
-    for ours, theirs in zip(slopes, wanted, strict=True):
-        torch.testing.assert_close(ours, theirs)
+    for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(gradient, expected_gradient)
 
 
-def test_only_the_chosen_experts_run() -> None:
-    """One einsum, or inputs that are rearranged as sparse as the gates are: no result of experts that aren't chosen."""
+def test_only_selected_experts_are_computed() -> None:
+    """Results are computed only for selected experts: by one einsum, or by inputs rearranged with the pattern of the gates."""
     x, E, picks = torch.randn(6, 4), torch.randn(3, 4, 5), torch.tensor([0, 2, 1, 1, 0, 2])
     gates = F.one_hot(picks, 3, sparse=True, dtype=x.dtype)
     expected = torch.stack([row @ E[pick] for row, pick in zip(x, picks, strict=True)])
@@ -180,13 +180,13 @@ def test_gates_of_integers_are_promoted() -> None:
     torch.testing.assert_close(einsum("bnh,bn->bh", y, gates), y[torch.arange(4), [0, 1, 2, 0]])
 
 
-def test_gates_that_are_trained() -> None:
-    """Gradients flow to the probabilities of the chosen experts alone."""
+def test_gates_are_differentiable() -> None:
+    """Gradients flow only to the probabilities of selected experts."""
     scores = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     y = torch.randn(4, 3, 2, dtype=torch.float64)
-    chosen = F.one_hot(scores.argmax(1), 3, sparse=True, dtype=torch.float64)
-    einsum("bnh,bn->bh", y, chosen * scores.softmax(1)).sum().backward()
-    ours, scores.grad = scores.grad, None
+    gates = F.one_hot(scores.argmax(1), 3, sparse=True, dtype=torch.float64)
+    einsum("bnh,bn->bh", y, gates * scores.softmax(1)).sum().backward()
+    gradient, scores.grad = scores.grad, None
     dense = torch.nn.functional.one_hot(scores.argmax(1), 3).double()
     torch.einsum("bnh,bn->bh", y, dense * scores.softmax(1)).sum().backward()
-    torch.testing.assert_close(ours, scores.grad)
+    torch.testing.assert_close(gradient, scores.grad)

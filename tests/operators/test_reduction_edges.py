@@ -1,4 +1,4 @@
-"""Reductions of NaN, of nothing, along ``axis``, and under vmap."""
+"""Reductions of NaN, of empty tensors, along ``axis``, and under vmap."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def matrix(values: Any = (1.0, -2.0, 3.0, 4.0, -5.0, 6.0), format: Any = ns.CSR)
 @pytest.mark.parametrize("name", ["min", "max", "argmin", "argmax", "amin", "amax"])
 def test_nan_is_the_smallest_and_the_largest(name: str, row: list[float]) -> None:
     D = torch.tensor([row])
-    made, wanted = (getattr(torch, name)(t, 1) for t in (ns.from_torch(D), D))
-    made, wanted = (tuple(t) if name in ("min", "max") else t for t in (made, wanted))
-    torch.testing.assert_close(made, wanted, equal_nan=True)
+    result, expected = (getattr(torch, name)(t, 1) for t in (ns.from_torch(D), D))
+    result, expected = (tuple(t) if name in ("min", "max") else t for t in (result, expected))
+    torch.testing.assert_close(result, expected, equal_nan=True)
     torch.testing.assert_close(getattr(torch, name)(ns.from_torch(D)), getattr(torch, name)(D), equal_nan=True)
 
 
 @pytest.mark.parametrize("largest", [True, False])
-def test_topk_has_torchs_rule_of_nan(largest: bool) -> None:
+def test_topk_orders_nan_as_torch(largest: bool) -> None:
     D = torch.tensor([[1.0, NAN, 0, -1.0]])
     torch.testing.assert_close(ns.from_torch(D).topk(3, largest=largest).values, D.topk(3, largest=largest).values, equal_nan=True)
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bool, torch.float16])
-def test_logsumexp_of_whole_numbers_is_none(dtype: torch.dtype) -> None:
+def test_logsumexp_of_integers_equals_torchs(dtype: torch.dtype) -> None:
     A = matrix(torch.tensor([1, 2, 3, 0, 1, 2])).to(dtype)
     torch.testing.assert_close(torch.logsumexp(A, 1), torch.logsumexp(A.to_dense(), 1))
 
@@ -45,16 +45,16 @@ def test_logsumexp_of_whole_numbers_is_none(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
 @pytest.mark.parametrize("name", ["any", "all"])
-def test_any_and_all_of_nothing(name: str, shape: tuple[int, int], keepdim: bool, dim: Any) -> None:
+def test_any_and_all_of_empty_tensors(name: str, shape: tuple[int, int], keepdim: bool, dim: Any) -> None:
     D = torch.zeros(shape)
-    named = {} if dim is None else {"dim": dim, "keepdim": keepdim}
-    made, wanted = (getattr(torch, name)(t, **named) for t in (ns.from_torch(D), D))
-    assert made.dtype == torch.bool
-    assert torch.equal(made, wanted)
+    options = {} if dim is None else {"dim": dim, "keepdim": keepdim}
+    result, expected = (getattr(torch, name)(t, **options) for t in (ns.from_torch(D), D))
+    assert result.dtype == torch.bool
+    assert torch.equal(result, expected)
 
 
 @pytest.mark.parametrize("format", [ns.CSR, *GAPS])
-def test_the_largest_of_nothing_stored(format: Any) -> None:
+def test_infinity_norm_without_entries(format: Any) -> None:
     A = ns.from_torch(torch.zeros(2, 3), format)
     assert torch.norm(A, INF) == torch.linalg.vector_norm(A, INF) == 0
     with pytest.raises(RuntimeError, match="no entries"):
@@ -66,18 +66,18 @@ def test_the_largest_of_nothing_stored(format: Any) -> None:
 def test_axis_is_dim(name: str) -> None:
     A = matrix()
     torch.testing.assert_close(getattr(torch, name)(A, axis=1), getattr(torch, name)(A, dim=1))
-    made = getattr(A, name)(axis=1)
-    assert isinstance(made, ns.SparseTensor) or torch.equal(made, getattr(A, name)(dim=1))
+    result = getattr(A, name)(axis=1)
+    assert isinstance(result, ns.SparseTensor) or torch.equal(result, getattr(A, name)(dim=1))
     with pytest.raises(TypeError, match=r"multiple values|combination of arguments|unexpected keyword"):
         getattr(A, name)(axis=1, dim=1)
     if name in ("sum", "amax", "var", "logsumexp"):
         assert getattr(torch, name)(A, axis=1, keepdims=True).shape == (4, 1)
 
 
-def test_the_largest_under_vmap() -> None:
+def test_maxima_under_vmap() -> None:
     A, values = matrix(), torch.randn(3, 6)
     for call in (lambda B: torch.topk(B, 2, 0).values, lambda B: torch.max(B, 1).indices, lambda B: torch.min(B, 1).values, torch.argmin):
         rows = torch.func.vmap(lambda v, call=call: call(A.with_values(v)))(values)
         torch.testing.assert_close(rows, torch.stack([call(A.with_values(v)) for v in values]))
-    made = torch.func.grad(lambda v: torch.max(A.with_values(v), 1).values.sum())(values[0])
-    assert made.tolist() == torch.autograd.functional.jacobian(lambda v: A.with_values(v).to_dense().amax(1).sum(), values[0]).tolist()
+    gradient = torch.func.grad(lambda v: torch.max(A.with_values(v), 1).values.sum())(values[0])
+    assert gradient.tolist() == torch.autograd.functional.jacobian(lambda v: A.with_values(v).to_dense().amax(1).sum(), values[0]).tolist()

@@ -1,4 +1,4 @@
-"""Operators that look at which entries there are, and element-wise functions of several tensors, against torch's."""
+"""Operators that search entries, and element-wise functions of several tensors, compared with torch."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ FULL = torch.tensor([[0.0, 2.0, 0.0, torch.nan], [3.0, 0.0, -4.0, 0.0], [0.0, 0.
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.ELL, ns.BCSR(2, 2), ns.Format("(i, j) -> (i: dense, j: bitmap)")]
 
 
-def dense(made: Any) -> torch.Tensor:
-    result: torch.Tensor = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+def as_dense(value: Any) -> torch.Tensor:
+    result: torch.Tensor = value.to_dense() if isinstance(value, ns.SparseTensor) else value
     return result
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 def test_searches(fmt: ns.Format, plain: None) -> None:
-    A, clean = ns.from_torch(FULL, fmt), FULL.nan_to_num(7)
+    A, without_nan = ns.from_torch(FULL, fmt), FULL.nan_to_num(7)
     assert torch.equal(torch.argwhere(A), torch.argwhere(FULL))
     assert torch.equal(torch.argwhere(A > 0), torch.argwhere(FULL > 0))
-    for tested in (torch.tensor([2.0, -4.0]), torch.tensor([0.0, 3.0]), 3.0, torch.tensor([])):
+    for elements in (torch.tensor([2.0, -4.0]), torch.tensor([0.0, 3.0]), 3.0, torch.tensor([])):
         for invert in (False, True):
-            expected = torch.isin(FULL, torch.as_tensor(tested), invert=invert)
-            assert torch.equal(dense(torch.isin(A, torch.as_tensor(tested), invert=invert)), expected)
+            expected = torch.isin(FULL, torch.as_tensor(elements), invert=invert)
+            assert torch.equal(as_dense(torch.isin(A, torch.as_tensor(elements), invert=invert)), expected)
     assert torch.equal(torch.isin(torch.tensor([0.0, 5.0, 3.0]), A), torch.tensor([True, False, True]))
     assert isinstance(torch.isin(A, torch.tensor([2.0])), ns.SparseTensor)
-    B = ns.from_torch(clean, fmt)
+    B = ns.from_torch(without_nan, fmt)
     for dim in (None, 0, 1, -1):
-        for found, expected in zip(torch.aminmax(B, dim=dim), torch.aminmax(clean, dim=dim), strict=True):
-            assert torch.equal(dense(found), expected)
-        assert torch.equal(dense(torch.nansum(A, dim)), torch.nansum(FULL, dim))
+        for bound, expected in zip(torch.aminmax(B, dim=dim), torch.aminmax(without_nan, dim=dim), strict=True):
+            assert torch.equal(as_dense(bound), expected)
+        assert torch.equal(as_dense(torch.nansum(A, dim)), torch.nansum(FULL, dim))
     assert torch.equal(torch.nansum(A, 1, keepdim=True), torch.nansum(FULL, 1, keepdim=True))
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)], ids=str)
-def test_searches_in_nothing(shape: tuple[int, ...], plain: None) -> None:
+def test_searches_in_empty_tensors(shape: tuple[int, ...], plain: None) -> None:
     A = ns.zeros(*shape, format="COO" if len(shape) == 1 else ns.CSR) if len(shape) > 1 else ns.zeros(*shape, format=ns.Format("s"))
     assert torch.argwhere(A).shape == (0, len(shape))
-    assert dense(torch.isin(A, torch.tensor([1.0]))).shape == shape
+    assert as_dense(torch.isin(A, torch.tensor([1.0]))).shape == shape
     assert torch.nansum(A).item() == 0
     with pytest.raises(ns.SizeError):
         torch.aminmax(A)
 
 
-@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch takes short tensors of another type for lists
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")  # torch treats short tensors of another type as lists
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) -> None:
     full = torch.arange(12.0).reshape(3, 4).requires_grad_()
@@ -63,9 +63,9 @@ def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) ->
     assert torch.equal(full.grad, (FULL > 0).float())
     rows = ns.from_torch(torch.tensor([True, False, True]), ns.Format("s"))
     assert torch.equal(full[rows,], full[[0, 2]])
-    written = torch.zeros(3, 4)
-    written[A > 0] = 5
-    assert torch.equal(written, (FULL > 0) * 5.0)
+    target = torch.zeros(3, 4)
+    target[A > 0] = 5
+    assert torch.equal(target, (FULL > 0) * 5.0)
     with pytest.raises(ns.OperandError, match=r"an index of sparse torch\.float32 values: index by a sparse mask"):
         full[A,]
     with pytest.raises(ns.RangeError, match=r"a mask of shape \(3, 4\) for the first dimensions of a tensor of shape \(4, 3\)"):
@@ -75,16 +75,16 @@ def test_a_dense_tensor_indexed_by_a_sparse_mask(fmt: ns.Format, plain: None) ->
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
 @pytest.mark.parametrize("size", [1, 3, 31, 32, 50])
 def test_a_dense_tensor_indexed_by_a_sparse_vector(size: int, plain: None) -> None:
-    """torch takes sequences of fewer than 32 plain tensors for lists."""
+    """torch treats sequences of fewer than 32 plain tensors as lists."""
     D, mask = torch.arange(2.0 * size).reshape(size, 2), torch.arange(size) % 3 == 0
     for fmt in ("s", "d"):
         sparse = ns.from_torch(mask, fmt)
         assert torch.equal(D[sparse], D[mask])
         numbers = torch.arange(size).flip(0)
         assert torch.equal(D[ns.from_torch(numbers, fmt)], D[numbers])
-        written, wanted = D.clone(), D.clone()
-        written[sparse], wanted[mask] = 5, 5
-        assert torch.equal(written, wanted)
+        target, expected = D.clone(), D.clone()
+        target[sparse], expected[mask] = 5, 5
+        assert torch.equal(target, expected)
         with pytest.raises(ns.RangeError, match="a mask of shape"):
             D.t()[ns.from_torch(torch.ones(size + 2, dtype=torch.bool), fmt)]
 
@@ -100,21 +100,21 @@ def test_entries_of_a_vector_are_tensors(plain: None) -> None:
 
 
 def test_torch_functions_take_entries_of_a_vector(plain: None, tmp_path: Path) -> None:
-    """Beside SparseTensors too; they are printed, saved and copied as plain tensors."""
-    whole, matrix = torch.tensor([1, 0, 3]), torch.eye(3)
-    v, A = ns.from_torch(whole), ns.from_torch(matrix)
-    for entry, plain_entry in zip(v, whole, strict=True):
+    """Entries combine with SparseTensors, and are printed, saved and copied as plain tensors."""
+    dense, matrix = torch.tensor([1, 0, 3]), torch.eye(3)
+    v, A = ns.from_torch(dense), ns.from_torch(matrix)
+    for entry, plain_entry in zip(v, dense, strict=True):
         for function in (torch.mul, torch.add, torch.maximum, torch.eq):
-            assert torch.equal(dense(function(entry, v)), function(plain_entry, whole))
-            assert torch.equal(dense(function(entry, other=v)), function(plain_entry, whole))
-        assert torch.equal(dense(torch.mul(entry, A)), plain_entry * matrix)
-        assert torch.equal(dense(torch.einsum(",ij->ij", entry, A)), plain_entry * matrix)
+            assert torch.equal(as_dense(function(entry, v)), function(plain_entry, dense))
+            assert torch.equal(as_dense(function(entry, other=v)), function(plain_entry, dense))
+        assert torch.equal(as_dense(torch.mul(entry, A)), plain_entry * matrix)
+        assert torch.equal(as_dense(torch.einsum(",ij->ij", entry, A)), plain_entry * matrix)
         assert repr(entry) == repr(plain_entry)
         assert type(copy.deepcopy(entry)) is torch.Tensor
     torch.save(list(v), tmp_path / "entries.pt")
     for loaded in (torch.load(tmp_path / "entries.pt"), pickle.loads(pickle.dumps(list(v)))):
         assert {type(entry) for entry in loaded} == {torch.Tensor}
-        assert torch.equal(torch.stack(loaded), whole)
+        assert torch.equal(torch.stack(loaded), dense)
 
 
 PAIRS: dict[str, Callable[[Any, Any], Any]] = {
@@ -129,29 +129,29 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", PAIRS)
 def test_functions_of_several_tensors(name: str, fmt: ns.Format, plain: None) -> None:
-    """Sparse operands, dense ones, and rows and columns that broadcast."""
+    """The second operand is sparse, dense, or a broadcast row or column."""
     generator = torch.Generator().manual_seed(0)
     a = torch.rand(3, 4, generator=generator) * (torch.rand(3, 4, generator=generator) < 0.6)
     for b in (a.flip(0), torch.rand(3, 4), torch.rand(4), torch.rand(3, 1)):
         expected = PAIRS[name](a, b)
         A = ns.from_torch(a, fmt)
         for right in (b, *([ns.from_torch(b, fmt)] if b.ndim > 1 else [])):
-            torch.testing.assert_close(dense(PAIRS[name](A, right)), expected)
-        torch.testing.assert_close(dense(PAIRS[name](b, A)), PAIRS[name](b, a)) if b.shape == a.shape else None
+            torch.testing.assert_close(as_dense(PAIRS[name](A, right)), expected)
+        torch.testing.assert_close(as_dense(PAIRS[name](b, A)), PAIRS[name](b, a)) if b.shape == a.shape else None
 
 
 def test_functions_of_integers(plain: None) -> None:
-    whole = torch.tensor([[0, 2], [-3, 0]])
-    A = ns.from_torch(whole, ns.CSR)
+    dense_integers = torch.tensor([[0, 2], [-3, 0]])
+    A = ns.from_torch(dense_integers, ns.CSR)
     for name in ("atan2", "copysign", "xlogy", "fmax", "fmin"):
-        theirs = getattr(torch, name)
-        found, expected = theirs(A, torch.tensor([2, 3])), theirs(whole, torch.tensor([2, 3]))
-        assert found.dtype == expected.dtype
-        torch.testing.assert_close(dense(found), expected)
+        function = getattr(torch, name)
+        result, expected = function(A, torch.tensor([2, 3])), function(dense_integers, torch.tensor([2, 3]))
+        assert result.dtype == expected.dtype
+        torch.testing.assert_close(as_dense(result), expected)
     for value in (0.5, 2.5, -1.5):
-        found, expected = torch.addcmul(A, A, A, value=value), torch.addcmul(whole, whole, whole, value=value)
-        assert found.dtype == expected.dtype
-        assert torch.equal(dense(found), expected)
+        result, expected = torch.addcmul(A, A, A, value=value), torch.addcmul(dense_integers, dense_integers, dense_integers, value=value)
+        assert result.dtype == expected.dtype
+        assert torch.equal(as_dense(result), expected)
     for value in (torch.inf, -torch.inf, torch.nan):
         with pytest.raises(ns.UnsupportedError, match=r"addcmul of integers takes no value=(-?inf|nan): .*to\(torch.float64\)"):
             torch.addcmul(A, A, A, value=value)

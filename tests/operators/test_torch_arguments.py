@@ -1,4 +1,4 @@
-"""Operators under torch's names of arguments, and at the edges of their domains."""
+"""Arguments with torch's names, and arguments at the edges of an operator's domain."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ import numscorch as ns
     ],
 )
 @pytest.mark.parametrize("kind", ["sparse", "dense", "number"])
-def test_operators_of_bits(call: Callable[..., Any], kind: str, A: ns.SparseTensor, D: torch.Tensor) -> None:
+def test_bitwise_operators(call: Callable[..., Any], kind: str, A: ns.SparseTensor, D: torch.Tensor) -> None:
     first, full = A > 2, D > 2
     other: Any = {"sparse": A > 4, "dense": D < 5, "number": True}[kind]
     expected = call(full, D > 4 if kind == "sparse" else other)
-    made = call(first, other)
-    assert made.dtype == torch.bool
-    torch.testing.assert_close(made.to_dense(), expected)
+    result = call(first, other)
+    assert result.dtype == torch.bool
+    torch.testing.assert_close(result.to_dense(), expected)
     with pytest.raises(ns.UnsupportedError, match="bits"):
         call(A.to(torch.int64), A.to(torch.int64) if kind == "sparse" else D.long() if kind == "dense" else 3)
 
@@ -47,8 +47,8 @@ SUMS: dict[str, tuple[tuple[int, ...], Callable[..., Any]]] = {
 @pytest.mark.parametrize("name", SUMS)
 def test_an_input_larger_than_the_product_is_refused(name: str, A: ns.SparseTensor, D: torch.Tensor) -> None:
     shape, call = SUMS[name]
-    for given in (shape, shape[-1:], (1,)):
-        input = torch.arange(1.0, 1 + torch.Size(given).numel()).reshape(given)
+    for input_shape in (shape, shape[-1:], (1,)):
+        input = torch.arange(1.0, 1 + torch.Size(input_shape).numel()).reshape(input_shape)
         torch.testing.assert_close(call(input, A), call(input, D))
     for larger in ((3, *shape), (*shape[:-1], 3)):
         with pytest.raises(RuntimeError):
@@ -61,9 +61,9 @@ def test_an_input_larger_than_the_product_is_refused(name: str, A: ns.SparseTens
 def test_sums_within_autocast_have_its_data_type(name: str, A: ns.SparseTensor, D: torch.Tensor) -> None:
     shape, call = SUMS[name]
     with torch.autocast("cpu"):
-        made, expected = call(torch.ones(shape), A), call(torch.ones(shape), D)
-    assert made.dtype == expected.dtype == torch.bfloat16
-    torch.testing.assert_close(made, expected)
+        result, expected = call(torch.ones(shape), A), call(torch.ones(shape), D)
+    assert result.dtype == expected.dtype == torch.bfloat16
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize(
@@ -97,21 +97,21 @@ def test_sums_within_autocast_have_its_data_type(name: str, A: ns.SparseTensor, 
     ],
 )
 def test_torchs_names_of_arguments(call: Callable[[Any], Any], A: ns.SparseTensor, D: torch.Tensor) -> None:
-    made, expected = call(A), call(D)
-    assert made.dtype == expected.dtype
-    torch.testing.assert_close(made.to_dense(), expected)
+    result, expected = call(A), call(D)
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(result.to_dense(), expected)
 
 
 @pytest.mark.parametrize("target", [torch.float32, ns.CSR, "cpu"])
-def test_to_copies_if_it_is_asked_to(target: Any, A: ns.SparseTensor) -> None:
-    made = A.to(target, copy=True)
-    made.values.zero_()
+def test_to_copies_if_copy_is_true(target: Any, A: ns.SparseTensor) -> None:
+    copied = A.to(target, copy=True)
+    copied.values.zero_()
     assert A.values.tolist() == [1, 2, 3, 4, 5, 6]
 
 
 def test_numbers_of_one_entry(A: ns.SparseTensor) -> None:
-    one = A[:1, 3:]
-    assert (float(one), int(one), complex(one)) == (2.0, 2, 2 + 0j)
+    entry = A[:1, 3:]
+    assert (float(entry), int(entry), complex(entry)) == (2.0, 2, 2 + 0j)
     with pytest.raises(ns.SizeError):
         float(A)
 
@@ -139,8 +139,8 @@ def test_an_identity_larger_than_memory_is_refused(plain: None) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 7])
-def test_a_power_is_a_tensor_of_its_own(n: int, A: ns.SparseTensor, D: torch.Tensor) -> None:
-    made = torch.matrix_power(A, n)
-    torch.testing.assert_close(made.to_dense(), torch.matrix_power(D, n))
-    made.zero_()
+def test_a_power_shares_no_memory_with_its_base(n: int, A: ns.SparseTensor, D: torch.Tensor) -> None:
+    power = torch.matrix_power(A, n)
+    torch.testing.assert_close(power.to_dense(), torch.matrix_power(D, n))
+    power.zero_()
     torch.testing.assert_close(A.to_dense(), D)

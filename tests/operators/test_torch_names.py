@@ -1,4 +1,4 @@
-"""Code written for torch's sparse tensors finds what it asks of them."""
+"""SparseTensors have the attributes and methods of torch's sparse tensors."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def test_layouts_of_tensors_like_others(name: str, fmt: ns.Format) -> None:
     assert dense.is_contiguous()
     assert name not in ("zeros_like", "ones_like") or torch.equal(dense.detach(), make(D, dtype=torch.float64))
     for layout in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
-        made = make(A, layout=layout)
-        assert (made.layout, made.shape, made.dtype) == (layout, D.shape, D.dtype)
+        tensor = make(A, layout=layout)
+        assert (tensor.layout, tensor.shape, tensor.dtype) == (layout, D.shape, D.dtype)
 
 
-def test_types_are_named_and_changed() -> None:
+def test_type_names_and_conversions() -> None:
     A = ns.from_torch(D)
     assert A.type() == "torch.FloatTensor"
     assert A.type(torch.int16).dtype == A.type("torch.ShortTensor").dtype == A.short().dtype == torch.int16
@@ -52,7 +52,7 @@ def test_types_are_named_and_changed() -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_what_torchs_have(name: str) -> None:
+def test_attributes_equal_those_of_native_tensors(name: str) -> None:
     native = NATIVE[name]
     A = ns.from_torch(native)
     assert A.layout is native.layout
@@ -73,7 +73,7 @@ def test_index_arrays_are_copies() -> None:
     assert torch.equal(A.to_dense(), D)
 
 
-def test_rows_without_order_keep_that_of_their_values() -> None:
+def test_unordered_rows_keep_the_order_of_their_values() -> None:
     unordered = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
     A = ns.from_csr([0, 2, 3], [1, 0, 2], [1.0, 2.0, 3.0], (2, 3), assume_sorted=True, check_invariants=False)
     B = ns.SparseTensor(type(A.pattern)(unordered, (2, 3), A.pattern.arrays), A.values)
@@ -129,13 +129,13 @@ def test_conversions(name: str, fmt: ns.Format) -> None:
     convert, target = CONVERSIONS[name]
     A = ns.from_torch(D, fmt)
     values = A.values.clone().requires_grad_()
-    made = convert(A.with_values(values))
-    assert sorted_format(made.format) == target
-    assert torch.equal(made.to_dense(), D)
-    (made.to_dense() * D).sum().backward()
+    converted = convert(A.with_values(values))
+    assert sorted_format(converted.format) == target
+    assert torch.equal(converted.to_dense(), D)
+    (converted.to_dense() * D).sum().backward()
     inside = A.with_values(torch.ones_like(A.values)).to_dense() != 0
     assert torch.equal(A.with_values(values.grad).to_dense(), D * inside)
-    assert convert(made) is made or name.startswith("to_sparse_bsr")
+    assert convert(converted) is converted or name.startswith("to_sparse_bsr")
 
 
 def test_batches_and_dense_dimensions() -> None:
@@ -144,8 +144,8 @@ def test_batches_and_dense_dimensions() -> None:
     assert A.to_sparse_csr().format == ns.Format("dds")
     assert A.to_sparse_csc(dense_dim=1).format == ns.Format("(i, j, k) -> (j: dense, i: compressed, k: dense)")
     assert A.to_sparse(1).format == A.to_sparse(dense_dim=2).format == ns.Format("odd")
-    for made in (A.to_sparse_csr(), A.to_sparse_csc(dense_dim=1), A.to_sparse(1)):
-        assert torch.equal(made.to_dense(), E)
+    for converted in (A.to_sparse_csr(), A.to_sparse_csc(dense_dim=1), A.to_sparse(1)):
+        assert torch.equal(converted.to_dense(), E)
 
 
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
@@ -162,13 +162,13 @@ BAD: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_errors(name: str) -> None:
+def test_invalid_conversions_are_refused(name: str) -> None:
     call, kind, text = BAD[name]
     with pytest.raises(kind, match=text):
         call(ns.from_torch(D))
 
 
-def test_parameters_have_them_too() -> None:
+def test_parameters_have_torchs_attributes() -> None:
     weight = ns.nn.Parameter(ns.from_torch(D))
     assert weight.layout is torch.sparse_csr
     assert weight.col_indices().tolist() == D.to_sparse_csr().col_indices().tolist()
@@ -187,6 +187,6 @@ SPARSE_FUNCTIONS = {
 
 @pytest.mark.parametrize("name", SPARSE_FUNCTIONS)
 def test_functions_of_torch_sparse(name: str) -> None:
-    found, expected = SPARSE_FUNCTIONS[name](ns.from_torch(D, ns.CSR)), SPARSE_FUNCTIONS[name](D.to_sparse())
-    assert found.dtype == expected.dtype
-    torch.testing.assert_close(*(own.to_dense() for own in (found, expected)))
+    result, expected = SPARSE_FUNCTIONS[name](ns.from_torch(D, ns.CSR)), SPARSE_FUNCTIONS[name](D.to_sparse())
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(*(tensor.to_dense() for tensor in (result, expected)))

@@ -1,4 +1,4 @@
-"""Every row of docs/OPERATORS.md, against dense tensors: what operators and reductions do to entries that aren't stored."""
+"""All rows of docs/OPERATORS.md: how operators and reductions treat unstored entries, compared with dense tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 
 def from_docs(name: str) -> ModuleType:
-    """A module of the folder docs, which is no package."""
+    """Import a module of the folder docs, which is not a package."""
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
@@ -37,17 +37,17 @@ ROWS = {row[0]: row for arity in (1, 2, 3) for row in unstored.operator_rows(ari
 
 
 def operands_of(text: str) -> dict[str, torch.Tensor]:
-    """A row for each combination of operands that store something; numbers other than 0, so that 0 means absent."""
+    """A row for each combination of operands that store entries; stored values are nonzero, so that 0 means unstored."""
     names = [name for name in "ABC" if name in text]
     numbers = torch.Generator().manual_seed(len(text))
-    kept = torch.tensor(list(product((1.0, 0.0), repeat=len(names))), dtype=torch.float64)
-    values = [torch.rand(len(kept), STATES, generator=numbers, dtype=torch.float64) + 0.25 for _ in names]
+    stored = torch.tensor(list(product((1.0, 0.0), repeat=len(names))), dtype=torch.float64)
+    values = [torch.rand(len(stored), STATES, generator=numbers, dtype=torch.float64) + 0.25 for _ in names]
     signs = [1 if text.startswith(("log", "sqrt")) else (-1.0) ** torch.arange(STATES) for _ in names]
-    return {name: values[at] * signs[at] * kept[:, at, None] + 0.0 for at, name in enumerate(names)}
+    return {name: values[at] * signs[at] * stored[:, at, None] + 0.0 for at, name in enumerate(names)}
 
 
 def statement(text: str) -> str:
-    """The expression as a statement of matrices."""
+    """The expression as a statement on matrices."""
     return "R[i,j] = " + "".join(f"{char}[i,j]" if char in "ABC" else char for char in text)
 
 
@@ -55,55 +55,55 @@ def statement(text: str) -> str:
     "fmt", ["ds", "ss", "oo", "(i, j) -> (i: dense, j: bitmap)", "(i, j) -> (j // 2: compressed, i: dense, j % 2: dense)"]
 )
 @pytest.mark.parametrize("text", ROWS)
-def test_an_operator_does_what_dense_tensors_do(text: str, fmt: str) -> None:
+def test_operators_equal_dense_tensors(text: str, fmt: str) -> None:
     dense = operands_of(text)
-    made = ns.evaluate(statement(text), **{name: ns.from_torch(each, ns.Format(fmt)) for name, each in dense.items()})
-    result = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    output = ns.evaluate(statement(text), **{name: ns.from_torch(values, ns.Format(fmt)) for name, values in dense.items()})
+    result = output.to_dense() if isinstance(output, ns.SparseTensor) else output
     expected = ns.evaluate(statement(text), **dense)
     is_quotient = text == "A / B" or (text.split("(")[0] in FUNCTIONS and FUNCTIONS[text.split("(")[0]].annihilates)
-    told = dense["A"] != 0 if is_quotient else torch.ones_like(result) != 0  # nothing / nothing is nan only in dense tensors
-    torch.testing.assert_close(result[told], expected[told], equal_nan=True)
+    compared = dense["A"] != 0 if is_quotient else torch.ones_like(result) != 0  # unstored / unstored is 0, but nan in dense tensors
+    torch.testing.assert_close(result[compared], expected[compared], equal_nan=True)
 
 
 @pytest.mark.parametrize("text", ROWS)
-def test_what_is_left_of_an_operator(text: str) -> None:
-    """Each cell of a row, computed where these operands are absent, is the operator's value there."""
+def test_operators_with_unstored_operands(text: str) -> None:
+    """Each cell of a row, evaluated where its operands are unstored, equals the operator's value there."""
     dense, row = operands_of(text), ROWS[text]
-    given = {name: ns.from_torch(each, ns.CSR) for name, each in dense.items()}
-    made = ns.evaluate(statement(text), **given)
-    result = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    operands = {name: ns.from_torch(values, ns.CSR) for name, values in dense.items()}
+    output = ns.evaluate(statement(text), **operands)
+    result = output.to_dense() if isinstance(output, ns.SparseTensor) else output
     for absent, cell in zip(unstored.absences(len(dense)), row[1:-2], strict=True):
         (at,) = (r for r in range(len(result)) if all((dense[name][r, 0] == 0) == (name in absent) for name in dense))
-        arrays = {name: each[at][None].numpy() for name, each in dense.items()}
-        for place in range(STATES):
+        arrays = {name: values[at][None].numpy() for name, values in dense.items()}
+        for column in range(STATES):
             i, j = unstored.INDICES
-            wanted = float(cell) if cell in ("-inf", "inf", "nan") else value(unstored.parsed(cell), arrays, {i: 0, j: place})
-            assert wanted == pytest.approx(float(result[at, place]), nan_ok=True), (absent, cell)
+            expected = float(cell) if cell in ("-inf", "inf", "nan") else value(unstored.parsed(cell), arrays, {i: 0, j: column})
+            assert expected == pytest.approx(float(result[at, column]), nan_ok=True), (absent, cell)
 
 
 @pytest.mark.parametrize("text", ROWS)
 def test_where_an_operator_is_computed_and_how_its_result_is_stored(text: str) -> None:
     dense, (visited, pattern) = operands_of(text), ROWS[text][-2:]
-    given = {name: ns.from_torch(each, ns.CSR) for name, each in dense.items()}
-    made = ns.evaluate(statement(text), **given)
-    assert isinstance(made, ns.SparseTensor) == (pattern != "dense") == (visited != "all")
-    if isinstance(made, ns.SparseTensor):
-        assert made.format == ns.CSR
-        assert (made.pattern is given["A"].pattern) == (pattern == "A's")
-        either = [[dense[name] != 0 for name in group.split(" and ")] for group in visited.split(" or ")]
-        wanted = torch.stack([torch.stack(group).all(0) for group in either]).any(0)
-        stored = ns.SparseTensor(made.pattern, torch.ones_like(made.values)).to_dense() != 0
-        assert torch.equal(stored, wanted)
+    operands = {name: ns.from_torch(values, ns.CSR) for name, values in dense.items()}
+    result = ns.evaluate(statement(text), **operands)
+    assert isinstance(result, ns.SparseTensor) == (pattern != "dense") == (visited != "all")
+    if isinstance(result, ns.SparseTensor):
+        assert result.format == ns.CSR
+        assert (result.pattern is operands["A"].pattern) == (pattern == "A's")
+        alternatives = [[dense[name] != 0 for name in group.split(" and ")] for group in visited.split(" or ")]
+        expected = torch.stack([torch.stack(group).all(0) for group in alternatives]).any(0)
+        stored = ns.SparseTensor(result.pattern, torch.ones_like(result.values)).to_dense() != 0
+        assert torch.equal(stored, expected)
 
 
 def reduced(op: str, A: ns.SparseTensor) -> list[torch.Tensor]:
-    """The rows of a matrix reduced in every way in which a user writes it."""
+    """The rows of a matrix, reduced by all equivalent calls."""
     results = [] if " " in op else [ns.evaluate(f"y[i] {op} A[i,j]", format="dense", A=A)]
-    names = [name for name, joined in JOINED_BY.items() if op == ("+=" if joined == "=" else joined)]
+    names = [name for name, symbol in JOINED_BY.items() if op == ("+=" if symbol == "=" else symbol)]
     return results + [ns.einsum("ij->i", A, reduce=name, format="dense") for name in names if name not in OTHERS]
 
 
-OTHERS = ("any", "all", "or_and", "mean")  # of which there are tests of their own
+OTHERS = ("any", "all", "or_and", "mean")  # reductions with separate tests
 JOINED: dict[str, Callable[[Iterable[float]], float]] = {
     "+=": sum,
     "*=": prod,
@@ -117,10 +117,10 @@ JOINED: dict[str, Callable[[Iterable[float]], float]] = {
 
 @pytest.mark.parametrize("fmt", ["ds", "ss", "oo", "(i, j) -> (i: dense, j: hash)"])
 @pytest.mark.parametrize("op", JOINED)
-def test_a_reduction_over_what_is_not_stored(op: str, fmt: str) -> None:
+def test_reductions_over_unstored_entries(op: str, fmt: str) -> None:
     (row,) = (row for row in unstored.reduction_rows() if row[0] == unstored.spelled(op))
     rows = [[-2.0, -3.0, 0.0], [2.0, 3.0, 0.0], [-2.0, -3.0, -4.0], [0.0, 0.0, 0.0]]
-    expected = [JOINED[op](x for x in own if x or row[2] == "the term 0") for own in rows]
+    expected = [JOINED[op](x for x in entries if x or row[2] == "the term 0") for entries in rows]
     assert expected[-1] == float(row[3])
     for result in reduced(op, ns.from_torch(torch.tensor(rows), ns.Format(fmt))):
         assert result.tolist() == expected
@@ -128,26 +128,26 @@ def test_a_reduction_over_what_is_not_stored(op: str, fmt: str) -> None:
         assert result.tolist() == [float(row[4])] * 4
 
 
-def test_every_reduction_has_its_row() -> None:
+def test_every_reduction_has_a_row_in_the_table() -> None:
     assert set(JOINED) == set(REDUCTIONS)
 
 
-def test_softmax_takes_the_largest_of_what_is_stored() -> None:
+def test_softmax_subtracts_the_maximum_of_stored_entries() -> None:
     A = ns.from_torch(torch.tensor([[-2.0, 0.0, -2.0], [0.0, 0.0, 0.0]]), ns.CSR)
     assert ns.softmax(A, 1).to_dense().tolist() == [[0.5, 0.0, 0.5], [0.0, 0.0, 0.0]]
 
 
 @pytest.mark.parametrize("name", ["any", "all", "or_and"])
-def test_whether_terms_are_not_0(name: str) -> None:
+def test_any_and_all_of_unstored_entries(name: str) -> None:
     dense = torch.tensor([[2.0, -3.0], [0.0, 5.0], [0.0, 0.0]])
-    wanted = (dense != 0).all(1) if name == "all" else (dense != 0).any(1)
-    assert (ns.einsum("ij->i", ns.from_torch(dense, ns.CSR), reduce=name, format="dense") != 0).tolist() == wanted.tolist()
+    expected = (dense != 0).all(1) if name == "all" else (dense != 0).any(1)
+    assert (ns.einsum("ij->i", ns.from_torch(dense, ns.CSR), reduce=name, format="dense") != 0).tolist() == expected.tolist()
     (row,) = (row for row in unstored.reduction_rows() if f'"{name}"' in row[0])
-    assert float(wanted[2]) == float(row[3])
+    assert float(expected[2]) == float(row[3])
     assert ns.einsum("ij->i", ns.from_torch(torch.zeros(2, 0), ns.CSR), reduce=name, format="dense").tolist() == [float(row[4])] * 2
 
 
-def test_the_mean_counts_what_is_not_stored() -> None:
+def test_the_mean_counts_unstored_entries() -> None:
     A = ns.from_torch(torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 0.0]]), ns.CSR)
     assert ns.einsum("ij->i", A, reduce="mean", format="dense").tolist() == [1.0, 0.0]
     assert all(map(isnan, ns.einsum("ij->i", ns.from_torch(torch.zeros(2, 0), ns.CSR), reduce="mean", format="dense").tolist()))
@@ -155,7 +155,7 @@ def test_the_mean_counts_what_is_not_stored() -> None:
     assert row[3:] == ("0", "nan")
 
 
-def test_nothing_annihilates_infinity() -> None:
+def test_an_unstored_entry_times_infinity_is_0() -> None:
     A, x = ns.from_torch(torch.tensor([[1.0, 0.0]]), ns.CSR), torch.tensor([[torch.inf, torch.nan]])
     assert ns.evaluate("R[i,j] = A[i,j] * x[i,j]", A=A, x=x).to_dense().tolist() == [[torch.inf, 0.0]]
     assert ns.evaluate("R[i,j] = A[i,j] / x[i,j]", A=A, x=x).to_dense().tolist() == [[0.0, 0.0]]
@@ -170,7 +170,7 @@ def test_the_tables_are_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", ["any", "all", "or_and"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.bool])
-def test_tests_of_nothing(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
+def test_any_and_all_without_terms(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(torch.zeros(3, 0, dtype=dtype), ns.CSR)
     assert ns.einsum("ij->i", A, reduce=name).tolist() == [name == "all"] * 3
     assert ns.einsum("ij,jk->ik", A.to(torch.bool), torch.zeros(0, 2, dtype=torch.bool)).any().item() is False
