@@ -12,14 +12,14 @@ import torch
 import numscorch as ns
 from numscorch.compute import torch_compile as compiling
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # raised by torch's compiler
 
 D = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) * (torch.rand(6, 6, generator=torch.Generator().manual_seed(1)) < 0.5)
 x = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
 
 
 class Net(torch.nn.Module):
-    """Two sparse layers."""
+    """A network of two sparse layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,15 +30,15 @@ class Net(torch.nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def anew() -> Iterator[None]:
+def reset_compiler() -> Iterator[None]:
     torch.compiler.reset()
     yield
     torch.compiler.reset()
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    made: Callable[..., Any] = torch.compile(function, fullgraph=True, backend="aot_eager")
-    return made
+    program: Callable[..., Any] = torch.compile(function, fullgraph=True, backend="aot_eager")
+    return program
 
 
 def test_a_model_and_its_gradients() -> None:
@@ -46,11 +46,11 @@ def test_a_model_and_its_gradients() -> None:
     result = compiled(net)(inputs)
     torch.testing.assert_close(result, net(inputs))
     result.square().sum().backward()
-    found = [parameter.grad.clone() for parameter in net.parameters()]
+    gradients = [parameter.grad.clone() for parameter in net.parameters()]
     net.zero_grad()
     net(inputs).square().sum().backward()
-    for own, parameter in zip(found, net.parameters(), strict=True):
-        torch.testing.assert_close(own, parameter.grad)
+    for gradient, parameter in zip(gradients, net.parameters(), strict=True):
+        torch.testing.assert_close(gradient, parameter.grad)
 
 
 def test_three_graphs_at_most_for_six_batch_sizes() -> None:
@@ -114,23 +114,23 @@ ONE_GRAPH = tuple(LAYERS)[:5]
 def test_layers_are_one_graph_as_the_guide_says(name: str) -> None:
     layer, inputs = LAYERS[name]()
 
-    def first(made: Any) -> torch.Tensor:
-        return made[0] if isinstance(made, tuple) else made
+    def first_output(output: Any) -> torch.Tensor:
+        return output[0] if isinstance(output, tuple) else output
 
-    expected = first(layer(*inputs))
+    expected = first_output(layer(*inputs))
     page = (Path(__file__).parents[2] / "docs/guide/torch.md").read_text(encoding="utf-8").partition("## torch.compile")[2]
-    one, _, parts = page.partition("graph breaks")
-    assert f"`{name}`" in (one if name in ONE_GRAPH else parts)
+    one_graph, _, with_breaks = page.partition("graph breaks")
+    assert f"`{name}`" in (one_graph if name in ONE_GRAPH else with_breaks)
     if name in ONE_GRAPH:
-        torch.testing.assert_close(first(compiled(layer)(*inputs)), expected)
-        torch.testing.assert_close(first(torch.export.export(layer, inputs).module()(*inputs)), expected)
+        torch.testing.assert_close(first_output(compiled(layer)(*inputs)), expected)
+        torch.testing.assert_close(first_output(torch.export.export(layer, inputs).module()(*inputs)), expected)
         return
     with pytest.raises(torch._dynamo.exc.Unsupported):
         compiled(layer)(*inputs)
     torch.compiler.reset()
-    made = first(torch.compile(layer, backend="aot_eager")(*inputs))
-    torch.testing.assert_close(made, expected)
-    made.sum().backward()
+    output = first_output(torch.compile(layer, backend="aot_eager")(*inputs))
+    torch.testing.assert_close(output, expected)
+    output.sum().backward()
 
 
 CALLS: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
@@ -152,17 +152,17 @@ def test_dense_results(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["A @ x", "x @ A", "A - x", "A @ A"])
-def test_nothing_is_computed_with_its_operands_exchanged(name: str) -> None:
-    """Dynamo turns ``A @ x`` into ``x @ A`` where A is no Tensor: that is refused, and not compiled it is right."""
+def test_operands_are_never_swapped(name: str) -> None:
+    """Dynamo swaps the operands of ``A @ x`` if A is no Tensor: such programs are refused, and correct with graph breaks."""
     A = ns.from_torch(D, ns.CSR)
     functions = {"A @ x": lambda x: A @ x, "x @ A": lambda x: x @ A, "A - x": lambda x: A - x, "A @ A": lambda x: (A @ A).to_dense()}
     full = {"A @ x": D @ x, "x @ A": x @ D, "A - x": D - x, "A @ A": D @ D}
     try:
-        made = compiled(functions[name])(x)
+        result = compiled(functions[name])(x)
     except torch._dynamo.exc.Unsupported:
         torch.compiler.reset()
-        made = torch.compile(functions[name], backend="aot_eager")(x)
-    torch.testing.assert_close(made, full[name])
+        result = torch.compile(functions[name], backend="aot_eager")(x)
+    torch.testing.assert_close(result, full[name])
     torch.testing.assert_close(functions[name](x), full[name])
 
 
@@ -176,8 +176,8 @@ ASIDE: dict[str, Callable[[Any, torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", ASIDE)
-def test_nothing_asked_for_is_dropped(name: str) -> None:
-    """What the operator of compiled programs can't do runs beside the program."""
+def test_options_are_not_dropped(name: str) -> None:
+    """Calls that the operator of compiled programs does not support run outside of the graph."""
     A = ns.from_torch(D, ns.CSR)
     expected = ASIDE[name](A, x)
     torch.testing.assert_close(torch.compile(ASIDE[name], backend="aot_eager")(A, x), expected)
@@ -195,32 +195,32 @@ def test_gradients_of_a_diagonal_are_right_beside_a_program() -> None:
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_gradients_of_three_operands_are_those_of_pairs(dynamic: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
-    full, *given = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((40, 40), (40, 16), (4, 16)))
+    full, *factors = (torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in ((40, 40), (40, 16), (4, 16)))
     A = ns.from_torch(full.relu(), ns.CSR)
-    leaves = [tensor.requires_grad_() for tensor in (A.values, *given)]
+    leaves = [tensor.requires_grad_() for tensor in (A.values, *factors)]
 
     def function(values: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = ns.einsum("ij,jf,of->io", A.with_values(values), x, weight)
-        return made
+        result: torch.Tensor = ns.einsum("ij,jf,of->io", A.with_values(values), x, weight)
+        return result
 
-    asked: list[int] = []
+    patterns_per_call: list[int] = []
 
     class Counted(compiling.DifferentiableCall):
         def gradient(self, *args: Any) -> torch.Tensor | None:
-            asked.append(len(self.patterns))
+            patterns_per_call.append(len(self.patterns))
             return super().gradient(*args)
 
     monkeypatch.setattr(compiling, "DifferentiableCall", Counted)
     expected = torch.autograd.grad(function(*leaves).sum(), leaves)
-    found = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
-    torch.testing.assert_close(found, expected)
-    assert asked == ([2, 2] if dynamic is None else [3, 3, 3])  # sizes that aren't known yet tell no pairs
+    gradients = torch.autograd.grad(torch.compile(function, fullgraph=True, backend="aot_eager", dynamic=dynamic)(*leaves).sum(), leaves)
+    torch.testing.assert_close(gradients, expected)
+    assert patterns_per_call == ([2, 2] if dynamic is None else [3, 3, 3])  # with unknown sizes, no pairs are chosen
 
 
 def test_operands_of_several_data_types() -> None:
-    """They are promoted beside the program; its result had the data type of the first one, and no gradient if that is an integer."""
+    """Operands are promoted outside of the graph. Once, results had the type of the first operand, and integers blocked gradients."""
     A, v = ns.from_torch((D != 0).to(torch.int64), ns.CSR), torch.linspace(0, 1, 6).requires_grad_()
-    made = torch.compile(lambda v: 2 * ns.einsum("ij,j->i", A, v), backend="aot_eager")(v)
-    torch.testing.assert_close(made, 2 * (A.to_dense().float() @ v))
-    made.sum().backward()
+    result = torch.compile(lambda v: 2 * ns.einsum("ij,j->i", A, v), backend="aot_eager")(v)
+    torch.testing.assert_close(result, 2 * (A.to_dense().float() @ v))
+    result.sum().backward()
     torch.testing.assert_close(v.grad, 2.0 * A.to_dense().sum(0))

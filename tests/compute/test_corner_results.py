@@ -1,4 +1,4 @@
-"""Results at the corners of the language: factors of 0, diagonals, unordered levels, conjugates, infinities, semirings, small integers."""
+"""Results in corner cases: zero factors, diagonals, unordered levels, conjugates, infinities, semirings, small integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ torch.manual_seed(0)
 a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
 b, c = torch.randn(6).double(), torch.randn(6).double()
 q = -torch.diag(torch.arange(1.0, 7.0)).double()
-A: Any  # torch's stubs know no tensors but its own
+A: Any  # torch's stubs know only torch's tensors
 A, Q, EMPTY = ns.from_torch(a, ns.CSR), ns.from_torch(q, ns.CSR), ns.from_torch(a * 0, ns.CSR)
 INFINITE: Any = ns.from_torch(torch.full((2, 2), -torch.inf).double())
 square = (torch.rand(12, 12) < 0.5) * torch.randn(12, 12).double()
@@ -66,21 +66,21 @@ RIGHT: dict[str, tuple[Callable[[], Any], Callable[[], torch.Tensor]]] = {
 
 @pytest.mark.parametrize("jit", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize("name", RIGHT)
-def test_right(name: str, jit: bool, request: pytest.FixtureRequest) -> None:
+def test_results_equal_dense_references(name: str, jit: bool, request: pytest.FixtureRequest) -> None:
     if not jit:
         request.getfixturevalue("plain")
-    ours, theirs = RIGHT[name]
-    made = ours()
-    dense = made.to_dense() if isinstance(made, ns.SparseTensor) else made
-    torch.testing.assert_close(dense, theirs(), equal_nan=True)
+    compute, reference = RIGHT[name]
+    result = compute()
+    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    torch.testing.assert_close(dense, reference(), equal_nan=True)
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.DCSR, ns.COO(2)], ids=lambda f: f.name)
-def test_a_masked_semiring_has_its_own_zero(fmt: ns.Format, plain: None) -> None:
+def test_a_masked_semiring_fills_with_its_zero(fmt: ns.Format, plain: None) -> None:
     mask = ns.from_torch(torch.ones(6, 6))
     infinite = torch.where(a != 0, a, torch.inf)
-    made = ns.einsum("ij,kj->ik", A.to(fmt), A.to(fmt), reduce="min_plus", mask=mask)
-    torch.testing.assert_close(made.values.reshape(6, 6), (infinite[:, None] + infinite[None]).amin(2))
+    result = ns.einsum("ij,kj->ik", A.to(fmt), A.to(fmt), reduce="min_plus", mask=mask)
+    torch.testing.assert_close(result.values.reshape(6, 6), (infinite[:, None] + infinite[None]).amin(2))
 
 
 def test_small_integers_do_not_overflow(plain: None) -> None:

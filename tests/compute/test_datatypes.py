@@ -1,4 +1,4 @@
-"""Every data type of values, in products, sums and sparse results; 16-bit ones are added up in 32 bits."""
+"""All data types of values in products, sums and sparse results; 16-bit values are accumulated in 32 bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WIDE = {True: torch.complex128, False: torch.float64}
 
 
 def numbers(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
-    """Small integers, so that every sum is exact."""
+    """Small integers, whose sums are exact."""
     generator = torch.Generator().manual_seed(seed)
     real = torch.randint(0 if dtype is torch.uint8 else -3, 4, shape, generator=generator).double()
     imaginary = torch.randint(-3, 4, shape, generator=generator).double()
@@ -22,8 +22,8 @@ def numbers(dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def sparse(dtype: torch.dtype, *shape: int, seed: int) -> torch.Tensor:
-    kept = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
-    return numbers(dtype, *shape, seed=seed) * kept
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
+    return numbers(dtype, *shape, seed=seed) * mask
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
@@ -35,35 +35,35 @@ def test_products_and_sums(dtype: torch.dtype, fmt: ns.Format, jit: bool, reques
     a, b, x = sparse(dtype, 6, 5, seed=1), sparse(dtype, 5, 7, seed=2), numbers(dtype, 5)
     A, B, wide = ns.from_torch(a).to(fmt), ns.from_torch(b).to(fmt), WIDE[dtype.is_complex]
     exact = {"A @ x": a.to(wide) @ x.to(wide), "A @ B": a.to(wide) @ b.to(wide), "A + A": a.to(wide) * 2, "sampled": None}
-    made = {"A @ x": A @ x, "A @ B": A @ B, "A + A": A + A, "sampled": ns.einsum("ij,i,j->ij", A, numbers(dtype, 6), x)}
+    results = {"A @ x": A @ x, "A @ B": A @ B, "A + A": A + A, "sampled": ns.einsum("ij,i,j->ij", A, numbers(dtype, 6), x)}
     exact["sampled"] = a.to(wide) * numbers(dtype, 6).to(wide)[:, None] * x.to(wide)
-    for name, result in made.items():
+    for name, result in results.items():
         assert result.dtype == dtype, name
         dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
         expected = exact[name] != 0 if dtype is torch.bool else exact[name]
         assert torch.equal(dense.to(wide), expected.to(wide)), name
 
 
-def test_narrow_values_are_added_up_in_32_bits(plain: None) -> None:
+def test_16_bit_values_are_accumulated_in_32_bits(plain: None) -> None:
     A = ns.from_torch(torch.ones(1, 4096, dtype=torch.bfloat16))
     assert (A @ torch.ones(4096, dtype=torch.bfloat16)).item() == 4096
 
 
 @pytest.mark.parametrize("jit", [True, False])
-def test_integers_pass_through_relu_whole(jit: bool, request: pytest.FixtureRequest) -> None:
-    """Numbers that no float64 holds."""
+def test_relu_of_large_integers_is_exact(jit: bool, request: pytest.FixtureRequest) -> None:
+    """relu is exact for integers that float64 cannot represent."""
     if not jit:
         request.getfixturevalue("plain")
     large = torch.tensor([[2**60 + 1, -(2**60) - 1], [0, 5]])
-    made: ns.SparseTensor = torch.relu(ns.from_torch(large, ns.CSR))
-    assert torch.equal(made.to_dense(), large.relu())
+    result: ns.SparseTensor = torch.relu(ns.from_torch(large, ns.CSR))
+    assert torch.equal(result.to_dense(), large.relu())
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("jit", [True, False])
-def test_the_largest_and_smallest_of_integers(dtype: torch.dtype, fmt: ns.Format, jit: bool, request: pytest.FixtureRequest) -> None:
-    """Also where they are the data type's own, and where no entry is stored."""
+def test_maxima_and_minima_of_integers(dtype: torch.dtype, fmt: ns.Format, jit: bool, request: pytest.FixtureRequest) -> None:
+    """Maxima and minima are right for the limits of the data type and for rows without entries."""
     if not jit or fmt != ns.CSR:
         request.getfixturevalue("plain")
     limits = torch.iinfo(dtype)
@@ -71,18 +71,18 @@ def test_the_largest_and_smallest_of_integers(dtype: torch.dtype, fmt: ns.Format
     a[0], a[1], a[2], a[3, 4] = limits.min, limits.max, 0, limits.min
     A, x = ns.from_torch(a).to(fmt), numbers(dtype, 5)
     dims: dict[str, tuple[int, ...]] = {"ij->i": (1,), "ij->j": (0,), "ij->": (0, 1)}
-    for name, theirs in {"max": torch.amax, "min": torch.amin}.items():
+    for name, function in {"max": torch.amax, "min": torch.amin}.items():
         for expr, dim in dims.items():
-            made = ns.einsum(expr, A, reduce=name, format="dense")
-            assert made.dtype == dtype
-            assert torch.equal(made, theirs(a, dim=dim))
-        made = ns.evaluate(f"y[j] {name}= maximum(A[i,j], x[i])", A=A, x=x)
-        assert torch.equal(made, theirs(torch.maximum(a, x[:, None]), dim=0))
+            result = ns.einsum(expr, A, reduce=name, format="dense")
+            assert result.dtype == dtype
+            assert torch.equal(result, function(a, dim=dim))
+        result = ns.evaluate(f"y[j] {name}= maximum(A[i,j], x[i])", A=A, x=x)
+        assert torch.equal(result, function(torch.maximum(a, x[:, None]), dim=0))
     assert torch.equal(ns.einsum("ij->j", A, reduce="any", format="dense"), (a != 0).any(0).to(dtype))
     assert torch.equal(ns.einsum("ij->j", A, reduce="all", format="dense"), (a != 0).all(0).to(dtype))
 
 
-def test_without_terms_the_largest_integer_is_the_smallest_one(plain: None) -> None:
+def test_maxima_and_minima_without_terms_are_the_limits_of_the_type(plain: None) -> None:
     A = ns.from_torch(torch.ones(2, 0, dtype=torch.int16), ns.CSR)
     assert ns.einsum("ij->i", A, reduce="max", format="dense").tolist() == [-(2**15)] * 2
     assert ns.einsum("ij->i", A, reduce="min", format="dense").tolist() == [2**15 - 1] * 2
@@ -104,7 +104,7 @@ def test_out(dtype: torch.dtype, plain: None) -> None:
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)], ids=lambda f: f.name)
-def test_truth_values_are_joined_by_or(fmt: ns.Format, plain: None) -> None:
+def test_booleans_are_reduced_with_or(fmt: ns.Format, plain: None) -> None:
     rng = np.random.default_rng(0)
     a, b, x = rng.random((5, 7)) < 0.3, rng.random((7, 4)) < 0.3, rng.random(7) < 0.5
     A, B = ns.from_torch(torch.from_numpy(a), fmt), ns.from_torch(torch.from_numpy(b), fmt)
@@ -127,15 +127,15 @@ def test_truth_values_are_joined_by_or(fmt: ns.Format, plain: None) -> None:
 @pytest.mark.parametrize("expr", ["ij->", "ij->j", "ii->", "ii->i", "ij->ji"])
 def test_sums_of_one_operand_of_integers_are_torchs(dtype: torch.dtype, expr: str) -> None:
     full = torch.full((40, 40), 100).to(dtype)
-    wanted, A = torch.einsum(expr, full), ns.from_torch(full, ns.CSR)
-    for given in ({}, {"format": "dense"}, {"schedule": "parallelize()"}):
-        result = ns.einsum(expr, A, **given)
+    expected, A = torch.einsum(expr, full), ns.from_torch(full, ns.CSR)
+    for options in ({}, {"format": "dense"}, {"schedule": "parallelize()"}):
+        result = ns.einsum(expr, A, **options)
         dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
-        assert dense.dtype is wanted.dtype
-        assert torch.equal(dense, wanted)
+        assert dense.dtype is expected.dtype
+        assert torch.equal(dense, expected)
 
 
-def test_explain_tells_of_the_kernel_that_sums_integers_in_int64() -> None:
+def test_explain_shows_the_kernel_that_sums_integers_in_int64() -> None:
     A = ns.from_torch(torch.ones(3, 3, dtype=torch.int8), ns.CSR)
     assert "int8" not in ns.explain("ij->i", A).source
 
@@ -147,10 +147,10 @@ def test_a_compiled_program_sums_integers_in_int64() -> None:
     assert int(summed[0]) == 4000
 
 
-# -- operands of several data types
+# ---- operands of several data types
 
 
-PROMOTED = {torch.complex32: torch.complex64}  # where torch has a data type that isn't stored
+PROMOTED = {torch.complex32: torch.complex64}  # data types of torch that cannot be stored, and their replacements
 MIXED = [(a, b) for a in STORED for b in STORED if a != b]
 
 
@@ -160,7 +160,7 @@ def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype
     A, wide = ns.from_torch(a, ns.CSR), torch.result_type(a, x)
     exact = torch.complex128 if wide.is_complex else torch.float64
     products = a.to(exact) * x.to(exact)
-    made = {
+    results = {
         "matrix": (ns.einsum("ij,j->i", A, x), products.sum(1), wide),
         "statement": (ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x=x), products.sum(1), wide),
         "entries": (ns.evaluate("R[i,j] = A[i,j] * x[j]", A=A, x=x), products, wide),
@@ -169,23 +169,23 @@ def test_operands_are_promoted_as_by_torch(left: torch.dtype, right: torch.dtype
         "a scalar": (ns.einsum("ij,->ij", A, s), a.to(exact) * s.to(exact), PROMOTED.get(torch.result_type(a, s), torch.result_type(a, s))),
     }
     if not wide.is_complex:
-        made["largest"] = (ns.einsum("ij,j->i", A, x, reduce="max"), products.amax(1), wide)
-    for name, (result, expected, dtype) in made.items():
+        results["largest"] = (ns.einsum("ij,j->i", A, x, reduce="max"), products.amax(1), wide)
+    for name, (result, expected, dtype) in results.items():
         assert result.dtype == dtype, name
         dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
         assert torch.equal(dense.to(exact), expected.to(dtype).to(exact)), name
 
 
 def test_a_product_of_scores_and_one_hot_integers(plain: None) -> None:
-    """float32 beside int64, as F.one_hot gives it, was refused."""
-    scores, chosen = numbers(torch.float32, 4, 3, 2).requires_grad_(), torch.tensor([2, 0, 1, 1])
-    one_hot = torch.nn.functional.one_hot(chosen, 3)
-    with ns.ledger() as found:
-        made = ns.einsum("bnd,bn->bd", scores, one_hot.to_sparse())
-    assert [(entry.kind, entry.bytes) for entry in found] == [("copy", 4 * 4)]
-    assert "torch.int64 values of (4, 3) as torch.float32" in str(found)
-    assert torch.equal(made, scores[torch.arange(4), chosen])
-    made.sum().backward()
+    """F.one_hot returns int64, which is promoted beside float32."""
+    scores, classes = numbers(torch.float32, 4, 3, 2).requires_grad_(), torch.tensor([2, 0, 1, 1])
+    one_hot = torch.nn.functional.one_hot(classes, 3)
+    with ns.ledger() as led:
+        result = ns.einsum("bnd,bn->bd", scores, one_hot.to_sparse())
+    assert [(entry.kind, entry.bytes) for entry in led] == [("copy", 4 * 4)]
+    assert "torch.int64 values of (4, 3) as torch.float32" in str(led)
+    assert torch.equal(result, scores[torch.arange(4), classes])
+    result.sum().backward()
     assert torch.equal(scores.grad, one_hot[:, :, None].expand(4, 3, 2).float())
 
 
@@ -195,38 +195,38 @@ def test_gradients_of_promoted_operands_have_their_data_types(reduce: str, plain
     values = ns.from_torch(a, ns.CSR).values.requires_grad_()
     A, full = ns.from_torch(a, ns.CSR).with_values(values), a.clone().requires_grad_()
     ns.einsum("ij,j->i", A, x, reduce=reduce).sum().backward()
-    found = x.grad
+    gradient = x.grad
     x.grad = None
     terms = full * x
     (terms.sum(1) if reduce == "sum" else terms.amax(1)).sum().backward()
     assert values.grad.dtype == torch.float32
     torch.testing.assert_close(A.with_values(values.grad).to_dense(), full.grad * (a != 0))
-    torch.testing.assert_close(found, x.grad)
+    torch.testing.assert_close(gradient, x.grad)
 
 
 def test_numbers_promote_integers(plain: None) -> None:
-    whole = torch.tensor([[0, 2], [-3, 0]], dtype=torch.int32)
-    A, x = ns.from_torch(whole, ns.CSR), torch.tensor([1, 2], dtype=torch.int32)
+    integers = torch.tensor([[0, 2], [-3, 0]], dtype=torch.int32)
+    A, x = ns.from_torch(integers, ns.CSR), torch.tensor([1, 2], dtype=torch.int32)
     cases = {
-        "R[i,j] = 0.5 * A[i,j]": 0.5 * whole,
-        "R[i,j] = s * A[i,j]": 0.25 * whole,
-        "R[i,j] = 2j * A[i,j]": 2j * whole,
-        "R[i,j] = (1 + 2j) * A[i,j] + x[j]": (1 + 2j) * whole + x,
+        "R[i,j] = 0.5 * A[i,j]": 0.5 * integers,
+        "R[i,j] = s * A[i,j]": 0.25 * integers,
+        "R[i,j] = 2j * A[i,j]": 2j * integers,
+        "R[i,j] = (1 + 2j) * A[i,j] + x[j]": (1 + 2j) * integers + x,
         "R[i,j] = x[i] * x[j] * 0.5": x[:, None] * x * 0.5,
-        "R[i,j] = 1e999 * stored(A[i,j])": torch.inf * (whole != 0),
+        "R[i,j] = 1e999 * stored(A[i,j])": torch.inf * (integers != 0),
     }
     for text, expected in cases.items():
-        given = {name: value for name, value in {"A": A, "x": x, "s": 0.25}.items() if f"{name}[" in text or f"{name} *" in text}
-        made = ns.evaluate(text, **given)
-        made = made.to_dense() if isinstance(made, ns.SparseTensor) else made
-        torch.testing.assert_close(made, expected.nan_to_num(0, torch.inf), msg=text)
+        operands = {name: value for name, value in {"A": A, "x": x, "s": 0.25}.items() if f"{name}[" in text or f"{name} *" in text}
+        result = ns.evaluate(text, **operands)
+        result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        torch.testing.assert_close(result, expected.nan_to_num(0, torch.inf), msg=text)
 
 
 def test_programs_promote_statement_by_statement(plain: None) -> None:
-    """A product of integers is exact before it meets a float."""
+    """A product of integers is exact before it is multiplied by a float."""
     A, large = ns.from_torch(torch.tensor([[2**20 + 1, 0], [0, 3]]), ns.CSR), torch.tensor([2**20 - 1, 1])
-    made = ns.evaluate("T[i,j] = A[i,j] * n[j]; R[i,j] = T[i,j] * x[j]", A=A, n=large, x=torch.ones(2, dtype=torch.float64))
-    assert made.values.tolist() == [2.0**40 - 1, 3.0]
+    result = ns.evaluate("T[i,j] = A[i,j] * n[j]; R[i,j] = T[i,j] * x[j]", A=A, n=large, x=torch.ones(2, dtype=torch.float64))
+    assert result.values.tolist() == [2.0**40 - 1, 3.0]
 
     @ns.fuse
     def scaled(A: ns.SparseTensor, x: torch.Tensor) -> torch.Tensor:
@@ -235,13 +235,13 @@ def test_programs_promote_statement_by_statement(plain: None) -> None:
     assert torch.equal(scaled(A, torch.tensor([0.5, 2.0])), torch.tensor([(2**20 + 1) * 0.5, 6.0]))
 
 
-def test_explanations_tell_which_operands_are_converted() -> None:
+def test_explanations_name_converted_operands() -> None:
     A = ns.from_torch(torch.eye(3, dtype=torch.int64), ns.CSR)
     assert "A: 3x3 (CSR), int64, converted to float32" in str(ns.explain("ij,j->i", A, torch.ones(3)))
 
 
 def test_uint8(plain: None) -> None:
-    """Sums and products wrap around as torch's do."""
+    """Sums and products wrap around as in torch."""
     a = torch.tensor([[200, 0, 7], [0, 100, 0]], dtype=torch.uint8)
     A, x = ns.from_torch(a, ns.CSR), torch.tensor([2, 200, 3], dtype=torch.uint8)
     assert torch.equal((A + A).to_dense(), a + a)
@@ -256,22 +256,22 @@ def test_uint8(plain: None) -> None:
 
 
 @pytest.mark.usefixtures("plain")
-def test_products_of_truth_values_are_joined_by_or() -> None:
-    """Also at a mask, by a schedule, and in statements."""
+def test_products_of_booleans_are_reduced_with_or() -> None:
+    """Products with a mask, with a schedule and in statements are reduced with or, too."""
     A, B, M = (torch.rand(9, 9) < 0.3 for _ in range(3))
-    a, b, m = (ns.from_torch(own, ns.CSR) for own in (A, B, M))
-    wanted = (A.float() @ B.float()) > 0
-    assert torch.equal(ns.einsum("ij,jk->ik", a, b).to_dense(), wanted)
-    assert torch.equal(ns.einsum("ij,jk->ik", a, b, mask=m).to_dense(), wanted & M)
-    assert torch.equal(ns.einsum("ij,jk->ik", a, b, schedule="workspace(hash)").to_dense(), wanted)
-    assert torch.equal(ns.evaluate("C[i,k] = A[i,j] * B[j,k]", A=a, B=b).to_dense(), wanted)
+    a, b, m = (ns.from_torch(dense, ns.CSR) for dense in (A, B, M))
+    expected = (A.float() @ B.float()) > 0
+    assert torch.equal(ns.einsum("ij,jk->ik", a, b).to_dense(), expected)
+    assert torch.equal(ns.einsum("ij,jk->ik", a, b, mask=m).to_dense(), expected & M)
+    assert torch.equal(ns.einsum("ij,jk->ik", a, b, schedule="workspace(hash)").to_dense(), expected)
+    assert torch.equal(ns.evaluate("C[i,k] = A[i,j] * B[j,k]", A=a, B=b).to_dense(), expected)
     assert torch.equal(ns.evaluate("C[i,j] = A[i,j] * B[i,j]", A=a, B=b).to_dense(), A & B)
     assert torch.equal(ns.evaluate("y[i] = A[i,j] * x[j]", A=a, x=M[0]), (A & M[0]).any(1))
 
 
 @pytest.mark.usefixtures("plain")
 def test_uint8_refuses_functions_of_values_that_may_have_overflowed() -> None:
-    """Values are reduced modulo 256 only at the end, which only sums and products allow."""
+    """Values are reduced modulo 256 at the end, which is right for sums and products only."""
     a = torch.tensor([[16, 5]], dtype=torch.uint8)
     A = ns.from_torch(a, ns.CSR)
     for text in ("A[i,j] * A[i,j] // 3", "A[i,j] - A[j,i] < 0", "relu(A[i,j] + A[i,j])", "maximum(square(A[i,j]), A[i,j])", "A[i,j] > -1"):
@@ -294,22 +294,22 @@ def test_whole_numbers_promote_truth_values(fmt: ns.Format | None) -> None:
     a = torch.tensor([[True, False], [False, True]])
     A = a if fmt is None else ns.from_torch(a, fmt)
 
-    def made(text: str, **numbers: int) -> torch.Tensor:
+    def evaluated(text: str, **numbers: int) -> torch.Tensor:
         result = ns.evaluate(f"y[i,j] = {text}", A=A, **numbers)
         return result.to_dense() if isinstance(result, ns.SparseTensor) else result
 
     for text, expected in {"A[i,j] * 2": a * 2, "A[i,j] + 2": a + 2, "A[i,j] * 2.5": a * 2.5, "A[i,j] != 0": a, "A[i,j]": a}.items():
-        assert made(text).dtype == expected.dtype
-        assert torch.equal(made(text), expected), text
-    assert torch.equal(made("A[i,j] * c", c=2), a * 2)
-    assert torch.equal(made("A[i,j] * c", c=True), a)
+        assert evaluated(text).dtype == expected.dtype
+        assert torch.equal(evaluated(text), expected), text
+    assert torch.equal(evaluated("A[i,j] * c", c=2), a * 2)
+    assert torch.equal(evaluated("A[i,j] * c", c=True), a)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint8], ids=str)
 @pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
 @pytest.mark.usefixtures("plain")
 def test_whole_numbers_outside_of_the_data_type_are_refused(fmt: ns.Format | None, dtype: torch.dtype) -> None:
-    """In a text as beside it."""
+    """Numbers in the text and named numbers are checked."""
     a = torch.tensor([[1, 0]], dtype=dtype)
     A = a if fmt is None else ns.from_torch(a, fmt)
     for text, numbers in (("A[i,j] + 300", {}), ("A[i,j] + c", {"c": 300})):

@@ -1,4 +1,4 @@
-"""einsum as a user calls it: named products, every kind of operand, and what is promised about results."""
+"""einsum on named products, all kinds of operands, and the documented properties of results."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numscorch as ns
 
 
 def numbers(*shape: int, density: float = 1.0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Small integers, so that sums are exact in any order."""
+    """Small integers, whose sums are exact in any order."""
     generator = torch.Generator().manual_seed(sum(shape) + len(shape))
     values = torch.randint(-4, 5, shape, generator=generator).to(dtype)
     return values * (torch.rand(shape, generator=generator) < density)
 
 
-def agrees(expr: str, *operands: object, format: ns.Format | str | None = None) -> object:
-    """The result, which is that of torch on dense operands, and operands that are as they were."""
+def check_einsum(expr: str, *operands: object, format: ns.Format | str | None = None) -> object:
+    """Result of einsum, after checking that it equals NumPy's on dense operands and that operands did not change."""
     dense = [o.to_dense() if isinstance(o, ns.SparseTensor) or o.layout != torch.strided else o.clone() for o in operands]
     result = ns.einsum(expr, *operands, format=format)
-    shown = result.to_dense() if isinstance(result, ns.SparseTensor) or result.layout != torch.strided else result
-    np.testing.assert_array_equal(shown, np.einsum(expr, *(d.numpy() for d in dense)))
-    assert shown.dtype == dense[0].dtype
+    dense_result = result.to_dense() if isinstance(result, ns.SparseTensor) or result.layout != torch.strided else result
+    np.testing.assert_array_equal(dense_result, np.einsum(expr, *(d.numpy() for d in dense)))
+    assert dense_result.dtype == dense[0].dtype
     for before, after in zip(dense, operands, strict=True):
         assert torch.equal(before, after.to_dense())
     return result
@@ -77,7 +77,7 @@ def formats(order: int) -> list[ns.Format]:
 @pytest.mark.parametrize("sparse", [0, 1])
 @pytest.mark.parametrize("name", NAMED)
 def test_named_product_in_each_format(name: str, sparse: int, plain: pytest.MonkeyPatch) -> None:
-    """With one operand sparse, then another."""
+    """Each operand in turn is sparse, in each format."""
     expr, *shapes = NAMED[name]
     if sparse >= len(shapes) or not shapes[sparse]:
         return
@@ -85,7 +85,7 @@ def test_named_product_in_each_format(name: str, sparse: int, plain: pytest.Monk
     choices = formats(len(shapes[sparse])) if len(shapes[sparse]) < 4 else [ns.COO(4), ns.CSF(4)]
     for fmt in choices:
         operands = [ns.from_torch(d).to(fmt) if at == sparse else d for at, d in enumerate(dense)]
-        agrees(expr, *operands, format="dense" if expr in ("ij->j", "ij->i", "ii->i") else None)
+        check_einsum(expr, *operands, format="dense" if expr in ("ij->j", "ij->i", "ii->i") else None)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_several_sparse_operands_intersect(expr: str, shapes: list[tuple[int, ..
         for at, shape in enumerate(shapes):
             choices = formats(len(shape))
             operands.append(ns.from_torch(numbers(*shape, density=0.3 + 0.2 * at)).to(choices[(mix + 2 * at) % len(choices)]))
-        agrees(expr, *operands, format="dense")
+        check_einsum(expr, *operands, format="dense")
 
 
 COMPILED: list[tuple[str, ns.Format, torch.dtype, tuple[int, ...]]] = [
@@ -119,11 +119,11 @@ COMPILED: list[tuple[str, ns.Format, torch.dtype, tuple[int, ...]]] = [
 def test_named_product_compiled(expr: str, fmt: ns.Format, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     A = ns.from_torch(numbers(300, 400, density=0.2, dtype=dtype)).to(fmt)
     others = [numbers(*shape, dtype=dtype)] + ([numbers(400, 16, dtype=dtype)] if expr.count(",") == 2 else [])
-    agrees(expr, A, *others)
-    agrees(expr, A.to_torch(), *others)
+    check_einsum(expr, A, *others)
+    check_einsum(expr, A.to_torch(), *others)
 
 
-# -- operands
+# ---- operands
 
 
 VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -145,7 +145,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_dense_operands_with_any_strides(expr: str, view: str, plain: pytest.MonkeyPatch) -> None:
     x = VIEWS[view](numbers(7, 5))
     assert x.shape == (7, 5)
-    agrees(expr, ns.from_torch(numbers(6, 7, density=0.5)), x)
+    check_einsum(expr, ns.from_torch(numbers(6, 7, density=0.5)), x)
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc])
@@ -157,16 +157,16 @@ def test_native_sparse_in_native_sparse_out(
     A = numbers(6, 7, density=0.4, dtype=dtype).to_sparse(layout=layout)
     if layout == torch.sparse_csr and index == torch.int32:
         A = torch.sparse_csr_tensor(A.crow_indices().int(), A.col_indices().int(), A.values(), A.shape)
-    assert agrees("ij,jk->ik", A, numbers(7, 3, dtype=dtype)).layout == torch.strided
-    kept = agrees("ij,ij->ij", A, numbers(6, 7, dtype=dtype))
+    assert check_einsum("ij,jk->ik", A, numbers(7, 3, dtype=dtype)).layout == torch.strided
+    kept = check_einsum("ij,ij->ij", A, numbers(6, 7, dtype=dtype))
     assert kept.layout == layout
     if layout == torch.sparse_csr:
         assert kept.col_indices().dtype == A.col_indices().dtype
 
 
-def test_a_sparse_tensor_among_native_ones_makes_ours(plain: pytest.MonkeyPatch) -> None:
+def test_native_and_sparse_tensors_together_return_a_sparse_tensor(plain: pytest.MonkeyPatch) -> None:
     A = numbers(6, 7, density=0.4)
-    filtered = agrees("ij,j->ij", A.to_sparse_csr(), ns.from_torch(numbers(7, density=0.5)).to(ns.Format("s")))
+    filtered = check_einsum("ij,j->ij", A.to_sparse_csr(), ns.from_torch(numbers(7, density=0.5)).to(ns.Format("s")))
     assert isinstance(filtered, ns.SparseTensor)
 
 
@@ -174,7 +174,7 @@ def test_a_sparse_tensor_among_native_ones_makes_ours(plain: pytest.MonkeyPatch)
 def test_index_types(index: torch.dtype, plain: pytest.MonkeyPatch) -> None:
     A = ns.from_csr(torch.tensor([0, 2, 2, 3], dtype=index), torch.tensor([0, 3, 1], dtype=index), [1.0, 2.0, 3.0], (3, 4))
     assert A.pattern.index_dtype == str(index).removeprefix("torch.")
-    agrees("ij,jk->ik", A, numbers(4, 3))
+    check_einsum("ij,jk->ik", A, numbers(4, 3))
 
 
 @pytest.mark.parametrize(
@@ -192,13 +192,13 @@ def test_size_one_is_broadcast(expr: str, left: tuple[int, ...], right: tuple[in
 def test_empty_operands(shape: tuple[int, int], plain: pytest.MonkeyPatch) -> None:
     for fmt in (ns.CSR, ns.COO(2), ns.DCSR):
         A = ns.from_torch(torch.zeros(shape)).to(fmt)
-        agrees("ij,jk->ik", A, numbers(shape[1], 3))
-        agrees("ij->", A)
-        assert agrees("ij,ij->ij", A, numbers(*shape)).nnz == 0
+        check_einsum("ij,jk->ik", A, numbers(shape[1], 3))
+        check_einsum("ij->", A)
+        assert check_einsum("ij,ij->ij", A, numbers(*shape)).nnz == 0
 
 
-def test_an_operand_given_twice(plain: pytest.MonkeyPatch) -> None:
+def test_repeated_operands(plain: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(numbers(6, 6, density=0.4))
-    agrees("ij,ij->", A, A)
-    agrees("ij,ji->", A, A)
-    agrees("ij,jk->ik", A, A, format="dense")
+    check_einsum("ij,ij->", A, A)
+    check_einsum("ij,ji->", A, A)
+    check_einsum("ij,jk->ik", A, A, format="dense")

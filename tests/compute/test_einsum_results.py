@@ -1,4 +1,4 @@
-"""What einsum promises beside the sum: call forms, out=, gradients, and values that are not numbers."""
+"""Call forms of einsum, out=, gradients, and values that are NaN or infinite."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_call_forms(A: ns.SparseTensor, x: torch.Tensor) -> None:
     assert torch.equal(A @ x, EXPECTED)
 
 
-def test_a_format_that_torch_has_no_layout_for_stays_ours() -> None:
+def test_results_in_formats_without_a_torch_layout_are_sparse_tensors() -> None:
     dense = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
     result = ns.einsum("ij,ij->ij", dense.to_sparse_csr(), dense, format=ns.DCSR)
     assert isinstance(result, ns.SparseTensor)
@@ -42,7 +42,7 @@ def test_a_format_that_torch_has_no_layout_for_stays_ours() -> None:
     assert ns.einsum("ij,ij->ji", dense.to_sparse(), dense).to_dense().equal((dense * dense).T)
 
 
-def test_a_text_may_be_any_string(A: ns.SparseTensor, x: torch.Tensor) -> None:
+def test_the_expression_may_be_a_subclass_of_str(A: ns.SparseTensor, x: torch.Tensor) -> None:
     class Text(str):
         __slots__ = ()
 
@@ -78,7 +78,7 @@ def test_out_receives_a_kept_pattern(A: ns.SparseTensor) -> None:
 @pytest.mark.parametrize("fmt", [None, ns.CSR, ns.CSC], ids=str)
 @pytest.mark.parametrize("expr", ["ij,kj->ik", "ij,ij->ij", "ij,ij->ji"])
 def test_a_strided_out_receives_a_sparse_result(A: ns.SparseTensor, expr: str, fmt: ns.Format | None, dtype: torch.dtype) -> None:
-    """Its pattern may be new, kept, or converted."""
+    """The result may have a new, a kept or a converted pattern."""
     A = A.to(dtype)
     expected = torch.einsum(expr, A.to_dense(), A.to_dense())
     out = torch.full(expected.shape, 9.0, dtype=dtype)
@@ -94,7 +94,7 @@ def test_a_sparse_out_keeps_its_format(A: ns.SparseTensor) -> None:
 @pytest.mark.parametrize("shape", [(2, 3), (4, 2, 2), (2,), (1, 2, 2)])
 @pytest.mark.parametrize("dense", [False, True])
 def test_out_of_another_shape_is_refused(A: ns.SparseTensor, x: torch.Tensor, shape: tuple[int, ...], dense: bool) -> None:
-    """It is not broadcast into, and stays as it was."""
+    """``out`` is not broadcast into, and does not change."""
     out = torch.full(shape, 9.0)
     with pytest.raises(ns.SizeError, match="out has shape"):
         ns.einsum("ij,jk->ik", A.to_dense() if dense else A, x, out=out)
@@ -112,10 +112,10 @@ def test_out_of_another_kind_is_refused(A: ns.SparseTensor, x: torch.Tensor) -> 
         ns.einsum("ij,jk->ik", A, x, out=torch.zeros(2, 2).to_sparse_csr())
 
 
-# -- gradients
+# ---- gradients
 
 
-def test_grad_flows_unless_it_is_off(A: ns.SparseTensor, x: torch.Tensor) -> None:
+def test_gradients_flow_unless_they_are_off(A: ns.SparseTensor, x: torch.Tensor) -> None:
     weights = A.with_values(A.values.clone().requires_grad_())
     for operands in ((A, x.clone().requires_grad_()), (weights, x), (A, torch.nn.Parameter(x)), (A.to_torch().requires_grad_(), x)):
         result = ns.einsum("ij,jk->ik", *operands)
@@ -133,8 +133,8 @@ def test_parameters_under_no_grad_and_inference(A: ns.SparseTensor, x: torch.Ten
     weight = ns.nn.Parameter(x)
     with torch.no_grad():
         assert torch.equal(A @ weight, EXPECTED)
-        kept = ns.einsum("ij,ij->ij", A.with_values(torch.nn.Parameter(A.values)), torch.ones(2, 3))
-        assert not kept.values.requires_grad
+        masked = ns.einsum("ij,ij->ij", A.with_values(torch.nn.Parameter(A.values)), torch.ones(2, 3))
+        assert not masked.values.requires_grad
     with torch.inference_mode():
         assert torch.equal(A @ weight, EXPECTED)
     assert weight.grad is None
@@ -147,7 +147,7 @@ def test_all_dense_expressions_keep_their_gradient(x: torch.Tensor) -> None:
     assert torch.equal(x.grad, 2 * x.detach())
 
 
-# -- values that are not numbers
+# ---- NaN and infinity
 
 
 def test_stored_values_meet_nan_and_inf(A: ns.SparseTensor) -> None:
@@ -157,12 +157,12 @@ def test_stored_values_meet_nan_and_inf(A: ns.SparseTensor) -> None:
     assert result[1].isnan()
 
 
-def test_what_is_not_stored_meets_nothing() -> None:
-    """0 * nan is not computed where the 0 is not stored, but is where it is."""
+def test_unstored_entries_are_not_multiplied() -> None:
+    """0 * nan is computed for a stored 0, and not for an unstored entry."""
     x = torch.tensor([float("nan"), 1.0])
-    absent = ns.from_coo([[0], [1]], [2.0], (1, 2), format=ns.CSR)
+    unstored = ns.from_coo([[0], [1]], [2.0], (1, 2), format=ns.CSR)
     stored = ns.from_coo([[0, 0], [0, 1]], [0.0, 2.0], (1, 2), format=ns.CSR)
-    assert ns.einsum("ij,j->i", absent, x).tolist() == [2.0]
+    assert ns.einsum("ij,j->i", unstored, x).tolist() == [2.0]
     assert ns.einsum("ij,j->i", stored, x).isnan().all()
 
 
@@ -177,14 +177,14 @@ def test_nan_stays_in_its_column(A: ns.SparseTensor, columns: int) -> None:
 
 
 def test_results_are_new_memory(A: ns.SparseTensor) -> None:
-    one, other = ns.einsum("ij,j->i", A, torch.ones(3)), ns.einsum("ij,j->i", A, torch.ones(3))
-    assert one.data_ptr() != other.data_ptr()
+    first, second = ns.einsum("ij,j->i", A, torch.ones(3)), ns.einsum("ij,j->i", A, torch.ones(3))
+    assert first.data_ptr() != second.data_ptr()
     same = ns.einsum("ij->ij", A)
     same.values.zero_()
     assert A.values.tolist() == [2.0, 3.0, 1.0]
 
 
-def test_values_changed_in_place_are_seen(A: ns.SparseTensor, x: torch.Tensor) -> None:
+def test_in_place_changes_of_values_are_detected(A: ns.SparseTensor, x: torch.Tensor) -> None:
     ns.einsum("ij,jk->ik", A, x)
     A.values.mul_(2)
     assert torch.equal(ns.einsum("ij,jk->ik", A, x), 2 * EXPECTED)
@@ -196,7 +196,7 @@ def test_values_changed_in_place_are_seen(A: ns.SparseTensor, x: torch.Tensor) -
 
 
 def test_a_sum_over_blocks_below_a_transposed_result() -> None:
-    """The blocks' coordinates follow from a variable that isn't the result's: its order has nothing to say about them."""
+    """Coordinates of blocks depend on a variable that the result lacks, so its order does not constrain them."""
     D = (torch.arange(18).reshape(3, 2, 3) % 5).double()
     A = ns.from_torch(D).to(ns.Format("(i, j, k) -> (i: compressed, j: dense, k // 2: compressed, k % 2: dense)"))
     result = ns.einsum("ijk->ji", A)
@@ -206,8 +206,8 @@ def test_a_sum_over_blocks_below_a_transposed_result() -> None:
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(1, 2)], ids=str)
 @pytest.mark.parametrize("expr", ["ij,i->i", "ij,jk,i->i", "ij,jk->ij", "ij,jk,ik->i"])
-def test_a_sum_without_terms_meets_nothing(expr: str, format: ns.Format) -> None:
-    """A factor that is infinite where a row is empty is multiplied by nothing, though the sum over the row is kept apart."""
+def test_a_sum_without_terms_is_not_multiplied(expr: str, format: ns.Format) -> None:
+    """An empty row times an infinite factor is 0, even if the sum over the row is computed separately."""
     arrays = [torch.tensor([[0.0, 0.0], [3.0, 4.0]]), torch.tensor([[5.0, 6.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])]
     operands = [ns.from_torch(array, format) for array in arrays][: expr.count(",") + 1]
     if expr.endswith(",i->i"):

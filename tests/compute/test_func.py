@@ -1,4 +1,4 @@
-"""torch.func and second derivatives."""
+"""torch.func transforms and second derivatives."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_first_and_second_derivatives(expr: str, format: ns.Format, plain: pytes
     other = X if "k" in expr else D + 1
 
     def call(values: torch.Tensor, dense: torch.Tensor) -> torch.Tensor:
-        made = ns.einsum(expr, A.with_values(values), dense)
-        return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+        result = ns.einsum(expr, A.with_values(values), dense)
+        return result.to_dense() if isinstance(result, ns.SparseTensor) else result
 
     operands = (A.values.clone().requires_grad_(), other.clone().requires_grad_())
     assert gradcheck(call, operands)
@@ -43,10 +43,10 @@ def test_derivatives_of_statements(text: str, A: ns.SparseTensor) -> None:
     names = [name for name in "ABx" if f"{name}[" in text]
     leaves = {"A": A.values, "B": other.values, "x": X[:, 0] + 3}
 
-    def call(*given: torch.Tensor) -> torch.Tensor:
-        taken = {"A": A.with_values, "B": other.with_values, "x": lambda x: x}
-        made = ns.evaluate(f"R[i,j] = {text}", **{name: taken[name](own) for name, own in zip(names, given, strict=True)})
-        return made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    def call(*args: torch.Tensor) -> torch.Tensor:
+        from_values = {"A": A.with_values, "B": other.with_values, "x": lambda x: x}
+        result = ns.evaluate(f"R[i,j] = {text}", **{name: from_values[name](arg) for name, arg in zip(names, args, strict=True)})
+        return result.to_dense() if isinstance(result, ns.SparseTensor) else result
 
     operands = tuple(leaves[name].clone().requires_grad_() for name in names)
     assert gradcheck(call, operands)
@@ -64,12 +64,12 @@ def test_complex_gradients_are_torchs(plain: None) -> None:
 
 
 def test_grad(A: ns.SparseTensor) -> None:
-    found = grad(lambda x: (A @ x).square().sum())(X)
-    torch.testing.assert_close(found, grad(lambda x: (D @ x).square().sum())(X))
-    found = grad(lambda values: (A.with_values(values) @ X).square().sum())(A.values)
-    torch.testing.assert_close(A.with_values(found).to_dense(), grad(lambda full: (full @ X).square().sum())(D) * (D != 0))
-    whole = grad(lambda A: (A @ X).square().sum())(A)  # a tree of tensors, as far as torch.func goes
-    assert torch.equal(whole.values, found)
+    gradient = grad(lambda x: (A @ x).square().sum())(X)
+    torch.testing.assert_close(gradient, grad(lambda x: (D @ x).square().sum())(X))
+    gradient = grad(lambda values: (A.with_values(values) @ X).square().sum())(A.values)
+    torch.testing.assert_close(A.with_values(gradient).to_dense(), grad(lambda full: (full @ X).square().sum())(D) * (D != 0))
+    tree = grad(lambda A: (A @ X).square().sum())(A)  # torch.func treats A as a tree of tensors
+    assert torch.equal(tree.values, gradient)
 
 
 def test_vmap(A: ns.SparseTensor) -> None:
@@ -81,14 +81,14 @@ def test_vmap(A: ns.SparseTensor) -> None:
 
 
 def test_vmap_over_an_empty_batch(A: ns.SparseTensor) -> None:
-    none = A.values.new_ones(0, len(A.values))
+    empty = A.values.new_ones(0, len(A.values))
     assert vmap(lambda b: A @ b)(B[:0]).shape == (0, A.shape[0])
-    assert vmap(lambda values: A.with_values(values) @ X)(none).shape == (0, A.shape[0], X.shape[1])
-    assert vmap(lambda values: torch.softmax(A.with_values(values), 1).values)(none).shape == none.shape
-    assert vmap(lambda values: A.with_values(values).sum(1))(none).shape == (0, A.shape[0])
+    assert vmap(lambda values: A.with_values(values) @ X)(empty).shape == (0, A.shape[0], X.shape[1])
+    assert vmap(lambda values: torch.softmax(A.with_values(values), 1).values)(empty).shape == empty.shape
+    assert vmap(lambda values: A.with_values(values).sum(1))(empty).shape == (0, A.shape[0])
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, which makes its rules then
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns when it registers its rules
 def test_forward_mode_is_refused(A: ns.SparseTensor) -> None:
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(X, X)

@@ -1,4 +1,4 @@
-"""Gradients against torch's, of the same expression on dense operands: random einsums and statements in every format."""
+"""Gradients of random einsums and statements in all formats, compared with torch on dense operands."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ Operands = dict[str, Any]
 
 
 def leaves_of(operands: Operands) -> tuple[Operands, dict[str, torch.Tensor]]:
-    """The operands in float64 with values that require grad, and these."""
-    taken, leaves = {}, {}
+    """The operands in float64 with values that require grad, and these values."""
+    converted, leaves = {}, {}
     for name, operand in operands.items():
         if isinstance(operand, int):  # the size of an index
-            taken[name] = operand
+            converted[name] = operand
         elif isinstance(operand, ns.SparseTensor):
             leaves[name] = operand.values.double().clone().requires_grad_()
-            taken[name] = operand.with_values(leaves[name])
+            converted[name] = operand.with_values(leaves[name])
         else:
-            leaves[name] = taken[name] = operand.double().clone().requires_grad_()
-    return taken, leaves
+            leaves[name] = converted[name] = operand.double().clone().requires_grad_()
+    return converted, leaves
 
 
 def dense_of(operands: Operands) -> Operands:
-    """The same tensors without formats, as leaves."""
+    """The operands as dense float64 leaves."""
     dense = {name: o.to_dense() if isinstance(o, ns.SparseTensor) else o for name, o in operands.items()}
     return {name: o if isinstance(o, int) else o.double().clone().requires_grad_() for name, o in dense.items()}
 
 
 def at_entries(A: ns.SparseTensor, full: torch.Tensor) -> torch.Tensor:
-    """What a dense gradient is where a tensor stores entries, as a dense tensor."""
+    """A dense gradient, with zeros where the tensor stores no entry."""
     stored = ns.from_coo(A.indices(), torch.ones(A.nnz, dtype=torch.float64), A.shape)
     return full * stored.to_dense()
 
 
-def compare(call: Any, operands: Operands, format: ns.Format | None, said: str) -> None:
-    """It fails unless the gradients are torch's, at the entries that are stored."""
-    taken, leaves = leaves_of(operands)
+def compare(call: Any, operands: Operands, format: ns.Format | None, description: str) -> None:
+    """Check that gradients equal torch's at stored entries."""
+    inputs, leaves = leaves_of(operands)
     full = dense_of(operands)
-    made, expected = call(taken, None), call(full, None)
-    if isinstance(made, ns.SparseTensor):  # of a strided result, only what isn't 0 would be stored
-        made = call(taken, format)
-    result = made.to_dense() if isinstance(made, ns.SparseTensor) else made
-    np.testing.assert_allclose(result.detach(), expected.detach(), err_msg=said)
+    output, expected = call(inputs, None), call(full, None)
+    if isinstance(output, ns.SparseTensor):  # a strided result is converted to its nonzeros, so it is computed in the dense format first
+        output = call(inputs, format)
+    result = output.to_dense() if isinstance(output, ns.SparseTensor) else output
+    np.testing.assert_allclose(result.detach(), expected.detach(), err_msg=description)
     if not expected.requires_grad:
         return
     upstream = torch.from_numpy(np.random.default_rng(1).integers(-3, 4, expected.shape).astype(np.float64))
@@ -61,12 +61,12 @@ def compare(call: Any, operands: Operands, format: ns.Format | None, said: str) 
         (result * upstream).sum().backward()
     for name in leaves:
         operand = operands[name]
-        theirs = torch.zeros_like(full[name]) if full[name].grad is None else full[name].grad
-        own = leaves[name].grad
-        own = torch.zeros_like(leaves[name]) if own is None else own
+        expected_gradient = torch.zeros_like(full[name]) if full[name].grad is None else full[name].grad
+        gradient = leaves[name].grad
+        gradient = torch.zeros_like(leaves[name]) if gradient is None else gradient
         if isinstance(operand, ns.SparseTensor):
-            own, theirs = operand.with_values(own).to_dense(), at_entries(operand, theirs)
-        np.testing.assert_allclose(own, theirs, rtol=1e-9, atol=1e-9, err_msg=f"{name} of {said}")
+            gradient, expected_gradient = operand.with_values(gradient).to_dense(), at_entries(operand, expected_gradient)
+        np.testing.assert_allclose(gradient, expected_gradient, rtol=1e-9, atol=1e-9, err_msg=f"{name} of {description}")
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -75,21 +75,21 @@ def test_random_einsums(part: int) -> None:
         for seed in range(part, scaled(2000), 4):
             case = random_case(seed)
             operands = dict(zip("ABCDEFG", case.operands(), strict=False))
-            compare(lambda given, format, case=case: ns.einsum(case.expr, *given.values(), format=format), operands, case.result, str(case))
+            compare(lambda named, format, case=case: ns.einsum(case.expr, *named.values(), format=format), operands, case.result, str(case))
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_random_statements(part: int) -> None:
     with uncompiled():
         for seed in range(part, scaled(2000), 4):
-            drawn = random_statement(seed)
-            if "*=" in drawn.text:
+            statement = random_statement(seed)
+            if "*=" in statement.text:
                 continue  # products have no gradient yet
             compare(
-                lambda given, format, drawn=drawn: ns.evaluate(drawn.text, format=format, **given),
-                drawn.operands,
-                drawn.format,
-                str(drawn),
+                lambda named, format, statement=statement: ns.evaluate(statement.text, format=format, **named),
+                statement.operands,
+                statement.format,
+                str(statement),
             )
 
 
@@ -102,22 +102,22 @@ def test_gradients_of_unordered_entries_that_kernels_number_in_32_bits(monkeypat
     assert values.pattern.index_dtype == "int32"
     with uncompiled():
         leaf = values.values.clone().requires_grad_()
-        made = ns.evaluate("y[i] = A[i,j,k] * B[i,j]", A=cubes, B=values.with_values(leaf))
-        made.sum().backward()
+        output = ns.evaluate("y[i] = A[i,j,k] * B[i,j]", A=cubes, B=values.with_values(leaf))
+        output.sum().backward()
     assert leaf.grad is not None
     torch.testing.assert_close(values.with_values(leaf.grad).to_dense(), cubes.to_dense().sum(2) * (full > 0))
 
 
 @pytest.mark.parametrize("format", ["CSR", "dd"])
 @pytest.mark.parametrize("is_parameter", [True, False])
-def test_a_call_without_gradients_leaves_those_of_later_calls_alone(is_parameter: bool, format: str) -> None:
-    """The plan that it leaves behind isn't taken for operands that require grad, whatever holds them."""
+def test_a_call_without_gradients_does_not_affect_later_calls(is_parameter: bool, format: str) -> None:
+    """A plan of a call without gradients is not used for operands that require grad."""
     A, B = ns.from_torch(torch.eye(3), "CSR" if format == "CSR" else ns.Format(format)), torch.arange(6.0).reshape(3, 2)
-    held = ns.nn.Parameter(A) if is_parameter else A.with_values(A.values.requires_grad_())
+    operand = ns.nn.Parameter(A) if is_parameter else A.with_values(A.values.requires_grad_())
     with torch.no_grad():
-        ns.einsum("ij,jk->ik", held, B)
-    (found,) = torch.autograd.grad(ns.einsum("ij,jk->ik", held, B).sum(), held.values)
-    torch.testing.assert_close(found, B.sum(1) if format == "CSR" else B.sum(1).repeat(3))
+        ns.einsum("ij,jk->ik", operand, B)
+    (gradient,) = torch.autograd.grad(ns.einsum("ij,jk->ik", operand, B).sum(), operand.values)
+    torch.testing.assert_close(gradient, B.sum(1) if format == "CSR" else B.sum(1).repeat(3))
 
 
 IMPLICIT = [
@@ -133,34 +133,34 @@ PAIRS = ["ij,ij->", "ji,ij->ij", "ij,jk->ik", "ik,ij->jk"]
 @pytest.mark.parametrize("levels", IMPLICIT)
 @pytest.mark.parametrize("expr", PAIRS)
 def test_gradients_of_operands_with_implicit_levels(levels: str, expr: str) -> None:
-    """Beside a dense operand, beside a sparse one, and as both operands."""
+    """The other operand is dense, sparse, or the same tensor."""
     diagonal = torch.diag(torch.arange(1.0, 5, dtype=torch.float64))
     A, D = ns.from_torch(diagonal, f"(i, j) -> {levels}"), torch.arange(16.0, dtype=torch.float64).reshape(4, 4)
     with uncompiled():
         for B in (D, ns.from_torch(D, ns.CSR), A):
-            compare(lambda given, format: ns.einsum(expr, *given.values(), format=format), {"A": A, "B": B}, ns.COO(2), levels)
+            compare(lambda named, format: ns.einsum(expr, *named.values(), format=format), {"A": A, "B": B}, ns.COO(2), levels)
 
 
 def test_the_gradient_of_a_causal_matrix_times_its_transpose() -> None:
     full = torch.arange(1.0, 17, dtype=torch.float64).reshape(4, 4).tril()
     A = ns.from_torch(full, "(i, j) -> (i: dense, j: causal)")
     with uncompiled():
-        compare(lambda given, _: given["A"] @ given["A"].t(), {"A": A}, None, "A @ A.t()")
+        compare(lambda named, _: named["A"] @ named["A"].t(), {"A": A}, None, "A @ A.t()")
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bool])
 @pytest.mark.parametrize("reduce", ["sum", "mean"])
 def test_gradients_of_a_dense_result_are_zero_outside_of_its_mask(reduce: str, dtype: torch.dtype) -> None:
-    where, generator = torch.eye(4, dtype=torch.bool), torch.Generator().manual_seed(0)
+    mask, generator = torch.eye(4, dtype=torch.bool), torch.Generator().manual_seed(0)
     x, y = (torch.randn(4, 4, dtype=torch.float64, generator=generator).requires_grad_() for _ in range(2))
     terms = 1 if reduce == "sum" else 4
     with uncompiled():
-        ns.einsum("ik,kj->ij", x, y, mask=ns.from_torch(where.to(dtype), ns.CSR), reduce=reduce, format="dense").sum().backward()
-    torch.testing.assert_close(x.grad, (where.double() / terms) @ y.detach().T)
-    torch.testing.assert_close(y.grad, x.detach().T @ (where.double() / terms))
+        ns.einsum("ik,kj->ij", x, y, mask=ns.from_torch(mask.to(dtype), ns.CSR), reduce=reduce, format="dense").sum().backward()
+    torch.testing.assert_close(x.grad, (mask.double() / terms) @ y.detach().T)
+    torch.testing.assert_close(y.grad, x.detach().T @ (mask.double() / terms))
 
 
-def test_rows_of_a_band_below_the_last_column_read_nothing() -> None:
+def test_rows_of_a_band_beyond_the_last_column_are_empty() -> None:
     full = torch.eye(6, 2, dtype=torch.float64)
     A, B, C = (
         torch.ones(6, 6, dtype=torch.float64),
@@ -168,8 +168,8 @@ def test_rows_of_a_band_below_the_last_column_read_nothing() -> None:
         ns.from_torch(full, "(i, j) -> (i: dense, j: band(1, 1))"),
     )
     with uncompiled():
-        made = ns.einsum("ij,ik,jk->ij", ns.from_torch(A, ns.COO(2)), B, C)
-    torch.testing.assert_close(made.to_dense(), A * (B @ full.T))
+        output = ns.einsum("ij,ik,jk->ij", ns.from_torch(A, ns.COO(2)), B, C)
+    torch.testing.assert_close(output.to_dense(), A * (B @ full.T))
 
 
 def test_a_diagonal_of_a_rectangle_is_refused_for_operands_that_require_grad() -> None:

@@ -1,4 +1,4 @@
-"""Masks: whatever type their values have, and however the dense factors lie in memory."""
+"""Masks with any data type and format, and dense factors in any layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numscorch as ns
 from numscorch.errors import UnsupportedError
 
 
-def kept(rows: int, columns: int) -> torch.Tensor:
+def random_mask(rows: int, columns: int) -> torch.Tensor:
     return torch.rand(rows, columns, generator=torch.Generator().manual_seed(rows)) < 0.4
 
 
@@ -20,28 +20,28 @@ def numbers(*shape: int) -> torch.Tensor:
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2)], ids=str)
 @pytest.mark.parametrize("width", [1, 7, 8, 16, 64])
 def test_scores_at_a_mask(fmt: ns.Format, width: int, plain: pytest.MonkeyPatch) -> None:
-    where, Q, K = kept(9, 12), numbers(9, width), numbers(12, width)
-    mask = ns.from_torch(where.float(), fmt)
-    assert torch.equal(ns.einsum("ik,jk->ij", Q, K, mask=mask).to_dense(), Q @ K.T * where)
-    assert torch.equal(ns.einsum("ik,kj->ij", Q, K.T, mask=mask).to_dense(), Q @ K.T * where)
+    selected, Q, K = random_mask(9, 12), numbers(9, width), numbers(12, width)
+    mask = ns.from_torch(selected.float(), fmt)
+    assert torch.equal(ns.einsum("ik,jk->ij", Q, K, mask=mask).to_dense(), Q @ K.T * selected)
+    assert torch.equal(ns.einsum("ik,kj->ij", Q, K.T, mask=mask).to_dense(), Q @ K.T * selected)
 
 
 def test_scores_at_masks_of_a_batch_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
-    where, Q, K = kept(9, 12), numbers(2, 9, 16), numbers(2, 12, 16)
-    mask = ns.from_torch(where.float(), ns.CSR)
-    found = ns.einsum("bik,bjk->bij", Q, K, mask=ns.stack([mask, mask])).to_dense()
-    assert torch.equal(found, Q @ K.transpose(1, 2) * where)
+    selected, Q, K = random_mask(9, 12), numbers(2, 9, 16), numbers(2, 12, 16)
+    mask = ns.from_torch(selected.float(), ns.CSR)
+    scores = ns.einsum("bik,bjk->bij", Q, K, mask=ns.stack([mask, mask])).to_dense()
+    assert torch.equal(scores, Q @ K.transpose(1, 2) * selected)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.float16, torch.int64, torch.complex64])
 def test_values_of_a_mask_have_any_type(dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
-    where, A, x = kept(6, 5), numbers(6, 4), numbers(4, 5)
-    S, mask = ns.from_torch(A, ns.CSR), ns.from_torch(where.to(dtype), ns.CSR)
-    assert torch.equal(ns.einsum("ij,jk->ik", S, x, mask=mask).to_dense(), A @ x * where)
-    assert torch.equal(ns.einsum("ij,jk->ik", A, x, mask=mask.to_torch()).to_dense(), A @ x * where)
+    selected, A, x = random_mask(6, 5), numbers(6, 4), numbers(4, 5)
+    S, mask = ns.from_torch(A, ns.CSR), ns.from_torch(selected.to(dtype), ns.CSR)
+    assert torch.equal(ns.einsum("ij,jk->ik", S, x, mask=mask).to_dense(), A @ x * selected)
+    assert torch.equal(ns.einsum("ij,jk->ik", A, x, mask=mask.to_torch()).to_dense(), A @ x * selected)
     narrow = ns.einsum("ij,jk->ik", S.to(torch.bfloat16), x.bfloat16(), mask=mask)
     assert narrow.dtype == torch.bfloat16
-    assert torch.equal(narrow.to_dense().float(), A @ x * where)
+    assert torch.equal(narrow.to_dense().float(), A @ x * selected)
 
 
 def test_a_mask_is_explained(plain: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_a_mask_is_explained(plain: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR, ns.COO(2), ns.BCSR(2, 2)], ids=str)
-def test_what_no_term_gives_does_not_depend_on_the_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+def test_reductions_without_terms_do_not_depend_on_the_format(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(torch.zeros(5, 0), fmt)
     for reduce, value in (("prod", 1.0), ("max", -torch.inf), ("min", torch.inf), ("mean", torch.nan)):
         assert torch.equal(ns.einsum("ij->i", A, reduce=reduce).nan_to_num(), torch.full((5,), value).nan_to_num())
@@ -61,12 +61,12 @@ def test_what_no_term_gives_does_not_depend_on_the_format(fmt: ns.Format, plain:
 
 
 @pytest.mark.parametrize("name", ["mask", "reduce"])
-def test_a_statement_may_name_a_tensor_as_an_argument_of_explain(name: str) -> None:
-    told = str(ns.explain(f"y[i] = {name}[i,j]", **{name: ns.from_torch(torch.eye(3))}))
-    assert "A[i,j]" in told
+def test_a_tensor_in_a_statement_may_be_named_like_an_argument_of_explain(name: str) -> None:
+    text = str(ns.explain(f"y[i] = {name}[i,j]", **{name: ns.from_torch(torch.eye(3))}))
+    assert "A[i,j]" in text
 
 
-def test_a_mask_that_does_not_fit_is_refused_after_one_that_does(plain: pytest.MonkeyPatch) -> None:
+def test_a_mask_of_another_shape_is_refused_after_one_that_fits(plain: pytest.MonkeyPatch) -> None:
     A, mask = ns.from_torch(torch.eye(4), ns.CSR), ns.from_torch(torch.eye(4), ns.CSR)
     for _ in range(2):
         assert torch.equal(ns.einsum("ij,jk->ik", A, A, mask=mask).to_dense(), torch.eye(4))
@@ -89,30 +89,30 @@ IMPLICIT = [
 
 
 def pattern_of(mask: ns.SparseTensor) -> torch.Tensor:
-    """The coordinates that a mask stores, as a dense tensor of truth values."""
+    """The coordinates that a mask stores, as a dense boolean tensor."""
     stored = torch.zeros(mask.shape, dtype=torch.bool)
     stored[tuple(mask.indices())] = True
     return stored
 
 
 def check_selects(mask: ns.SparseTensor) -> None:
-    """The entries of a product at a mask, of dense and sparse operands, are those of the mask, and no entry is stored beside them."""
+    """Check that products of dense and sparse operands at a mask have the entries of the mask and no others."""
     rows, columns = mask.shape
-    A, B, where = numbers(rows, 3), numbers(3, columns), pattern_of(mask)
+    A, B, selected = numbers(rows, 3), numbers(3, columns), pattern_of(mask)
     for left, right in ((A, B), (A, ns.from_torch(B, ns.CSC)), (ns.from_torch(A, ns.COO(2)), ns.from_torch(B, ns.CSR))):
         for format in (None, ns.COO(2)):
-            made = ns.einsum("ik,kj->ij", left, right, mask=mask, format=format)
-            assert torch.equal(pattern_of(made), where)
-            assert torch.equal(made.to_dense(), A @ B * where)
-        assert torch.equal(ns.einsum("ik,kj->ij", left, right, mask=mask, format="dense"), A @ B * where)
-    beside = ns.from_torch(numbers(rows, columns), ns.DCSR)
-    assert torch.equal(ns.einsum("ij->ij", beside, mask=mask).to_dense(), beside.to_dense() * where)
-    assert torch.equal(ns.einsum("ij,i->ij", beside, A[:, 0], reduce="max", mask=mask).to_dense(), beside.to_dense() * A[:, :1] * where)
+            result = ns.einsum("ik,kj->ij", left, right, mask=mask, format=format)
+            assert torch.equal(pattern_of(result), selected)
+            assert torch.equal(result.to_dense(), A @ B * selected)
+        assert torch.equal(ns.einsum("ik,kj->ij", left, right, mask=mask, format="dense"), A @ B * selected)
+    other = ns.from_torch(numbers(rows, columns), ns.DCSR)
+    assert torch.equal(ns.einsum("ij->ij", other, mask=mask).to_dense(), other.to_dense() * selected)
+    assert torch.equal(ns.einsum("ij,i->ij", other, A[:, 0], reduce="max", mask=mask).to_dense(), other.to_dense() * A[:, :1] * selected)
 
 
 @pytest.mark.parametrize("text", SPLIT)
 def test_masks_of_split_dimensions_with_a_sparse_part(text: str, plain: pytest.MonkeyPatch) -> None:
-    check_selects(ns.from_torch(kept(5, 7).float() * 5, ns.Format(text)))
+    check_selects(ns.from_torch(random_mask(5, 7).float() * 5, ns.Format(text)))
 
 
 @pytest.mark.parametrize("text", IMPLICIT)
@@ -126,8 +126,8 @@ def test_a_large_band_selects_without_a_dense_tensor(plain: pytest.MonkeyPatch) 
     count, format = 60_000, ns.Format("(i, j) -> (i: dense, j: band(1, 1))")
     rows = torch.arange(count)
     mask = ns.from_coo(torch.stack([rows, rows]), torch.ones(count), (count, count), format)
-    problem = str(ns.explain("i,j->ij", torch.rand(count), torch.rand(count), mask=mask))
-    assert "is the mask" in problem
+    text = str(ns.explain("i,j->ij", torch.rand(count), torch.rand(count), mask=mask))
+    assert "is the mask" in text
     small = ns.from_coo(torch.stack([rows[:5], rows[:5]]), torch.ones(5), (5, 5), format)
     with ns.strict():
         assert ns.einsum("i,j->ij", numbers(5), numbers(5), mask=small).format == format

@@ -1,4 +1,4 @@
-"""torch's own sparse tensors as operands: wrapped once, never marked, and looked at again when written to."""
+"""torch's sparse tensors as operands: wrapped once, not modified, and wrapped again after writes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ x = torch.arange(3.0) + 1
 
 @pytest.fixture(params=LAYOUTS, ids=str)
 def A(request: pytest.FixtureRequest) -> torch.Tensor:
-    made: torch.Tensor = DENSE.to_sparse(layout=request.param)
-    return made
+    tensor: torch.Tensor = DENSE.to_sparse(layout=request.param)
+    return tensor
 
 
 @pytest.fixture
 def validations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
-    """What is wrapped anew, each a pass over the index arrays."""
-    seen: list[object] = []
+    """List of tensors that were wrapped, each after a pass over its index arrays."""
+    wrapped: list[object] = []
 
     def from_torch(tensor: torch.Tensor) -> ns.SparseTensor:
-        seen.append(tensor)
+        wrapped.append(tensor)
         return construct.from_torch(tensor)
 
     monkeypatch.setattr(native, "from_torch", from_torch)
-    yield seen
-    seen.clear()
+    yield wrapped
+    wrapped.clear()
 
 
 def values_of(A: torch.Tensor) -> torch.Tensor:
@@ -55,13 +55,13 @@ def test_no_copy(A: torch.Tensor) -> None:
     assert native.wrap(A).values.data_ptr() == values_of(A).data_ptr()
 
 
-def test_values_written_in_place_are_seen(A: torch.Tensor) -> None:
+def test_in_place_changes_of_values_are_detected(A: torch.Tensor) -> None:
     ns.einsum("ij,j->i", A, x)
     values_of(A).mul_(10)
     assert torch.equal(ns.einsum("ij,j->i", A, x), 10 * DENSE @ x)
 
 
-def test_values_written_by_a_method_of_the_tensor_are_seen(A: torch.Tensor) -> None:
+def test_changes_of_values_by_a_method_of_the_tensor_are_detected(A: torch.Tensor) -> None:
     ns.einsum("ij,j->i", A, x)
     A.mul_(10)
     assert torch.equal(ns.einsum("ij,j->i", A, x), 10 * DENSE @ x)
@@ -69,15 +69,15 @@ def test_values_written_by_a_method_of_the_tensor_are_seen(A: torch.Tensor) -> N
     assert torch.equal(ns.einsum("ij,j->i", A, x), torch.zeros(2))
 
 
-def test_a_tensor_replaced_in_place_is_seen(A: torch.Tensor) -> None:
-    """copy_, resize_ and resize_as_sparse_ give one tensor other arrays."""
+def test_replaced_arrays_are_detected(A: torch.Tensor) -> None:
+    """copy_, resize_ and resize_as_sparse_ replace the arrays of a tensor."""
     ns.einsum("ij,j->i", A, x)
     other = (DENSE.flip(0) * 2).to_sparse(layout=A.layout)
     A.copy_(other)
     assert torch.equal(ns.einsum("ij,j->i", A, x), other.to_dense() @ x)
 
 
-def test_indices_written_in_place_are_seen() -> None:
+def test_in_place_changes_of_indices_are_detected() -> None:
     A = DENSE.to_sparse_csr()
     ns.einsum("ij,j->i", A, x)
     A.col_indices()[0] = 2
@@ -86,7 +86,7 @@ def test_indices_written_in_place_are_seen() -> None:
 
 @pytest.mark.parametrize("wrong", [3, -1, 10**6])
 def test_indices_corrupted_in_place_are_refused(wrong: int) -> None:
-    """An unchecked load would read another's memory."""
+    """An unchecked load would read memory of other tensors."""
     A = DENSE.to_sparse_csr()
     ns.einsum("ij,j->i", A, x)
     A.col_indices()[0] = wrong
@@ -110,16 +110,16 @@ def test_coordinates_corrupted_in_place_are_refused(wrong: int) -> None:
 
 
 def test_a_dead_tensor_is_forgotten(A: torch.Tensor) -> None:
-    made = A.clone()
-    ns.einsum("ij,j->i", made, x)
-    key, alive = id(made), weakref.ref(made)
+    tensor = A.clone()
+    ns.einsum("ij,j->i", tensor, x)
+    key, alive = id(tensor), weakref.ref(tensor)
     assert key in native._wrappers
-    del made
+    del tensor
     assert alive() is None, "something keeps the user's tensor alive"
     assert key not in native._wrappers
 
 
-def test_nothing_is_kept_for_many_tensors(A: torch.Tensor) -> None:
+def test_wrappers_of_dead_tensors_are_removed(A: torch.Tensor) -> None:
     gc.collect()
     before = len(native._wrappers)
     for _ in range(50):
@@ -136,8 +136,8 @@ def test_results_keep_no_operand_alive() -> None:
     assert torch.equal(result.to_dense(), DENSE)
 
 
-def test_an_id_taken_by_another_tensor_is_not_mistaken(A: torch.Tensor) -> None:
-    """Even if the entry of a dead tensor were still there."""
+def test_a_reused_id_does_not_return_the_wrapper_of_a_dead_tensor(A: torch.Tensor) -> None:
+    """The entry of a dead tensor is not used for a tensor with the same id."""
     other = (DENSE * 5).to_sparse(layout=A.layout)
     native.wrap(A)
     native._wrappers[id(other)] = native._wrappers[id(A)]
@@ -170,14 +170,14 @@ def test_a_result_is_a_plain_tensor(A: torch.Tensor) -> None:
     buffer = io.BytesIO()
     torch.save(result, buffer)
     buffer.seek(0)
-    read = torch.load(buffer, weights_only=True)
+    loaded = torch.load(buffer, weights_only=True)
     assert type(result) is torch.Tensor
-    assert read.layout == A.layout
-    assert torch.equal(read.to_dense(), 2 * DENSE)
+    assert loaded.layout == A.layout
+    assert torch.equal(loaded.to_dense(), 2 * DENSE)
 
 
-def test_inference_tensors_are_read_anew(validations: list[object]) -> None:
-    """They have no version, so a write could not be seen."""
+def test_inference_tensors_are_wrapped_at_each_call(validations: list[object]) -> None:
+    """Inference tensors have no version, so writes cannot be detected."""
     with torch.inference_mode():
         A = DENSE.to_sparse_csr()
         assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
@@ -190,7 +190,7 @@ def test_inference_tensors_are_read_anew(validations: list[object]) -> None:
     assert len(validations) == 3
 
 
-def test_a_tensor_used_in_inference_mode_is_seen_to_be_written_after(A: torch.Tensor) -> None:
+def test_writes_after_a_call_in_inference_mode_are_detected(A: torch.Tensor) -> None:
     with torch.inference_mode():
         assert torch.equal(ns.einsum("ij,j->i", A, x), DENSE @ x)
     values_of(A).mul_(2)

@@ -22,5 +22,5 @@ def test_products_of_batches_of_values(plain: None) -> None:
     D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, -4.0]], dtype=torch.float64)
     A = ns.from_torch(D, ns.CSR)
     batch = torch.stack([A.values, 2 * A.values])
-    made = torch.func.vmap(lambda values: ns.prod(A.with_values(values), 0))(batch)
-    torch.testing.assert_close(made, torch.stack([D.prod(0), (2 * D).prod(0)]))
+    products = torch.func.vmap(lambda values: ns.prod(A.with_values(values), 0))(batch)
+    torch.testing.assert_close(products, torch.stack([D.prod(0), (2 * D).prod(0)]))

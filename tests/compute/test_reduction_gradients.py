@@ -1,4 +1,4 @@
-"""Gradients of einsums whose terms are joined otherwise than by adding them up."""
+"""Gradients of einsums with reductions other than sums."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ PAIRS = [pair for pair in product(FORMATS, repeat=2) if pair != (None, None)]
 
 @pytest.fixture(autouse=True)
 def unjitted(plain: pytest.MonkeyPatch) -> None:
-    """Kernels run as Python here."""
+    """Run kernels as Python."""
 
 
 class Leaf:
-    """A tensor with explicit zeros and ties, stored in a format, dense for None; and the same one dense, with what is stored."""
+    """A tensor with explicit zeros and ties, in a format or dense (None), and its dense copy with the mask of stored entries."""
 
-    def __init__(self, rows: int, columns: int, format: ns.Format | None, made: torch.Generator):
-        full = torch.randint(-2, 3, (rows, columns), generator=made).double()
-        self.stored = torch.rand(rows, columns, generator=made) < (0.5 if format else 2)
+    def __init__(self, rows: int, columns: int, format: ns.Format | None, generator: torch.Generator):
+        full = torch.randint(-2, 3, (rows, columns), generator=generator).double()
+        self.stored = torch.rand(rows, columns, generator=generator) < (0.5 if format else 2)
         self.full, self.format = full.clone().requires_grad_(), format
         self.values = (full[self.stored] if format else full).clone().requires_grad_()
-        listed = ns.from_coo(self.stored.nonzero().T, self.values, full.shape, ns.COO(2)) if format else self.values
-        self.tensor = listed.to(format) if format else listed
+        tensor = ns.from_coo(self.stored.nonzero().T, self.values, full.shape, ns.COO(2)) if format else self.values
+        self.tensor = tensor.to(format) if format else tensor
 
     def gradients(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        theirs = self.full.grad
-        return self.values.grad, theirs[self.stored] if self.format and theirs is not None else theirs
+        full_gradient = self.full.grad
+        return self.values.grad, full_gradient[self.stored] if self.format and full_gradient is not None else full_gradient
 
 
 @pytest.mark.parametrize("reduce", ["min_plus", "max_plus"])
 @pytest.mark.parametrize("formats", PAIRS, ids=str)
 @pytest.mark.parametrize("seed", range(2))
 def test_semirings(formats: tuple[ns.Format | None, ns.Format | None], reduce: str, seed: int) -> None:
-    """A gradient goes to the shortest paths, and is shared out between equal ones."""
-    made = torch.Generator().manual_seed(seed)
-    A, B = Leaf(4, 5, formats[0], made), Leaf(5, 3, formats[1], made)
-    there = A.stored[:, :, None] & B.stored
-    found = ns.einsum("ij,jk->ik", A.tensor, B.tensor, reduce=reduce)
-    terms = torch.where(there, A.full[:, :, None] + B.full, inf if reduce == "min_plus" else -inf)
+    """The gradient flows to the shortest paths, and is divided between equal ones."""
+    generator = torch.Generator().manual_seed(seed)
+    A, B = Leaf(4, 5, formats[0], generator), Leaf(5, 3, formats[1], generator)
+    stored = A.stored[:, :, None] & B.stored
+    output = ns.einsum("ij,jk->ik", A.tensor, B.tensor, reduce=reduce)
+    terms = torch.where(stored, A.full[:, :, None] + B.full, inf if reduce == "min_plus" else -inf)
     expected = terms.amin(1) if reduce == "min_plus" else terms.amax(1)
-    full = found.to_dense() if isinstance(found, ns.SparseTensor) else found
-    weight = torch.randn(4, 3, generator=made, dtype=torch.float64)
+    full = output.to_dense() if isinstance(output, ns.SparseTensor) else output
+    weight = torch.randn(4, 3, generator=generator, dtype=torch.float64)
     for result in (full, expected):
-        torch.where(there.any(1), result * weight, 0.0).nan_to_num().sum().backward()
+        torch.where(stored.any(1), result * weight, 0.0).nan_to_num().sum().backward()
     for leaf in (A, B):
-        ours, theirs = leaf.gradients()
-        torch.testing.assert_close(ours, theirs)
+        gradient, expected_gradient = leaf.gradients()
+        torch.testing.assert_close(gradient, expected_gradient)
 
 
 PRODUCTS = {
@@ -67,24 +67,24 @@ PRODUCTS = {
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)], ids=lambda f: f.name)
 @pytest.mark.parametrize("seed", range(3))
 def test_products(expression: str, format: ns.Format, seed: int) -> None:
-    """The gradient at a term is the product of the others, of which some, stored or not, are 0."""
-    made = torch.Generator().manual_seed(seed)
-    full = torch.randint(-2, 4, (3, 3), generator=made).double()
-    stored = torch.rand(3, 3, generator=made) < 0.9
+    """The gradient at a term is the product of the other terms, some of which are 0, stored or not."""
+    generator = torch.Generator().manual_seed(seed)
+    full = torch.randint(-2, 4, (3, 3), generator=generator).double()
+    stored = torch.rand(3, 3, generator=generator) < 0.9
     A = ns.from_coo(stored.nonzero().T, full[stored], (3, 3), ns.COO(2)).to(format)
     A.values = A.values.requires_grad_()
     dense = A.to_dense().detach().requires_grad_()
-    x = torch.randint(-1, 3, (3,), generator=made).double().requires_grad_()
+    x = torch.randint(-1, 3, (3,), generator=generator).double().requires_grad_()
     y = x.detach().clone().requires_grad_()
-    found = ns.einsum(expression, *((A, x) if "," in expression else (A,)), reduce="prod", format="dense")
+    result = ns.einsum(expression, *((A, x) if "," in expression else (A,)), reduce="prod", format="dense")
     expected = PRODUCTS[expression](dense, y)
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn(expected.shape, generator=made, dtype=torch.float64)
-    (found * weight).sum().backward()
+    torch.testing.assert_close(result, expected)
+    weight = torch.randn(expected.shape, generator=generator, dtype=torch.float64)
+    (result * weight).sum().backward()
     (expected * weight).sum().backward()
     assert A.grad is not None and dense.grad is not None
-    there = ns.ne(A.with_values(torch.ones_like(A.values)), 0).to_dense()
-    torch.testing.assert_close(A.grad.to_dense(), dense.grad * there)
+    inside = ns.ne(A.with_values(torch.ones_like(A.values)), 0).to_dense()
+    torch.testing.assert_close(A.grad.to_dense(), dense.grad * inside)
     torch.testing.assert_close(x.grad, y.grad)
 
 
@@ -98,7 +98,7 @@ def test_second_derivatives_of_products() -> None:
     assert torch.autograd.gradcheck(function, values) and torch.autograd.gradgradcheck(function, values)
 
 
-def test_a_product_takes_no_dense_tensor() -> None:
+def test_gradients_of_a_product_make_nothing_dense() -> None:
     A = ns.from_torch(torch.eye(3))
     A.values = A.values.requires_grad_()
     with ns.strict():

@@ -1,4 +1,4 @@
-"""Requests that are refused: data types, masks, texts, sizes, and results larger than memory or than an index type."""
+"""Refused requests: data types, masks, texts, sizes, and results larger than memory or an index type."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numscorch.runtime.result_arrays import ResultLayout
 torch.manual_seed(0)
 a = torch.randn(6, 5).double() * (torch.rand(6, 5) < 0.4)
 q = -torch.diag(torch.arange(1.0, 7.0)).double()
-A: Any  # torch's stubs know no tensors but its own
+A: Any  # torch's stubs know only torch's tensors
 A, Q, EMPTY = ns.from_torch(a, ns.CSR), ns.from_torch(q, ns.CSR), ns.from_torch(a * 0, ns.CSR)
 COMPLEX: Any = ns.from_torch(a + 0j)
 NOTHING: Any = None
@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("level", ["fixed", "fixed(1000)", "bitmap"])
-def test_padding_is_refused_before_it_is_made(level: str, plain: pytest.MonkeyPatch) -> None:
+def test_padding_is_refused_before_it_is_allocated(level: str, plain: pytest.MonkeyPatch) -> None:
     plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "40000000")
     row = np.stack([np.zeros(1000, dtype=np.int64), np.arange(1000)])
@@ -97,7 +97,7 @@ def test_padding_is_refused_before_it_is_made(level: str, plain: pytest.MonkeyPa
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str, plain: None) -> None:
+def test_requests_are_refused(name: str, plain: None) -> None:
     call, kind, text = REFUSED[name]
     with pytest.raises(kind) as error:
         call()

@@ -1,4 +1,4 @@
-"""Shortcuts: calls like an earlier one go straight to its plan, and all others the long way."""
+"""Shortcuts: a call like the previous ones runs their plan directly; all other calls are dispatched."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ def no_shortcuts() -> Iterator[None]:
 
 
 def learn() -> shortcuts.Shortcut:
-    """The shortcut of SpMM, which takes the first call's plan, and the same once more."""
+    """The shortcut of SpMM, which the second of two equal calls creates."""
     for _ in range(2):
         assert SPMM not in SHORTCUTS
         ns.einsum(SPMM, A, X)
-    found: shortcuts.Shortcut = SHORTCUTS[SPMM]
-    return found
+    shortcut: shortcuts.Shortcut = SHORTCUTS[SPMM]
+    return shortcut
 
 
-def test_two_calls_in_a_row_make_one() -> None:
+def test_two_equal_calls_create_a_shortcut() -> None:
     shortcut = learn()
     assert shortcut.run(shortcut, A, X).equal(D @ X)
     assert ns.einsum(SPMM, A, X).equal(D @ X)
     assert (A @ X).equal(D @ X)
 
 
-def test_other_operands_take_the_long_way() -> None:
+def test_other_operands_are_dispatched() -> None:
     shortcut = learn()
     wide, swapped = torch.arange(12.0).reshape(3, 4), X.t().contiguous().t()
-    for given in (wide, swapped, X.double(), X.to(torch.complex64), X[:, :1]):
-        assert shortcut.run(shortcut, A, given) is shortcuts.MISSED
-        torch.testing.assert_close(ns.einsum(SPMM, A, given), D.to(given.dtype) @ given)
+    for X_given in (wide, swapped, X.double(), X.to(torch.complex64), X[:, :1]):
+        assert shortcut.run(shortcut, A, X_given) is shortcuts.MISSED
+        torch.testing.assert_close(ns.einsum(SPMM, A, X_given), D.to(X_given.dtype) @ X_given)
     assert shortcut.run(shortcut, A, X, X) is shortcuts.MISSED
     assert shortcut.run(shortcut, A) is shortcuts.MISSED
     other = ns.from_torch(D, ns.CSC)
@@ -59,8 +59,8 @@ def test_other_operands_take_the_long_way() -> None:
         ns.einsum(SPMM, A)
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # of torch, at its first dual level
-def test_modes_of_torch_take_the_long_way() -> None:
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch warns at its first dual level
+def test_calls_in_modes_of_torch_are_dispatched() -> None:
     shortcut = learn()
     with torch.autocast("cpu", torch.bfloat16):
         assert shortcut.run(shortcut, A, X) is shortcuts.MISSED
@@ -79,7 +79,7 @@ def test_modes_of_torch_take_the_long_way() -> None:
     assert ns.einsum(SPMM, A, X).equal(D @ X)
 
 
-def test_arguments_take_the_long_way() -> None:
+def test_calls_with_arguments_are_dispatched() -> None:
     learn()
     assert ns.einsum(SPMM, A, X, format=ns.CSR).format == ns.CSR
     out = torch.empty(2, 2)
@@ -87,20 +87,20 @@ def test_arguments_take_the_long_way() -> None:
     assert ns.einsum(SPMM, A, X, reduce="max").equal((D.unsqueeze(2) * X).amax(1))
 
 
-def test_tables_apart_know_none() -> None:
+def test_separate_tables_have_no_shortcuts() -> None:
     learn()
     with uncompiled():
         assert ns.einsum(SPMM, A, X).equal(D @ X)
         assert dispatch._tables().plans
 
 
-def test_autotune_and_forget_drop_it() -> None:
+def test_autotune_and_forget_drop_a_shortcut() -> None:
     learn()
     dispatch.forget(einsum_request("ij, jk -> ik", (2, 2)))
     assert SPMM not in SHORTCUTS
 
 
-def test_shapes_that_change_with_each_call_end_it() -> None:
+def test_shapes_that_change_with_each_call_remove_a_shortcut() -> None:
     learn()
     for size in range(3, shortcuts.MOST_MISSES + 5):
         ns.einsum(SPMM, A, torch.ones(3, size))
@@ -110,17 +110,17 @@ def test_shapes_that_change_with_each_call_end_it() -> None:
     assert SPMM not in SHORTCUTS
 
 
-def test_two_kinds_of_calls_in_turns_share_one() -> None:
+def test_two_kinds_of_alternating_calls_share_a_shortcut() -> None:
     wide = torch.arange(12.0).reshape(3, 4)
-    for given in (X, X, wide, wide):
-        ns.einsum(SPMM, A, given)
+    for X_given in (X, X, wide, wide):
+        ns.einsum(SPMM, A, X_given)
     shortcut = SHORTCUTS[SPMM]
-    for given in (X, wide) * 3:
-        assert shortcut.run(shortcut, A, given).equal(D @ given)
+    for X_given in (X, wide) * 3:
+        assert shortcut.run(shortcut, A, X_given).equal(D @ X_given)
     assert shortcut.misses == 2
 
 
-def test_torchs_own_tensors() -> None:
+def test_native_sparse_tensors() -> None:
     T = D.to_sparse_csr()
     for _ in range(3):
         assert ns.einsum(SPMM, T, X).equal(D @ X)

@@ -1,4 +1,4 @@
-"""Sums of many sparse operands: one body in which absent ones have no positions, of a size that grows with their number."""
+"""Sums of many sparse operands: one loop body, in which absent operands have no positions, and whose size grows linearly."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FORMATS: dict[str, list[Format]] = {
 
 
 def matrices(count: int, formats: list[Format], seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """Small integer matrices by name, some of them with empty rows or altogether empty, and the same in their formats."""
+    """Small integer matrices by name, some with empty rows or without entries, as dense arrays and in their formats."""
     numbers = np.random.default_rng(seed)
     dense = {}
     for name in NAMES[:count]:
@@ -50,7 +50,7 @@ def matrices(count: int, formats: list[Format], seed: int = 0) -> tuple[dict[str
     return dense, {name: as_operand(array, formats[at % len(formats)]) for at, (name, array) in enumerate(dense.items())}
 
 
-def agrees(text: str, operands: dict[str, Any], expected: np.ndarray, fmt: Format | None = None) -> None:
+def check(text: str, operands: dict[str, Any], expected: np.ndarray, fmt: Format | None = None) -> None:
     result = ns.evaluate(text, format=fmt, **operands)
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
@@ -64,11 +64,11 @@ def test_sums(count: int, name: str, plain: pytest.MonkeyPatch) -> None:
     dense, operands = matrices(count, FORMATS[name], count)
     total = " + ".join(f"{n}[i,j]" for n in dense)
     value = np.sum(list(dense.values()), 0)
-    agrees(f"R[i,j] = {total}", operands, value)
-    agrees(f"R[i,j] = {total}", operands, value, CSR)
-    agrees(f"R[i,j] = {total}", operands, value, CSC if name == "CSR" else DCSR)
-    agrees(f"R[i] = {total}", operands, value.sum(1))
-    agrees(f"R = {total}", operands, value.sum())
+    check(f"R[i,j] = {total}", operands, value)
+    check(f"R[i,j] = {total}", operands, value, CSR)
+    check(f"R[i,j] = {total}", operands, value, CSC if name == "CSR" else DCSR)
+    check(f"R[i] = {total}", operands, value.sum(1))
+    check(f"R = {total}", operands, value.sum())
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -79,22 +79,22 @@ def test_products_of_sums_and_other_operators(count: int, name: str, plain: pyte
     half = count // 2
     one, two = np.sum(arrays[:half], 0), np.sum(arrays[half:], 0)
     left, right = " + ".join(accesses[:half]), " + ".join(accesses[half:])
-    largest, text = arrays[0], accesses[0]
+    maximum, text = arrays[0], accesses[0]
     for access, array in zip(accesses[1:], arrays[1:], strict=True):
-        largest, text = np.maximum(largest, array), f"maximum({text}, {access})"
-    agrees(f"R[i,j] = ({left}) * ({right})", operands, one * two)
-    agrees(f"R[i,j] = {text}", operands, largest)
-    agrees(f"R[i] max= ({left}) * ({right})", operands, (one * two).max(1))
-    agrees(f"R[i] min= {text}", operands, largest.min(1))
-    agrees(f"R[i,j] = {' - '.join(accesses)}", operands, arrays[0] - np.sum(arrays[1:], 0))
-    agrees(f"R[i,j] = {accesses[0]} * {accesses[1]} + {' + '.join(accesses[2:])}", operands, arrays[0] * arrays[1] + sum(arrays[2:]))
-    agrees(f"R[i,j] = relu({left}) + abs({right})", operands, np.maximum(one, 0) + abs(two))
-    agrees(f"R[i,j] = {' + '.join(accesses)} + 1", operands, np.sum(arrays, 0) + 1)
+        maximum, text = np.maximum(maximum, array), f"maximum({text}, {access})"
+    check(f"R[i,j] = ({left}) * ({right})", operands, one * two)
+    check(f"R[i,j] = {text}", operands, maximum)
+    check(f"R[i] max= ({left}) * ({right})", operands, (one * two).max(1))
+    check(f"R[i] min= {text}", operands, maximum.min(1))
+    check(f"R[i,j] = {' - '.join(accesses)}", operands, arrays[0] - np.sum(arrays[1:], 0))
+    check(f"R[i,j] = {accesses[0]} * {accesses[1]} + {' + '.join(accesses[2:])}", operands, arrays[0] * arrays[1] + sum(arrays[2:]))
+    check(f"R[i,j] = relu({left}) + abs({right})", operands, np.maximum(one, 0) + abs(two))
+    check(f"R[i,j] = {' + '.join(accesses)} + 1", operands, np.sum(arrays, 0) + 1)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_one_body_is_what_cases_are(seed: int, plain: pytest.MonkeyPatch) -> None:
-    """Two and three operands of different orders and formats, in one body and, besides, in a case for each point."""
+def test_one_body_and_separate_cases_agree(seed: int, plain: pytest.MonkeyPatch) -> None:
+    """Operands of different orders and formats give the same result in one body and with a case for each lattice point."""
     rng = random.Random(seed)
     numbers = np.random.default_rng(seed)
     dense, texts, operands = {}, [], {}
@@ -111,22 +111,22 @@ def test_one_body_is_what_cases_are(seed: int, plain: pytest.MonkeyPatch) -> Non
     lhs = "R[" + ",".join(used) + "]"
     plain.setattr(tuning, "MOST_CASES", 10**6)
     expected = ns.evaluate(f"{lhs} = {text}", **operands, format="dense")
-    by_row = ns.evaluate(f"R[{used[0]}] max= {text}", **operands, format="dense")
+    expected_maxima = ns.evaluate(f"R[{used[0]}] max= {text}", **operands, format="dense")
     for fmt in ("dense", Format("s" * len(used)), None):
         for most in (0, 3):
             forget_plans(plain)
             plain.setattr(tuning, "MOST_CASES", most)
-            agrees(f"{lhs} = {text}", operands, expected, fmt)
-            agrees(f"R[{used[0]}] max= {text}", operands, by_row)
+            check(f"{lhs} = {text}", operands, expected, fmt)
+            check(f"R[{used[0]}] max= {text}", operands, expected_maxima)
 
 
 @pytest.mark.parametrize("name", ["DCSR", "mixed"])
 def test_compiled(name: str) -> None:
     dense, operands = matrices(4, FORMATS[name], 7)
-    agrees("R[i,j] = " + " + ".join(f"{n}[i,j]" for n in dense), operands, np.sum(list(dense.values()), 0))
+    check("R[i,j] = " + " + ".join(f"{n}[i,j]" for n in dense), operands, np.sum(list(dense.values()), 0))
 
 
-def test_an_absent_entry_times_infinity_is_no_term(plain: pytest.MonkeyPatch) -> None:
+def test_an_unstored_entry_times_infinity_is_no_term(plain: pytest.MonkeyPatch) -> None:
     x = torch.tensor([float("inf"), 1.0, float("nan")])
     A, B, C = (ns.from_torch(torch.tensor(row)).to(Format("ss")) for row in ([[0.0, 2, 0]], [[3.0, 0, 0]], [[0.0, 0, 4]]))
     result = ns.evaluate("R[i,j] = A[i,j] * x[j] + B[i,j] + C[i,j]", A=A, B=B, C=C, x=x)
@@ -135,8 +135,8 @@ def test_an_absent_entry_times_infinity_is_no_term(plain: pytest.MonkeyPatch) ->
     assert twice.to_dense().tolist() == [[3.0, 2.0, 0.0]]
 
 
-def test_a_union_appends_nothing_where_no_term_is(plain: pytest.MonkeyPatch) -> None:
-    """Rows that only one factor has are empty, as they are with a case for each point."""
+def test_a_union_appends_only_where_there_is_a_term(plain: pytest.MonkeyPatch) -> None:
+    """Rows that only one factor has are empty, as with a case for each lattice point."""
     A, B, C, D = (ns.from_torch(torch.eye(4)[[at]].T.expand(4, 3).contiguous()).to(DCSR) for at in (0, 1, 1, 2))
     result = ns.evaluate("R[i,j] = A[i,j] * B[i,j] + C[i,j] * D[i,j] + A[i,j] * C[i,j] * D[i,j]", A=A, B=B, C=C, D=D)
     assert result.nnz == 0
@@ -157,7 +157,7 @@ def test_source_grows_by_the_same_for_each_term(fmt: Format, counts: tuple[int, 
     assert max(steps) < 1100
 
 
-# -- blocks of an outermost loop that co-iterates
+# ---- blocks of an outermost loop that co-iterates
 
 
 BLOCKED = {
@@ -174,15 +174,15 @@ BLOCKED = {
 
 @pytest.mark.parametrize("text", BLOCKED)
 def test_blocks_of_a_merge(text: str, plain: pytest.MonkeyPatch) -> None:
-    """However many blocks there are, and whichever operand they are cut by."""
+    """The result does not depend on the number of blocks, or on the operand that is cut into blocks."""
     plain.setattr(tuning, "PARALLEL_STEPS", 0)
     for formats in ([DCSR], [COO(2)], [DCSR, CSR, COO(2)], [CSR, DCSR], [Format("so"), Format("sd")]):
         dense, operands = matrices(3, formats, len(formats))
-        used = {name: operand for name, operand in operands.items() if f"{name}[" in text}
+        named = {name: operand for name, operand in operands.items() if f"{name}[" in text}
         for count in (1, 3, 7):
             forget_plans(plain)
             plain.setattr(tuning, "BLOCKS", count)
-            agrees(text, used, BLOCKED[text](*dense.values()))
+            check(text, named, BLOCKED[text](*dense.values()))
 
 
 def test_a_large_merge_runs_in_parallel() -> None:
@@ -190,8 +190,8 @@ def test_a_large_merge_runs_in_parallel() -> None:
     A = ns.from_coo(torch.stack([rows * 3, columns]), torch.ones(3000), (10_000, 700)).to(DCSR)
     B = ns.from_coo(torch.stack([rows * 2, columns]), torch.ones(3000), (10_000, 700)).to(DCSR)
     C = ns.from_coo(torch.stack([rows, columns]), torch.ones(3000), (10_000, 700)).to(DCSR)
-    told = ns.explain("R[i,j] = A[i,j] + B[i,j] + C[i,j]", A=A, B=B, C=C)
-    assert str(told.steps[-1].stmt).startswith("parallel_forall(i, ")
+    explanation = ns.explain("R[i,j] = A[i,j] + B[i,j] + C[i,j]", A=A, B=B, C=C)
+    assert str(explanation.steps[-1].stmt).startswith("parallel_forall(i, ")
     before = torch.get_num_threads()
     try:
         for count in (1, 2):
@@ -203,7 +203,7 @@ def test_a_large_merge_runs_in_parallel() -> None:
 
 
 def test_a_level_without_coordinates_cannot_be_entered() -> None:
-    given = {"A": TensorVar("A", Format("s")), "w": TensorVar("w", Format((Listed(),)))}
-    stmt = parse_stmt("parallel_forall(i, y[i] = A[i] * w[i])", given)
+    tensors = {"A": TensorVar("A", Format("s")), "w": TensorVar("w", Format((Listed(),)))}
+    stmt = parse_stmt("parallel_forall(i, y[i] = A[i] * w[i])", tensors)
     with pytest.raises(ScheduleError, match="a listed level can't be entered there"):
         lower(stmt, Env(tuple(a for a in operands_of(stmt) if not a.tensor.is_dense)))
