@@ -1,4 +1,4 @@
-"""Many at once: processes that build one kernel, threads that call it, children that were forked, files that are damaged."""
+"""Processes that build the same kernel, threads that call it, forked children, damaged files, and interrupts."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def in_child(work):
 
 
 def start(code: str, cache: Path, *arguments: str) -> subprocess.Popen[str]:
-    """A process with an empty plan cache, whose kernels lie in a folder."""
+    """A process with an empty plan cache, and its kernels in the given folder."""
     environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(cache)}
     command = [sys.executable, "-W", "error", "-c", PRELUDE + code, *arguments]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 60) -> str:
-    """What it printed; it must not fail, warn or hang."""
+    """The process's output; the test fails if the process fails, warns or hangs."""
     try:
         printed, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -72,16 +72,16 @@ def finish(process: subprocess.Popen[str], timeout: float = 60) -> str:
 
 @pytest.mark.process
 def test_two_processes_build_the_same_kernels_at_once(tmp_path: Path) -> None:
-    started = [start("check(3); print('right')", tmp_path) for _ in range(2)]
-    assert [finish(process) for process in started] == ["right\n"] * 2
+    processes = [start("check(3); print('right')", tmp_path) for _ in range(2)]
+    assert [finish(process) for process in processes] == ["right\n"] * 2
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_file() and path.name != ".room")
     assert names
     assert all(name.startswith("kernel_") and name.endswith(".py") for name in names), names
 
 
 @pytest.mark.process
-def test_a_later_process_loads_what_an_earlier_one_compiled(tmp_path: Path) -> None:
-    """Machine code that calls routines, too: rows of a sparse result that are long enough to be sorted."""
+def test_a_process_loads_kernels_compiled_by_an_earlier_one(tmp_path: Path) -> None:
+    """Loaded kernels include one that calls routines, for rows of a sparse result that are long enough to be sorted."""
     code = """
 square = ns.from_torch(torch.kron(torch.eye(40), torch.ones(2, 2)) + (torch.rand(80, 80) < 0.02), ns.CSR)
 wide = ns.from_torch((torch.rand(80, 60_000) < 0.0006).float(), ns.CSR)
@@ -98,13 +98,13 @@ print(len(list((kernel_cache.folder() / "__pycache__").glob("*.code"))))
 
 @pytest.mark.process
 @needs_fork
-def test_a_forked_child_calls_what_its_parent_compiled(tmp_path: Path) -> None:
+def test_a_forked_child_calls_kernels_compiled_by_its_parent(tmp_path: Path) -> None:
     finish(start("check(); assert in_child(check) == 0; check()", tmp_path))
 
 
 @pytest.mark.process
 @needs_fork
-def test_a_forked_child_compiles_what_its_parent_did_not(tmp_path: Path) -> None:
+def test_a_forked_child_compiles_new_kernels(tmp_path: Path) -> None:
     code = """
 def other():
     assert torch.equal(ns.einsum("ij,jk->ki", A, B), expected.T)
@@ -117,8 +117,8 @@ check()
 
 @pytest.mark.process
 @needs_fork
-def test_a_forked_child_converts_what_its_parent_did_not(tmp_path: Path) -> None:
-    """A kernel's own conversions need no thread; torch's operators, in ``to``, hang in such a child unless told to use one."""
+def test_a_forked_child_converts_tensors(tmp_path: Path) -> None:
+    """Conversions by kernels need no thread. torch's operators, in ``to``, hang in a forked child unless limited to one thread."""
     code = """
 C = ns.from_torch(torch.kron(dense, torch.ones(12, 12)))
 by_columns = ns.from_torch(C.to_dense().T.contiguous()).t()
@@ -136,8 +136,8 @@ assert in_child(converted) == 0
 
 @pytest.mark.process
 @needs_fork
-def test_a_forked_child_calls_first(tmp_path: Path) -> None:
-    """Its parent ran torch's operators in parallel, but nothing of ours."""
+def test_a_forked_child_makes_the_first_call(tmp_path: Path) -> None:
+    """The parent ran torch's operators in parallel, but no kernel."""
     finish(start("assert in_child(check) == 0; check()", tmp_path))
 
 
@@ -167,7 +167,7 @@ assert tuned.kept() == {"one": "tile()", "other": ""}
 @pytest.mark.process
 @needs_fork
 def test_a_child_forked_while_a_thread_compiles(tmp_path: Path) -> None:
-    """The thread holds locks, and is not there in the child to release them."""
+    """The thread holds locks that the child cannot release, since the thread does not exist in it."""
     code = """
 from numscorch.runtime import plans as dispatch
 check()
@@ -193,7 +193,7 @@ thread.join()
 
 @pytest.mark.process
 def test_two_threads_call_at_once_in_a_new_process(tmp_path: Path) -> None:
-    """Their first calls race to compile."""
+    """The first calls of both threads race to compile."""
     code = """
 failures = []
 def work():
@@ -212,7 +212,7 @@ assert len(dispatch._kernels) == 2, dispatch._kernels
 
 
 def at_once(work: Callable[[int], None], count: int = 4) -> None:
-    """Run in threads that start together; the first failure is raised here."""
+    """Run the function in threads that start together, and raise the first failure."""
     failures: list[BaseException] = []
     gate = threading.Barrier(count)
 
@@ -223,10 +223,10 @@ def at_once(work: Callable[[int], None], count: int = 4) -> None:
         except BaseException as error:
             failures.append(error)
 
-    started = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
-    for thread in started:
+    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(count)]
+    for thread in threads:
         thread.start()
-    for thread in started:
+    for thread in threads:
         thread.join(60)
         assert not thread.is_alive(), "a thread hangs"
     if failures:
@@ -234,19 +234,19 @@ def at_once(work: Callable[[int], None], count: int = 4) -> None:
 
 
 def test_threads_that_need_one_kernel_build_it_once(plain: pytest.MonkeyPatch) -> None:
-    built: list[str] = []
+    names: list[str] = []
     A, x = ns.from_torch(torch.eye(5)), torch.ones(5)
 
     def build(source: object) -> kernel.Kernel:
-        built.append(source.name)
+        names.append(source.name)
         return kernel.build_plain(source)
 
     plain.setattr(dispatch, "build", build)
     at_once(lambda number: torch.testing.assert_close(ns.einsum("ij,j->i", A, x), x))
-    assert len(built) == 1
+    assert len(names) == 1
 
 
-def test_threads_with_problems_of_their_own(plain: pytest.MonkeyPatch) -> None:
+def test_threads_with_different_problems(plain: pytest.MonkeyPatch) -> None:
     def work(number: int) -> None:
         for size in range(1, 9):
             A = ns.from_torch(torch.eye(size) * (number + 1))
@@ -268,10 +268,10 @@ def test_plans_are_bounded(plain: pytest.MonkeyPatch) -> None:
         assert len(dispatch._plans) <= 3
 
 
-def test_only_the_context_that_asks_for_it_is_uncompiled(fresh_plans: pytest.MonkeyPatch) -> None:
-    """Another thread neither waits nor gets plans from there."""
-    built: list[str] = []
-    fresh_plans.setattr(dispatch, "build", lambda source: (built.append(source.name), kernel.build_plain(source))[1])
+def test_uncompiled_applies_to_its_context_only(fresh_plans: pytest.MonkeyPatch) -> None:
+    """Other threads do not wait for the context, and get no plans from it."""
+    names: list[str] = []
+    fresh_plans.setattr(dispatch, "build", lambda source: (names.append(source.name), kernel.build_plain(source))[1])
     A, x = ns.from_torch(torch.eye(3)), torch.ones(3)
 
     def work() -> None:
@@ -279,15 +279,15 @@ def test_only_the_context_that_asks_for_it_is_uncompiled(fresh_plans: pytest.Mon
 
     with dispatch.uncompiled():
         work()
-        assert not built
+        assert not names
         assert not dispatch._plans
         other = threading.Thread(target=work)
         other.start()
         other.join(30)
         assert not other.is_alive()
-        assert len(built) == len(dispatch._plans) == len(dispatch._kernels) == 1
+        assert len(names) == len(dispatch._plans) == len(dispatch._kernels) == 1
     work()
-    assert len(built) == len(dispatch._plans) == 1
+    assert len(names) == len(dispatch._plans) == 1
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
@@ -324,12 +324,12 @@ def test_a_damaged_file_is_rebuilt(suffix: str, damage: str, tmp_path: Path, fre
     assert kernel_cache.folder() == tmp_path
 
 
-# ---- Ctrl-C
+# ---- interrupts (Ctrl-C)
 
 
 def test_an_interrupt_is_deferred_and_never_lost() -> None:
     class Noisy:
-        def __del__(self) -> None:  # Python drops what is raised here
+        def __del__(self) -> None:  # Python ignores exceptions that are raised here
             signal.raise_signal(signal.SIGINT)
 
     completed = []
@@ -340,7 +340,7 @@ def test_an_interrupt_is_deferred_and_never_lost() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_an_interrupt_calls_the_programs_own_handler_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_calls_the_programs_handler_once(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[int] = []
 
     def handler(number: int, frame: object) -> None:
@@ -361,12 +361,12 @@ def test_an_interrupt_calls_the_programs_own_handler_once(monkeypatch: pytest.Mo
         signal.signal(signal.SIGINT, before)
     assert called == [signal.SIGINT]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signal, "signal", lambda *given: pytest.fail("signals are the main thread's"))
+        patch.setattr(signal, "signal", lambda *args: pytest.fail("signals are the main thread's"))
         at_once(lambda number: interrupts.deferred().__enter__(), 1)
 
 
 def test_an_interrupt_in_a_callback_of_llvm(tmp_path: Path, fresh_plans: pytest.MonkeyPatch) -> None:
-    """Python drops exceptions there, and LLVM would go on without the machine code."""
+    """Python ignores exceptions in such callbacks, and LLVM would go on without the machine code."""
     from numba.core.registry import cpu_target
 
     fresh_plans.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
@@ -424,7 +424,7 @@ for turn in range(int(sys.argv[2])):
 @pytest.mark.process
 @needs_fork
 def test_interrupts_at_any_moment_of_a_cold_compilation(tmp_path: Path, scale: Callable[[int], int]) -> None:
-    """Each raises KeyboardInterrupt; the process and the next one compute what is right, and the next one compiles nothing."""
+    """Each interrupt raises KeyboardInterrupt. The process and the next one compute right results, and the next one compiles nothing."""
     turns = scale(40)
     printed = finish(start(INTERRUPTED, tmp_path, "0", str(turns), str(tmp_path)), timeout=60 * turns).splitlines()
     assert printed == ["right", "loaded 0"] * turns
@@ -436,8 +436,8 @@ TILED = ["ij,jk->ik", "ij,ik,jk->"]
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2)], ids=lambda f: f.name)
 @pytest.mark.parametrize(("expressions", "schedule"), [(EXPRESSIONS, None), (TILED, "tile(k, 16) parallelize(i)")], ids=["plain", "tiled"])
-def test_threads_do_not_change_a_bit(fmt: ns.Format, expressions: list[str], schedule: str | None, fresh_plans: pytest.MonkeyPatch) -> None:
-    """Blocks and their cuts come from the problem, and sums are joined in order."""
+def test_threads_keep_all_bits(fmt: ns.Format, expressions: list[str], schedule: str | None, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Blocks depend on the problem only, and partial sums are added in order, so results are bitwise equal."""
     fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     torch.manual_seed(0)
     dense = torch.randn(700, 500) * (torch.rand(700, 500) < 0.1)
@@ -449,8 +449,8 @@ def test_threads_do_not_change_a_bit(fmt: ns.Format, expressions: list[str], sch
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             operands = [[others[term] for term in expr.split("->")[0].split(",")[1:]] for expr in expressions]
-            made = [ns.einsum(expr, A, *given, schedule=schedule) for expr, given in zip(expressions, operands, strict=True)]
-            results.append([r.values if isinstance(r, ns.SparseTensor) else r for r in made])
+            outputs = [ns.einsum(expr, A, *factors, schedule=schedule) for expr, factors in zip(expressions, operands, strict=True)]
+            results.append([r.values if isinstance(r, ns.SparseTensor) else r for r in outputs])
     finally:
         torch.set_num_threads(before)
     for one, two, three in zip(*results, strict=True):

@@ -1,4 +1,4 @@
-"""The kernels on disk: where they may lie, what happens when something is wrong, and how much is kept."""
+"""The kernel cache on disk: valid folders, fallbacks on failures, and its bounded size."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the platfo
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for the cache that does not exist yet."""
+    """A cache folder that does not exist yet."""
     path = tmp_path / "deep" / "cache"
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     return path
 
 
-def named(word: str) -> str:
-    """A kernel's name with a word in it."""
+def name_with(word: str) -> str:
+    """A kernel name that encodes a word."""
     return f"kernel_{word.encode().hex():0>16}"
 
 
-def used_at(path: Path, seconds: float) -> None:
+def set_times(path: Path, seconds: float) -> None:
     os.utime(path, (seconds, seconds))
 
 
 def stored(name: str, source: str) -> Path:
-    """The file of a kernel; some folder takes it."""
+    """The file of a stored kernel."""
     path = kernel_cache.store(name, source)
     assert path is not None
     return path
 
 
-def falls_back(problem: str) -> None:
-    """The cache works, somewhere private, and says why."""
+def check_fallback(problem: str) -> None:
+    """Check that the cache uses a private folder, and states the problem."""
     status = kernel_cache.status()
     assert status.problem is not None
     assert problem in status.problem
@@ -65,14 +65,14 @@ def falls_back(problem: str) -> None:
     assert kernel_cache.load_module(K, SOURCE, path).kernel(1) == 2
 
 
-def test_missing_folder_is_made_and_private(place: Path) -> None:
+def test_missing_folders_are_created_as_private(place: Path) -> None:
     assert kernel_cache.folder() == place
     assert kernel_cache.status().problem is None
     if hasattr(os, "geteuid"):
         assert place.stat().st_mode & 0o777 == 0o700
 
 
-def test_removed_folder_is_made_again(place: Path) -> None:
+def test_a_removed_folder_is_created_again(place: Path) -> None:
     path = stored(K, SOURCE)
     path.unlink()
     (place / "__pycache__").rmdir()
@@ -93,10 +93,10 @@ def test_platform_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert kernel_cache.folder() == tmp_path / "Library" / "Caches" / "numscorch"
 
 
-def test_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_cannot_be_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path / "file" / "cache"))
-    falls_back("can't be made")
+    check_fallback("can't be made")
 
 
 @needs_owners
@@ -104,9 +104,9 @@ def test_folder_that_is_read_only(place: Path, monkeypatch: pytest.MonkeyPatch) 
     place.mkdir(parents=True)
     (place / "__pycache__").mkdir()
     place.chmod(0o500)
-    if os.geteuid() == 0:  # the superuser may write anywhere: let the system call say what it says to others
+    if os.geteuid() == 0:  # the superuser may write anywhere, so the system call is replaced
         monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != place)
-    falls_back("is not writable")
+    check_fallback("is not writable")
     place.chmod(0o700)
 
 
@@ -115,11 +115,11 @@ def test_folder_that_is_read_only(place: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_folder_that_others_can_write_is_refused(place: Path, mode: int) -> None:
     place.mkdir(parents=True)
     place.chmod(mode)
-    falls_back("can be written by other users")
+    check_fallback("can be written by other users")
     place.chmod(0o700)
     (place / "__pycache__").mkdir(exist_ok=True)
     (place / "__pycache__").chmod(mode)
-    falls_back("can be written by other users")
+    check_fallback("can be written by other users")
 
 
 @needs_owners
@@ -127,7 +127,7 @@ def test_folder_of_another_user_is_refused(place: Path, monkeypatch: pytest.Monk
     place.mkdir(parents=True)
     owner = place.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
-    falls_back("belongs to another user")
+    check_fallback("belongs to another user")
 
 
 FULL = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO]
@@ -135,20 +135,20 @@ FULL = [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO]
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Have every write to certain folders fail from now on."""
+    """Let all writes to certain folders fail from now on."""
     monkeypatch.setattr(kernel_cache, "_unusable", {})
     monkeypatch.setattr(kernel_cache, "_private", None)
-    make = tempfile.mkstemp
+    mkstemp_of_system = tempfile.mkstemp
 
-    def start(number: int, *folders: Path | None) -> None:
-        def mkstemp(dir: Path, **named: Any) -> tuple[int, str]:
+    def fail_in(number: int, *folders: Path | None) -> None:
+        def mkstemp(dir: Path, **options: Any) -> tuple[int, str]:
             if dir in folders:
                 raise OSError(number, os.strerror(number))
-            return make(dir=dir, **named)
+            return mkstemp_of_system(dir=dir, **options)
 
         monkeypatch.setattr(atomic_files.tempfile, "mkstemp", mkstemp)
 
-    return start
+    return fail_in
 
 
 @pytest.mark.parametrize("number", FULL)
@@ -156,10 +156,10 @@ def test_full_disk_falls_back(number: int, place: Path, fails: Callable[..., Non
     fails(number, place)
     assert stored(K, SOURCE).parent != place
     assert os.strerror(number) in str(kernel_cache.status().problem)
-    assert stored(named("other"), SOURCE).parent == kernel_cache.folder() != place
+    assert stored(name_with("other"), SOURCE).parent == kernel_cache.folder() != place
     assert caplog.text.count(f"can't be written ({os.strerror(number)})") == 1
     fails(number)
-    assert stored(named("third"), SOURCE).parent == place, "the disk has room again"
+    assert stored(name_with("third"), SOURCE).parent == place, "the disk has room again"
 
 
 @pytest.mark.parametrize("number", FULL)
@@ -175,7 +175,7 @@ def test_machine_code_on_a_full_disk_falls_back(number: int, place: Path, fails:
 def test_without_any_folder_kernels_stay_in_memory(
     number: int, place: Path, fails: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(**named: Any) -> str:
+    def none(**options: Any) -> str:
         raise OSError(number, os.strerror(number))
 
     fails(number, place, place / kernel_cache.CODE)
@@ -195,7 +195,7 @@ def test_without_any_folder_kernels_stay_in_memory(
         bundles._folder()
 
 
-def test_doctor_tells_of_a_full_disk(place: Path, fails: Callable[..., None]) -> None:
+def test_doctor_reports_a_full_disk(place: Path, fails: Callable[..., None]) -> None:
     assert doctor._cache().ok
     fails(errno.ENOSPC, place)
     check = doctor._cache()
@@ -208,12 +208,12 @@ def test_doctor_tells_of_a_full_disk(place: Path, fails: Callable[..., None]) ->
 def test_kernels_compute_on_a_full_disk(
     everywhere: bool, place: Path, fails: Callable[..., None], fresh_plans: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Compiled ones: the source fits, the machine code doesn't."""
+    """Kernels are compiled: the source is stored, but the machine code is not."""
     caplog.set_level(logging.INFO, "numscorch")
     A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
-    stand_in = kernel_cache._private_folder()
-    assert stand_in is not None
-    fails(errno.ENOSPC, place / kernel_cache.CODE, *([stand_in / kernel_cache.CODE] if everywhere else []))
+    private_folder = kernel_cache._private_folder()
+    assert private_folder is not None
+    fails(errno.ENOSPC, place / kernel_cache.CODE, *([private_folder / kernel_cache.CODE] if everywhere else []))
     for turn in range(3):
         forget_plans(fresh_plans)
         assert torch.equal(ns.einsum("ij,j->i", A, x), x)
@@ -230,8 +230,8 @@ NOT_FILES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", NOT_FILES)
-def test_what_is_no_file_is_replaced(kind: str, place: Path, fresh_plans: pytest.MonkeyPatch) -> None:
-    """In place of any file of the cache."""
+def test_paths_that_are_no_files_are_replaced(kind: str, place: Path, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Any file of the cache may be replaced."""
     A, x = ns.from_torch(torch.eye(5)), torch.arange(5.0)
 
     def call() -> None:
@@ -254,7 +254,7 @@ def test_what_is_no_file_is_replaced(kind: str, place: Path, fresh_plans: pytest
 
 
 @pytest.mark.process
-def test_private_folder_goes_with_its_process_and_not_with_a_child(tmp_path: Path) -> None:
+def test_private_folders_are_removed_with_their_process_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code = """
 import os, sys
@@ -299,11 +299,11 @@ def test_damaged_source_is_rebuilt(place: Path, damage: str) -> None:
     assert kernel_cache.load_module(K, SOURCE, path).kernel(1) == 2
 
 
-def test_unchanged_source_is_left_alone(place: Path) -> None:
+def test_unchanged_sources_are_not_rewritten(place: Path) -> None:
     path = stored(K, SOURCE)
     compiled = place / "__pycache__" / f"{K}.0123.code"
     compiled.write_text("machine code")
-    used_at(path, 1000.0)
+    set_times(path, 1000.0)
     stored(K, SOURCE)
     assert path.stat().st_mtime == 1000.0
     assert path.stat().st_atime > 1000.0
@@ -330,16 +330,16 @@ def test_name_must_be_that_of_a_kernel(place: Path, name: str) -> None:
 
 
 def run(code: str, **environment: str) -> str:
-    """What a new process prints that runs this code."""
+    """The output of a new process that runs the code."""
     command = [sys.executable, "-W", "error", "-c", code]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    finished = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
 @pytest.mark.process
-def test_numbas_own_folder_is_not_used(place: Path, tmp_path: Path) -> None:
-    """Code in it would run, whoever owns it."""
+def test_numbas_folder_is_not_used(place: Path, tmp_path: Path) -> None:
+    """Code in Numba's folder would run, whoever owns it."""
     code = """
 import logging, torch, numscorch as ns
 from numscorch.commands import doctor
@@ -351,13 +351,14 @@ assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(5)), torch.ones(5))
 check, = doctor._numbas_cache()
 print(len(told), check.ok, check.advice)
 """
-    numbas = tmp_path / "numba"
-    numbas.mkdir(mode=0o700)
-    assert run(code, NUMBA_CACHE_DIR=str(numbas)).startswith("1 True numscorch stores no kernels there")
+    numba_folder = tmp_path / "numba"
+    numba_folder.mkdir(mode=0o700)
+    assert run(code, NUMBA_CACHE_DIR=str(numba_folder)).startswith("1 True numscorch stores no kernels there")
     assert len(list(place.rglob("*.code"))) == 1
-    numbas.chmod(0o777)
-    assert run(code, NUMBA_CACHE_DIR=str(numbas)).startswith(f"0 False {numbas} can be written by other users (mode 777). numscorch stores")
-    assert not list(numbas.iterdir())
+    numba_folder.chmod(0o777)
+    report = f"0 False {numba_folder} can be written by other users (mode 777). numscorch stores"
+    assert run(code, NUMBA_CACHE_DIR=str(numba_folder)).startswith(report)
+    assert not list(numba_folder.iterdir())
 
 
 @pytest.mark.process
@@ -370,8 +371,8 @@ for turn in range(150):
     assert text.startswith({SOURCE!r}), text
     assert kernel_cache.load_module({K!r}, text, path).kernel(1) == 2
 """
-    started = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    for process in started:
+    processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for process in processes:
         errors = process.communicate()[1]
         assert process.returncode == 0, errors
     assert [file.name for file in place.iterdir() if file.is_file() and file.name != ".room"] == [f"{K}.py"]
@@ -383,57 +384,57 @@ def test_threads_store_at_once(place: Path) -> None:
     def work(number: int) -> None:
         try:
             for turn in range(20):
-                path = stored(named(str(turn % 4)), SOURCE + "\n" * number)
-                assert kernel_cache.load_module(named(str(turn % 4)), SOURCE, path).kernel(1) == 2
+                path = stored(name_with(str(turn % 4)), SOURCE + "\n" * number)
+                assert kernel_cache.load_module(name_with(str(turn % 4)), SOURCE, path).kernel(1) == 2
         except BaseException as error:
             failures.append(error)
 
-    started = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in started:
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
         thread.start()
-    for thread in started:
+    for thread in threads:
         thread.join()
     assert not failures
 
 
-def test_oldest_go_first_when_full(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_least_recently_used_kernels_are_evicted_first(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for age, name in enumerate(["newest", "used", "oldest"]):
-        path = kernel_cache.store(named(name), SOURCE)
-        (place / "__pycache__" / f"{named(name)}.0123.code").write_bytes(bytes(1000))
-        used_at(path, 1_000_000.0 - age)
-    used_at(place / f"{named('used')}.py", 2_000_000.0)
+        path = kernel_cache.store(name_with(name), SOURCE)
+        (place / "__pycache__" / f"{name_with(name)}.0123.code").write_bytes(bytes(1000))
+        set_times(path, 1_000_000.0 - age)
+    set_times(place / f"{name_with('used')}.py", 2_000_000.0)
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "2500")
-    stored(named("added"), SOURCE)
-    assert {entry.name for entry in kernel_cache.entries()} == {named("added"), named("newest"), named("used")}
-    assert not list((place / "__pycache__").glob(f"{named('oldest')}.*"))
+    stored(name_with("added"), SOURCE)
+    assert {entry.name for entry in kernel_cache.entries()} == {name_with("added"), name_with("newest"), name_with("used")}
+    assert not list((place / "__pycache__").glob(f"{name_with('oldest')}.*"))
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "0")
-    stored(named("last"), SOURCE)
-    assert [entry.name for entry in kernel_cache.entries()] == [named("last")]
+    stored(name_with("last"), SOURCE)
+    assert [entry.name for entry in kernel_cache.entries()] == [name_with("last")]
 
 
-def test_what_crashed_processes_left_is_swept(place: Path) -> None:
+def test_files_of_crashed_processes_are_removed(place: Path) -> None:
     kernel_cache.folder()
-    left = [place / ".k.abc.numscorch.tmp", place / "__pycache__" / f"{named('gone')}.0123.code", place / ".new.abc.numscorch.tmp"]
-    for file in left:
+    files = [place / ".k.abc.numscorch.tmp", place / "__pycache__" / f"{name_with('gone')}.0123.code", place / ".new.abc.numscorch.tmp"]
+    for file in files:
         file.write_text("")
-    for file in left[:2]:
-        used_at(file, 1000.0)
+    for file in files[:2]:
+        set_times(file, 1000.0)
     stored(K, SOURCE)
-    assert [file.exists() for file in left] == [False, False, True]
+    assert [file.exists() for file in files] == [False, False, True]
 
 
 @pytest.mark.parametrize("size", ["lots", "-1", "1T"])
-def test_size_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
+def test_invalid_sizes_are_refused(place: Path, monkeypatch: pytest.MonkeyPatch, size: str) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", size)
     with pytest.raises(NumscorchError, match="give a number of bytes, as in 200000000, 200M or 2G"):
         stored(K, SOURCE)
 
 
-def test_listed_and_cleared(place: Path) -> None:
-    first, second = stored(named("first"), SOURCE), stored(named("second"), "def kernel(")
-    (place / "__pycache__" / f"{named('first')}.0123.code").write_bytes(bytes(1000))
-    used_at(first, 1000.0)
-    assert [(entry.name, entry.path) for entry in kernel_cache.entries()] == [(named("second"), second), (named("first"), first)]
+def test_kernels_are_listed_and_cleared(place: Path) -> None:
+    first, second = stored(name_with("first"), SOURCE), stored(name_with("second"), "def kernel(")
+    (place / "__pycache__" / f"{name_with('first')}.0123.code").write_bytes(bytes(1000))
+    set_times(first, 1000.0)
+    assert [(entry.name, entry.path) for entry in kernel_cache.entries()] == [(name_with("second"), second), (name_with("first"), first)]
     broken, entry = kernel_cache.entries()
     assert broken.expression.startswith("(damaged")
     assert (entry.expression, entry.size, entry.last_used) == ("y[i] = A[i,j] * x[j]", len(SOURCE) + 1000, 1000.0)
@@ -447,7 +448,7 @@ def test_listed_and_cleared(place: Path) -> None:
 
 @pytest.mark.parametrize("age", ["new", "old"])
 @pytest.mark.parametrize("way", ["cleared", "evicted"])
-def test_files_of_others_stay(place: Path, monkeypatch: pytest.MonkeyPatch, way: str, age: str) -> None:
+def test_other_files_are_not_removed(place: Path, monkeypatch: pytest.MonkeyPatch, way: str, age: str) -> None:
     stored(K, SOURCE), stored(f"{K}_serial", SOURCE)
     names = ["train.py", "kernel_utils.py", f"{K}_parallel.py", "notes.tmp", ".session.tmp", ".py", "__init__.py"]
     compiled = ["train.cpython-312.pyc", "gone.cpython-312.pyc", f"{K}_parallel.0123.code", ".swap.tmp"]
@@ -455,26 +456,26 @@ def test_files_of_others_stay(place: Path, monkeypatch: pytest.MonkeyPatch, way:
     for file in others:
         file.write_text("mine")
         if age == "old":
-            used_at(file, 1000.0)
+            set_times(file, 1000.0)
     assert {entry.name for entry in kernel_cache.entries()} == {K, f"{K}_serial"}
     if way == "cleared":
         assert kernel_cache.clear() == 2
     else:
         monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "0")
-        stored(named("last"), SOURCE)
-        assert [entry.name for entry in kernel_cache.entries()] == [named("last")]
+        stored(name_with("last"), SOURCE)
+        assert [entry.name for entry in kernel_cache.entries()] == [name_with("last")]
     assert [file.name for file in others if not file.exists()] == []
 
 
-def test_a_folder_with_room_is_not_looked_through(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stored(named("first"), SOURCE)
+def test_a_folder_with_room_is_not_scanned(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored(name_with("first"), SOURCE)
     monkeypatch.setattr(kernel_cache, "_evict", lambda *args: pytest.fail("looked through"))
-    stored(named("second"), SOURCE)
+    stored(name_with("second"), SOURCE)
     assert len(kernel_cache.entries()) == 2
 
 
-def test_a_full_folder_is_looked_through_each_time(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_folder_is_scanned_at_each_store(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "300K")
     for name in ("first", "second", "third"):
-        kernel_cache.store(named(name), SOURCE + "#" * 200_000)
+        kernel_cache.store(name_with(name), SOURCE + "#" * 200_000)
     assert len(kernel_cache.entries()) == 1

@@ -1,4 +1,4 @@
-"""Entries: kernels are called by address with an array of words, by any number of workers."""
+"""Entries of kernels: functions called by address with an array of words, by any number of workers."""
 
 from __future__ import annotations
 
@@ -61,24 +61,24 @@ def kernel() -> Kernel:
 RESULTS = {1: [0.5, 1, 1.5, 2, 2.5, -1], 2: [0.5, 1, 1.5, 3, 3.5, -1], 3: [0.5, 1, 2.5, 3, 4.5, -1]}
 
 
-@pytest.mark.parametrize(("workers", "wanted"), RESULTS.items())
-def test_an_entry_serves_any_number_of_workers(kernel: Kernel, workers: int, wanted: list[float]) -> None:
+@pytest.mark.parametrize(("workers", "expected"), RESULTS.items())
+def test_an_entry_serves_any_number_of_workers(kernel: Kernel, workers: int, expected: list[float]) -> None:
     x, y = np.arange(1, 7, dtype=np.float32), np.zeros(6, np.float32)
     kernel.run(PACK(address(x), 0.5, address(y), 6, workers), workers)
-    assert y.tolist() == wanted
+    assert y.tolist() == expected
     y[:] = 0
     kernel.plain(x, 0.5, y, 6, workers)
-    assert y.tolist() == wanted
+    assert y.tolist() == expected
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_kernel_that_fails_says_so(kernel: Kernel, workers: int) -> None:
+def test_a_failing_kernel_raises(kernel: Kernel, workers: int) -> None:
     x = np.ones(7, np.float32)
     with pytest.raises(MemoryError, match="could not allocate"):
         kernel.run(PACK(address(x), 0.5, address(x), 7, workers), workers)
 
 
-def test_machine_code_is_found_on_disk_and_belongs_to_its_parameters(kernel: Kernel) -> None:
+def test_machine_code_is_loaded_from_disk_for_equal_parameters_only(kernel: Kernel) -> None:
     addresses, code = machine.compiled(kernel.source, kernel.scope)
     assert set(addresses) == {"body", "finish"} and all(addresses.values())
     assert set(machine.loaded(kernel.source, code) or ()) == {"body", "finish"}
@@ -86,7 +86,7 @@ def test_machine_code_is_found_on_disk_and_belongs_to_its_parameters(kernel: Ker
     assert machine.loaded(other, code) is None
 
 
-def test_memory_that_moved_is_read_where_it_is() -> None:
+def test_memory_that_moved_is_read_at_its_new_address() -> None:
     A, x = ns.from_torch(torch.eye(4).mul_(2.0), ns.CSR), torch.ones(4)
     assert ns.einsum("ij,j->i", A, x).tolist() == [2.0] * 4
     for array in (*A.pattern.arrays[1], A.values):

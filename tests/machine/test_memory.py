@@ -1,4 +1,4 @@
-"""Results larger than the memory limit are refused before they are made, by a SizeError that says how large they are."""
+"""Results larger than the memory limit are refused before they are allocated, with a SizeError that states their size."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numscorch.runtime.result_arrays import ResultLayout
 from numscorch.tensors.packing import coordinates, entry_count
 from numscorch.tensors.pattern import Pattern
 
-MOST = 100_000_000  # bytes that a refusal may take on the way
+MOST = 100_000_000  # bytes that may be allocated before a refusal
 EYE = ns.eye(100, format=ns.CSR)
 LARGE = ns.eye(10**5, format=ns.CSR)
 LONG = ns.from_coo([[5], [7]], [1.0], (10**6, 10**6))
@@ -69,7 +69,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_results_beyond_the_limit_are_refused_before_they_are_made(name: str, plain: pytest.MonkeyPatch) -> None:
+def test_results_beyond_the_limit_are_refused_before_they_are_allocated(name: str, plain: pytest.MonkeyPatch) -> None:
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
     call, text = REFUSED[name]
     tracemalloc.start()
@@ -82,7 +82,7 @@ def test_results_beyond_the_limit_are_refused_before_they_are_made(name: str, pl
     assert text in str(error.value) and "the limit is 1 GiB: set NUMSCORCH_MEMORY_LIMIT to change it" in str(error.value)
 
 
-def test_the_way_out_of_a_large_window_works(plain: pytest.MonkeyPatch) -> None:
+def test_the_mask_that_the_error_of_a_large_window_suggests_works(plain: pytest.MonkeyPatch) -> None:
     plain.setattr("numscorch.machine.memory.ASK_FROM", 1000)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1000")
     with pytest.raises(ns.SizeError) as error:
@@ -100,24 +100,24 @@ def test_a_band_of_200000_rows_masks(fresh_plans: pytest.MonkeyPatch) -> None:
     n = 200_000
     band = ns.zeros(n, n, format="(i, j) -> (i: dense, j: band(1, 1))")
     q, k = torch.randn(n, 4), torch.randn(n, 4)
-    made = ns.einsum("id,jd->ij", q, k, mask=band)
-    assert (made.format, made.nnz) == (band.format, 3 * n - 2)
-    assert torch.allclose(ns.einsum("ij->i", made)[1:-1], (q[1:-1] * (k[:-2] + k[1:-1] + k[2:])).sum(1), atol=1e-5)
-    assert torch.allclose(ns.einsum("ij,jd->id", made, torch.ones(n, 1))[:, 0], ns.einsum("ij->i", made), atol=1e-5)
+    scores = ns.einsum("id,jd->ij", q, k, mask=band)
+    assert (scores.format, scores.nnz) == (band.format, 3 * n - 2)
+    assert torch.allclose(ns.einsum("ij->i", scores)[1:-1], (q[1:-1] * (k[:-2] + k[1:-1] + k[2:])).sum(1), atol=1e-5)
+    assert torch.allclose(ns.einsum("ij,jd->id", scores, torch.ones(n, 1))[:, 0], ns.einsum("ij->i", scores), atol=1e-5)
 
 
 def test_joined_patterns_beyond_the_limit_are_refused(plain: pytest.MonkeyPatch) -> None:
-    given = patterns.sliding_window(100, 1), patterns.causal(100)
+    joined = patterns.sliding_window(100, 1), patterns.causal(100)
     plain.setattr("numscorch.machine.memory.ASK_FROM", 1000)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "100K")
     for join in (patterns.union, patterns.intersection):
         with pytest.raises(ns.SizeError, match="2 joined patterns, of 5348 entries, takes"):
-            join(*given)
+            join(*joined)
 
 
-def test_repeated_entries_below_the_limit_are_made(plain: pytest.MonkeyPatch) -> None:
-    made = EYE.expand(50, 100, 100)
-    assert made.nnz == 5000 and torch.equal(made.to_dense(), EYE.to_dense().expand(50, 100, 100))
+def test_repeated_entries_below_the_limit_are_allocated(plain: pytest.MonkeyPatch) -> None:
+    expanded = EYE.expand(50, 100, 100)
+    assert expanded.nnz == 5000 and torch.equal(expanded.to_dense(), EYE.to_dense().expand(50, 100, 100))
     assert torch.equal(EYE.repeat(2, 1, 3).to_dense(), EYE.to_dense().repeat(2, 1, 3))
 
 
@@ -125,14 +125,14 @@ PRODUCTS = ("ik,kj->ij", "bik,bkj->ijb", "ikl,kj->ij", "ik,jl->ijkl", "ik,kjl->i
 
 
 @pytest.mark.parametrize("block", range(scaled(10)))
-def test_entries_of_a_product_are_bounded_from_both_sides(block: int, plain: pytest.MonkeyPatch) -> None:
+def test_entry_counts_of_products_have_lower_and_upper_bounds(block: int, plain: pytest.MonkeyPatch) -> None:
     plain.setattr("numscorch.machine.memory.ASK_FROM", -1)
     checked = sum(_is_bounded(seed, plain) for seed in range(20 * block, 20 * (block + 1)))
     assert checked >= 8, "of 20 products"
 
 
 def _is_bounded(seed: int, plain: pytest.MonkeyPatch) -> bool:
-    """Check a random product between its bounds; False if its kernel has none."""
+    """Check the entry count of a random product against its bounds; False if its kernel has none."""
     rng, most, least = random.Random(seed), list[int](), list[int]()
     plain.setattr(ResultLayout, "fits", lambda layout, entries: bool(most.append(entries)))
     plain.setattr(ResultLayout, "check_least", lambda layout, entries: least.append(entries))
@@ -143,9 +143,9 @@ def _is_bounded(seed: int, plain: pytest.MonkeyPatch) -> bool:
     share = rng.choice((0.1, 0.3, 0.9))
     sparse = [as_operand(array * (array < share), random_format(rng, array.ndim)) for array in arrays[:2]]
     reduce = rng.choice(("sum", "max", "min_plus") if len(terms) == 2 else ("max", "min_plus"))  # sums of three are computed in pairs
-    made = ns.einsum(expr, *sparse, *map(torch.from_numpy, arrays[2:]), reduce=reduce)
+    result = ns.einsum(expr, *sparse, *map(torch.from_numpy, arrays[2:]), reduce=reduce)
     if not least:
         return False
-    assert isinstance(made, ns.SparseTensor)
-    assert least[0] <= entry_count(made.pattern) <= min(most), (expr, sparse)
+    assert isinstance(result, ns.SparseTensor)
+    assert least[0] <= entry_count(result.pattern) <= min(most), (expr, sparse)
     return True

@@ -1,4 +1,4 @@
-"""The memory of large results is used again, and never while anything still reads it."""
+"""Memory of large results is reused, but not while it is referenced."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ A = ns.from_torch(torch.eye(N), ns.CSR)
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def empty_pool() -> None:
     gc.collect()
     reuse.release()
 
 
 def product(value: float) -> torch.Tensor:
-    made: torch.Tensor = ns.einsum("ij,jk->ik", A, torch.full((N, N), value))
-    return made
+    result: torch.Tensor = ns.einsum("ij,jk->ik", A, torch.full((N, N), value))
+    return result
 
 
-def test_a_result_that_died_leaves_its_memory_to_the_next_one() -> None:
+def test_memory_of_a_dead_result_is_reused() -> None:
     first = product(1.0)
     address = first.data_ptr()
     del first
     assert product(2.0).data_ptr() == address
 
 
-def test_memory_is_not_given_away_while_a_view_of_it_lives() -> None:
+def test_memory_is_not_reused_while_a_view_of_it_is_alive() -> None:
     views = [(value, product(value)[3:, :5].t()) for value in (1.0, 2.0, 3.0)]
     arrays = [(value, product(value).numpy()[::7]) for value in (4.0, 5.0)]
-    saved = torch.ones(N, N, requires_grad=True) * product(6.0)  # autograd holds what it multiplied by
+    saved = torch.ones(N, N, requires_grad=True) * product(6.0)  # autograd saves the other factor
     product(7.0)
     assert all(bool((view == value).all()) for value, view in views)
     assert all(bool((array == value).all()) for value, array in arrays)
@@ -46,13 +46,13 @@ def test_memory_is_not_given_away_while_a_view_of_it_lives() -> None:
     assert bool((leaf.grad == 8).all()) and bool((saved == 6).all())
 
 
-def test_what_is_kept_is_bounded_and_can_be_given_back() -> None:
+def test_the_pool_is_bounded_and_can_be_released() -> None:
     count = reuse.POOL_BYTES // (4 * N * N) + 5
-    held = [product(float(n)) for n in range(4)]
-    del held
+    results = [product(float(n)) for n in range(4)]
+    del results
     for size in range(count):
         reuse.room((N, N + 40 * size), np.float32)
-    assert 0 < sum(size * len(own) for size, own in reuse._free.items()) <= reuse.POOL_BYTES
+    assert 0 < sum(size * len(blocks) for size, blocks in reuse._free.items()) <= reuse.POOL_BYTES
     reuse.release()
     assert not reuse._free
 
@@ -75,30 +75,30 @@ def test_threads_never_share_memory() -> None:
 def test_other_data_types_and_kept_patterns(dtype: torch.dtype) -> None:
     B = ns.from_torch(torch.ones(N, N, dtype=dtype), ns.CSR)
     for value in (2, 3):
-        made = ns.einsum("ij,ij->ij", B, torch.full((N, N), value, dtype=dtype))
-        assert bool((made.values == value).all()) and made.values.dtype is dtype
+        result = ns.einsum("ij,ij->ij", B, torch.full((N, N), value, dtype=dtype))
+        assert bool((result.values == value).all()) and result.values.dtype is dtype
 
 
-def test_results_with_a_pattern_of_their_own_use_memory_again() -> None:
+def test_results_with_new_patterns_reuse_memory() -> None:
     full = ns.from_torch(torch.ones(N, N), ns.CSR)
 
-    def places(made: ns.SparseTensor) -> set[int]:
-        return {made.values.data_ptr(), made.pattern.arrays[1][1].data_ptr()}
+    def addresses(tensor: ns.SparseTensor) -> set[int]:
+        return {tensor.values.data_ptr(), tensor.pattern.arrays[1][1].data_ptr()}
 
     first, second = (ns.einsum("ij,jk->ik", A, full) for _ in range(2))
-    assert places(first).isdisjoint(places(second))
+    assert addresses(first).isdisjoint(addresses(second))
     del first
-    kept = {address for own in reuse._free.values() for _, address in own}
+    pooled = {address for blocks in reuse._free.values() for _, address in blocks}
     third = ns.einsum("ij,jk->ik", A, full)
-    assert places(third) <= kept
-    assert all(torch.equal(made.to_dense(), torch.ones(N, N)) for made in (second, third))
+    assert addresses(third) <= pooled
+    assert all(torch.equal(tensor.to_dense(), torch.ones(N, N)) for tensor in (second, third))
 
 
-def test_dead_memory_never_shows_in_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = reuse._pooled
+def test_reused_memory_is_not_read_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    pooled = reuse._pooled
 
     def poisoned(size: int) -> reuse.Memory:
-        memory = taken(size)
+        memory = pooled(size)
         memory[0].fill(0xFF)  # NaN, and -1 as a coordinate
         return memory
 

@@ -1,4 +1,4 @@
-"""The machine: what its system says of the caches."""
+"""Cache sizes of the machine, as the operating system reports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are compiled are told of by Python's logging, and by a line on a terminal; those that are found on disk are not."""
+"""Compiled kernels are logged, and shown in a progress line on a terminal; kernels loaded from disk are not."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from numscorch.machine import compile_log as telling
 CALL = "ns.einsum('ij,j->i', ns.from_torch(torch.eye(3), ns.CSR), torch.ones(3))"
 
 
-def told(place: Path, *lines: str) -> list[str]:
-    """What a process that has a cache of its own writes to stderr."""
+def stderr_lines(place: Path, *lines: str) -> list[str]:
+    """Lines that a process with an empty cache writes to stderr."""
     program = "\n".join(
         ["import logging, os, torch", f"os.environ['NUMSCORCH_CACHE_DIR'] = {str(place)!r}", *lines, "import numscorch as ns", CALL]
     )
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return ran.stderr.splitlines()
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return finished.stderr.splitlines()
 
 
-def test_a_process_that_asks_sees_what_it_compiles_and_the_next_one_compiles_nothing(tmp_path: Path) -> None:
-    shown = "logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s %(message)s')"
-    (line,) = [line for line in told(tmp_path, shown) if line.startswith("numscorch ")]
+def test_a_process_that_logs_shows_compiled_kernels_and_the_next_one_compiles_nothing(tmp_path: Path) -> None:
+    setup = "logging.basicConfig(level=logging.INFO, format='%(name)s %(levelname)s %(message)s')"
+    (line,) = [line for line in stderr_lines(tmp_path, setup) if line.startswith("numscorch ")]
     assert line.startswith("numscorch INFO compiled kernel_")
     assert line.endswith(" s: C[i] += A[i,j] * B[j]")
-    assert not [line for line in told(tmp_path, shown) if line.startswith("numscorch ")]
+    assert not [line for line in stderr_lines(tmp_path, setup) if line.startswith("numscorch ")]
 
 
-def test_a_process_that_doesnt_ask_sees_nothing(tmp_path: Path) -> None:
-    assert told(tmp_path) == []
+def test_a_process_that_does_not_log_shows_nothing(tmp_path: Path) -> None:
+    assert stderr_lines(tmp_path) == []
 
 
-def test_long_compiling_is_told_once_with_what_saves_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_long_compile_times_are_logged_once_with_a_remedy(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(telling, "_total", 0.0)
     caplog.set_level(logging.INFO, logger="numscorch")
     for seconds in (3.0, 2.5, 9.0):
@@ -59,21 +59,21 @@ class Terminal(io.StringIO):
         return True
 
 
-Notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})  # isatty() is False, as that of ipykernel's
+Notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})  # isatty() is False, as ipykernel's is
 SOURCE = Source("kernel_0", '"""y[i] = 2\n"""', cast("Any", None))
 LINE = re.compile(r"\rnumscorch: (\d+ kernels? done, \d+ s, compiling y\[i\] = 2) *")
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing was compiled so far, and a line appears soon."""
+    """No kernel is compiled yet, and the progress line appears soon."""
     monkeypatch.setattr(telling, "PATIENCE", 0.01)
     monkeypatch.setattr(telling, "EVERY", 0.01)
     monkeypatch.setattr(telling, "counts", telling.Counts())
 
 
 def compile_on(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, until: str = "compiling") -> str:
-    """What is written while a kernel is compiled: for a while, or until a text appears."""
+    """Text written while a kernel is compiled: for 0.1 s, or until it contains ``until``."""
     monkeypatch.setattr(sys, "stderr", stream)
     with telling.waiting(SOURCE.text):
         latest = time.monotonic() + (5 if until else 0.1)
@@ -82,8 +82,8 @@ def compile_on(stream: io.StringIO | None, monkeypatch: pytest.MonkeyPatch, unti
     return "" if stream is None else stream.getvalue()
 
 
-def seen(written: str) -> str:
-    """What is on the screen in the end: text after a return overwrites."""
+def on_screen(written: str) -> str:
+    """Text that remains on the screen; text after a carriage return overwrites."""
     screen: list[str] = []
     for part in written.split("\r"):
         screen[: len(part)] = part
@@ -91,13 +91,13 @@ def seen(written: str) -> str:
 
 
 @pytest.mark.parametrize("stream", [Terminal, Notebook])
-def test_a_line_says_what_is_compiled_and_disappears(
+def test_the_progress_line_names_the_statement_and_disappears(
     stream: Callable[[], io.StringIO], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written = compile_on(stream(), monkeypatch)
-    found = LINE.match(written)
-    assert found is not None and found[1] == "0 kernels done, 0 s, compiling y[i] = 2"
-    assert seen(written) == "" and "\n" not in written
+    match = LINE.match(written)
+    assert match is not None and match[1] == "0 kernels done, 0 s, compiling y[i] = 2"
+    assert on_screen(written) == "" and "\n" not in written
 
 
 def test_the_line_counts_kernels_of_one_burst(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,14 +106,14 @@ def test_the_line_counts_kernels_of_one_burst(quick: None, monkeypatch: pytest.M
     with telling.expecting(7, "requests") as goal:
         goal.finished += 2
         assert "2 of 7 requests, 3 kernels done" in compile_on(Terminal(), monkeypatch)
-    telling.counts.ended -= telling.PAUSE  # a while later
+    telling.counts.ended -= telling.PAUSE  # some seconds later
     assert "0 kernels done" in compile_on(Terminal(), monkeypatch)
 
 
 def test_the_line_changes_while_a_kernel_takes_long(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     telling.counts.seconds, telling.counts.ended = 3.7, time.monotonic()
     written = compile_on(Terminal(), monkeypatch, until="5 s")
-    assert "4 s" in written and seen(written) == ""
+    assert "4 s" in written and on_screen(written) == ""
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_line_changes_while_a_kernel_takes_long(quick: None, monkeypatch: py
     ],
     ids=["logging is off", "progress is off", "progress is off in a notebook", "pipe", "no stderr"],
 )
-def test_nothing_is_written_where_nobody_reads_or_wants_it(
+def test_nothing_is_written_without_a_terminal_or_if_progress_is_off(
     stream: io.StringIO | None,
     level: int,
     setting: str,
@@ -140,7 +140,7 @@ def test_nothing_is_written_where_nobody_reads_or_wants_it(
     assert compile_on(stream, monkeypatch, until="") == ""
 
 
-def test_a_closed_stderr_does_no_harm(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_stderr_is_ignored(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = Terminal()
     monkeypatch.setattr(sys, "stderr", closed)
     with telling.waiting(SOURCE.text):
@@ -151,7 +151,7 @@ def test_a_closed_stderr_does_no_harm(quick: None, monkeypatch: pytest.MonkeyPat
         time.sleep(0.05)
 
 
-def test_short_compiling_shows_nothing_on_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_compile_times_show_no_progress_line(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(telling, "PATIENCE", 0.2)
     monkeypatch.setattr(sys, "stderr", Terminal())
     with telling.waiting(SOURCE.text):
@@ -176,8 +176,8 @@ def test_threads_share_one_line(quick: None, monkeypatch: pytest.MonkeyPatch) ->
         thread.join()
     written = terminal.getvalue()
     assert (telling.counts.ready, telling.counts.active) == (20, 0)
-    assert seen(written) == ""
-    assert not re.sub(r"\r *\r", "", LINE.sub("", written)).strip()  # whole lines alone
+    assert on_screen(written) == ""
+    assert not re.sub(r"\r *\r", "", LINE.sub("", written)).strip()  # no partial lines
     assert not [thread for thread in threading.enumerate() if thread.name == "numscorch-progress"]
 
 
@@ -191,14 +191,14 @@ def test_a_line_is_cut_to_the_terminal(quick: None, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 @pytest.mark.parametrize("setting", ["", "0"])
 def test_a_first_call_on_a_terminal(setting: str, tmp_path: Path) -> None:
-    shown, terminal = os.openpty()
+    controller, terminal = os.openpty()
     change = "from numscorch.machine import compile_log; compile_log.PATIENCE = 0.05"
     program = f"import os, sys, torch; {change}; import numscorch as ns; {CALL}; print('.', file=sys.stderr); {CALL}"
     environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": setting}
     subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=terminal, env=environment, check=True)
     os.close(terminal)
-    written = os.read(shown, 10_000).decode()
-    os.close(shown)
+    written = os.read(controller, 10_000).decode()
+    os.close(controller)
     before, _, after = written.partition(".")
-    assert after.strip() == "" and seen(before) == ""
+    assert after.strip() == "" and on_screen(before) == ""
     assert ("compiling C[i] += A[i,j] * B[j]" in before) == (setting != "0")

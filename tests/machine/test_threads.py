@@ -1,6 +1,6 @@
-"""Threads: every layer runs two Python threads at once and a forked child; torch's count is left alone.
+"""Threads: all threading layers run two Python threads at once and a forked child, and torch's thread count does not change.
 
-Each test is a process of its own, since a process has one threading layer for good.
+Each test runs in a separate process, since a process has one threading layer.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def in_child(total):
 
 
 def run(code: str, **environment: str) -> list[str]:
-    """The lines that a new process prints; it must not warn, abort or hang."""
+    """The lines that a new process prints; the process must not warn, abort or hang."""
     command = [sys.executable, "-W", "error", "-c", PRELUDE + code]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    finished = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.splitlines()
 
 
 def test_preferred_layer_and_counts() -> None:
@@ -97,13 +97,13 @@ assert not threads.must_run_serial()
 print(name)
 print(reason)
 """
-    name, reason = run_or_skip(code, layer)[-2:]  # before them, Numba may note a fork while its workers were busy
+    name, reason = run_or_skip(code, layer)[-2:]  # before them, Numba may print that it was forked while its workers were busy
     assert name == layer
     assert reason == f"NUMBA_THREADING_LAYER={layer} asks for it"
 
 
 def run_or_skip(code: str, layer: str) -> list[str]:
-    """Run on a layer, which not every platform has."""
+    """Run on a threading layer, or skip the test if the platform lacks it."""
     available = "import importlib; importlib.import_module('numba.np.ufunc.' + sys.argv[1])"
     module = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}[layer]
     preload = "from numscorch.machine import threads; threads._tbb_problem(); import sys; " + available
