@@ -1,4 +1,4 @@
-"""Merges without branches: the same numbers as with them, and nothing read or written outside."""
+"""Merges without branches give the same results as merges with branches, without accesses out of bounds."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def operands(rows: int, columns: int, fmt: ns.Format, dtype: torch.dtype) -> tuple[dict[str, torch.Tensor], dict[str, ns.SparseTensor]]:
-    """Three matrices, full, half full and nearly empty rows among theirs, as dense and as sparse ones."""
+    """Three matrices with full, half-full and nearly empty rows, as dense and as sparse tensors."""
     dense = {}
     for seed, name in enumerate("ABC"):
-        kept = torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < torch.linspace(0, 1, rows)[:, None]
-        dense[name] = (numbers(rows, columns, seed=seed) * kept).to(dtype)
+        mask = torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < torch.linspace(0, 1, rows)[:, None]
+        dense[name] = (numbers(rows, columns, seed=seed) * mask).to(dtype)
     return dense, {name: ns.from_torch(value, fmt) for name, value in dense.items()}
 
 
@@ -54,11 +54,11 @@ def test_expressions(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> No
         dense, sparse = operands(rows, columns, fmt, torch.float32)
         x = numbers(columns, seed=9)
         result = ns.evaluate(text, **{name: value for name, value in {**sparse, "x": x}.items() if f"{name}[" in text})
-        found = result.to_dense() if isinstance(result, ns.SparseTensor) else result
-        assert torch.equal(found, expected(text, dense, x))
+        values = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert torch.equal(values, expected(text, dense, x))
     plans = [plan for plan in dispatch._plans.values() if isinstance(plan, dispatch.Plan)]
     tags = [loop.tag for plan in plans for loop in loops_of(plan.steps[-1].stmt)]
-    counts_first = fmt == ns.DCSR and "*" in text  # a result whose entries are counted is merged by branches
+    counts_first = fmt == ns.DCSR and "*" in text  # a result whose entries are counted is merged with branches
     assert any(isinstance(tag, Blend) for tag in tags) or counts_first
 
 
@@ -71,7 +71,7 @@ def test_compiled(dtype: torch.dtype, fresh_plans: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij,ij->i", sparse["A"], sparse["B"]), (dense["A"] * dense["B"]).sum(1))
 
 
-def test_a_missing_entry_times_infinity_is_nothing(fresh_plans: pytest.MonkeyPatch) -> None:
+def test_an_unstored_entry_times_infinity_is_no_term(fresh_plans: pytest.MonkeyPatch) -> None:
     A, B = (ns.from_torch(torch.tensor(row)) for row in ([[1.0, 0, 2, 0]], [[0, 3.0, 4, 0]]))
     x = torch.tensor([float("inf"), 1, 1, float("nan")])
     total = ns.evaluate("y[i] = A[i,j] * B[i,j] * x[j] + B[i,j]", A=A, B=B, x=x)
@@ -94,22 +94,22 @@ ALIKE = ("R[i,j] = A[i,j] + B[i,j]", "R[i,j] = A[i,j] * B[i,j]", "R[i,j] = A[i,j
 
 
 @pytest.mark.parametrize("text", ALIKE)
-def test_rows_that_are_alike_to_their_end_and_rows_that_differ_in_their_last_entry(text: str, plain: pytest.MonkeyPatch) -> None:
-    """The last row of one tensor ends its arrays: reading ahead of it would be an error here."""
-    kept = torch.zeros(6, 16, dtype=torch.bool)
-    kept[:, 1::2] = True
-    other = kept.clone()
-    other[1, 15], other[2, 1], other[3] = False, False, ~kept[3]
-    other[4, 14], other[5] = True, kept[5]
-    for mine, theirs in ((kept, kept), (kept, other), (other, kept), (other, ~other)):
-        dense = {name: (numbers(6, 16, seed=seed) + 5) * place for seed, (name, place) in enumerate(zip("AB", (mine, theirs), strict=True))}
-        found = ns.evaluate(text, **{name: ns.from_torch(value, ns.CSR) for name, value in dense.items()})
-        found = found.to_dense() if isinstance(found, ns.SparseTensor) else found
-        assert torch.equal(found, expected(text, dense, torch.ones(16)))
+def test_equal_rows_and_rows_that_differ_in_their_last_entry(text: str, plain: pytest.MonkeyPatch) -> None:
+    """The last row of a tensor ends its arrays, so reading ahead of it would raise an error."""
+    stored = torch.zeros(6, 16, dtype=torch.bool)
+    stored[:, 1::2] = True
+    other = stored.clone()
+    other[1, 15], other[2, 1], other[3] = False, False, ~stored[3]
+    other[4, 14], other[5] = True, stored[5]
+    for left, right in ((stored, stored), (stored, other), (other, stored), (other, ~other)):
+        dense = {name: (numbers(6, 16, seed=seed) + 5) * mask for seed, (name, mask) in enumerate(zip("AB", (left, right), strict=True))}
+        result = ns.evaluate(text, **{name: ns.from_torch(value, ns.CSR) for name, value in dense.items()})
+        result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert torch.equal(result, expected(text, dense, torch.ones(16)))
     assert any(loop.tag == Blend(ahead=True) for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt))
 
 
-def test_short_rows_are_not_looked_ahead_in(plain: pytest.MonkeyPatch) -> None:
+def test_short_rows_are_merged_without_reading_ahead(plain: pytest.MonkeyPatch) -> None:
     A, B = (ns.from_torch(torch.eye(9).roll(by, 1), ns.CSR) for by in (0, 1))
     assert torch.equal((A + B).to_dense(), torch.eye(9) + torch.eye(9).roll(1, 1))
     tags = [loop.tag for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt)]

@@ -1,4 +1,4 @@
-"""Rows without entries aren't walked where most rows have none: the same numbers, whatever is stored, and no values are copied."""
+"""Empty rows are skipped if most rows are empty: results do not change, and no values are copied."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ROWS = 60
 
 
 def sparse_rows(fmt: ns.Format, filled: tuple[int, ...]) -> tuple[torch.Tensor, ns.SparseTensor]:
-    """A matrix with entries in these rows only, which are columns where the format starts with these."""
+    """A matrix with entries in the given rows only, or columns for formats that store columns."""
     dense = torch.zeros(ROWS, 40)
     for at, row in enumerate(filled):
         dense[row, at : at + 2] = torch.tensor([at + 1.0, -2.0])
@@ -21,7 +21,7 @@ def sparse_rows(fmt: ns.Format, filled: tuple[int, ...]) -> tuple[torch.Tensor, 
 
 
 def order_chosen(*operands: object, expr: str = "ij,j->i") -> str:
-    """What explain says of the order of the loops that is taken."""
+    """The loop order that ``explain`` shows."""
     why = next(step.why for step in ns.explain(expr, *operands).steps if step.name == "order_loops")
     return why.split(";")[0]
 
@@ -42,7 +42,7 @@ def test_products_and_sums(fmt: ns.Format, filled: tuple[int, ...], least: int, 
     assert torch.equal(ns.einsum("ij,jk->ik", A, x[:, None].expand(-1, 3).contiguous()), (dense @ x)[:, None].expand(-1, 3))
 
 
-def test_only_rows_that_have_entries_are_walked() -> None:
+def test_only_rows_with_entries_are_walked() -> None:
     x = torch.ones(40)
     assert "A stored as DCSR" in order_chosen(sparse_rows(ns.CSR, (3, 9))[1], x)
     assert "A stored as" not in order_chosen(sparse_rows(ns.CSR, tuple(range(30)))[1], x)

@@ -1,4 +1,4 @@
-"""How a result is stored: two rules, then Algorithm 4; what keeps a pattern shares its index arrays."""
+"""Formats of results: two rules, then Algorithm 4; results with a kept pattern share its index arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 4
 
 
 def problem(expr: str, *formats: Format, format: Format | str | None = None) -> Problem:
-    """The problem of operands of size 4 in every dimension."""
+    """A problem whose operands have size 4 in all dimensions."""
     subscripts = parse_einsum(expr, tuple(f.order for f in formats))
     return make_problem(subscripts, [operand(f) for f in formats], Target(), format)
 
@@ -32,7 +32,7 @@ def operand(fmt: Format) -> Operand:
 
 
 def stored(fmt: Format, seed: int = 0) -> ns.SparseTensor:
-    """A tensor of shape 4 x 5 (x 3) with gaps."""
+    """A tensor of shape 4 x 5 (x 3) with unstored entries."""
     values = torch.rand((4, 5, 3)[: fmt.order], generator=torch.Generator().manual_seed(seed))
     return ns.from_torch(values * (values < 0.5)).to(fmt)
 
@@ -47,7 +47,7 @@ RULE_1 = [
     ("ij,ij->ji", (CSC, D2), "A", CSR),
     ("ijk,ijk->kij", (CSF(3), D3), "A", Format("sss", (1, 2, 0))),
     ("ij,ij,ij->ij", (D2, D2, Format("sd")), "C", Format("sd")),
-    # another sparse operand with fewer indices only filters
+    # another sparse operand with fewer indices only filters entries
     ("ij,j->ij", (CSR, Format("s")), "A", CSR),
     ("ij->ji", (CSR,), "A", CSC),
 ]
@@ -55,11 +55,11 @@ RULE_1 = [
 
 @pytest.mark.parametrize(("expr", "formats", "keeper", "kept"), RULE_1)
 def test_rule_1_keeps_the_one_pattern_with_the_results_indices(expr: str, formats: tuple[Format, ...], keeper: str, kept: Format) -> None:
-    made = problem(expr, *formats)
-    assert made.result.shares == keeper
-    assert made.result.format == kept
-    assert made.result.index_dtype == "int32"
-    assert made.inference.startswith("rule 1: same index set as " + keeper)
+    inferred = problem(expr, *formats)
+    assert inferred.result.shares == keeper
+    assert inferred.result.format == kept
+    assert inferred.result.index_dtype == "int32"
+    assert inferred.inference.startswith("rule 1: same index set as " + keeper)
 
 
 RULE_2 = [
@@ -72,7 +72,7 @@ RULE_2 = [
     ("ijk,kl->ijl", (CSF(3), D2)),
     ("ijk,k->ij", (COO(3), D1)),
     ("ij,jk,kl->il", (CSR, CSR, D2)),
-    # two operands could lend their pattern, so neither does
+    # two operands have the indices of the result, so neither pattern is kept
     ("ij,ij,ij->ij", (CSR, CSR, D2)),
     ("ii,i->i", (CSR, D1)),
 ]
@@ -80,10 +80,10 @@ RULE_2 = [
 
 @pytest.mark.parametrize(("expr", "formats"), RULE_2)
 def test_rule_2_is_dense_with_a_dense_factor(expr: str, formats: tuple[Format, ...]) -> None:
-    made = problem(expr, *formats)
-    assert made.result.is_dense
-    assert made.result.format.is_row_major
-    assert made.inference == "rule 2: a factor is dense"
+    inferred = problem(expr, *formats)
+    assert inferred.result.is_dense
+    assert inferred.result.format.is_row_major
+    assert inferred.inference == "rule 2: a factor is dense"
 
 
 ALGORITHM_4 = [
@@ -103,11 +103,11 @@ ALGORITHM_4 = [
 
 @pytest.mark.parametrize(("expr", "formats", "letters"), ALGORITHM_4)
 def test_algorithm_4_level_by_level(expr: str, formats: tuple[Format, ...], letters: str | Format) -> None:
-    made, wanted = problem(expr, *formats), Format(letters) if isinstance(letters, str) else letters
-    assert sorted_format(made.result.format) == wanted
-    assert made.inference.startswith("Algorithm 4")
-    collected = "rows are collected" in made.inference
-    assert collected == (made.result.format != wanted)
+    inferred, expected = problem(expr, *formats), Format(letters) if isinstance(letters, str) else letters
+    assert sorted_format(inferred.result.format) == expected
+    assert inferred.inference.startswith("Algorithm 4")
+    collected = "rows are collected" in inferred.inference
+    assert collected == (inferred.result.format != expected)
     assert collected == (expr.startswith("ij,jk"))
     assert problem(expr, *formats, format="dense").result.is_dense
 
@@ -119,7 +119,7 @@ def test_operands_of_one_format_lend_it(fmt: Format) -> None:
     assert problem("ij,ij->ij", fmt, fmt).inference == "the format of A[i,j], B[i,j]"
 
 
-def test_sparse_operands_don_t_make_a_dense_matrix() -> None:
+def test_sparse_operands_do_not_give_a_dense_matrix() -> None:
     assert sorted_format(problem("ij,jk->ik", CSR, CSC).result.format) == CSR
     assert problem("ij,jk->ik", CSR, CSC, format="infer").result.is_dense
     A = stored(CSR, 1)
@@ -155,8 +155,8 @@ def test_transposed_pattern_shares_every_array(expr: str, order: tuple[int, ...]
     A = stored(CSF(3))
     result = ns.einsum(expr, A, torch.ones(4, 5, 3))
     assert result.format == A.format.permuted(order)
-    for ours, theirs in zip(result.pattern.arrays, A.pattern.arrays, strict=True):
-        assert [x.data_ptr() for x in ours] == [x.data_ptr() for x in theirs]
+    for levels, original_levels in zip(result.pattern.arrays, A.pattern.arrays, strict=True):
+        assert [x.data_ptr() for x in levels] == [x.data_ptr() for x in original_levels]
     assert torch.equal(result.to_dense(), A.to_dense().permute(order))
 
 
@@ -168,11 +168,11 @@ def test_sddmm_of_torch_csr_shares_its_arrays() -> None:
     assert result.col_indices().data_ptr() == mask.col_indices().data_ptr()
 
 
-@pytest.mark.parametrize("asked", [CSR, CSC, COO(2), DCSR, Format("sd"), "ss", "(i, j) -> (j: dense, i: compressed)"], ids=str)
-def test_a_kept_pattern_is_converted_on_request(asked: Format | str) -> None:
+@pytest.mark.parametrize("requested", [CSR, CSC, COO(2), DCSR, Format("sd"), "ss", "(i, j) -> (j: dense, i: compressed)"], ids=str)
+def test_a_kept_pattern_is_converted_on_request(requested: Format | str) -> None:
     A = stored(CSR)
-    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 3.0), format=asked)
-    assert result.format == (Format(asked) if isinstance(asked, str) else asked)
+    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 3.0), format=requested)
+    assert result.format == (Format(requested) if isinstance(requested, str) else requested)
     assert torch.equal(result.to_dense(), 3 * A.to_dense())
 
 
@@ -185,24 +185,24 @@ def test_dense_results_in_any_mode_order(expr: str, order: tuple[int, int]) -> N
     assert result.permute(order).is_contiguous()
 
 
-@pytest.mark.parametrize("asked", ["dense", "dd", D2])
-def test_a_dense_result_on_request(asked: Format | str) -> None:
+@pytest.mark.parametrize("requested", ["dense", "dd", D2])
+def test_a_dense_result_on_request(requested: Format | str) -> None:
     A = stored(CSR)
-    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 3.0), format=asked)
+    result = ns.einsum("ij,ij->ij", A, torch.full((4, 5), 3.0), format=requested)
     assert result.layout == torch.strided
     assert torch.equal(result, 3 * A.to_dense())
 
 
-@pytest.mark.parametrize("asked", [CSR, CSC, COO(2), DCSR, Format("sd"), Format("sd", (1, 0))], ids=str)
-def test_a_new_pattern_on_request(asked: Format) -> None:
+@pytest.mark.parametrize("requested", [CSR, CSC, COO(2), DCSR, Format("sd"), Format("sd", (1, 0))], ids=str)
+def test_a_new_pattern_on_request(requested: Format) -> None:
     A, X = stored(CSR), torch.rand(5, 3)
-    result = ns.einsum("ij,jk->ik", A, X, format=asked)
-    assert result.format == asked
+    result = ns.einsum("ij,jk->ik", A, X, format=requested)
+    assert result.format == requested
     torch.testing.assert_close(result.to_dense(), A.to_dense() @ X)
 
 
-def test_requests_hold_for_all_dense_expressions() -> None:
-    """A format is never dropped in silence."""
+def test_formats_are_not_dropped_for_dense_operands() -> None:
+    """A requested format is either used or refused."""
     left, right = torch.rand(4, 5), torch.rand(5, 3)
     try:
         result = ns.einsum("ij,jk->ik", left, right, format=CSR)

@@ -1,4 +1,4 @@
-"""Galloping: where an operand is searched rather than walked, and that it finds just what both have."""
+"""Galloping: when an operand is searched instead of walked, and that the search finds the common entries."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from numscorch.schedule.gallop import gallop
 
 
 def rows_of(rows: Sequence[Sequence[int]], columns: int, fmt: Format = CSR) -> Any:
-    """A matrix with the numbers from 1 on at these columns of each row."""
+    """A matrix with values 1, 2, ... at the given columns of each row."""
     dense = torch.zeros(len(rows), columns)
     for at, row in enumerate(rows):
         dense[at, list(row)] = torch.arange(1.0, len(row) + 1)
     return ns.from_torch(dense).to(fmt)
 
 
-# -- the search
+# ---- the search
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 8, 9, 33])
-def test_seek_finds_the_first_that_is_not_less(length: int) -> None:
+def test_seek_finds_the_first_coordinate_that_is_not_less(length: int) -> None:
     crd = np.arange(length, dtype=np.int32) * 2 + 1
     for start in range(length + 1):
         for coordinate in range(-1, 2 * length + 3):
-            found = start + int(np.searchsorted(crd[start:], coordinate))
-            assert seek.py_func(crd, start, length, coordinate) == found
-            assert twins.seek(twins.Checked(crd), start, length, coordinate) == found
+            expected = start + int(np.searchsorted(crd[start:], coordinate))
+            assert seek.py_func(crd, start, length, coordinate) == expected
+            assert twins.seek(twins.Checked(crd), start, length, coordinate) == expected
 
 
-def test_seek_stays_in_its_part() -> None:
+def test_seek_stays_within_its_bounds() -> None:
     crd = np.array([5, 1, 3, 0], np.int64)
     assert seek.py_func(crd, 1, 3, 9) == 3
     assert twins.seek(twins.Checked(crd), 3, 3, 9) == 3
@@ -54,14 +54,14 @@ def test_seek_stays_in_its_part() -> None:
         twins.seek(twins.Checked(crd), 0, 3, 9)
 
 
-# -- the pass
+# ---- the pass
 
 
-def steered(text: str, counts: dict[str, tuple[Format, tuple[int, ...]]], extent: int = 100_000) -> tuple[str, str] | None:
-    """The statement after the pass, and why."""
+def galloped(text: str, counts: dict[str, tuple[Format, tuple[int, ...]]], extent: int = 100_000) -> tuple[str, str] | None:
+    """The statement after the pass, and the reason."""
     stmt = parse_stmt(text, {name: TensorVar(name, fmt) for name, (fmt, _) in counts.items()})
-    done = gallop(stmt, Facts.of({loop.var: extent for loop in loops_of(stmt)}, counts, 8, Target(32, 16)))
-    return (str(done[0]), done[1]) if done else None
+    step = gallop(stmt, Facts.of({loop.var: extent for loop in loops_of(stmt)}, counts, 8, Target(32, 16)))
+    return (str(step[0]), step[1]) if step else None
 
 
 DOT = "forall(i, where(y[i] = t, forall(j, t += A[i,j] * B[i,j])))"
@@ -69,32 +69,32 @@ SHORT, LONG = (CSR, (1024, 3072)), (CSR, (1024, 1 << 20))
 
 
 def test_the_longer_operand_is_searched() -> None:
-    text, why = steered(DOT, {"A": SHORT, "B": LONG}) or ("", "")
+    text, why = galloped(DOT, {"A": SHORT, "B": LONG}) or ("", "")
     assert text == "forall(i, where(y[i] = t, gallop_forall<A>(j, t += A[i,j] * B[i,j])))"
     assert why == "at j, A has about 3 coordinates and B 1.02e+03: A is walked, and the others are searched"
-    assert "gallop_forall<B>" in (steered(DOT, {"A": LONG, "B": SHORT}) or "")[0]
+    assert "gallop_forall<B>" in (galloped(DOT, {"A": LONG, "B": SHORT}) or "")[0]
 
 
 def test_operands_of_about_one_length_are_walked() -> None:
-    text, why = steered(DOT, {"A": SHORT, "B": (CSR, (1024, 7168))}) or ("", "")
+    text, why = galloped(DOT, {"A": SHORT, "B": (CSR, (1024, 7168))}) or ("", "")
     assert text == DOT
     assert why.endswith("walked together")
 
 
 @pytest.mark.parametrize("rhs", ["A[i,j] + B[i,j]", "A[i,j]", "A[i,j] * x[j]", "(A[i,j] + 1) * B[i,j]"])
 def test_only_intersections_are_searched(rhs: str) -> None:
-    given = {"A": SHORT, "B": LONG}
-    assert steered(f"forall(i, forall(j, C[i,j] = {rhs}))", {name: given[name] for name in given if name in rhs}) is None
+    counts = {"A": SHORT, "B": LONG}
+    assert galloped(f"forall(i, forall(j, C[i,j] = {rhs}))", {name: counts[name] for name in counts if name in rhs}) is None
 
 
 @pytest.mark.parametrize("fmt", [COO(2), Format("oo")])
 def test_levels_with_repeated_coordinates_are_not_searched(fmt: Format) -> None:
-    assert "gallop_forall<A>(i" not in str(steered(DOT, {"A": (fmt, (9, 9)), "B": (Format("ss"), (1024, 1 << 20))}))
+    assert "gallop_forall<A>(i" not in str(galloped(DOT, {"A": (fmt, (9, 9)), "B": (Format("ss"), (1024, 1 << 20))}))
 
 
 def test_every_function_that_is_0_where_an_operand_is_absent_is_searched() -> None:
     text = "forall(i, forall(j, C[i,j] = relu(A[i,j]) * B[i,j] / (B[i,j] + 1)))"
-    assert "gallop_forall<A>(j" in str(steered(text, {"A": SHORT, "B": LONG}))
+    assert "gallop_forall<A>(j" in str(galloped(text, {"A": SHORT, "B": LONG}))
 
 
 @pytest.mark.parametrize("rhs", ["A[i,j] + B[i,j]", "A[i,j] * x[j]"])
@@ -102,13 +102,13 @@ def test_a_union_cannot_be_searched(rhs: str) -> None:
     stmt = parse_stmt(f"forall(i, gallop_forall<A>(j, C[i,j] = {rhs}))", {name: TensorVar(name, CSR) for name in "AB"})
     sparse = tuple(a for a in operands_of(stmt) if not a.tensor.is_dense)
     if len(sparse) == 1:
-        assert lower(stmt, Env(sparse))  # alone, it is just walked
+        assert lower(stmt, Env(sparse))  # a lone operand is walked
         return
     with pytest.raises(ScheduleError, match=r"gallop_forall<A>\(j"):
         lower(stmt, Env(sparse))
 
 
-# -- the loop
+# ---- the loop
 
 
 CASES: dict[str, tuple[list[list[int]], list[list[int]]]] = {
@@ -123,7 +123,7 @@ CASES: dict[str, tuple[list[list[int]], list[list[int]]]] = {
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 @pytest.mark.parametrize("name", CASES)
-def test_what_both_have_is_found(name: str, compiled: bool, fresh_plans: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def test_common_entries_are_found(name: str, compiled: bool, fresh_plans: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     fresh_plans.setattr(tuning, "SEEK", 0.0)
     if not compiled:
         request.getfixturevalue("plain")
@@ -138,19 +138,19 @@ def test_what_both_have_is_found(name: str, compiled: bool, fresh_plans: pytest.
 
 
 def test_einsum_searches_rows_that_are_far_longer() -> None:
-    """As ``explain`` shows it, for rows of 3 and of 1000."""
+    """``explain`` shows the search for rows of 3 and of 1000 entries."""
     numbers = np.random.default_rng(0)
     A = rows_of([sorted(numbers.choice(4000, 3, replace=False).tolist()) for _ in range(20)], 4000)
     B = rows_of([sorted(numbers.choice(4000, 1000, replace=False).tolist()) for _ in range(20)], 4000)
-    told = str(ns.explain("ij,ij->", A, B))
-    assert "gallop            where(C = t, forall(i, gallop_forall<A>(j, t += A[i,j] * B[i,j])))" in told
-    assert "A has about 3.2 coordinates and B 1.02e+03: A is walked, and the others are searched" in told
+    text = str(ns.explain("ij,ij->", A, B))
+    assert "gallop            where(C = t, forall(i, gallop_forall<A>(j, t += A[i,j] * B[i,j])))" in text
+    assert "A has about 3.2 coordinates and B 1.02e+03: A is walked, and the others are searched" in text
     assert torch.equal(ns.einsum("ij,ij->", A, B), (A.to_dense() * B.to_dense()).sum())
     masked = ns.explain("ij,jk,ik->ik", B, rows_of([range(1000)] * 4000, 1000), rows_of([[1, 5, 9]] * 20, 1000))
     assert any(isinstance(loop.tag, Gallop) for loop in loops_of(masked.steps[-1].stmt)), masked
 
 
 def test_a_loop_over_one_operand_stays_serial() -> None:
-    told = ns.explain("ij,j->i", rows_of([[1], [2]], 4), torch.ones(4))
-    assert not any(step.name == "gallop" for step in told.steps)
-    assert all(not isinstance(loop.tag, Gallop) for loop in loops_of(told.steps[-1].stmt))
+    explanation = ns.explain("ij,j->i", rows_of([[1], [2]], 4), torch.ones(4))
+    assert not any(step.name == "gallop" for step in explanation.steps)
+    assert all(not isinstance(loop.tag, Gallop) for loop in loops_of(explanation.steps[-1].stmt))

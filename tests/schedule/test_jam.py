@@ -1,4 +1,4 @@
-"""Several coordinates at once: blocks times dense matrices, with rests and in tiles."""
+"""Unroll-and-jam: several coordinates at once in products of blocks and dense matrices, with remainders and tiles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tags(plans: list[dispatch.Plan]) -> set[type]:
 @pytest.mark.parametrize("fmt", FORMATS, ids=str)
 def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytest.MonkeyPatch) -> None:
     plain.setattr(dispatch, "host", lambda: target)
-    found: set[type] = set()
+    applied: set[type] = set()
     for at, (batch, rows, columns) in enumerate(((1, 32, 20), (2, 16, 9), (3, 33, 17), (8, 48, 24), (13, 20, 24), (40, 16, 16))):
         plain.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
         dense = blocks(rows, columns)
@@ -39,10 +39,10 @@ def test_products_with_blocks(fmt: ns.Format | str, target: Target, plain: pytes
         assert torch.equal(ns.einsum("bi,oi->bo", x, W), x @ dense.T)
         assert torch.equal(ns.einsum("oi,ib->ob", W, y), dense @ y)
         assert torch.equal(ns.einsum("oi,bo->bi", W, numbers(batch, rows)), numbers(batch, rows) @ dense)
-        found |= tags(list(dispatch._plans.values()))
-    assert Jam in found or fmt == ns.BCSR(2, 3)
+        applied |= tags(list(dispatch._plans.values()))
+    assert Jam in applied or fmt == ns.BCSR(2, 3)
     if target.own_cache < 1 << 12 and fmt == ns.BCSR(16, 1):
-        assert Tile in found
+        assert Tile in applied
 
 
 @pytest.mark.parametrize("batch", [5, 16])
@@ -53,7 +53,7 @@ def test_compiled(batch: int, fresh_plans: pytest.MonkeyPatch) -> None:
     assert Jam in tags(list(dispatch._plans.values()))
 
 
-def test_an_order_that_was_asked_for_is_kept(plain: pytest.MonkeyPatch) -> None:
+def test_a_requested_order_is_kept(plain: pytest.MonkeyPatch) -> None:
     W, y = ns.from_torch(blocks(32, 32), ns.BCSR(4, 4)), numbers(32, 16)
     ns.einsum("ij,jk->ik", W, y, schedule="reorder(i_in, i_out, j_out, j_in, k)")
     assert Jam not in tags(list(dispatch._plans.values()))
@@ -61,7 +61,7 @@ def test_an_order_that_was_asked_for_is_kept(plain: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("target", TARGETS, ids=str)
 def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.MonkeyPatch) -> None:
-    """The sums are scalars, each of a coordinate of its own, which have no index to tell them apart."""
+    """The sums are scalars, one for each coordinate, and have no index."""
     plain.setattr(dispatch, "host", lambda: target)
     for fmt in (ns.BCSR(2, 2), ns.BCSR(4, 1)):
         dense, x = blocks(8, 6), numbers(7, 1)
@@ -72,16 +72,16 @@ def test_sums_that_multiply_a_broadcast_row(target: Target, plain: pytest.Monkey
 
 @pytest.mark.parametrize("size", [2, 3, 6])
 @pytest.mark.parametrize("extent", [12, 24, 32])
-def test_tiles_that_were_asked_for_are_kept(extent: int, size: int, plain: pytest.MonkeyPatch) -> None:
+def test_requested_tiles_are_kept(extent: int, size: int, plain: pytest.MonkeyPatch) -> None:
     a, X, B = ns.from_torch(numbers(6), "s"), numbers(extent, 10), numbers(10, 64)
-    found = ns.einsum("i,uj,jk->iuk", a, X, B, schedule=f"tile(u, {size})", format="dense")
-    assert torch.equal(found, torch.einsum("i,uj,jk->iuk", numbers(6), X, B))
+    result = ns.einsum("i,uj,jk->iuk", a, X, B, schedule=f"tile(u, {size})", format="dense")
+    assert torch.equal(result, torch.einsum("i,uj,jk->iuk", numbers(6), X, B))
     ns.einsum("i,uj,jk->iuk", a, X, B, schedule="tile()", format="dense")
     assert not any(isinstance(loop.tag, Jam) for plan in dispatch._plans.values() for loop in loops_of(plan.steps[-1].stmt))
 
 
 def test_merges_and_repeated_coordinates_are_not_shared(plain: pytest.MonkeyPatch) -> None:
-    """Each coordinate at once would have to walk them anew."""
+    """Each of several coordinates would walk the entries again."""
     dense = blocks(10, 11 * 12).reshape(10, 11, 12)
     X, B, D = numbers(17, 12), numbers(11, 64), blocks(3, 7)
     A = ns.from_torch(dense, ns.COO(3))
@@ -89,8 +89,8 @@ def test_merges_and_repeated_coordinates_are_not_shared(plain: pytest.MonkeyPatc
     Y, Z = numbers(17, 7), numbers(7, 64)
     for target in TARGETS:
         plain.setattr(dispatch, "host", lambda target=target: target)
-        two = ns.einsum("ij,ij,uj,jk->iuk", ns.from_torch(D, ns.CSR), ns.from_torch(D.abs(), ns.CSR), Y, Z)
-        assert torch.equal(two, torch.einsum("ij,ij,uj,jk->iuk", D, D.abs(), Y, Z))
+        product = ns.einsum("ij,ij,uj,jk->iuk", ns.from_torch(D, ns.CSR), ns.from_torch(D.abs(), ns.CSR), Y, Z)
+        assert torch.equal(product, torch.einsum("ij,ij,uj,jk->iuk", D, D.abs(), Y, Z))
 
 
 @pytest.mark.parametrize(("block", "rows"), [((4, 1), 4), ((4, 2), 4), ((8, 1), 8), ((2, 2), 2)])
@@ -102,8 +102,8 @@ def test_one_row_of_blocks(block: tuple[int, int], rows: int, plain: pytest.Monk
 
 
 @pytest.mark.parametrize(("share", "batch", "tiled"), [(0.1, 40, True), (0.1, 45, True), (0.9, 40, False), (0.1, 8, False)])
-def test_rows_of_which_little_is_read_stay_in_the_nearest_cache(share: float, batch: int, tiled: bool, plain: pytest.MonkeyPatch) -> None:
-    """A tile of them is as many as are taken at once; the blocks, which are read again for each tile, are less than the rows."""
+def test_rows_that_are_read_sparsely_stay_in_the_nearest_cache(share: float, batch: int, tiled: bool, plain: pytest.MonkeyPatch) -> None:
+    """A tile has as many rows as are computed at once; blocks, which are read again for each tile, are smaller than the rows."""
     plain.setattr(dispatch, "host", lambda: Target(64, 32))
     plain.setattr(tuning, "NEAREST_CACHE", 8 * 128 * 4)
     dense = numbers(64, 128) * (torch.rand(4, 1, 128, generator=torch.Generator().manual_seed(1)) < share).repeat(1, 16, 1).reshape(64, 128)
@@ -112,7 +112,7 @@ def test_rows_of_which_little_is_read_stay_in_the_nearest_cache(share: float, ba
     assert (Tile in tags(list(dispatch._plans.values()))) == tiled
 
 
-def test_what_places_have_in_common_is_added_once(plain: pytest.MonkeyPatch) -> None:
+def test_common_terms_of_positions_are_added_once(plain: pytest.MonkeyPatch) -> None:
     plain.setattr(dispatch, "host", lambda: Target(64, 32))
     dense = numbers(32, 4).repeat_interleave(10, 1) * (torch.arange(40) % 10 == 3)
     W, x = ns.from_torch(dense, ns.NM(1, 10, rows=16)), numbers(16, 40)

@@ -1,4 +1,4 @@
-"""Rows that are merged with many others are laid out in dense arrays, and looked up."""
+"""Rows that are merged with many others are scattered into dense arrays and looked up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def matrix(rows: int, columns: int, seed: int, dtype: torch.dtype = torch.float6
     return torch.randint(1, 5, (rows, columns), generator=generator).to(dtype) * (torch.rand(rows, columns, generator=generator) < 0.6)
 
 
-def is_laid_out(explanation: ns.Explanation) -> bool:
+def is_scattered(explanation: ns.Explanation) -> bool:
     return any(step.name == "scatter_rows" for step in explanation.steps) and "_row_stamp" in explanation.source
 
 
@@ -27,21 +27,21 @@ def test_sums_at_a_mask(dtype: torch.dtype, workers: int, plain: pytest.MonkeyPa
     plain.setattr("numscorch.machine.threads.workers", lambda: workers)
     a, b, c = matrix(9, 13, 1, dtype), matrix(13, 11, 2, dtype), matrix(9, 11, 3, dtype)
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
-    assert is_laid_out(ns.explain("ij,jk,ik->", A, B, C))
+    assert is_scattered(ns.explain("ij,jk,ik->", A, B, C))
     assert ns.einsum("ij,jk,ik->", A, B, C).item() == ((a @ b) * c).sum().item()
     assert torch.equal(ns.einsum("ij,jk->ik", A, B, mask=C).to_dense(), (a @ b) * (c != 0))
     assert torch.equal(ns.einsum("ij,jk,ik->i", A, B, C), ((a @ b) * c).sum(1))
 
 
-def test_what_a_row_lacks_is_no_term_whatever_it_would_be_multiplied_by(plain: pytest.MonkeyPatch) -> None:
+def test_unstored_entries_of_a_scattered_row_are_no_terms(plain: pytest.MonkeyPatch) -> None:
     a, b, c = matrix(9, 13, 1), matrix(13, 11, 2), matrix(9, 11, 3)
     b[b == 1] = float("inf")
     a[a == 2] = float("nan")
     A, B, C = (ns.from_torch(t, ns.CSR) for t in (a, b, c))
-    found = ns.einsum("ij,jk->ik", A, B, mask=C)
+    result = ns.einsum("ij,jk->ik", A, B, mask=C)
     terms = torch.where((a != 0)[:, :, None] & (b != 0)[None], a[:, :, None] * b[None], 0.0)
-    assert torch.equal(torch.nan_to_num(found.to_dense(), 7.0), torch.nan_to_num(terms.sum(1).where(c != 0, 0.0), 7.0))
-    assert is_laid_out(ns.explain("ij,jk->ik", A, B, mask=C))
+    assert torch.equal(torch.nan_to_num(result.to_dense(), 7.0), torch.nan_to_num(terms.sum(1).where(c != 0, 0.0), 7.0))
+    assert is_scattered(ns.explain("ij,jk->ik", A, B, mask=C))
 
 
 @pytest.mark.parametrize("width", [1, 11, 16])
@@ -50,16 +50,16 @@ def test_beside_a_vectorised_dimension(width: int, dtype: torch.dtype, plain: py
     a, b, c = (matrix(40, 40, seed, dtype) for seed in (1, 2, 3))
     A, B, C = ns.from_torch(a, ns.CSR), ns.from_torch(b, ns.CSC), ns.from_torch(c, ns.CSR)
     x = matrix(40, width, 4, dtype)
-    found = ns.evaluate("y[i,l] = A[i,j] * B[k,j] * X[k,l] * C[i,k]", A=A, B=B, X=x, C=C)
-    assert torch.equal(found, ((a @ b.T) * c) @ x)
+    result = ns.evaluate("y[i,l] = A[i,j] * B[k,j] * X[k,l] * C[i,k]", A=A, B=B, X=x, C=C)
+    assert torch.equal(result, ((a @ b.T) * c) @ x)
     assert torch.equal(ns.einsum("ij,kj,kl,ik->il", A, B, x, C), ((a @ b.T) * c) @ x)
 
 
 def test_rows_of_one_merge_are_merged(plain: pytest.MonkeyPatch) -> None:
     A, B = ns.from_torch(matrix(9, 13, 1), ns.CSR), ns.from_torch(matrix(9, 13, 2), ns.CSR)
-    told = ns.explain("ij,ij->i", A, B)
-    assert not is_laid_out(told)
-    assert len(loops_of(told.steps[-1].stmt)) == 2
+    explanation = ns.explain("ij,ij->i", A, B)
+    assert not is_scattered(explanation)
+    assert len(loops_of(explanation.steps[-1].stmt)) == 2
 
 
 def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
@@ -72,20 +72,20 @@ def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
         assert torch.equal(ns.einsum("ij,jk->ik", A, B, mask=C).to_dense(), (a @ b) * (c != 0))
 
 
-def test_one_long_row_among_short_ones_is_laid_out(plain: pytest.MonkeyPatch) -> None:
-    """The average row is merged but seldom, and the row that most values are in is, again and again."""
+def test_one_long_row_among_short_ones_is_scattered(plain: pytest.MonkeyPatch) -> None:
+    """The average row is merged rarely, but the row that holds most values is merged often."""
     a = torch.zeros(100, 100, dtype=torch.float64)
     a[range(1, 100), range(99)] = 1.0
-    assert not is_laid_out(ns.explain("ij,jk,ik->", *[ns.from_torch(a, ns.CSR)] * 3))
+    assert not is_scattered(ns.explain("ij,jk,ik->", *[ns.from_torch(a, ns.CSR)] * 3))
     a[99] = 1.0
     A = ns.from_torch(a, ns.CSR)
-    assert is_laid_out(ns.explain("ij,jk,ik->", A, A, A))
+    assert is_scattered(ns.explain("ij,jk,ik->", A, A, A))
     assert ns.einsum("ij,jk,ik->", A, A, A).item() == ((a @ a) * a).sum().item()
 
 
-def test_a_row_that_is_laid_out_is_no_work_where_it_is_looked_up_so_that_small_products_have_one_worker() -> None:
-    """By its merges, the same product would be six times as much work, and worth threads."""
+def test_lookups_in_a_scattered_row_do_not_count_as_work() -> None:
+    """Counted as merges, the same product would be six times as much work, and run in parallel."""
     A = ns.from_torch((torch.rand(200, 200, generator=torch.Generator().manual_seed(0)) < 0.025).float(), ns.CSR)
-    told = ns.explain("ij,jk->ik", A, A, mask=A)
-    assert is_laid_out(told)
-    assert "one worker" in told.steps[-1].why
+    explanation = ns.explain("ij,jk->ik", A, A, mask=A)
+    assert is_scattered(explanation)
+    assert "one worker" in explanation.steps[-1].why

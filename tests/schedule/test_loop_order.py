@@ -1,4 +1,4 @@
-"""The search for a loop order: the cheapest of few orders by the cost model, and a cheap one of many orders, found with few prices."""
+"""The search for a loop order: the cheapest of few orders by the cost model, and a cheap one of many orders with few evaluations."""
 
 from __future__ import annotations
 
@@ -30,56 +30,56 @@ SIZES = (1, 2, 3, 5, 16, 100, 1000, 30_000)
 
 
 def every_order(stmt: Assignment, facts: Facts) -> list[LoopOrder]:
-    """All orders that can be compiled, priced one by one, the cheapest first."""
+    """All orders that can be compiled, cheapest first."""
     variables = variables_in(stmt.rhs)
     orders = (tuple(var.name for var in order) for order in permutations(variables))
-    found = [choice for order in orders for choice in candidates(stmt, variables, facts, TARGET, order)]
-    return sorted(found, key=lambda choice: choice.cost)
+    choices = [choice for order in orders for choice in candidates(stmt, variables, facts, TARGET, order)]
+    return sorted(choices, key=lambda choice: choice.cost)
 
 
-def agree(problem: Problem, facts: Facts) -> None:
-    """The search finds what pricing every order finds, equally cheap ones in the same order."""
+def check_search(problem: Problem, facts: Facts) -> None:
+    """Check that the search returns the cheapest orders in the order of an exhaustive search."""
     expected = every_order(problem.stmt, facts)[:4]
-    found = candidates(problem.stmt, variables_in(problem.stmt.rhs), facts, TARGET)
-    assert list(map(str, found)) == list(map(str, expected)), str(problem.stmt)
+    choices = candidates(problem.stmt, variables_in(problem.stmt.rhs), facts, TARGET)
+    assert list(map(str, choices)) == list(map(str, expected)), str(problem.stmt)
 
 
 def random_operand(rng: random.Random, shape: tuple[int, ...]) -> Operand:
-    """A dense operand, or a sparse one with plausible counts."""
+    """A dense operand, or a sparse operand with plausible counts."""
     if not shape or rng.random() < 0.3:
         return plain(*shape)
     order = len(shape)
-    usual = CSF(order), Format("o" * order), Format("d" + "s" * (order - 1))
-    fmt = random_format(rng, order) if rng.random() < 0.5 else rng.choice(usual)
+    common = CSF(order), Format("o" * order), Format("d" + "s" * (order - 1))
+    fmt = random_format(rng, order) if rng.random() < 0.5 else rng.choice(common)
     if not fmt.is_plain or fmt.is_dense:
         fmt = CSF(order)
     nnz, counts = max(1, round(prod(shape) * 10 ** -rng.uniform(0, 3))), list[int]()
     for level, size in zip(fmt.levels, fmt.sizes(shape), strict=True):
-        places = (counts[-1] if counts else 1) * size
-        counts.append(places if level.full else min(places, max(nnz, counts[-1] if counts else 1)))
+        positions = (counts[-1] if counts else 1) * size
+        counts.append(positions if level.full else min(positions, max(nnz, counts[-1] if counts else 1)))
     return replace(stored(fmt, shape, *counts), spreads=tuple(rng.choice((1, 1, 8)) for _ in counts))
 
 
 def random_problem(rng: random.Random, names: str, operands: int) -> Problem:
-    """A product, or a sum, of random operands over some of these indices."""
+    """A product or sum of random operands over some of the given indices."""
     sizes = {name: rng.choice(SIZES) for name in names}
     terms = ["".join(rng.sample(names, rng.randint(1, min(4, len(names))))) for _ in range(operands)]
     used = sorted(set("".join(terms)))
     result = "".join(rng.sample(used, rng.randint(0, min(3, len(used)))))
-    given = [random_operand(rng, tuple(sizes[name] for name in term)) for term in terms]
+    facts = [random_operand(rng, tuple(sizes[name] for name in term)) for term in terms]
     if rng.random() < 0.8:
-        return make_problem(parse_einsum(f"{','.join(terms)}->{result}", tuple(map(len, terms))), given, TARGET)
+        return make_problem(parse_einsum(f"{','.join(terms)}->{result}", tuple(map(len, terms))), facts, TARGET)
     right = rng.choice((" + ", " * ")).join(f"{'ABCDEFGH'[at]}[{','.join(term)}]" for at, term in enumerate(terms))
     op = rng.choice(("+=", "max=", "min="))
     (part,) = parse_statement(f"Z[{','.join(result)}] {op} {right}")
-    return make_problem(part.request, given, TARGET)
+    return make_problem(part.request, facts, TARGET)
 
 
 def test_the_search_finds_what_pricing_every_order_finds_on_the_corpus() -> None:
     rng = random.Random(0)
     for problem, _ in corpus():
-        agree(problem, problem.facts)
-        agree(problem, as_if_large(problem.facts, rng))
+        check_search(problem, problem.facts)
+        check_search(problem, as_if_large(problem.facts, rng))
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -89,15 +89,15 @@ def test_the_search_finds_what_pricing_every_order_finds_for_named_kernels(name:
         return
     request = parse_statement(expr)[0].request if "=" in expr else parse_einsum(expr, tuple(len(o.shape) for o in operands))
     problem = make_problem(request, operands, TARGET)
-    agree(problem, problem.facts)
+    check_search(problem, problem.facts)
 
 
 @pytest.mark.parametrize("seed", range(CASES))
 def test_the_search_finds_what_pricing_every_order_finds_for_random_expressions(seed: int) -> None:
     rng = random.Random(seed)
-    with suppress(NumscorchError):  # sums of data types and formats that no kernel takes
+    with suppress(NumscorchError):  # some data types and formats are not supported by kernels
         problem = random_problem(rng, "ijklm"[: rng.randint(2, 5)], rng.randint(1, 4))
-        agree(problem, problem.facts)
+        check_search(problem, problem.facts)
 
 
 MANY = ["acdf,jbje,gihb,hfac,gfac,gifabc,hfac->", "ab,bc,cd,de,ef,fg,gh,hijkl->al", "abc,cde,efg,ghi,ijk,kla,ad,gj->bl"]
@@ -109,8 +109,8 @@ def test_the_first_order_is_the_cheapest_of_more_variables(seed: int) -> None:
     with suppress(NumscorchError):
         problem = random_problem(rng, "ijklmn", rng.randint(2, 6))
         (best,) = every_order(problem.stmt, problem.facts)[:1]
-        found = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)
-        assert str(found[0]) == str(best), str(problem.stmt)
+        choices = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)
+        assert str(choices[0]) == str(best), str(problem.stmt)
 
 
 @pytest.mark.parametrize("expr", MANY)
@@ -122,8 +122,8 @@ def test_few_orders_of_many_operands_are_priced(expr: str, monkeypatch: pytest.M
     for _ in range(5):
         sizes = {name: rng.choice((4, 100, 3000)) for name in "abcdefghijkl"}
         shapes = [tuple(sizes[name] for name in term) for term in terms]
-        given = [stored(CSF(len(s)), s, *(min(prod(s[: at + 1]), 10 ** (3 + at)) for at in range(len(s)))) for s in shapes]
-        problem = make_problem(parse_einsum(expr, tuple(map(len, shapes))), given, TARGET, "dense")
+        operands = [stored(CSF(len(s)), s, *(min(prod(s[: at + 1]), 10 ** (3 + at)) for at in range(len(s)))) for s in shapes]
+        problem = make_problem(parse_einsum(expr, tuple(map(len, shapes))), operands, TARGET, "dense")
         priced.clear()
         assert order_loops(problem.stmt, problem.facts, TARGET)
         assert len(priced) < 600
@@ -131,7 +131,7 @@ def test_few_orders_of_many_operands_are_priced(expr: str, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("seed", range(scaled(30)))
 def test_local_searches_find_cheap_orders(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The order costs little more than the best one."""
+    """The order costs at most ten times as much as the best one."""
     rng = random.Random(seed)
     with suppress(NumscorchError):
         problem = random_problem(rng, "ijklmn", rng.randint(2, 6))
@@ -142,9 +142,9 @@ def test_local_searches_find_cheap_orders(seed: int, monkeypatch: pytest.MonkeyP
 
 def test_a_local_search_keeps_the_order_of_a_chain() -> None:
     names = "abcdefghijklmnopqrst"
-    given = [stored(CSR, (9, 9), 9, 20) for _ in names[1:]]
-    request = parse_einsum(",".join(map("".join, pairwise(names))) + "->a", (2,) * len(given))
-    problem = make_problem(request, given, TARGET)
+    operands = [stored(CSR, (9, 9), 9, 20) for _ in names[1:]]
+    request = parse_einsum(",".join(map("".join, pairwise(names))) + "->a", (2,) * len(operands))
+    problem = make_problem(request, operands, TARGET)
     nest, _ = order_loops(problem.stmt, problem.facts, TARGET)
     assert [loop.var.name for loop in loops_of(nest)] == list(names)
 
@@ -161,7 +161,7 @@ def test_a_local_search_finds_the_only_order_that_can_be_compiled(monkeypatch: p
 
 
 def best_order(text: str, *operands: Operand) -> str:
-    """The chosen order and the formats that it reads operands in."""
+    """The chosen order, and the formats in which it reads operands."""
     (part,) = parse_statement(text)
     problem = make_problem(part.request, operands, TARGET)
     best = candidates(problem.stmt, variables_in(problem.stmt.rhs), problem.facts, TARGET)[0]
@@ -169,27 +169,27 @@ def best_order(text: str, *operands: Operand) -> str:
 
 
 def large(fmt: Format, rows: int = 5000) -> Operand:
-    """A square matrix of 25,000 entries."""
+    """A square matrix with 25,000 entries."""
     return stored(fmt, (rows, rows), {COO(2): 25_000, DCSR: min(rows, 25_000)}.get(fmt, rows), 25_000)
 
 
 @pytest.mark.parametrize("op", ("+=", "max=", "min=", "*="))
 @pytest.mark.parametrize("left", (CSR, COO(2), DCSR))
 @pytest.mark.parametrize("right", (COO(2), DCSR))
-def test_rows_that_another_sparse_operand_chooses_are_located(left: Format, right: Format, op: str) -> None:
+def test_rows_that_another_sparse_operand_selects_are_located(left: Format, right: Format, op: str) -> None:
     assert best_order(f"C[i,k] {op} A[i,j] * B[j,k]", large(left), large(right)) == "ijk, B stored as CSR"
 
 
 @pytest.mark.parametrize("fmt", (COO(3), CSF(3)))
-def test_slices_of_tensors_that_a_matrix_chooses_are_located(fmt: Format) -> None:
+def test_slices_of_tensors_that_a_matrix_selects_are_located(fmt: Format) -> None:
     tensor = stored(fmt, (1000, 100, 100), 1000 if fmt == CSF(3) else 20_000, 20_000, 20_000)
-    found = best_order("C[i,l] += A[i,j] * B[j,k,l]", stored(COO(2), (5000, 1000), 25_000, 25_000), tensor)
-    assert found == "ijkl, B stored as dss"
+    order = best_order("C[i,l] += A[i,j] * B[j,k,l]", stored(COO(2), (5000, 1000), 25_000, 25_000), tensor)
+    assert order == "ijkl, B stored as dss"
 
 
 def test_rows_are_searched_where_most_have_no_entries() -> None:
-    found = best_order("C[i,k] += A[i,j] * B[j,k]", large(COO(2), 1_000_000), large(COO(2), 1_000_000))
-    assert found == "ijk, B stored as DCSR"
+    order = best_order("C[i,k] += A[i,j] * B[j,k]", large(COO(2), 1_000_000), large(COO(2), 1_000_000))
+    assert order == "ijk, B stored as DCSR"
 
 
 def test_a_level_that_is_walked_once_keeps_its_format() -> None:

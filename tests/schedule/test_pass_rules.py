@@ -1,4 +1,4 @@
-"""What each pass does to a statement, before and after, and how extents divide into tiles."""
+"""Statements before and after each pass, and the division of extents into tiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from numscorch.schedule.workspace import insert_workspaces
 
 SPMM = "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))"
 
-# -- insert_workspaces
+# ---- insert_workspaces
 
 
 WORKSPACES = [
@@ -52,7 +52,7 @@ def test_innermost_sums_stay_in_a_register(before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize("text", UNTOUCHED)
-def test_what_does_not_end_in_a_sum_is_the_same_object(text: str) -> None:
+def test_statements_without_an_innermost_sum_are_the_same_object(text: str) -> None:
     stmt = parse_stmt(text)
     assert insert_workspaces(stmt, Facts(()))[0] is stmt
 
@@ -70,28 +70,28 @@ def collected(size: int, nonzeros: int) -> tuple[Stmt, str]:
     [
         (1000, 5000, Listed()),  # the dense arrays fit in the cache
         (200_000, 200_000, Listed()),
-        (2**20, 2**21, Hashed()),  # four sums for each place
-        (2**20, 2**22, Listed()),  # sixteen
+        (2**20, 2**21, Hashed()),  # four sums for each position
+        (2**20, 2**22, Listed()),  # sixteen sums
         (10**8, 10**6, Hashed()),
     ],
 )
-def test_rows_are_hashed_where_dense_arrays_are_large_and_seldom_used(size: int, nonzeros: int, level: Level) -> None:
+def test_rows_are_hashed_if_dense_arrays_are_large_and_rarely_used(size: int, nonzeros: int, level: Level) -> None:
     stmt, why = collected(size, nonzeros)
     assert str(stmt) == "forall(i, where(forall(k, C[i,k] = w[k]), forall(j, forall(k, w[k] += A[i,j] * B[j,k]))))"
     assert workspaces_of(stmt)[0].tensor.format.levels == (level,)
     assert ("found by hashing" in why) == (level == Hashed())
 
 
-# -- tile
+# ---- tile
 
 CACHE = Target(32, 16, cache=32 << 20)
 
 
-def cut(text: str, nonzeros: int = 10**6, wanted: tuple[str, int] | None = None, fmt: Format = CSR, **extents: int) -> tuple[Stmt, str]:
-    """The statement after the pass, with operand A sparse; extents are 10,000 unless given."""
+def cut(text: str, nonzeros: int = 10**6, requested: tuple[str, int] | None = None, fmt: Format = CSR, **extents: int) -> tuple[Stmt, str]:
+    """The statement after the pass, with sparse operand A; extents default to 10,000."""
     stmt = parse_stmt(text, {name: TensorVar(name, fmt, shares="A" if name == "D" else None) for name in "AD"})
     sizes = {loop.var: extents.get(loop.var.name, 10_000) for loop in loops_of(stmt)}
-    return tile(stmt, Facts.of(sizes, {"A": (fmt, (extents.get("i", 10_000), nonzeros))}, 8, CACHE), CACHE, Options(tile=wanted))
+    return tile(stmt, Facts.of(sizes, {"A": (fmt, (extents.get("i", 10_000), nonzeros))}, 8, CACHE), CACHE, Options(tile=requested))
 
 
 @pytest.mark.parametrize(
@@ -101,9 +101,9 @@ def cut(text: str, nonzeros: int = 10**6, wanted: tuple[str, int] | None = None,
         (10_000, 10_000, 512, 10**6, 128),
         (2500, 2500, 4000, 250_000, 512),
         (10_000, 10_000, 256, 10**6, None),  # B fits in the cache
-        (10_000, 10_000, 1000, 100_000, None),  # each row of B is used ten times only
-        (50_000, 10_000, 1000, 500_000, None),  # and each of C has ten terms
-        (10_000, 50_000, 1000, 10**6, None),  # tiles of B would be as narrow as 32
+        (10_000, 10_000, 1000, 100_000, None),  # each row of B is used only ten times
+        (50_000, 10_000, 1000, 500_000, None),  # each row of C has ten terms
+        (10_000, 50_000, 1000, 10**6, None),  # tiles of B would be only 32 columns wide
     ],
 )
 def test_tiles_where_a_dense_operand_is_too_large_for_the_cache(i: int, j: int, k: int, nonzeros: int, size: int | None) -> None:
@@ -115,9 +115,9 @@ def test_tiles_where_a_dense_operand_is_too_large_for_the_cache(i: int, j: int, 
 SDDMM = "forall(i, forall(j, where(D[i,j] = A[i,j] * t, forall(k, t += X[i,k] * Y[j,k]))))"
 
 
-def test_a_sum_is_cut_only_where_that_is_asked_for() -> None:
+def test_a_sum_is_tiled_only_on_request() -> None:
     assert str(cut(SDDMM, k=1000)[0]) == SDDMM
-    stmt, why = cut(SDDMM, k=1000, wanted=("k", 96))
+    stmt, why = cut(SDDMM, k=1000, requested=("k", 96))
     assert str(stmt) == f"tile_forall<96>(k, {SDDMM})".replace("D[i,j] =", "D[i,j] +=")
     assert why == "asked for: tiles of 96"
 
@@ -132,13 +132,13 @@ def test_a_sum_is_cut_only_where_that_is_asked_for() -> None:
         ("forall(i, where(y[i] = t, forall(j, t max= X[i,j])))", "j", "only sums can be tiled"),
     ],
 )
-def test_which_rule_tiles_would_break(text: str, var: str, why: str) -> None:
+def test_errors_name_the_rule_that_tiles_would_break(text: str, var: str, why: str) -> None:
     with pytest.raises(ScheduleError) as error:
-        cut(text, wanted=(var, 64))
+        cut(text, requested=(var, 64))
     assert why in str(error.value)
 
 
-def test_what_shall_have_no_tiles_is_the_same_object() -> None:
+def test_statements_without_tiles_are_the_same_object() -> None:
     stmt = parse_stmt(SPMM)
     assert tile(stmt, Facts(()), CACHE, Options(tile=("", 0)))[0] is stmt
 
@@ -152,7 +152,7 @@ def test_the_loops_within_tiles_are_vectorised_for_them() -> None:
     assert "8 lanes don't divide tiles of 12" in why
 
 
-def test_tiles_that_an_extent_may_not_fill_do_not_overlap() -> None:
+def test_tiles_that_may_be_partial_do_not_overlap() -> None:
     for extent, overlaps in ((40, False), (64, False), (65, True), (100, True)):
         stmt, _ = vectorized(f"tile_forall<64>(k, {SPMM})", (100, 400), i=100, j=100, k=extent)
         assert ("overlapped" in str(stmt)) == overlaps
@@ -166,11 +166,11 @@ def test_the_loop_within_tiles_is_cut_into_blocks() -> None:
         assert pays(stmt, facts) or not threads
 
 
-# -- vectorize
+# ---- vectorize
 
 
 def vectorized(text: str, counts: tuple[int, ...] = (), fmt: Format = CSR, **extents: int) -> tuple[Stmt, str]:
-    """The statement after the pass, with operand A in a format whose levels have these counts."""
+    """The statement after the pass, with operand A in a format whose levels have the given counts."""
     A = {"A": TensorVar("A", fmt)} if counts else {}
     stmt = parse_stmt(text, A)
     sizes = {loop.var: extents[loop.var.name] for loop in loops_of(stmt)}
@@ -195,13 +195,13 @@ def test_few_columns_take_a_part_of_a_register(columns: int, lanes: str) -> None
 
 
 @pytest.mark.parametrize(("nonzeros", "tag"), [(300, Serial()), (1500, Positions(4, masked=True)), (9000, Positions(8, masked=True))])
-def test_the_largest_term_of_a_long_row_is_looked_for_in_registers(nonzeros: int, tag: object) -> None:
+def test_the_maximum_of_a_long_row_is_computed_in_registers(nonzeros: int, tag: object) -> None:
     stmt, _ = vectorized("forall(i, where(y[i] = t, forall(j, t max= A[i,j])))", (100, nonzeros), i=100, j=100)
     assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
 
 
 def test_the_ends_of_uneven_short_rows_are_masked() -> None:
-    """Each row has its own length there, so that every branch at the end of one is mispredicted."""
+    """Lengths of rows differ, so the branch at the end of each row is mispredicted."""
     stmt = parse_stmt(DOT, {"A": TensorVar("A", CSR)})
     facts = Facts.of({loop.var: 100 for loop in loops_of(stmt)}, {"A": (CSR, (100, 350))}, 8, TARGET)
     assert "unroll_forall<4>(j" in str(vectorize(stmt, facts, TARGET)[0])
@@ -232,7 +232,7 @@ def test_a_sparse_sum_by_the_length_of_its_rows(nonzeros: int, tag: object) -> N
     assert [loop.tag for loop in loops_of(stmt)] == [Serial(), tag]
 
 
-def test_an_elementwise_loop_has_no_sum_to_move_it_out_of() -> None:
+def test_an_elementwise_loop_is_not_moved_out_of_a_sum() -> None:
     stmt, why = vectorized("forall(i, forall(j, C[i,j] = X[i,j] * Y[i,j]))", i=10, j=40)
     assert str(stmt) == "forall(i, vector_forall<8 x 5, once, masked>(j, C[i,j] = X[i,j] * Y[i,j]))"
     assert why == "j is contiguous: vector_forall<8 x 5, once, masked>"
@@ -241,45 +241,45 @@ def test_an_elementwise_loop_has_no_sum_to_move_it_out_of() -> None:
 @pytest.mark.parametrize(
     ("text", "extents"), [("forall(i, forall(j, C[j,i] = X[j,i]))", {"i": 9, "j": 9}), ("forall(i, y[i] = x[i])", {"i": 1})]
 )
-def test_loops_that_are_strided_or_short_are_left_alone(text: str, extents: dict[str, int]) -> None:
+def test_strided_and_short_loops_are_not_changed(text: str, extents: dict[str, int]) -> None:
     stmt, why = vectorized(text, **extents)
     assert stmt == parse_stmt(text)
     assert "neither contiguous nor a sum" in why
 
 
-# -- parallelize
+# ---- parallelize
 
 
 @pytest.mark.parametrize(
     "text", ["forall(j, forall(i, y[i] += A[i,j]))", "forall(j, forall(i, vector_forall<8 x 1>(k, C[i,k] += A[i,j] * B[j,k])))"]
 )
-def test_scatter_is_left_alone(text: str) -> None:
+def test_scatters_are_not_changed(text: str) -> None:
     stmt = parse_stmt(text)
     facts = Facts.of({loop.var: 10_000 for loop in loops_of(stmt)}, {}, 8, TARGET)
-    same, why = parallelize(stmt, facts)
-    assert same is stmt
+    unchanged, why = parallelize(stmt, facts)
+    assert unchanged is stmt
     assert "scatters" in why
 
 
-# -- facts and costs
+# ---- facts and costs
 
 
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
 def test_tiles_cover_an_extent_exactly(lanes: int) -> None:
-    """Full tiles and a tail reach the last coordinate, and only a masked register beyond it."""
+    """Full tiles and a tail end at the last coordinate, and only a masked register extends beyond it."""
     for extent in range(301):
         for most in (1, 2, 3, 8):
             tiles = tiling(extent, lanes, most)
             assert tiles.lanes == lanes or max(extent, 2) <= tiles.lanes < 2 * max(extent, 2)
             width = tiles.registers * tiles.lanes
-            left = extent - (extent // width * width if width else 0)
+            remainder = extent - (extent // width * width if width else 0)
             assert 0 <= tiles.tail <= most
             assert 0 <= tiles.registers <= most
             if not tiles.tail:
-                assert left == 0
+                assert remainder == 0
                 continue
-            assert (tiles.tail - 1) * tiles.lanes < left <= tiles.tail * tiles.lanes
-            assert tiles.masked or left == tiles.tail * tiles.lanes
+            assert (tiles.tail - 1) * tiles.lanes < remainder <= tiles.tail * tiles.lanes
+            assert tiles.masked or remainder == tiles.tail * tiles.lanes
     assert tiling(0, lanes, 8) == Tiling(1, 0, False, 2)
 
 
@@ -302,7 +302,7 @@ def test_rounding_keeps_three_bits(size: int) -> None:
     assert rounded(rounded(size)) == rounded(size)
 
 
-# -- jam
+# ---- jam
 
 BLOCKS = "forall(i, forall(u, vector_forall<{lanes}>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,j,k])))))"
 
@@ -310,8 +310,8 @@ BLOCKS = "forall(i, forall(u, vector_forall<{lanes}>(k, where(C[i,u,k] = t, fora
 def jammed(nest: str, u: int = 64, k: int = 64, tensors: dict[str, TensorVar] | None = None) -> str | None:
     stmt = parse_stmt(nest, tensors or {})
     extents = {loop.var: {"u": u, "k": k}.get(loop.var.name, 100) for loop in loops_of(stmt)}
-    done = unroll_and_jam(stmt, Facts.of(extents, {}, 8, TARGET), TARGET)
-    return None if done is None else str(done[0])
+    step = unroll_and_jam(stmt, Facts.of(extents, {}, 8, TARGET), TARGET)
+    return None if step is None else str(step[0])
 
 
 @pytest.mark.parametrize(
@@ -326,18 +326,18 @@ def jammed(nest: str, u: int = 64, k: int = 64, tensors: dict[str, TensorVar] | 
     ],
 )
 def test_jammed(u: int, lanes: str, k: int, loop: str, tile: str) -> None:
-    found = jammed(BLOCKS.format(lanes=lanes), u, k)
-    assert found is not None
-    assert loop in found
-    assert f"vector_forall<{tile}(k" in found
+    text = jammed(BLOCKS.format(lanes=lanes), u, k)
+    assert text is not None
+    assert loop in text
+    assert f"vector_forall<{tile}(k" in text
 
 
 @pytest.mark.parametrize(
     "nest",
     [
-        # the loop that runs in parallel
+        # the loop runs in parallel
         "forall(u, vector_forall<8 x 8, once>(k, where(C[u,k] = t, forall(j, t += A[u,j] * B[j,k]))))",
-        # nothing is shared
+        # no operand is shared
         "forall(i, forall(u, vector_forall<8 x 8, once>(k, where(C[i,u,k] = t, forall(j, t += A[i,u,j] * B[i,u,j,k])))))",
         "forall(i, forall(j, forall(k, C[i,k] += A[i,j] * B[j,k])))",
     ],
@@ -346,13 +346,13 @@ def test_not_jammed(nest: str) -> None:
     assert jammed(nest) is None
 
 
-def test_a_loop_that_leads_on_in_a_sparse_operand_is_not_jammed() -> None:
+def test_a_loop_above_a_sparse_level_is_not_jammed() -> None:
     A = TensorVar("A", Format("dds"))
     assert jammed(BLOCKS.format(lanes="8 x 8, once"), tensors={"A": A}) is None
     assert jammed(BLOCKS.format(lanes="8 x 8, once"), tensors={"A": TensorVar("A", Format("dsd", (0, 2, 1)))}) is not None
 
 
-def test_what_jammed_loops_reuse_stays_in_a_cores_cache() -> None:
-    found = jammed(BLOCKS.format(lanes="8 x 2, once"), u=10240, k=16)
-    assert found is not None
-    assert found.startswith("tile_forall<")
+def test_data_that_jammed_loops_reuse_stays_in_the_cache_of_a_core() -> None:
+    text = jammed(BLOCKS.format(lanes="8 x 2, once"), u=10240, k=16)
+    assert text is not None
+    assert text.startswith("tile_forall<")

@@ -1,4 +1,4 @@
-"""Each pass over a corpus of statements: what they mean never changes, and every step is well formed."""
+"""Each pass on a corpus of statements: the meaning never changes, and each step is well formed."""
 
 from __future__ import annotations
 
@@ -43,31 +43,31 @@ def test_corpus_is_wide() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_pass_changes_the_meaning(seed: int) -> None:
-    """run(pass(stmt)) == run(stmt), for the problem's own facts and for those of larger ones."""
+    """run(pass(stmt)) == run(stmt), for the problem's facts and for facts of larger problems."""
     rng, used = random.Random(seed), set()
     for problem, arrays in corpus():
         facts = as_if_large(problem.facts, rng) if seed else problem.facts
         nest: Stmt = problem.stmt
-        for own in PASSES:
-            tileable = [loop.var.name for loop in loops_of(nest) if own is tile and seed and refusal(loop.var, nest) is None]
+        for one_pass in PASSES:
+            tileable = [loop.var.name for loop in loops_of(nest) if one_pass is tile and seed and refusal(loop.var, nest) is None]
             options = Options(tile=(rng.choice(tileable), rng.choice((1, 2, 4, 8, 64)))) if tileable else AUTOMATIC
-            if (done := own(nest, facts, TARGET, options)) is None:
+            if (step := one_pass(nest, facts, TARGET, options)) is None:
                 continue
-            used |= {own.__name__} if done[0] != nest else set()
-            nest, _ = done
+            used |= {one_pass.__name__} if step[0] != nest else set()
+            nest, _ = step
             assert verify(nest) is nest
             means(nest, problem, arrays)
     assert {"order_loops", "insert_workspaces", "vectorize", "parallelize"} <= used
 
 
 def reads_top_down(access: Access, order: list[str]) -> bool:
-    """Whether each level that must be iterated comes after all levels above it."""
-    places = [order.index(access.level_var(at).name) for at in range(len(access.indices))]
-    return all(level.full or not at or places[at] > max(places[:at]) for at, level in enumerate(access.tensor.format.levels))
+    """True if each level that must be iterated comes after all levels above it."""
+    positions = [order.index(access.level_var(at).name) for at in range(len(access.indices))]
+    return all(level.full or not at or positions[at] > max(positions[:at]) for at, level in enumerate(access.tensor.format.levels))
 
 
 def walks_rows_again(access: Access, others: list[Access], order: list[str]) -> bool:
-    """Whether each step of the first loop walks the first level anew, only to meet the rows that another operand chooses."""
+    """True if each step of the first loop walks the first level again, to locate rows that another operand selects."""
     row, level = access.level_var(0), access.tensor.format.levels[0]
     if level.full or order[0] in {var.name for var in access.indices}:
         return False
@@ -89,8 +89,8 @@ def test_order_loops_is_concordant_and_converts_only_where_needed(seed: int) -> 
             assert access.tensor.is_dense or reads_top_down(access, order), f"{nest} reads {access} against {access.tensor.format}"
             if access.tensor != before[access.tensor.name].tensor:
                 assert access.tensor.name != problem.result.shares
-                given = before[access.tensor.name]
-                assert not reads_top_down(given, order) or walks_rows_again(given, list(before.values()), order)
+                original = before[access.tensor.name]
+                assert not reads_top_down(original, order) or walks_rows_again(original, list(before.values()), order)
 
 
 def test_order_loops_transposes_nothing_for_a_lone_sparse_operand_read_in_its_own_order() -> None:
@@ -112,9 +112,9 @@ def test_order_loops_adds_only_where_it_sums() -> None:
 def test_every_order_of_dimensions_is_looped_in_the_order_of_its_levels(order: tuple[int, ...]) -> None:
     problem = next(p for p, _ in corpus() if str(p.stmt.rhs) == "A[i,j,k]" and len(p.stmt.lhs.indices) == 1)
     A = operands_of(problem.stmt)[0]
-    moved = Access(replace(A.tensor, format=Format("sss", order)), A.indices)
-    facts = replace(problem.facts, counts=(("A", moved.tensor.format, (3, 10, 20)),))
-    nest, _ = order_loops(Assignment(problem.stmt.lhs, moved), facts, TARGET)
+    reordered = Access(replace(A.tensor, format=Format("sss", order)), A.indices)
+    facts = replace(problem.facts, counts=(("A", reordered.tensor.format, (3, 10, 20)),))
+    nest, _ = order_loops(Assignment(problem.stmt.lhs, reordered), facts, TARGET)
     assert "".join(loop.var.name for loop in loops_of(nest)) == "".join("ijk"[d] for d in order)
 
 
@@ -127,14 +127,14 @@ def test_workspaces_are_written_before_they_are_read() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int) -> None:
-    """A parallel loop is the outermost but for tiles, and of the result, or a sum into one scalar."""
+    """A parallel loop is the outermost except for tiles, and runs over the result or sums into one scalar."""
     rng = random.Random(seed)
     schedule.cache_clear()
-    found = 0
+    count = 0
     for problem, _ in corpus():
         stmt = schedule(problem.stmt, as_if_large(problem.facts, rng), TARGET)[-1].stmt
         loops = [loop for loop in loops_of(stmt) if isinstance(loop.tag, Parallel)]
-        found += len(loops)
+        count += len(loops)
         assert len(loops) <= 1
         stmt = stmt.body if isinstance(stmt, Forall) and isinstance(stmt.tag, Tile) else stmt
         for loop in loops:
@@ -145,18 +145,18 @@ def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int) -> None:
                 assert loop is stmt.producer
                 assert not result_of(stmt).indices
     schedule.cache_clear()
-    assert found > 50
+    assert count > 50
 
 
 def test_little_work_gets_one_worker() -> None:
     for problem, _ in corpus():
         stmt, _ = order_loops(problem.stmt, problem.facts, TARGET)
-        done, why = parallelize(stmt, problem.facts)
-        assert not pays(done, problem.facts)
-        assert done is stmt or "one worker" in why
+        parallel, why = parallelize(stmt, problem.facts)
+        assert not pays(parallel, problem.facts)
+        assert parallel is stmt or "one worker" in why
 
 
-def test_stored_in_another_order_means_the_same_dimensions() -> None:
+def test_operands_stored_in_another_order_have_the_same_dimensions() -> None:
     for problem, _ in corpus():
         for access in operands_of(problem.stmt):
             if access.tensor.is_dense or not access.tensor.has_values:

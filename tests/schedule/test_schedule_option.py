@@ -1,4 +1,4 @@
-"""schedule=: the passes do what they are told, or say which rule that breaks."""
+"""schedule=: passes follow the requested schedule, or the error names the rule that it breaks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_sparse_results_and_reductions(plain: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "hash"])
-def test_the_kind_of_workspace(kind: str, plain: pytest.MonkeyPatch) -> None:
+def test_the_requested_workspace_is_used(kind: str, plain: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule=f"reorder(i, j, k) workspace({kind})").to_dense(), D @ D.T)
     plan = list(dispatch._plans.values())[-1]
     assert f"w: {kind}ed " in plan.kernel.source.text
@@ -80,7 +80,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("text", ERRORS)
-def test_a_schedule_that_breaks_a_rule(text: str, plain: pytest.MonkeyPatch) -> None:
+def test_schedules_that_break_a_rule_are_refused(text: str, plain: pytest.MonkeyPatch) -> None:
     expr, why = ERRORS[text]
     with pytest.raises(ns.ScheduleError) as error:
         ns.einsum(expr, A, B, schedule=text)
@@ -114,7 +114,7 @@ def test_no_tiles(plain: pytest.MonkeyPatch) -> None:
     assert "tile" not in last_stmt()
 
 
-def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
+def test_a_parallel_loop_that_scatters_is_refused(plain: pytest.MonkeyPatch) -> None:
     with pytest.raises(ns.ScheduleError, match="outermost loop scatters"):
         ns.einsum("ij,jk->ik", A, X, schedule="reorder(j, i, k) parallelize(j)")
 
@@ -127,7 +127,7 @@ def test_a_loop_that_would_race(plain: pytest.MonkeyPatch) -> None:
         ("parallelize(z)", "name one of these"),
     ],
 )
-def test_loops_that_are_not_there(text: str, way_out: str, plain: pytest.MonkeyPatch) -> None:
+def test_unknown_loops_are_refused(text: str, way_out: str, plain: pytest.MonkeyPatch) -> None:
     with pytest.raises(ns.ScheduleError) as error:
         ns.einsum("ij,jk->ik", A.to(ns.BCSR(2, 2)), X, schedule=text)
     first, second = str(error.value).splitlines()
@@ -144,8 +144,8 @@ def test_options() -> None:
     assert parse_options('reorder("i", "k")') == parse_options("reorder('i, k')") == Options(("i", "k"))
 
 
-def test_a_loop_over_one_tile_is_not_cut_into_blocks_of_the_whole(plain: pytest.MonkeyPatch) -> None:
+def test_a_loop_over_one_tile_has_blocks_of_the_tile(plain: pytest.MonkeyPatch) -> None:
     plain.setattr(tuning, "PARALLEL_STEPS", 0)
     A = ns.from_torch(torch.arange(40.0), ns.Format("(i) -> (i % 4: dense, i // 4: dense)"))
-    found = ns.einsum("i,lm->", A, torch.ones(5, 6), schedule="reorder(i, l, m), tile(i, 8)")
-    assert found == 30 * torch.arange(40.0).sum()
+    total = ns.einsum("i,lm->", A, torch.ones(5, 6), schedule="reorder(i, l, m), tile(i, 8)")
+    assert total == 30 * torch.arange(40.0).sum()
