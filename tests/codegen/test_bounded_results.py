@@ -1,4 +1,4 @@
-"""Results that their operands bound, appended to in one pass: by several threads, and where bounds would be wrong."""
+"""Results whose size is bounded by operands are appended to in one pass, also by several threads, and not if bounds would be wrong."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def matrix(rows: int, columns: int, seed: int) -> torch.Tensor:
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC], ids=str)
 @pytest.mark.parametrize("text", ["R[i,j] = A[i,j] + B[i,j]", "R[i,j] = A[i,j] * B[i,j]", "R[i,j] = A[i,j] - 2 * B[i,j] + C[i,j]"])
 def test_workers_append_side_by_side(text: str, fmt: ns.Format, two_threads: None) -> None:
-    """What a worker appended is known afterwards: a store behind the last loop of a parallel one was dropped once."""
+    """The number of entries of each worker is stored after its last loop. Once, that store was dropped."""
     dense = {name: matrix(300, 200, seed).float() for seed, name in enumerate("ABC") if f"{name}[" in text}
     result = ns.evaluate(text, **{name: ns.from_torch(value, fmt) for name, value in dense.items()})
     validate(result.pattern)
     assert torch.equal(result.to_dense(), eval(text.split(" = ")[1].replace("[i,j]", ""), dense))
 
 
-def test_a_broadcast_operand_bounds_nothing(plain: pytest.MonkeyPatch) -> None:
-    """Its entries are in each of the rows along which it is broadcast."""
+def test_a_broadcast_operand_gives_no_bound(plain: pytest.MonkeyPatch) -> None:
+    """Its entries are in each row along which it is broadcast."""
     stacked, A = matrix(3 * 4, 6, 0).float().reshape(3, 4, 6), matrix(4, 6, 1).float()
     S, B = ns.from_torch(stacked, ns.Format("dds")), ns.from_torch(A, ns.CSR)
     assert torch.equal((S + B).to_dense(), stacked + A)
@@ -47,8 +47,8 @@ def test_a_broadcast_operand_bounds_nothing(plain: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fmt", [None, ns.CSR], ids=str)
-def test_rows_are_appended_where_there_is_room(fmt: ns.Format | None, two_threads: None, fresh_plans: pytest.MonkeyPatch) -> None:
-    """As many entries as are inserted are no more than a result has; where that would be too many, they are counted first."""
+def test_rows_are_appended_if_there_is_room(fmt: ns.Format | None, two_threads: None, fresh_plans: pytest.MonkeyPatch) -> None:
+    """The number of insertions bounds the number of entries; if the bound needs too much memory, entries are counted first."""
     A, B = matrix(200, 150, 0).float(), matrix(150, 180, 1).float()
     for limit in (1 << 30, 0):
         fresh_plans.setattr(memory, "ASK_FROM", limit)

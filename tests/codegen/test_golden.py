@@ -1,4 +1,4 @@
-"""The source of named kernels, to the letter: what the compiler prints is meant to be read."""
+"""Generated source of named kernels is compared with golden files."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ def source(name: str, target: Target = TARGET) -> Source:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_source_is(name: str, golden: Callable[[str, str], None]) -> None:
+def test_source_equals_its_golden_file(name: str, golden: Callable[[str, str], None]) -> None:
     golden(f"{name}.py", source(name).text)
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_source_is_python_that_says_what_it_computes(name: str) -> None:
-    made = source(name)
+def test_source_is_python_with_a_docstring_of_its_statement(name: str) -> None:
+    generated = source(name)
     scope: dict[str, object] = {}
-    exec(compile(made.text, name, "exec"), scope)
+    exec(compile(generated.text, name, "exec"), scope)
     assert callable(scope["kernel"])
     head = str(scope["__doc__"])
     assert len(head.splitlines()[0]) < 100
@@ -56,19 +56,19 @@ def test_source_is_python_that_says_what_it_computes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_source_uses_all_that_it_names(name: str) -> None:
-    made = source(name)
-    head, _, body = made.text.partition("\ndef ")
+def test_source_uses_all_parameters_and_imports(name: str) -> None:
+    generated = source(name)
+    head, _, body = generated.text.partition("\ndef ")
     tables = "".join(line for line in head.splitlines() if "_table = " in line)
-    for param in made.params:
+    for param in generated.params:
         assert body.count(param.name) >= 2, param.name
-    imports = made.text.partition("import")[2].partition("\ndef ")[0].replace("import", ",").replace("from", ",")
+    imports = generated.text.partition("import")[2].partition("\ndef ")[0].replace("import", ",").replace("from", ",")
     for imported in (word.strip() for word in imports.split(",")):
         if imported.isidentifier() and imported not in ("numba", "numpy", "math", "inf"):
             assert f"{imported}(" in body + tables, imported
 
 
-def test_name_depends_on_all_that_the_machine_code_depends_on() -> None:
+def test_names_of_kernels_are_distinct_and_stable() -> None:
     names = {source(name, target).name for name in KERNELS for target in (TARGET, Target(64, 32))}
     assert len(names) == 2 * len(KERNELS)
     assert source("spmv_csr").name == source("spmv_csr").name
@@ -77,10 +77,10 @@ def test_name_depends_on_all_that_the_machine_code_depends_on() -> None:
 
 def test_problems_of_about_the_same_size_share_a_kernel() -> None:
     expr, (A, x) = KERNELS["spmv_csr"]
-    others = []
+    names = []
     for rows, nonzeros in ((2000, 60_000), (2040, 61_000)):
         operands = (stored(CSR, (rows, 3000), rows, nonzeros), x)
         problem = make_problem(parse_einsum(expr, (2, 1)), operands, TARGET)
-        others.append(generate(schedule(problem.stmt, problem.facts, TARGET)[-1].stmt, TARGET).name)
+        names.append(generate(schedule(problem.stmt, problem.facts, TARGET)[-1].stmt, TARGET).name)
     assert A.shape == MATRIX
-    assert set(others) == {source("spmv_csr").name}
+    assert set(names) == {source("spmv_csr").name}

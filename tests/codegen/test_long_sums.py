@@ -1,4 +1,4 @@
-"""Sums of many terms: as exact as torch's, whatever the format, and whichever loop adds them up."""
+"""Sums of many terms are as exact as torch's, for all formats and loops."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ROUTES: dict[str, Callable[[ns.SparseTensor], torch.Tensor]] = {
 def test_long_sums_are_about_as_exact_as_those_of_torch(route: str, format: str, plain: None) -> None:
     exact = TERMS * ROW[0, 0].double()
     allowed = 10 * max(float(abs(ROW.sum().double() - exact) / exact), EPSILON)
-    found = ROUTES[route](ns.from_torch(ROW, format))
-    assert float((abs(found.double() - exact) / exact).max()) <= allowed
+    total = ROUTES[route](ns.from_torch(ROW, format))
+    assert float((abs(total.double() - exact) / exact).max()) <= allowed
 
 
 def test_long_columns_of_few_entries_each_are_summed_in_blocks(plain: None) -> None:
@@ -46,11 +46,11 @@ def test_long_columns_of_few_entries_each_are_summed_in_blocks(plain: None) -> N
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
 @pytest.mark.parametrize("kind", ["list", "hash"])
-def test_rows_that_are_collected_add_their_terms_in_wider_numbers(kind: str, dtype: torch.dtype, plain: None) -> None:
+def test_rows_in_workspaces_accumulate_in_wider_types(kind: str, dtype: torch.dtype, plain: None) -> None:
     A, B = ns.from_torch(ROW.to(dtype)), ns.from_torch(ONES[:, None].to(dtype))
-    found = ns.einsum("ij,jk->ik", A, B, schedule=f"workspace({kind})")
-    assert found.dtype == dtype
-    assert abs(found.values.to(torch.complex128).item() / (TERMS * ROW[0, 0].double().item()) - 1) < EPSILON
+    result = ns.einsum("ij,jk->ik", A, B, schedule=f"workspace({kind})")
+    assert result.dtype == dtype
+    assert abs(result.values.to(torch.complex128).item() / (TERMS * ROW[0, 0].double().item()) - 1) < EPSILON
 
 
 def test_infinite_terms_stay_infinite(plain: None) -> None:
@@ -60,7 +60,7 @@ def test_infinite_terms_stay_infinite(plain: None) -> None:
 
 
 def nest(*loops: str) -> Block:
-    """A register that nested loops add a term to."""
+    """A block of nested loops that add a term to a register."""
     body: tuple[Stmt, ...] = (Accumulate(Var("t"), Var("x")[Var(loops[-1])]),)
     for name in reversed(loops):
         body = (For(Var(name), Const(0), Var(f"{name}_size"), body),)
@@ -71,14 +71,14 @@ def loops_in(block: Block) -> list[str]:
     return [stmt.var.name for stmt in walk_block(block) if isinstance(stmt, For)]
 
 
-def test_short_sums_and_sums_of_integers_stay_as_they_are() -> None:
+def test_short_sums_and_sums_of_integers_are_not_changed() -> None:
     assert block_sums(nest("i"), {"i": 100}) == nest("i")
     assert block_sums(nest("i", "j"), {"i": 20, "j": 5}) == nest("i", "j")
-    whole = (Assign(Var("t"), Const(0, "int64")), *nest("i")[1:])
-    assert block_sums(whole, {"i": 10**6}) == whole
+    integers = (Assign(Var("t"), Const(0, "int64")), *nest("i")[1:])
+    assert block_sums(integers, {"i": 10**6}) == integers
 
 
-def test_the_loop_that_is_long_is_taken_in_blocks() -> None:
+def test_long_loops_are_cut_into_blocks() -> None:
     assert loops_in(block_sums(nest("i"), {"i": 10**4})) == ["i_block1", "i"]
     assert loops_in(block_sums(nest("i"), {"i": 10**6})) == ["i_block2", "i_block1", "i"]
     assert loops_in(block_sums(nest("i", "j"), {"i": 10**3, "j": 5})) == ["i_block1", "i", "j"]
@@ -87,7 +87,7 @@ def test_the_loop_that_is_long_is_taken_in_blocks() -> None:
 
 
 def arrow(size: int) -> torch.Tensor:
-    """A full first row and a diagonal, as a sparse tensor of torch."""
+    """A full first row and a diagonal, as a native sparse tensor."""
     step = torch.arange(size)
     rows = torch.stack([torch.cat([torch.zeros_like(step), step[1:]]), torch.cat([step, step[1:]])])
     return torch.sparse_coo_tensor(rows, torch.full((2 * size - 1,), 0.1), (size, size), check_invariants=True).coalesce()
@@ -100,8 +100,8 @@ def test_one_long_row_or_column_among_short_ones(format: str, transposed: bool, 
     A = ns.from_torch(full.t().coalesce() if transposed else full, format)
     exact = TERMS * ROW[0, 0].double()
     product = A.t() if transposed else A
-    for found in (A.sum(0 if transposed else 1), product @ ONES, (product @ ONES[:, None].expand(TERMS, 2))[:, 0]):
-        assert float(abs(found[0].double() - exact) / exact) <= 10 * EPSILON
+    for total in (A.sum(0 if transposed else 1), product @ ONES, (product @ ONES[:, None].expand(TERMS, 2))[:, 0]):
+        assert float(abs(total[0].double() - exact) / exact) <= 10 * EPSILON
 
 
 def test_peaks_are_those_of_uneven_rows_and_columns() -> None:

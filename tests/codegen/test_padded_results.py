@@ -1,4 +1,4 @@
-"""Dense results of matrices whose last block reaches over their end: room for all of it, of which nothing is seen."""
+"""Dense results of matrices whose last block extends beyond the edge: memory is padded, and the padding is not visible."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def test_products(block: tuple[int, int], size: tuple[int, int], plain: pytest.M
     W, k = ns.from_torch(dense, ns.BCSR(*block)), size[1]
     for batch in (1, 2, 9, 40):
         x = numbers(batch, k)
-        found = ns.einsum("bi,oi->bo", x, W)
-        assert torch.equal(found, x @ dense.T)
-        assert found.is_contiguous()
+        result = ns.einsum("bi,oi->bo", x, W)
+        assert torch.equal(result, x @ dense.T)
+        assert result.is_contiguous()
         assert torch.equal(ns.einsum("oi,ib->ob", W, x.T.contiguous()), dense @ x.T)
         assert torch.equal(ns.einsum("oi,bi->ob", W, x), dense @ x.T)
         assert torch.equal(ns.einsum("oi,bo->bi", W, numbers(batch, size[0])), numbers(batch, size[0]) @ dense)
@@ -37,13 +37,13 @@ def test_products(block: tuple[int, int], size: tuple[int, int], plain: pytest.M
     assert any(rows()) or size[0] % block[0] == 0 or size[0] == 1
 
 
-def test_results_are_their_own(fresh_plans: pytest.MonkeyPatch) -> None:
-    """Compiled: strides are row-major, out= is written, and infinities past the end stay there."""
+def test_padding_is_not_visible(fresh_plans: pytest.MonkeyPatch) -> None:
+    """In compiled kernels, strides are row-major, out= is written, and infinities in the padding stay there."""
     dense = numbers(18, 12)
     W, X = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(12, 5)
-    found = ns.einsum("oi,ib->ob", W, X)
-    assert found.stride() == (5, 1)
-    assert torch.equal(found, dense @ X)
+    result = ns.einsum("oi,ib->ob", W, X)
+    assert result.stride() == (5, 1)
+    assert torch.equal(result, dense @ X)
     out = torch.empty(18, 5)
     assert ns.einsum("oi,ib->ob", W, X, out=out) is out
     assert torch.equal(out, dense @ X)
@@ -53,7 +53,7 @@ def test_results_are_their_own(fresh_plans: pytest.MonkeyPatch) -> None:
     assert rows() == [32] * len(rows())
 
 
-def test_other_requests_look_where_it_ends(plain: pytest.MonkeyPatch) -> None:
+def test_other_requests_check_the_edge(plain: pytest.MonkeyPatch) -> None:
     dense = numbers(18, 12)
     W, X = ns.from_torch(dense, ns.BCSR(16, 1)), numbers(12, 5)
     assert torch.equal(ns.einsum("oi,ib->ob", W, X, reduce="max"), (dense[:, :, None] * X).amax(1))

@@ -1,4 +1,4 @@
-"""Element-wise functions of SIMD registers: what the scalar ones answer, in every lane."""
+"""Element-wise functions of SIMD registers equal the scalar functions in each lane."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ROWS = (
 
 
 def every_function(first: Any, second: Any, third: Any, values: Any, size: int) -> None:
-    """values[row * size : (row + 1) * size] = the row's function of the arguments."""
+    """values[row * size : (row + 1) * size] = the function of that row, applied to the arguments."""
     x, y, z, out = pointer(first), pointer(second), pointer(third), pointer(values)
     for i in range(0, size, LANES):
         a, b, c = load(x, i, LANES), load(y, i, LANES), load(z, i, LANES)
@@ -73,7 +73,7 @@ def every_function(first: Any, second: Any, third: Any, values: Any, size: int) 
 
 
 def lanes_joined(values: Any, extremes: Any) -> None:
-    """The largest and the smallest of three lanes, of five and of eight, from the front."""
+    """Maximum and minimum of the first three, five and eight lanes."""
     x, out = pointer(values), pointer(extremes)
     three, five, eight = load(x, 0, 3), load(x, 0, 5), load(x, 0, 8)
     out[0] = hmax(three)
@@ -85,7 +85,7 @@ def lanes_joined(values: Any, extremes: Any) -> None:
     store(out, 6, exponentials(three))
 
 
-jitted = cache(njit(**OPTIONS))  # for both data types, compiled once
+jitted = cache(njit(**OPTIONS))  # compiled once for both data types
 
 
 def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
@@ -99,21 +99,21 @@ def evaluated(first: np.ndarray, second: np.ndarray, third: np.ndarray, compiled
 
 
 def exponents(x: np.ndarray) -> np.ndarray:
-    """The functions of one argument for many."""
+    """Exponentials of any number of values."""
     padded = np.concatenate([x, np.zeros(-x.size % LANES, x.dtype)])
     return evaluated(padded, padded, padded, compiled=True)["exponentials"][: x.size]
 
 
-def units(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """The distance in units of the exact number's last place in the data type of what was found."""
-    limits = np.finfo(found.dtype)
+def units(approximate: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    """The error in units of the last place of the exact number, in the data type of the approximation."""
+    limits = np.finfo(approximate.dtype)
     with np.errstate(all="ignore"):
         exponent = np.maximum(np.floor(np.log2(exact)), limits.minexp)
-        return np.abs(found.astype(exact.dtype) - exact) / np.exp2(exponent - limits.nmant)
+        return np.abs(approximate.astype(exact.dtype) - exact) / np.exp2(exponent - limits.nmant)
 
 
 def pairs(dtype: str) -> tuple[np.ndarray, ...]:
-    """All pairs of special values, and a condition for each."""
+    """All pairs of special values, and a condition for each pair."""
     small, large = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
     special = np.array([0, -0.0, 1, -1, 0.5, -2.5, 30, -30, np.inf, -np.inf, np.nan, small, -small, large, -large, 3], dtype)
     first, second = (part.reshape(-1).copy() for part in np.meshgrid(special, special))
@@ -121,24 +121,25 @@ def pairs(dtype: str) -> tuple[np.ndarray, ...]:
 
 
 def meanings() -> dict[str, Any]:
-    """What each function of registers is of numbers, by its name."""
+    """The scalar function for each function of registers, by name."""
     scalar = {**{name: function.evaluate for name, function in FUNCTIONS.items()}, **INFIX}
-    return {own: scalar[name] for name, own in REGISTER_FUNCTIONS.items()} | {"div": np.divide}  # the operator takes -0 as 0
+    functions = {register_name: scalar[name] for name, register_name in REGISTER_FUNCTIONS.items()}
+    return functions | {"div": np.divide}  # the scalar operator treats -0 as 0
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "as Python"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_each_lane_is_the_scalar_functions_answer(dtype: str, compiled: bool) -> None:
+def test_each_lane_equals_the_scalar_function(dtype: str, compiled: bool) -> None:
     a, b, c = pairs(dtype)
     arguments = {"selected": (c, a, b), **dict.fromkeys(("relus", "magnitudes", "roots", "exponentials", "sigmoids"), (a,))}
-    found = evaluated(a, b, c, compiled)
-    assert set(found) == set(meanings())
+    results = evaluated(a, b, c, compiled)
+    assert set(results) == set(meanings())
     for name, evaluate in meanings().items():
         lists = (argument.astype("float64").tolist() for argument in arguments.get(name, (a, b)))
         with np.errstate(all="ignore"):
             expected = np.array([evaluate(*numbers) for numbers in zip(*lists, strict=True)]).astype(dtype)
-        near = (4 * np.finfo(dtype).eps, np.finfo(dtype).tiny) if name in ("exponentials", "sigmoids") else (0, 0)
-        np.testing.assert_allclose(found[name], expected, rtol=near[0], atol=near[1], err_msg=name)
+        tolerances = (4 * np.finfo(dtype).eps, np.finfo(dtype).tiny) if name in ("exponentials", "sigmoids") else (0, 0)
+        np.testing.assert_allclose(results[name], expected, rtol=tolerances[0], atol=tolerances[1], err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -153,16 +154,16 @@ def test_plain_python_agrees_on_random_values(dtype: str) -> None:
 
 @pytest.mark.parametrize(("dtype", "wide", "least", "most"), [("float32", "float64", -105, 90), ("float64", "longdouble", -748, 711)])
 def test_exponentials_are_within_two_units_of_the_last_place(dtype: str, wide: str, least: float, most: float) -> None:
-    """Over all numbers, those near 0, and those whose exponentials are denormal."""
+    """Numbers of the whole range, numbers near 0, and numbers with denormal exponentials."""
     ranges = ((least, most), (-1, 1), (-1e-3, 1e-3), (least, least * 0.83))
     x = np.concatenate([NUMBERS.uniform(low, high, 30_000) for low, high in ranges]).astype(dtype)
     with np.errstate(all="ignore"):
         exact = np.exp(x.astype(wide))
-    found = exponents(x)
+    approximate = exponents(x)
     representable = exact <= np.finfo(dtype).max
-    assert units(found[representable], exact[representable]).max() <= 2
-    np.testing.assert_array_equal(found[~representable], np.inf)
-    assert np.any((found > 0) & (found < np.finfo(dtype).tiny))
+    assert units(approximate[representable], exact[representable]).max() <= 2
+    np.testing.assert_array_equal(approximate[~representable], np.inf)
+    assert np.any((approximate > 0) & (approximate < np.finfo(dtype).tiny))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -185,15 +186,15 @@ def test_largest_and_smallest_lanes(dtype: str, compiled: bool) -> None:
         values = NUMBERS.permutation(8).astype(dtype) - 4
         if number >= 20:
             values[number % 8] = np.nan if number % 2 else (-1) ** (number // 2) * np.inf
-        found = np.empty(9, dtype)
-        run(lanes_joined, values, found, compiled=compiled)
+        joined = np.empty(9, dtype)
+        run(lanes_joined, values, joined, compiled=compiled)
         expected = [extreme(values[:lanes]) for lanes in (3, 5, 8) for extreme in (np.max, np.min)]
-        np.testing.assert_array_equal(found[:6], expected, err_msg=str(values))
-        np.testing.assert_allclose(found[6:], np.exp(values[:3]), rtol=4 * float(np.finfo(dtype).eps))
+        np.testing.assert_array_equal(joined[:6], expected, err_msg=str(values))
+        np.testing.assert_allclose(joined[6:], np.exp(values[:3]), rtol=4 * float(np.finfo(dtype).eps))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_machine_code_calls_nothing(dtype: str) -> None:
+def test_the_machine_code_has_no_calls(dtype: str) -> None:
     exponents(np.zeros(8, dtype))
     (text,) = (text for types, text in jitted(every_function).inspect_asm().items() if str(types[0].dtype) == dtype)
     body = text[text.index("every_function") : text.index("PyArg_UnpackTuple")].split(".Lfunc_end0")[0]
@@ -201,15 +202,15 @@ def test_the_machine_code_calls_nothing(dtype: str) -> None:
     assert re.findall(r"\bcall\w*\s.*|\bbl\s.*", body) == []
 
 
-def test_every_function_of_registers_has_its_twin() -> None:
+def test_each_function_of_registers_has_a_checked_version() -> None:
     registered = {*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()}
     assert registered <= set(TWINS)
     assert set(REGISTER_FUNCTIONS) <= {*FUNCTIONS, *INFIX}
     assert registered <= set(MODULES)
 
 
-def test_generated_source_imports_them() -> None:
-    """Each from its file, where it is."""
+def test_generated_source_imports_functions_of_registers() -> None:
+    """Each function is imported from its file."""
     for name in sorted({*REGISTER_FUNCTIONS.values(), *REGISTER_REDUCTIONS.values()}):
         body = (Assign(Var("y"), call(name, Var("x"))),)
         scope: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Tiles: values of several SIMD registers, compiled and as plain Python, of which only the last register is masked."""
+"""Tiles: values of several SIMD registers, compiled and as Python; only the last register is masked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from numscorch.machine.fingerprints import OPTIONS
 
 DTYPES = ("float32", "float64")
 SIZE = 20  # five registers of four lanes
-jitted = cache(njit(**OPTIONS))  # for both data types, compiled once
+jitted = cache(njit(**OPTIONS))  # compiled once for both data types
 
 
 def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
@@ -39,7 +39,7 @@ def run(kernel: Any, *arrays: Any, compiled: bool) -> None:
 
 
 def whole_tiles(first: Any, second: Any, values: Any) -> None:
-    """Rows of values: functions of tiles, of a tile and one register, of a tile and a number."""
+    """Rows of values: functions of tiles, of a tile and a register, and of a tile and a number."""
     a, b, out = pointer(first), pointer(second), pointer(values)
     x, y, one = load(a, 0, 4, 5), load(b, 0, 4, 5), load(b, 0, 4)
     store(out, 0, fma(x, y, splat(b[0], 4, 5)))
@@ -52,7 +52,7 @@ def whole_tiles(first: Any, second: Any, values: Any) -> None:
 
 
 def sums_of_tiles(first: Any, second: Any, values: Any) -> None:
-    """Sums, each in its own register of values."""
+    """Sums, each in a separate register of values."""
     a, b, out = pointer(first), pointer(second), pointer(values)
     x, y, one = load(a, 0, 4, 5), load(b, 0, 4, 5), load(b, 0, 4)
     store(out, 0, dot(x, y, one))
@@ -64,7 +64,7 @@ def sums_of_tiles(first: Any, second: Any, values: Any) -> None:
 
 
 def sums_side_by_side(first: Any, second: Any, values: Any) -> None:
-    """Products of one row with four others, in the lanes of a register."""
+    """Products of one row with four other rows, in the lanes of a register."""
     a, b, out = pointer(first), pointer(second), pointer(values)
     x = load(a, 0, 4, 2)
     sums = dots(x, load(b, 0, 4, 2), load(b, 4, 4, 2), load(b, 8, 4, 2), load(b, 12, 4, 2), splat(a[0], 4, 4))
@@ -73,14 +73,14 @@ def sums_side_by_side(first: Any, second: Any, values: Any) -> None:
 
 
 def masked_tiles(first: Any, values: Any, left: int) -> None:
-    """Three registers, of the last of which some lanes are left."""
+    """Load and store tiles of three registers, the last of which has ``left`` valid lanes."""
     a, out = pointer(first), pointer(values)
     store(out, 0, load(a, 0, 4, 3, left))
     store(out, 12, splat(a[0], 4, 3), left)
 
 
 def appended_tiles(first: Any, values: Any, coordinates: Any, counts: Any, left: int) -> None:
-    """The positive lanes of two registers, then the largest of each pair, then both of the first lanes of the second register."""
+    """The positive lanes of two registers, then the maximum of each pair, then both again with ``left`` valid lanes in the second."""
     a, out, crd, ends = pointer(first), pointer(values), pointer(coordinates), pointer(counts)
     x = load(a, 0, 4, 2)
     at = appended(out, crd, 0, 100, x, larger(x, splat(a[8], 4)))
@@ -94,62 +94,62 @@ def appended_tiles(first: Any, values: Any, coordinates: Any, counts: Any, left:
 
 def inputs(dtype: str) -> list[np.ndarray]:
     generator = np.random.default_rng(0)
-    return [generator.integers(-8, 9, SIZE).astype(dtype) for _ in range(2)]  # whose sums and products are exact
+    return [generator.integers(-8, 9, SIZE).astype(dtype) for _ in range(2)]  # sums and products of these are exact
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "as Python"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_functions_of_tiles_broadcast_registers_and_numbers(dtype: str, compiled: bool) -> None:
     a, b = inputs(dtype)
-    found, register = np.full((7, SIZE), np.nan, dtype), np.tile(b[:4], 5)
-    run(whole_tiles, a, b, found.reshape(-1), compiled=compiled)
-    chosen = np.where(np.maximum(a, b) != 0, b[4], np.exp(a))
-    expected = [a * b + b[0], b[1] * a + b, register * a + b, a - register + b * b[2], np.maximum(a, register * b[3]), chosen]
-    np.testing.assert_allclose(found, [*expected, np.full(SIZE, b[5])], rtol=1e-6)
+    results, register = np.full((7, SIZE), np.nan, dtype), np.tile(b[:4], 5)
+    run(whole_tiles, a, b, results.reshape(-1), compiled=compiled)
+    selection = np.where(np.maximum(a, b) != 0, b[4], np.exp(a))
+    expected = [a * b + b[0], b[1] * a + b, register * a + b, a - register + b * b[2], np.maximum(a, register * b[3]), selection]
+    np.testing.assert_allclose(results, [*expected, np.full(SIZE, b[5])], rtol=1e-6)
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "as Python"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_of_tiles(dtype: str, compiled: bool) -> None:
     a, b = inputs(dtype)
-    found, one = np.full(15, np.nan, dtype), b[:4]
-    run(sums_of_tiles, a, b, found, compiled=compiled)
+    sums, one = np.full(15, np.nan, dtype), b[:4]
+    run(sums_of_tiles, a, b, sums, compiled=compiled)
     by_lane = [one + (a * b).reshape(5, 4).sum(0), one + b[1] * b.reshape(5, 4).sum(0), one + a.reshape(5, 4).sum(0)]
-    np.testing.assert_array_equal(found, [*np.concatenate(by_lane), a.sum(), b[:8].sum(), one.sum()])
+    np.testing.assert_array_equal(sums, [*np.concatenate(by_lane), a.sum(), b[:8].sum(), one.sum()])
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "as Python"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sums_side_by_side(dtype: str, compiled: bool) -> None:
     a, b = inputs(dtype)
-    found = np.full(8, np.nan, dtype)
-    run(sums_side_by_side, a, b, found, compiled=compiled)
-    np.testing.assert_array_equal(found[:4], [4 * a[0] + a[:8] @ b[at : at + 8] for at in range(0, 16, 4)])
-    np.testing.assert_array_equal(found[4:], b[:16].reshape(4, 4).sum(1))
+    sums = np.full(8, np.nan, dtype)
+    run(sums_side_by_side, a, b, sums, compiled=compiled)
+    np.testing.assert_array_equal(sums[:4], [4 * a[0] + a[:8] @ b[at : at + 8] for at in range(0, 16, 4)])
+    np.testing.assert_array_equal(sums[4:], b[:16].reshape(4, 4).sum(1))
 
 
-def test_registers_are_added_in_the_same_order() -> None:
-    """Compiled kernels and plain Python agree in the last bit, and so do kernels whose tiles are written register by register."""
+def test_registers_are_added_in_a_fixed_order() -> None:
+    """Compiled kernels, Python, and kernels that add tiles register by register agree bitwise."""
     a, b = (np.random.default_rng(seed).normal(0, 1, SIZE) for seed in range(2))
-    found = [np.empty(15) for _ in range(2)]
-    for values, compiled in zip(found, (True, False), strict=True):
+    results = [np.empty(15) for _ in range(2)]
+    for values, compiled in zip(results, (True, False), strict=True):
         run(sums_of_tiles, a, b, values, compiled=compiled)
-    np.testing.assert_array_equal(found[0][8:12], found[1][8:12])
+    np.testing.assert_array_equal(results[0][8:12], results[1][8:12])
     one = b[:4]
     for register in a.reshape(5, 4):
         one = one + register
-    np.testing.assert_array_equal(found[0][8:12], one)
+    np.testing.assert_array_equal(results[0][8:12], one)
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "as Python"])
 @pytest.mark.parametrize("left", [1, 3, 4])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_only_the_last_register_is_masked(dtype: str, left: int, compiled: bool) -> None:
-    a = np.arange(1, 9 + left, dtype=dtype)  # nothing lies behind
-    found = np.full(24, -1, dtype)
-    run(masked_tiles, a, found, left, compiled=compiled)
-    np.testing.assert_array_equal(found[:12], [*a, *np.zeros(4 - left)])
-    np.testing.assert_array_equal(found[12:], [*np.ones(8 + left), *-np.ones(4 - left)])
+    a = np.arange(1, 9 + left, dtype=dtype)  # the array ends after the valid lanes
+    results = np.full(24, -1, dtype)
+    run(masked_tiles, a, results, left, compiled=compiled)
+    np.testing.assert_array_equal(results[:12], [*a, *np.zeros(4 - left)])
+    np.testing.assert_array_equal(results[12:], [*np.ones(8 + left), *-np.ones(4 - left)])
 
 
 @pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "as Python"])
@@ -160,14 +160,16 @@ def test_lanes_of_tiles_are_appended(dtype: str, index: str, compiled: bool) -> 
     a = np.array([*x, 0, 1], dtype)
     values, coordinates, counts = np.zeros(40, dtype), np.zeros(40, index), np.zeros(4, np.int64)
     run(appended_tiles, a, values, coordinates, counts, 3, compiled=compiled)
-    kept = [[0, 3, 5, 6], [0, 3, 4, 7], [*range(7)], [0, 3, 4, 6]]
-    np.testing.assert_array_equal(counts, np.cumsum([len(own) for own in kept]))
-    np.testing.assert_array_equal(values[: counts[-1]], [x[at] for own in kept for at in own])
-    np.testing.assert_array_equal(coordinates[: counts[-1]], [at + 100 * (own is kept[0]) for own in kept for at in own])
+    appended_lanes = [[0, 3, 5, 6], [0, 3, 4, 7], [*range(7)], [0, 3, 4, 6]]
+    np.testing.assert_array_equal(counts, np.cumsum([len(lanes) for lanes in appended_lanes]))
+    np.testing.assert_array_equal(values[: counts[-1]], [x[at] for lanes in appended_lanes for at in lanes])
+    offsets = [100 * (number == 0) for number, lanes in enumerate(appended_lanes) for _ in lanes]
+    positions = [at for lanes in appended_lanes for at in lanes]
+    np.testing.assert_array_equal(coordinates[: counts[-1]], np.add(positions, offsets))
 
 
 def summed_rows(matrix: Any, values: Any, rows: int) -> None:
-    """The sum of a matrix's rows of 32 values, kept in a tile while the rows are walked."""
+    """The weighted sum of rows of 32 values, in a tile that is kept in registers."""
     a, out = pointer(matrix), pointer(values)
     t = splat(a[0], 8, 4)
     for row in range(rows):
@@ -176,9 +178,9 @@ def summed_rows(matrix: Any, values: Any, rows: int) -> None:
 
 
 def test_a_tile_stays_in_registers_while_a_loop_runs() -> None:
-    a, found = np.ones(32 * 6, np.float32), np.empty(32, np.float32)
-    run(summed_rows, a, found, 6, compiled=True)
-    np.testing.assert_array_equal(found, np.full(32, 7))
+    a, total = np.ones(32 * 6, np.float32), np.empty(32, np.float32)
+    run(summed_rows, a, total, 6, compiled=True)
+    np.testing.assert_array_equal(total, np.full(32, 7))
     (llvm,) = jitted(summed_rows).inspect_llvm().values()
     body = llvm[llvm.index("define") :].split("\n}")[0]
     assert re.search(r"phi <8 x float>", body)

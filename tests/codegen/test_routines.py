@@ -1,4 +1,4 @@
-"""The sort that compiled kernels put the coordinates of a row in order with: un-jitted runs take numpy's instead."""
+"""The sort of coordinates in compiled kernels, compared with NumPy's, which runs without JIT use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTHS = (0, 1, 2, 3, 7, SHORT - 1, SHORT, SHORT + 1, 2 * SHORT, 2 * SHORT + 1,
 
 
 def killer(length: int) -> np.ndarray:
-    """What makes quicksort by the median of three split off two values at a time (Musser 1997, section 2)."""
+    """Worst case of quicksort with median of three, which splits off two values at a time (Musser 1997, section 2)."""
     half = length // 2
     values = np.arange(length)
     odd = np.arange(1, half + 1)
@@ -50,34 +50,34 @@ KINDS: dict[str, Callable[[int], np.ndarray]] = {
 def test_sort(kind: str, dtype: type) -> None:
     for length in LENGTHS:
         values = KINDS[kind](length).astype(dtype)
-        found = values.copy()
-        compiled(sort)(found, None, 0, length)
-        np.testing.assert_array_equal(found, np.sort(values), err_msg=f"{length} values")
+        result = values.copy()
+        compiled(sort)(result, None, 0, length)
+        np.testing.assert_array_equal(result, np.sort(values), err_msg=f"{length} values")
 
 
 @pytest.mark.parametrize("function", [sort, insertion_sort], ids=["sort", "insertion_sort"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_only_the_part_is_sorted(kind: str, function: Callable[..., None]) -> None:
+def test_only_the_given_range_is_sorted(kind: str, function: Callable[..., None]) -> None:
     for length in (2, SHORT, SHORT + 1, 500):
         values = KINDS[kind](length + 20).astype(np.int64)
-        found = values.copy()
-        compiled(function)(found, None, 9, 9 + length)
+        result = values.copy()
+        compiled(function)(result, None, 9, 9 + length)
         expected = np.concatenate([values[:9], np.sort(values[9 : 9 + length]), values[9 + length :]])
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("size", [1, 2, SCAN, SCAN + 1, 40, 63, 64, 65, 128, 1000, 5000, 20_000])
 def test_ordered(size: int) -> None:
-    """Few coordinates are sorted, more set bits, many are found by their marks."""
+    """Few coordinates are sorted, more are ordered by a bit set, and many are found by scanning marks."""
     shares = {0, 1, FEW, FEW + 1, size // 100, size // 20, size // SCAN - 1, size // SCAN, size // SCAN + 1, size // 2, size - 1, size}
     for count in sorted(n for n in shares if 0 <= n <= size):
-        for chosen in (NUMBERS.permutation(size)[:count], np.arange(size)[:count][::-1], np.arange(size)[size - count :]):
-            mark = NUMBERS.integers(0, 7, size)  # of rows before
-            mark[chosen] = 7
-            listed = np.full(size, -1)
-            listed[:count] = chosen
-            compiled(ordered)(listed, mark, 7, count, size)
-            np.testing.assert_array_equal(listed[:count], np.sort(chosen), err_msg=f"{count} of {size}")
+        for coordinates in (NUMBERS.permutation(size)[:count], np.arange(size)[:count][::-1], np.arange(size)[size - count :]):
+            mark = NUMBERS.integers(0, 7, size)  # marks of earlier rows
+            mark[coordinates] = 7
+            output = np.full(size, -1)
+            output[:count] = coordinates
+            compiled(ordered)(output, mark, 7, count, size)
+            np.testing.assert_array_equal(output[:count], np.sort(coordinates), err_msg=f"{count} of {size}")
 
 
 def test_ordered_of_nothing() -> None:
@@ -85,7 +85,7 @@ def test_ordered_of_nothing() -> None:
 
 
 def test_a_routine_keeps_its_pipeline_when_it_is_pickled() -> None:
-    """Numba remembers dispatchers of this process by their number: another number makes a new one."""
+    """Numba caches dispatchers of this process by number; an unknown number rebuilds one."""
     if not numba.config.DISABLE_JIT:
         routine: Any = ordered
         rebuilt = type(routine)._rebuild("another number", routine.py_func, {}, {}, can_compile=True, sigs=[])
@@ -94,7 +94,7 @@ def test_a_routine_keeps_its_pipeline_when_it_is_pickled() -> None:
 
 
 def test_a_routine_cannot_be_called_from_python() -> None:
-    """It has no code of its own, only what kernels take from it."""
+    """It has no compiled code, since kernels inline it."""
     if not numba.config.DISABLE_JIT:
         with pytest.raises(TypeError, match="ordered is a kernel routine and can't be called from Python"):
             ordered(np.empty(0, np.int64), np.empty(0, np.int64), 1, 0, 0)

@@ -1,4 +1,4 @@
-"""Where rows start is loaded once, and read from variables as long as these hold it."""
+"""Starts of rows are loaded once, and read from variables while these are valid."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ def reused(*block: Assign | Accumulate | For | If | Store | While) -> Block:
 
 
 def test_loops_and_branches_read_the_variable() -> None:
-    inner, known = Store(y, pos[i], pos[i]), Store(y, first, first)
-    assert reused(LOAD, For(p, pos[i], n, (inner,))) == (LOAD, For(p, first, n, (known,)))
-    assert reused(LOAD, If(p < pos[i], (inner,), (LOAD, inner))) == (LOAD, If(p < first, (known,), (known,)))
-    assert reused(LOAD, While(p < pos[i], (inner, Accumulate(p, Const(1))))) == (LOAD, While(p < first, (known, Accumulate(p, Const(1)))))
+    inner, reuse = Store(y, pos[i], pos[i]), Store(y, first, first)
+    assert reused(LOAD, For(p, pos[i], n, (inner,))) == (LOAD, For(p, first, n, (reuse,)))
+    assert reused(LOAD, If(p < pos[i], (inner,), (LOAD, inner))) == (LOAD, If(p < first, (reuse,), (reuse,)))
+    assert reused(LOAD, While(p < pos[i], (inner, Accumulate(p, Const(1))))) == (LOAD, While(p < first, (reuse, Accumulate(p, Const(1)))))
 
 
-def test_a_change_of_the_variable_or_of_the_row_ends_it() -> None:
+def test_a_change_of_the_variable_or_of_the_row_ends_reuse() -> None:
     inner = Store(y, p, pos[i])
     for change in (Assign(first, n), Accumulate(first, Const(1)), Assign(i, n), For(i, Const(0), n, (LOAD,))):
         assert reused(LOAD, change, inner)[-1] == inner
         assert reused(LOAD, For(q, Const(0), n, (inner, change)))[-1] == For(q, Const(0), n, (inner, change))
 
 
-def test_what_one_branch_or_loop_loads_is_not_known_after_it() -> None:
+def test_loads_in_a_branch_or_loop_are_not_reused_after_it() -> None:
     inner = Store(y, p, pos[i])
     assert reused(If(p < n, (LOAD,)), inner)[-1] == inner
     assert reused(For(q, Const(0), n, (LOAD,)), inner)[-1] == inner
 
 
-def test_threads_load_for_themselves_and_written_arrays_are_loaded_anew() -> None:
+def test_threads_and_reads_of_written_arrays_load_again() -> None:
     inner = Store(y, p, pos[i])
     workers = For(q, Const(0), n, (inner,), parallel=True)
     assert reused(LOAD, workers) == (LOAD, workers)
-    written = (LOAD, Store(pos, i, n), inner)
-    assert reused(*written) == written
+    block = (LOAD, Store(pos, i, n), inner)
+    assert reused(*block) == block
 
 
 def test_loops_of_a_fused_kernel_share_the_ends_of_a_row(plain: object) -> None:

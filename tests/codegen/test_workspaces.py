@@ -1,4 +1,4 @@
-"""Rows that are collected before they are appended: both kinds of workspace give the same bits, in order or not."""
+"""Rows collected in workspaces: both kinds of workspace give bitwise equal results, in order or not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def random_sparse(numbers: np.random.Generator, term: str, sizes: dict[str, int]
 
 
 def random_operands(seed: int) -> tuple[str, list[object]]:
-    """A product whose rows may come in no order."""
+    """A product whose rows may be unordered."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     expr = rng.choice(EXPRESSIONS)
     sizes = {name: rng.choice((1, 2, 5, 9, 40)) for name in "ijkl"}
@@ -43,8 +43,8 @@ def random_operands(seed: int) -> tuple[str, list[object]]:
     return expr, [as_operand(array, random_format(rng, len(term))) for array, term in zip(arrays, terms, strict=True)]
 
 
-def computed(kind: str, expr: str, operands: list[object], set_to: Callable[[object, str, float], None]) -> ns.SparseTensor | torch.Tensor:
-    """The result where rows are collected in workspaces of one kind."""
+def collected(kind: str, expr: str, operands: list[object], set_to: Callable[[object, str, float], None]) -> ns.SparseTensor | torch.Tensor:
+    """The result if rows are collected in one kind of workspace."""
     set_to(tuning, "DENSE_ROW", -1 if kind == "hash" else 1 << 62)
     set_to(tuning, "REUSED_PLACES", float("inf"))
     dispatch._plans.clear()
@@ -52,9 +52,9 @@ def computed(kind: str, expr: str, operands: list[object], set_to: Callable[[obj
     return ns.einsum(expr, *operands, format="infer")
 
 
-def spaces() -> set[type]:
-    """The kinds of workspace in the last plan."""
-    plans = list(dispatch._plans.values())[-1:]  # none where all operands are dense
+def workspace_kinds() -> set[type]:
+    """The kinds of workspaces in the last plan."""
+    plans = list(dispatch._plans.values())[-1:]  # there is no plan if all operands are dense
     return {type(space.tensor.format.levels[0]) for plan in plans for space in workspaces_of(plan.steps[-1].stmt)}
 
 
@@ -67,25 +67,25 @@ def same_bits(a: ns.SparseTensor | torch.Tensor, b: ns.SparseTensor | torch.Tens
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("part", range(4))
 def test_both_kinds_give_the_same_bits(part: int, plain: pytest.MonkeyPatch) -> None:
-    found: list[set[type]] = []
+    kinds: list[set[type]] = []
     count = scaled(300)
     for seed in range(part * count, (part + 1) * count):
         plain.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
         plain.setattr(tuning, "BLOCKS", 1 + seed % 5)
         expr, operands = random_operands(seed)
-        listed = computed("list", expr, operands, plain.setattr)
-        hashed = computed("hash", expr, operands, plain.setattr)
-        found.append(spaces())
+        listed = collected("list", expr, operands, plain.setattr)
+        hashed = collected("hash", expr, operands, plain.setattr)
+        kinds.append(workspace_kinds())
         assert same_bits(listed, hashed), f"seed {seed}: {expr}"
         if isinstance(hashed, ns.SparseTensor):
             validate(hashed.pattern)
-    assert {Hashed} in found
-    assert {Listed} not in found
+    assert {Hashed} in kinds
+    assert {Listed} not in kinds
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_both_kinds_give_the_same_bits_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    """Rows longer than insertion sorts, of any length, in blocks and in one."""
+    """Rows of any length, some too long for insertion sort, in one block and in several."""
     numbers = np.random.default_rng(seed)
     A, B = (as_operand(random_sparse(numbers, "ij", {"i": 90, "j": 90}), ns.CSR) for _ in range(2))
     before = torch.get_num_threads()
@@ -104,7 +104,7 @@ def coordinates(extent: int, count: int, seed: int) -> torch.Tensor:
 
 
 def hypersparse(rows: int, columns: int, fmt: ns.Format, seed: int) -> ns.SparseTensor:
-    """A few entries, those in the last row and column among them."""
+    """A matrix with few entries, one of them in the last row and column."""
     indices = torch.stack([coordinates(rows, 200, seed), coordinates(columns, 200, seed + 1)])
     indices[:, -1] = torch.tensor([rows - 1, columns - 1])
     values = coordinates(9, 200, seed + 2).double() + 1
@@ -121,7 +121,7 @@ def test_hypersparse_matrices_are_multiplied_within_the_memory_limit(
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
     A, B = hypersparse(rows, inner, fmt, 0), hypersparse(inner, MANY, fmt, 3)
     C = ns.einsum("ij,jk->ik", A, B)
-    assert spaces() == {Hashed}
+    assert workspace_kinds() == {Hashed}
     (i, j), (k, columns) = A.indices().tolist(), B.indices().tolist()
     expected: dict[tuple[int, int], float] = {}
     for at, row in enumerate(i):
@@ -134,8 +134,8 @@ def test_hypersparse_matrices_are_multiplied_within_the_memory_limit(
         ns.einsum("ij,jk->ik", A, B, schedule="workspace(list)")
 
 
-def test_a_row_that_is_too_long_to_be_hashed(plain: pytest.MonkeyPatch) -> None:
-    """The limit holds for what the rows turn out to need."""
+def test_a_row_that_is_too_long_for_a_hash_table_is_refused(plain: pytest.MonkeyPatch) -> None:
+    """The memory limit applies to the size that the rows need."""
     A, B = hypersparse(50, FEW, ns.CSR, 0), hypersparse(FEW, MANY, ns.CSR, 3)
     plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
     plain.setenv("NUMSCORCH_MEMORY_LIMIT", "2500")
@@ -144,7 +144,7 @@ def test_a_row_that_is_too_long_to_be_hashed(plain: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_an_unordered_level_come_in_the_order_of_insertion(kind: str, plain: pytest.MonkeyPatch) -> None:
+def test_rows_of_an_unordered_level_are_in_insertion_order(kind: str, plain: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(torch.tensor([[0.0, 2, 3], [0, 0, 0], [1, 0, 1]]), ns.CSR)
     B = ns.from_torch(torch.tensor([[0.0, 0, 0, 5], [0, 0, 7, 8], [9, 0, 1, 0]]), ns.CSR)
     C = ns.einsum("ij,jk->ik", A, B, format=UNORDERED, schedule=f"workspace({kind})")
@@ -154,13 +154,13 @@ def test_rows_of_an_unordered_level_come_in_the_order_of_insertion(kind: str, pl
     assert C.values.tolist() == [17, 16, 27, 5, 9, 1]
 
 
-def test_an_unordered_level_says_so() -> None:
+def test_the_text_of_an_unordered_level() -> None:
     assert str(UNORDERED) == "(i, j) -> (i: dense, j: compressed(ordered=False))"
     assert not UNORDERED.levels[1].is_ordered
     assert Compressed().is_ordered
 
 
-# -- the routines
+# ---- routines
 
 
 ROWS = {
@@ -175,25 +175,25 @@ ROWS = {
 
 @pytest.mark.parametrize("dtype", ["int64", "int32"])
 @pytest.mark.parametrize("name", ROWS)
-def test_hashing_finds_what_was_inserted(name: str, dtype: str) -> None:
-    """Compiled and as plain Python: places in the order of first insertion, in a table of just the room made for it."""
+def test_hashing_finds_inserted_coordinates(name: str, dtype: str) -> None:
+    """Compiled and as Python, positions follow the order of insertion, in a table of the computed size."""
     row = ROWS[name].astype(dtype)
     unique, first = np.unique(row, return_index=True)
     order = unique[np.argsort(first)]
     room = hashed_room(np.array([row.size]), 1 << 62, 1, "")
     uncompiled = (getattr(routine, "py_func", routine) for routine in (routines.emptied, routines.insert))
-    for made, insert, pointer in (
+    for empty, insert, pointer in (
         (compiled(routines.emptied), compiled(routines.insert), np.asarray),
         (*uncompiled, twins.Checked),
     ):
         table, listed = pointer(np.zeros(room, np.int64)), pointer(np.zeros(row.size, np.int64))
-        bits = made(table, row.size)
+        bits = empty(table, row.size)
         assert 1 << bits == room
         count = 0
         for coordinate in row:
-            place = insert(table, listed, bits, count, coordinate)
-            count = max(count, place + 1)
-            assert listed[place] == coordinate
+            position = insert(table, listed, bits, count, coordinate)
+            count = max(count, position + 1)
+            assert listed[position] == coordinate
         np.testing.assert_array_equal(np.asarray(listed if pointer is np.asarray else listed.array)[:count], order)
 
 
@@ -201,59 +201,61 @@ def test_hashing_finds_what_was_inserted(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("most", [2, 50, 1 << 40])
 def test_values_are_sorted_with_their_keys(count: int, most: int) -> None:
     keys = np.random.default_rng(count).integers(0, most, count)
-    moved, values = keys.copy(), keys * 0.5
-    compiled(routines.ordered_pairs)(moved, values, count)
-    np.testing.assert_array_equal(moved, np.sort(keys))
-    np.testing.assert_array_equal(values, moved * 0.5)
-    alone = keys.copy()
-    compiled(routines.sort)(alone, None, 0, count)
-    np.testing.assert_array_equal(alone, moved)
+    sorted_keys, values = keys.copy(), keys * 0.5
+    compiled(routines.ordered_pairs)(sorted_keys, values, count)
+    np.testing.assert_array_equal(sorted_keys, np.sort(keys))
+    np.testing.assert_array_equal(values, sorted_keys * 0.5)
+    keys_only = keys.copy()
+    compiled(routines.sort)(keys_only, None, 0, count)
+    np.testing.assert_array_equal(keys_only, sorted_keys)
 
 
-def flagged() -> bool:
+def uses_flags() -> bool:
     return any("flagged" in kernel.source.text for kernel in dispatch._kernels.values())
 
 
 @pytest.mark.parametrize("expr", ["ij->j", "ij,i->j", "ijk->j", "ijk->k", "ijk,k->j"])
 def test_one_row_of_many_sums_is_flagged(expr: str, plain: pytest.MonkeyPatch) -> None:
-    """What was inserted is stored, in order, be its sum 0; nothing else is."""
+    """Inserted coordinates are stored in order, also if their sum is 0, and no others."""
     first = expr.partition("-")[0].partition(",")[0]
     for shape in ((40, 9, 7), (200, 5, 3), (3, 0, 2)):
-        drawn = torch.Generator().manual_seed(0)
-        D = torch.randint(-1, 2, shape[: len(first)], generator=drawn).double() * (torch.rand(shape[: len(first)], generator=drawn) < 0.5)
+        generator = torch.Generator().manual_seed(0)
+        sizes = shape[: len(first)]
+        D = torch.randint(-1, 2, sizes, generator=generator).double()
+        D *= torch.rand(sizes, generator=generator) < 0.5
         D[:, 1:2] = 0
         x = torch.arange(1.0, shape[0 if ",i" in expr else 2] + 1, dtype=torch.float64)
         dense = [D, x] if ",i" in expr or ",k" in expr else [D]
-        found = ns.einsum(expr, ns.from_torch(D), *dense[1:], format="infer")
-        assert torch.equal(found.to_dense(), torch.einsum(expr, *dense))
-        kept = torch.einsum(expr, *[(own != 0).double() for own in dense])
-        assert found.pattern.level_arrays(0)[1].tolist() == kept.nonzero().flatten().tolist()
-    assert flagged()
+        result = ns.einsum(expr, ns.from_torch(D), *dense[1:], format="infer")
+        assert torch.equal(result.to_dense(), torch.einsum(expr, *dense))
+        term_counts = torch.einsum(expr, *[(array != 0).double() for array in dense])
+        assert result.pattern.level_arrays(0)[1].tolist() == term_counts.nonzero().flatten().tolist()
+    assert uses_flags()
 
 
 def test_one_row_of_few_sums_is_listed(plain: pytest.MonkeyPatch) -> None:
     A = ns.from_coo([[0, 1, 1], [400, 7, 400]], [1.0, 2.0, 3.0], (2, 1000))
     assert ns.einsum("ij->j", A).to_dense().nonzero().flatten().tolist() == [7, 400]
-    assert not flagged()
+    assert not uses_flags()
 
 
 def test_one_row_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
     D = torch.randint(-3, 4, (60, 31)).float()
-    for _ in range(3):  # the flags of the call before are gone
+    for _ in range(3):  # flags of the previous call are cleared
         D[:, 5:9] = 0
-        found = ns.einsum("ij->j", ns.from_torch(D))
-        assert torch.equal(found.to_dense(), D.sum(0))
-        assert found.nnz == 27
+        result = ns.einsum("ij->j", ns.from_torch(D))
+        assert torch.equal(result.to_dense(), D.sum(0))
+        assert result.nnz == 27
         D = D.flip(1)
         D[:, :] = torch.where(D == 0, 1.0, D)
-    assert flagged()
+    assert uses_flags()
 
 
-# -- other reductions than sums
+# ---- reductions other than sums
 
 
 REDUCTIONS = ("max", "min", "prod", "any", "all", "or_and", "min_plus", "max_plus")
-UNCOUNTED = ("any", "or_and", "min_plus", "max_plus")  # of which absent terms change nothing
+UNCOUNTED = ("any", "or_and", "min_plus", "max_plus")  # absent terms do not change these
 START = {"min_plus": np.inf, "max_plus": -np.inf}
 JOINED: dict[str, Callable[..., np.ndarray]] = {
     **{"sum": np.sum, "max": np.max, "min": np.min, "prod": np.prod, "any": np.max, "all": np.min, "or_and": np.max},
@@ -262,7 +264,7 @@ JOINED: dict[str, Callable[..., np.ndarray]] = {
 
 
 def reduced(expr: str, arrays: list[np.ndarray], stored: list[np.ndarray], reduce: str) -> tuple[np.ndarray, np.ndarray]:
-    """The dense result of a reduction, and the coordinates that have a term."""
+    """The dense result of a reduction, and the mask of entries that have a term."""
     terms, result = expr.split("->")[0].split(","), expr.split("->")[1]
     names = result + "".join(dict.fromkeys(name for term in terms for name in term if name not in result))
 
@@ -270,20 +272,20 @@ def reduced(expr: str, arrays: list[np.ndarray], stored: list[np.ndarray], reduc
         order = [term.index(name) for name in names if name in term]
         return array.transpose(order)[tuple(slice(None) if name in term else None for name in names)]
 
-    there = np.ones((1,) * len(names), bool)
-    for term, own in zip(terms, stored, strict=True):
-        there = there & aligned(term, own)
-    value = np.zeros(there.shape) if reduce in START else np.ones(there.shape)
+    is_term = np.ones((1,) * len(names), bool)
+    for term, mask in zip(terms, stored, strict=True):
+        is_term = is_term & aligned(term, mask)
+    value = np.zeros(is_term.shape) if reduce in START else np.ones(is_term.shape)
     for term, array in zip(terms, arrays, strict=True):
         value = value + aligned(term, array) if reduce in START else value * aligned(term, array)
-    value = np.where(there, value, START.get(reduce, 0.0))
+    value = np.where(is_term, value, START.get(reduce, 0.0))
     value = (value != 0) * 1.0 if reduce in ("any", "all", "or_and") else value
     along = tuple(range(len(result), len(names)))
-    return JOINED[reduce](value, axis=along), there.any(along)
+    return JOINED[reduce](value, axis=along), is_term.any(along)
 
 
 def stored_operand(array: np.ndarray, stored: np.ndarray, fmt: ns.Format) -> ns.SparseTensor:
-    """A tensor that stores these coordinates, also where their value is 0."""
+    """A tensor that stores the given coordinates, also if their value is 0."""
     indices = np.stack(np.nonzero(stored)) if array.ndim else np.zeros((0, 1), np.int64)
     return ns.from_coo(indices, torch.from_numpy(array[stored]), array.shape, format=fmt)
 
@@ -291,7 +293,7 @@ def stored_operand(array: np.ndarray, stored: np.ndarray, fmt: ns.Format) -> ns.
 @pytest.mark.filterwarnings("ignore:.* stores .* values for", "ignore:invalid value")
 @pytest.mark.parametrize("reduce", REDUCTIONS)
 def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) -> None:
-    """Absent terms are 0, or no terms of a semiring; stored zeros, negative values and NaN are terms, in full rows and in others."""
+    """Absent terms are 0, or no terms in a semiring; stored zeros, negative values and NaN are terms, in full rows and others."""
     collected: set[type] = set()
     for seed in range(scaled(300)):
         rng, numbers = random.Random(seed), np.random.default_rng(seed)
@@ -305,33 +307,33 @@ def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) ->
         terms = expr.split("->")[0].split(",")
         shapes = [[sizes[name] for name in term] for term in terms]
         stored = [numbers.random(shape) < numbers.choice((0.2, 0.7, 1.0)) for shape in shapes]
-        arrays = [np.where(own, numbers.choice(values, own.shape), 0.0) for own in stored]
+        arrays = [np.where(mask, numbers.choice(values, mask.shape), 0.0) for mask in stored]
         formats = [rng.choice(("s" * len(term), "o" * len(term), "d" * (len(term) - 1) + "s")) for term in terms]
-        operands = [stored_operand(*given) for given in zip(arrays, stored, map(ns.Format, formats), strict=True)]
-        result = expr.split("->")[1]
-        matrices = [ns.CSC, ns.CSR, UNORDERED] if len(result) == 2 else []
-        fmt = rng.choice((None, "dense", ns.CSF(len(result)), ns.COO(len(result)), *matrices))
-        found = ns.einsum(expr, *operands, reduce=reduce, format=fmt)
-        collected |= spaces()
-        wanted, there = reduced(expr, arrays, stored, reduce)
-        if isinstance(found, ns.SparseTensor):
-            validate(found.pattern)
-            found, wanted = found.to_dense(), np.where(there, wanted, 0.0)
-        np.testing.assert_allclose(found.numpy(), wanted, err_msg=f"seed {seed}: {expr} of {formats} in {fmt}")
+        operands = [stored_operand(*operand) for operand in zip(arrays, stored, map(ns.Format, formats), strict=True)]
+        result_names = expr.split("->")[1]
+        matrices = [ns.CSC, ns.CSR, UNORDERED] if len(result_names) == 2 else []
+        fmt = rng.choice((None, "dense", ns.CSF(len(result_names)), ns.COO(len(result_names)), *matrices))
+        result = ns.einsum(expr, *operands, reduce=reduce, format=fmt)
+        collected |= workspace_kinds()
+        expected, has_term = reduced(expr, arrays, stored, reduce)
+        if isinstance(result, ns.SparseTensor):
+            validate(result.pattern)
+            result, expected = result.to_dense(), np.where(has_term, expected, 0.0)
+        np.testing.assert_allclose(result.numpy(), expected, err_msg=f"seed {seed}: {expr} of {formats} in {fmt}")
     assert collected >= ({Listed, Hashed} if reduce in UNCOUNTED else {Listed, Hashed, Cleared})
 
 
 MATRICES = (ns.CSR, ns.CSC, ns.DCSR, ns.COO(2))
 
 
-@pytest.mark.parametrize(("fmt", "asked"), [*((fmt, None) for fmt in MATRICES), *((ns.CSR, fmt) for fmt in MATRICES)])
-def test_reductions_collect_rows_as_sums_do(fmt: ns.Format, asked: ns.Format | None) -> None:
-    """The same loops, over what is stored: none runs over all places of the result."""
+@pytest.mark.parametrize(("fmt", "requested"), [*((fmt, None) for fmt in MATRICES), *((ns.CSR, fmt) for fmt in MATRICES)])
+def test_reductions_collect_rows_as_sums_do(fmt: ns.Format, requested: ns.Format | None) -> None:
+    """Reductions have the loops of sums; none runs over all entries of the dense result."""
     indices = torch.stack([torch.arange(2000).repeat_interleave(5), coordinates(2000, 10000, 0)])
     A = ns.from_coo(indices, torch.ones(10000), (2000, 2000), format=fmt)
-    sums = ns.explain("ij,jk->ik", A, A, format=asked)
+    sums = ns.explain("ij,jk->ik", A, A, format=requested)
     for reduce in REDUCTIONS:
-        others = ns.explain("ij,jk->ik", A, A, format=asked, reduce=reduce)
+        others = ns.explain("ij,jk->ik", A, A, format=requested, reduce=reduce)
         assert [loop.var for loop in loops_of(others.steps[-1].stmt)] == [loop.var for loop in loops_of(sums.steps[-1].stmt)]
         assert others.problem.format == sums.problem.format
         assert len(workspaces_of(others.steps[-1].stmt)) == 1
@@ -354,13 +356,13 @@ def test_reductions_of_collected_rows_compiled(reduce: str, fresh_plans: pytest.
     numbers = np.random.default_rng(7)
     stored = [numbers.random((90, 60)) < 0.2, numbers.random((60, 90)) < 0.2]
     stored[0][5] = True
-    stored[1][:, 3:8] = True  # places to which no term is missing
-    arrays = [np.where(own, numbers.integers(-3, 4, own.shape) + 0.5, 0.0) for own in stored]
-    A, B = (stored_operand(*given, ns.CSR) for given in zip(arrays, stored, strict=True))
-    wanted, there = reduced("ij,jk->ik", arrays, stored, reduce)
+    stored[1][:, 3:8] = True  # all terms are present in these columns
+    arrays = [np.where(mask, numbers.integers(-3, 4, mask.shape) + 0.5, 0.0) for mask in stored]
+    A, B = (stored_operand(*operand, ns.CSR) for operand in zip(arrays, stored, strict=True))
+    expected, has_term = reduced("ij,jk->ik", arrays, stored, reduce)
     for kind in KINDS:
-        found = ns.einsum("ij,jk->ik", A, B, reduce=reduce, schedule=f"parallelize(i) workspace({kind})")
-        np.testing.assert_allclose(np.asarray(found.to_dense()), np.where(there, wanted, 0.0))
-        assert found.nnz == there.sum()
-    wanted, there = reduced("ij->j", arrays[:1], stored[:1], reduce)
-    np.testing.assert_allclose(np.asarray(ns.einsum("ij->j", A, reduce=reduce, format="s").to_dense()), np.where(there, wanted, 0.0))
+        result = ns.einsum("ij,jk->ik", A, B, reduce=reduce, schedule=f"parallelize(i) workspace({kind})")
+        np.testing.assert_allclose(np.asarray(result.to_dense()), np.where(has_term, expected, 0.0))
+        assert result.nnz == has_term.sum()
+    expected, has_term = reduced("ij->j", arrays[:1], stored[:1], reduce)
+    np.testing.assert_allclose(np.asarray(ns.einsum("ij->j", A, reduce=reduce, format="s").to_dense()), np.where(has_term, expected, 0.0))
