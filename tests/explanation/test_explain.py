@@ -1,4 +1,4 @@
-"""explain shows every stage: the expression, formats, each pass with its reason, and the source in its file."""
+"""explain shows all stages: the expression, formats, each pass with its reason, and the source in its file."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def A() -> ns.SparseTensor:
 
 
 def line(text: str, start: str) -> str:
-    """The one line that starts with a word."""
-    (found,) = [row for row in text.splitlines() if row.startswith(start)]
-    return found
+    """The only line that starts with a word."""
+    (row,) = [text_line for text_line in text.splitlines() if text_line.startswith(start)]
+    return row
 
 
 def test_expression_with_shapes_and_formats(A: ns.SparseTensor) -> None:
@@ -40,7 +40,7 @@ def test_expression_with_shapes_and_formats(A: ns.SparseTensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expr", "others", "format", "said"),
+    ("expr", "others", "format", "text"),
     [
         ("ij,jk->ik", [(30, 5)], None, "C: dense   (rule 2: a factor is dense)"),
         ("ij,ij->ij", [(40, 30)], None, "C: CSR   (rule 1: same index set as A[i,j], whose pattern it keeps)"),
@@ -49,9 +49,9 @@ def test_expression_with_shapes_and_formats(A: ns.SparseTensor) -> None:
         ("ij,ij->ij", [(40, 30)], "ss", "then converted to DCSR)"),
     ],
 )
-def test_inferred_format_and_its_rule(A: ns.SparseTensor, expr: str, others: list[tuple[int, ...]], format: str | None, said: str) -> None:
-    text = str(ns.explain(expr, A, *(torch.ones(shape) for shape in others), format=format))
-    assert said in line(text, "infer_format")
+def test_inferred_format_and_its_rule(A: ns.SparseTensor, expr: str, others: list[tuple[int, ...]], format: str | None, text: str) -> None:
+    explanation = str(ns.explain(expr, A, *(torch.ones(shape) for shape in others), format=format))
+    assert text in line(explanation, "infer_format")
 
 
 def test_each_pass_with_its_statement_and_reason(A: ns.SparseTensor) -> None:
@@ -67,7 +67,7 @@ def test_each_pass_with_its_statement_and_reason(A: ns.SparseTensor) -> None:
         assert str(parse_stmt(str(step.stmt))) == str(step.stmt)
 
 
-def test_costs_that_were_compared() -> None:
+def test_the_compared_costs_are_shown() -> None:
     reason = next(step.why for step in ns.explain("ij,jk->ik", ns.CSR, ns.Format("dd")).steps if step.name == "order_loops")
     compared = re.findall(r"([ijk]{3}): ([\d.e+]+)", reason)
     assert len(compared) >= 2
@@ -76,7 +76,7 @@ def test_costs_that_were_compared() -> None:
     assert len({order for order, _ in compared}) == len(compared)
 
 
-def test_an_operand_that_is_stored_otherwise_is_named() -> None:
+def test_operands_stored_in_another_format_are_named() -> None:
     text = str(ns.explain("ij,jk->ik", ns.Format("dd"), ns.CSR))
     assert "B stored as CSC" in text
 
@@ -117,8 +117,8 @@ def test_nothing_is_compiled_or_run(A: ns.SparseTensor, plain: pytest.MonkeyPatc
 def test_formats_stand_for_operands(expr: str, formats: tuple[ns.Format | str, ...]) -> None:
     text = str(ns.explain(expr, *formats))
     for name, fmt in zip("ABC", formats, strict=False):
-        given = ns.Format(fmt) if isinstance(fmt, str) else fmt
-        assert f"({given.name}), float32" in line(text, f"  {name}:")
+        parsed = ns.Format(fmt) if isinstance(fmt, str) else fmt
+        assert f"({parsed.name}), float32" in line(text, f"  {name}:")
 
 
 def test_names_of_formats_have_the_operands_order() -> None:
@@ -152,13 +152,13 @@ def test_the_repr_is_the_text(A: ns.SparseTensor) -> None:
 
 
 def test_the_call_forms_of_einsum_are_explained(A: ns.SparseTensor) -> None:
-    """explain takes what einsum takes."""
-    wanted = str(ns.explain("ij,j->i", A, torch.ones(30)))
-    assert str(ns.explain("ij,j->i", [A, torch.ones(30)])) == wanted
+    """explain takes the call forms of einsum."""
+    expected = str(ns.explain("ij,j->i", A, torch.ones(30)))
+    assert str(ns.explain("ij,j->i", [A, torch.ones(30)])) == expected
     assert "index notation" in str(ns.explain(A, [0, 1], torch.ones(30), [1], [0]))
 
 
-def test_what_torch_computes_is_said_to_be_torchs() -> None:
+def test_requests_that_torch_computes_are_not_explained() -> None:
     with pytest.raises(ns.UnsupportedError, match=r"every operand of 'ij,jk->ik' is dense: einsum hands it to torch.einsum"):
         ns.explain("ij,jk->ik", torch.ones(3, 4), torch.ones(4, 5))
 
@@ -169,14 +169,14 @@ def test_errors_are_those_of_einsum(expr: str, operands: tuple[object, ...]) -> 
         ns.explain(expr, *operands)
 
 
-def test_a_statement_is_told_part_by_part(plain: pytest.MonkeyPatch) -> None:
-    told = ns.explain("D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j] * x[j]", A=ns.CSR, B=ns.CSR, C=ns.CSR, x="d")
-    text = str(told)
+def test_statements_are_explained_part_by_part(plain: pytest.MonkeyPatch) -> None:
+    explanation = ns.explain("D[i,j] = relu(A[i,k] * B[k,j]) + C[i,j] * x[j]", A=ns.CSR, B=ns.CSR, C=ns.CSR, x="d")
+    text = str(explanation)
     first, second, third = (
         text.index(part) for part in ("A[i,k] * B[k,j] over", "relu(A[i,j]) + B[i,j] * C[j] over", "A: result 1, 1024x1024 (CSR)")
     )
     assert first < second < third
-    assert told.source in text
+    assert explanation.source in text
     assert "A: result 1, 1024 (dense)" in str(ns.explain("y[i] = tanh(A[i,j] * x[j]) * b[i]", A=ns.CSR, x="d", b="s"))
     with pytest.raises(ns.ExpressionError, match="operands: B missing"):
         ns.explain("D[i,j] = A[i,j] + B[i,j]", A=ns.CSR)
@@ -186,7 +186,7 @@ def test_a_statement_is_told_part_by_part(plain: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fmt", [fmt for fmt in compositions() if not fmt.is_dense], ids=lambda fmt: fmt.name)
 def test_every_composition_can_stand_for_an_operand(fmt: ns.Format) -> None:
-    """Times a vector along its last dimension, and times itself."""
+    """Each format is contracted with a vector along its last dimension, and with itself."""
     names = "ijkl"[: fmt.order]
     for expr, other in ((f"{names},{names[-1]}->{names[:-1]}", ns.Format("d")), (f"{names},{names}->", fmt)):
         text = str(ns.explain(expr, fmt, other))
@@ -194,7 +194,7 @@ def test_every_composition_can_stand_for_an_operand(fmt: ns.Format) -> None:
         assert text.count("def kernel(") == 1
 
 
-def test_parts_are_told_by_the_variables_of_the_loops() -> None:
+def test_split_dimensions_are_explained_by_loop_variables() -> None:
     text = str(ns.explain("ij,jk->ik", ns.BCSR(4, 2), torch.ones(1024, 32)))
     rows = text.splitlines()
     at = rows.index(line(text, "index notation"))
@@ -206,7 +206,7 @@ def test_parts_are_told_by_the_variables_of_the_loops() -> None:
     assert "i = 4 * i_out + 2 * i_in1 + i_in\n" in str(ns.explain("ij,j->i", nested, "d"))
 
 
-def test_an_operand_that_is_read_in_another_format_is_named() -> None:
+def test_operands_read_in_another_format_are_named() -> None:
     text = str(ns.explain("ij,ij->", ns.BCSR(2, 2), ns.BCSR(4, 4)))
     assert line(text, "  A:") == "  A: 1024x1024 (BCSR(2, 2)), float32, read as CSR"
     assert line(text, "  B:") == "  B: 1024x1024 (BCSR(4, 4)), float32, read as CSR"
@@ -222,20 +222,20 @@ def test_a_schedule_is_explained() -> None:
         ns.explain("ij->i", A=ns.CSR)
 
 
-def told_kernels(told: ns.explanation.Explanation) -> set[str]:
-    """The kernels of an explanation, those told before the last one among them."""
-    before = [told_kernels(part) for part in told.before if isinstance(part, ns.explanation.Explanation)]
-    return {told.generated.name}.union(*before)
+def kernel_names(explanation: ns.explanation.Explanation) -> set[str]:
+    """Names of all kernels of an explanation, including those of earlier parts."""
+    names = [kernel_names(part) for part in explanation.before if isinstance(part, ns.explanation.Explanation)]
+    return {explanation.generated.name}.union(*names)
 
 
-def drawn(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> ns.SparseTensor:
+def random_matrix(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> ns.SparseTensor:
     A = ns.rand(rows, columns, density=0.2, format=ns.CSR)
     return A.with_values(A.values > 0.3 if dtype == torch.bool else (A.values * 9).to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.bfloat16, torch.int8])
 @pytest.mark.parametrize(
-    ("expr", "asked"),
+    ("expr", "options"),
     [
         ("ij,jk->ik", {}),
         ("ij,jk->ik", {"reduce": "max"}),
@@ -249,40 +249,40 @@ def drawn(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> ns.Spa
         ("ij->ji", {}),
     ],
 )
-def test_explained_kernels_are_those_that_einsum_runs(expr: str, asked: dict[str, object], dtype: torch.dtype) -> None:
+def test_einsum_runs_the_explained_kernels(expr: str, options: dict[str, object], dtype: torch.dtype) -> None:
     sizes = {"i": 40, "j": 30, "k": 20, "l": 10}
-    operands = [drawn(*(sizes[name] for name in term), dtype=dtype) for term in expr.split("->")[0].split(",")]
-    if "mask" in asked:
-        asked = asked | {"mask": drawn(40, 20)}
-    told = told_kernels(ns.explain(expr, *operands, **asked))
+    operands = [random_matrix(*(sizes[name] for name in term), dtype=dtype) for term in expr.split("->")[0].split(",")]
+    if "mask" in options:
+        options = options | {"mask": random_matrix(40, 20)}
+    names = kernel_names(ns.explain(expr, *operands, **options))
     with dispatch.uncompiled():
-        ns.einsum(expr, *operands, **asked)
-        assert told <= set(dispatch._tables().kernels)
+        ns.einsum(expr, *operands, **options)
+        assert names <= set(dispatch._tables().kernels)
 
 
 @pytest.mark.parametrize("text", ["C[i,k] = A[i,j] * B[j,k]", "C[i,k] max= A[i,j] * B[j,k]", "C[i,j] = A[i,j] * A[i,j]"])
-def test_explained_statements_of_truth_values_are_those_that_evaluate_runs(text: str) -> None:
-    given = {"A": drawn(40, 30, torch.bool)} | ({"B": drawn(30, 20, torch.bool)} if "B" in text else {})
-    told = told_kernels(ns.explain(text, **given))
+def test_evaluate_runs_the_explained_kernels_of_booleans(text: str) -> None:
+    operands = {"A": random_matrix(40, 30, torch.bool)} | ({"B": random_matrix(30, 20, torch.bool)} if "B" in text else {})
+    names = kernel_names(ns.explain(text, **operands))
     with dispatch.uncompiled():
-        ns.evaluate(text, **given)
-        assert told <= set(dispatch._tables().kernels)
+        ns.evaluate(text, **operands)
+        assert names <= set(dispatch._tables().kernels)
 
 
 def test_an_einsum_that_is_refused_is_not_explained() -> None:
-    A, B = drawn(40, 30, torch.bool), drawn(30, 20, torch.bool)
+    A, B = random_matrix(40, 30, torch.bool), random_matrix(30, 20, torch.bool)
     for call in (ns.einsum, ns.explain):
         with pytest.raises(ns.UnsupportedError, match="sums of truth values"):
             call("ij,jk->ik", A, B, reduce="prod")
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("value", "text"),
     [
         (torch.nn.Linear(2, 2), r"not Linear: give one of its products, as in explain\('ni,oi->no', x, layer\.weight\)"),
         (lambda A: A, r"not function: call ns\.fuse\(function\)\.explain\(\*arguments\)"),
     ],
 )
-def test_modules_and_functions_are_no_expressions(given: Any, text: str) -> None:
+def test_modules_and_functions_are_no_expressions(value: Any, text: str) -> None:
     with pytest.raises(ns.OperandError, match=text):
-        ns.explain(given)
+        ns.explain(value)

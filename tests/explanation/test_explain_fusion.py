@@ -1,4 +1,4 @@
-"""explain of programs shows the kernels that really run: which parts are one, why others are alone, and the kernels of gradients."""
+"""explain of programs shows the kernels that run: fused parts, reasons why parts are not fused, and kernels of gradients."""
 
 from __future__ import annotations
 
@@ -33,39 +33,39 @@ HEADS = {"Q": numbers(7, 4), "K": numbers(9, 4), "V": numbers(9, 3)}
 
 
 def kernels(text: str) -> set[str]:
-    """The kernels whose source is shown, or that are named for a gradient."""
+    """Names of the kernels whose source is shown, or that compute a gradient."""
     return set(re.findall(r"kernel_[0-9a-f]{16}", text))
 
 
 def run(function: Callable[[], Any]) -> set[str]:
-    """The kernels that a call runs."""
+    """Names of the kernels that a call runs."""
     before = set(dispatch._tables().kernels)
     function()
     return set(dispatch._tables().kernels) - before
 
 
 def test_a_group_of_parts_is_one_explanation() -> None:
-    told = ns.explain(ATTENTION, A=A, **HEADS)
-    text = str(told)
+    explanation = ns.explain(ATTENTION, A=A, **HEADS)
+    text = str(explanation)
     assert text.startswith("evaluate in one kernel:\n  S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k]) * 0.5\n")
-    assert text.count("def kernel(") == 1 and told.before == () and told.path.read_text() == told.source
+    assert text.count("def kernel(") == 1 and explanation.before == () and explanation.path.read_text() == explanation.source
     assert "B: Q, 7x4 (dense), float32" in text
-    (fuse, *_) = told.steps
+    (fuse, *_) = explanation.steps
     assert fuse.name == "fuse" and fuse.why == (
         "6 statements share the loop over i; passed on: a row of S_row, E_row and P_row, beside that of A; the numbers m_value and l_value"
     )
 
 
-def test_the_kernels_that_are_told_are_those_that_run() -> None:
-    for text, given in ((ATTENTION, HEADS), (GCN, OPERANDS)):
-        told = kernels(str(ns.explain(text, A=A, **given)))
+def test_evaluate_runs_the_explained_kernels() -> None:
+    for text, operands in ((ATTENTION, HEADS), (GCN, OPERANDS)):
+        names = kernels(str(ns.explain(text, A=A, **operands)))
         with dispatch.uncompiled():
-            assert run(lambda text=text, given=given: ns.evaluate(text, A=A, **given)) == told
+            assert run(lambda text=text, operands=operands: ns.evaluate(text, A=A, **operands)) == names
 
 
-def test_the_kernels_of_gradients_are_those_that_run() -> None:
-    given = {name: tensor.clone().requires_grad_() for name, tensor in HEADS.items()}
-    text = str(ns.explain(ATTENTION, A=A, **given))
+def test_gradients_run_the_explained_kernels() -> None:
+    operands = {name: tensor.clone().requires_grad_() for name, tensor in HEADS.items()}
+    text = str(ns.explain(ATTENTION, A=A, **operands))
     (line,) = [row for row in text.splitlines() if row.startswith("gradient")]
     assert re.fullmatch(
         r"gradient +fused: (kernel_\w+ for Q); (kernel_\w+ for K, by columns); (kernel_\w+ for V, by columns); "
@@ -73,10 +73,10 @@ def test_the_kernels_of_gradients_are_those_that_run() -> None:
         line,
     )
     with dispatch.uncompiled():
-        assert run(lambda: ns.evaluate(ATTENTION, A=A, **given).square().sum().backward()) == kernels(text)
+        assert run(lambda: ns.evaluate(ATTENTION, A=A, **operands).square().sum().backward()) == kernels(text)
     assert "gradient" not in str(ns.explain(ATTENTION, A=A, **HEADS))
     with torch.no_grad():
-        assert "gradient" not in str(ns.explain(ATTENTION, A=A, **given))
+        assert "gradient" not in str(ns.explain(ATTENTION, A=A, **operands))
 
 
 def test_gradients_part_by_part_say_why() -> None:
@@ -94,15 +94,15 @@ def test_dense_parts_are_torchs() -> None:
     assert last.rstrip().endswith("every operand is dense, so this is torch's") and "def kernel(" in last
 
 
-def test_a_part_alone_says_why() -> None:
+def test_an_unfused_part_has_a_reason() -> None:
     text = str(ns.explain("S[i,j] = A[i,j] * 2; D[i,j] = S[i,j] + B[i,j]", A=A, B=A))
     assert "alone             not fused with the next part: D merges several sparse tensors" in text
     assert text.count("alone  ") == 1, "the last part has no next one"
-    asked = str(ns.explain("y[i] = A[i,j] * x[j]; z[i] = relu(y[i])", A=A, x=numbers(9), format=ns.Format("s")))
-    assert "not fused with the next part: format=" in asked and "is asked for" in asked
+    text_with_format = str(ns.explain("y[i] = A[i,j] * x[j]; z[i] = relu(y[i])", A=A, x=numbers(9), format=ns.Format("s")))
+    assert "not fused with the next part: format=" in text_with_format and "is asked for" in text_with_format
 
 
-def test_why_alone_is_none_where_parts_are_fused() -> None:
+def test_fused_parts_have_no_reason_to_be_alone() -> None:
     parts = parse_program("y[i] = A[i,j] * x[j]; z[i] = relu(y[i]); s[k] = y[i] * B[i,k]")
     values = {"A": A, "x": numbers(9), "B": A}
     assert why_alone(parts, 0, values) == "y is read again later"
@@ -123,13 +123,13 @@ def test_a_fused_function_is_explained_by_its_kernels() -> None:
     fused = ns.fuse(gcn)
     text = str(fused.explain(A, *OPERANDS.values()))
     assert "gcn is this program:" in text and "evaluate in one kernel:" in text and "every operand is dense, so this is torch's" in text
-    moved = str(fused.explain(A, *(tensor.clone().requires_grad_() for tensor in OPERANDS.values())))
-    assert "gradient          part by part" in moved
+    text_with_gradients = str(fused.explain(A, *(tensor.clone().requires_grad_() for tensor in OPERANDS.values())))
+    assert "gradient          part by part" in text_with_gradients
 
 
-def test_what_is_passed_on_is_told_in_plain_words() -> None:
-    wide = {"A": ns.CSR, "X": "dense", "b": "dense"}
-    text = str(ns.explain("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", **wide))
+def test_values_passed_between_parts_are_explained() -> None:
+    formats = {"A": ns.CSR, "X": "dense", "b": "dense"}
+    text = str(ns.explain("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", **formats))
     assert "2 statements share the loop over i; passed on: row_1 in registers" in text
     assert '"""D[i,k] = relu(A[i,j] * B[j,k] + C[k])\n' in text, "the header is the result's own assignment"
     text = str(ns.explain("T[i,k] = A[i,j] * X[j,k]; s[i] = T[i,k] * T[i,k]; D[i,k] = T[i,k] / s[i]", A=ns.CSR, X="dense"))
@@ -143,51 +143,51 @@ def test_what_is_passed_on_is_told_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize("layout", ["csr", "coo", "csc"])
-def test_torchs_sparse_tensors_are_fused_and_come_back(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_sparse_tensors_are_fused_and_returned(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     native = {"csr": MATRIX.to_sparse_csr, "coo": MATRIX.to_sparse, "csc": MATRIX.t().to_sparse_csr().t}[layout]()
     softmax = "m[i] stored max= A[i,j]; E[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i]); l[i] = E[i,j]; P[i,j] = E[i,j] / l[i]"
     if layout == "csc":
         softmax = softmax.replace("[i]", "[j]")
-    told = str(ns.explain(softmax, A=native))
-    assert "evaluate in one kernel:" in told and told.count("def kernel(") == 1
-    made = ns.evaluate(softmax, A=native)
+    text = str(ns.explain(softmax, A=native))
+    assert "evaluate in one kernel:" in text and text.count("def kernel(") == 1
+    fused = ns.evaluate(softmax, A=native)
     monkeypatch.setattr(evaluation, "group_from", lambda *_: None)
-    alone = ns.evaluate(softmax, A=native)
-    assert type(made) is torch.Tensor and made.layout == alone.layout == native.layout
-    torch.testing.assert_close(made.to_dense(), alone.to_dense())
+    unfused = ns.evaluate(softmax, A=native)
+    assert type(fused) is torch.Tensor and fused.layout == unfused.layout == native.layout
+    torch.testing.assert_close(fused.to_dense(), unfused.to_dense())
 
 
 @pytest.mark.parametrize("layout", ["csr", "coo"])
-def test_gradients_of_torchs_sparse_tensors_are_torchs(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_of_native_sparse_tensors_are_native(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = ATTENTION.replace("S[i,j] = stored(A[i,j])", "S[i,j] = A[i,j]")
-    found = []
+    gradients = []
     for _ in range(2):
         native = {"csr": MATRIX.to_sparse_csr, "coo": MATRIX.to_sparse}[layout]().requires_grad_()
-        given = {name: tensor.clone().requires_grad_() for name, tensor in HEADS.items()}
-        ns.evaluate(text, A=native, **given).square().sum().backward()
+        operands = {name: tensor.clone().requires_grad_() for name, tensor in HEADS.items()}
+        ns.evaluate(text, A=native, **operands).square().sum().backward()
         assert native.grad.layout == native.layout
-        found.append([native.grad.to_dense(), *(tensor.grad for tensor in given.values())])
+        gradients.append([native.grad.to_dense(), *(tensor.grad for tensor in operands.values())])
         monkeypatch.setattr(evaluation, "group_from", lambda *_: None)
-    for mine, alone in zip(*found, strict=True):
-        torch.testing.assert_close(mine, alone, rtol=1e-4, atol=1e-5)
+    for fused, unfused in zip(*gradients, strict=True):
+        torch.testing.assert_close(fused, unfused, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype, off", [(torch.float16, 0.02), (torch.bfloat16, 0.1)], ids=str)
-def test_16_bits_are_fused_and_rounded_once(dtype: torch.dtype, off: float) -> None:
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.02), (torch.bfloat16, 0.1)], ids=str)
+def test_16_bits_are_fused_and_rounded_once(dtype: torch.dtype, tolerance: float) -> None:
     def gradients(dtype: torch.dtype) -> list[torch.Tensor]:
-        given = {name: tensor.to(torch.bfloat16).to(dtype).requires_grad_() for name, tensor in HEADS.items()}
-        made = ns.evaluate(ATTENTION, A=A.to(dtype), **given)
-        made.float().square().sum().backward()
-        assert made.dtype == dtype and all(tensor.grad.dtype == dtype for tensor in given.values())
-        return [made.detach().float(), *(tensor.grad.float() for tensor in given.values())]
+        operands = {name: tensor.to(torch.bfloat16).to(dtype).requires_grad_() for name, tensor in HEADS.items()}
+        output = ns.evaluate(ATTENTION, A=A.to(dtype), **operands)
+        output.float().square().sum().backward()
+        assert output.dtype == dtype and all(tensor.grad.dtype == dtype for tensor in operands.values())
+        return [output.detach().float(), *(tensor.grad.float() for tensor in operands.values())]
 
     assert "in one kernel" in str(ns.explain(ATTENTION, A=A, **{name: tensor.to(dtype) for name, tensor in HEADS.items()}))
-    for mine, exact in zip(gradients(dtype), gradients(torch.float32), strict=True):
-        torch.testing.assert_close(mine, exact, rtol=off, atol=off)
+    for gradient, reference in zip(gradients(dtype), gradients(torch.float32), strict=True):
+        torch.testing.assert_close(gradient, reference, rtol=tolerance, atol=tolerance)
 
 
-def test_a_pattern_of_another_type_stands_beside_floats() -> None:
-    given = {name: tensor.clone().requires_grad_() for name, tensor in HEADS.items()}
+def test_a_boolean_pattern_is_fused_with_float_operands() -> None:
+    operands = {name: tensor.clone().requires_grad_() for name, tensor in HEADS.items()}
     ones = A.with_values(torch.ones(A.nnz, dtype=torch.bool))
-    assert "fused: kernel_" in str(ns.explain(ATTENTION, A=ones, **given))
-    torch.testing.assert_close(ns.evaluate(ATTENTION, A=ones, **given), ns.evaluate(ATTENTION, A=A, **HEADS))
+    assert "fused: kernel_" in str(ns.explain(ATTENTION, A=ones, **operands))
+    torch.testing.assert_close(ns.evaluate(ATTENTION, A=ones, **operands), ns.evaluate(ATTENTION, A=A, **HEADS))

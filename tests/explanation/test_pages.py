@@ -1,4 +1,4 @@
-"""Pages: every part of an explanation stands in its HTML, of every format there is a drawing, and patterns are drawn where they are."""
+"""HTML pages show all parts of an explanation, drawings of all formats, and pictures of patterns."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def page(explained: Saves) -> str:
 
 
 class Reader(HTMLParser):
-    """What a page holds: its elements, with their attributes, and its text. Elements must be closed in their order."""
+    """Elements of a page, with their attributes, and its text. Elements must be closed in order."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -96,16 +96,16 @@ class Reader(HTMLParser):
 
 
 def checked(text: str) -> Reader:
-    """A page that is well-formed, fetches nothing, and whose links and pictures are complete."""
-    read = Reader(text)
+    """Parse a page after checking that it is well-formed, fetches nothing, and has complete links and pictures."""
+    reader = Reader(text)
     assert not re.search(r"<(?![a-z/!])|&(?!#?\w+;)", text)
-    anchors = [attributes["id"] for _, attributes in read.found if "id" in attributes]
+    anchors = [attributes["id"] for _, attributes in reader.found if "id" in attributes]
     assert len(anchors) == len(set(anchors))
-    assert all((link["href"] or "")[0] == "#" and (link["href"] or "")[1:] in anchors for link in read.all("a"))
-    assert all((image["src"] or "").startswith("data:image/png;base64,") and image["alt"] for image in read.all("img"))
-    assert all(drawn["role"] == "img" and drawn["aria-label"] for drawn in read.all("svg"))
+    assert all((link["href"] or "")[0] == "#" and (link["href"] or "")[1:] in anchors for link in reader.all("a"))
+    assert all((image["src"] or "").startswith("data:image/png;base64,") and image["alt"] for image in reader.all("img"))
+    assert all(svg["role"] == "img" and svg["aria-label"] for svg in reader.all("svg"))
     assert not re.search(r"(src|href)=(?!\"data:|\"#)|url\(|@import|<script|https?:", text)
-    return read
+    return reader
 
 
 @pytest.fixture(scope="module")
@@ -131,65 +131,65 @@ REQUESTS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("request_", REQUESTS)
-def test_every_stage_of_a_request_stands_in_its_page(request_: str, A: ns.SparseTensor) -> None:
+def test_pages_show_all_stages_of_a_request(request_: str, A: ns.SparseTensor) -> None:
     explained = REQUESTS[request_](A)
-    read = checked(page(explained))
-    assert [heading for heading in read.headings if heading in SECTIONS] == list(SECTIONS)
-    assert str(explained.problem.stmt) in read.text
+    reader = checked(page(explained))
+    assert [heading for heading in reader.headings if heading in SECTIONS] == list(SECTIONS)
+    assert str(explained.problem.stmt) in reader.text
     for step in explained.steps:
-        assert step.name in read.text
-        assert step.why in read.text
-    assert explained.source.rstrip() in read.text
+        assert step.name in reader.text
+        assert step.why in reader.text
+    assert explained.source.rstrip() in reader.text
     for operand, drawn in zip(explained.operands, explained.sketches, strict=True):
-        assert str(operand) in read.text
+        assert str(operand) in reader.text
         assert (drawn is None) == (operand.format.is_dense or request_ == "formats")
     checked(explained._repr_html_())
 
 
-def test_a_program_has_a_section_for_each_kernel_and_notes_of_what_is_torchs(A: ns.SparseTensor) -> None:
+def test_pages_of_programs_have_sections_for_kernels_and_notes_for_torch(A: ns.SparseTensor) -> None:
     text = "D[j,k] = X[j,l] * Y[l,k]; T[i,k] = A[i,j] * D[j,k]; z[k,h] = T[i,k] * T[i,h]"
     explained = ns.explain(text, A=A, X=torch.rand(30, 8), Y=torch.rand(8, 16))
-    read = checked(page(explained))
-    compiled = [own for own in (*explained.before, explained) if not isinstance(own, str)]
-    assert read.text.count("every operand is dense, so this is torch's") == len([*explained.before, explained, *explained.after]) - len(
+    reader = checked(page(explained))
+    compiled = [kernel for kernel in (*explained.before, explained) if not isinstance(kernel, str)]
+    assert reader.text.count("every operand is dense, so this is torch's") == len([*explained.before, explained, *explained.after]) - len(
         compiled
     )
-    assert read.text.count("every operand is dense, so this is torch's") >= 1
-    for own in compiled:
-        assert own.source.rstrip() in read.text
-    assert read.headings.count("Source") == len(compiled)
+    assert reader.text.count("every operand is dense, so this is torch's") >= 1
+    for kernel in compiled:
+        assert kernel.source.rstrip() in reader.text
+    assert reader.headings.count("Source") == len(compiled)
 
 
 def test_two_kernels_are_numbered(A: ns.SparseTensor) -> None:
     explained = ns.explain("T[i,j] = A[i,k] * B[k,j]; y[i] = relu(T[i,j] * x[j])", A=A, B=A.t(), x=torch.rand(40))
-    read = checked(page(explained))
-    assert [heading[:15] for heading in read.headings if heading.startswith("Kernel")] == ["Kernel 1 of 2: ", "Kernel 2 of 2: "]
-    assert len(read.all("img")) == 2  # of A and B; what the first kernel makes isn't there
-    assert len(read.all("a")) == 2
+    reader = checked(page(explained))
+    assert [heading[:15] for heading in reader.headings if heading.startswith("Kernel")] == ["Kernel 1 of 2: ", "Kernel 2 of 2: "]
+    assert len(reader.all("img")) == 2  # of A and B; the result of the first kernel has no data
+    assert len(reader.all("a")) == 2
 
 
 def test_fused_functions_are_saved_with_their_program(A: ns.SparseTensor, tmp_path: Path) -> None:
     attend = ns.fuse(lambda A, Q, K, V: torch.softmax(A * (Q @ K.T), -1) @ V)
     explained = attend.explain(A, torch.rand(40, 8), torch.rand(30, 8), torch.rand(30, 2))
     explained.save(tmp_path / "attend.html")
-    read = checked((tmp_path / "attend.html").read_text())
-    assert "stored max=" in read.text
-    assert "Loop nest" in read.headings
+    reader = checked((tmp_path / "attend.html").read_text())
+    assert "stored max=" in reader.text
+    assert "Loop nest" in reader.headings
     unfused = ns.fuse(lambda A: A.to_dense().tolist()).explain(A)
     assert "runs as it is written" in checked(page(unfused)).text
     checked(unfused._repr_html_())
 
 
-def test_each_loop_has_the_pass_that_made_it() -> None:
+def test_loops_list_the_passes_that_changed_them() -> None:
     explained = ns.explain("ij,jk->ik", ns.CSR, ns.Format("dd"))
-    made = {f"{loop.tag}".partition("<")[0]: passes_of(loop, explained.steps) for loop in loops_of(explained.steps[-1].stmt)}
-    assert made["parallel_forall"] == ["order_loops", "parallelize"]
-    assert made["vector_forall"] == ["order_loops", "vectorize"]
+    passes = {f"{loop.tag}".partition("<")[0]: passes_of(loop, explained.steps) for loop in loops_of(explained.steps[-1].stmt)}
+    assert passes["parallel_forall"] == ["order_loops", "parallelize"]
+    assert passes["vector_forall"] == ["order_loops", "vectorize"]
     tiled = ns.explain("ij,jk->ik", ns.CSR, ns.Format("dd"), schedule="reorder(i, j, k) tile(k, 64)").steps
     assert {str(loop.tag): passes_of(loop, tiled) for loop in loops_of(tiled[-1].stmt)}["tile_forall<64>"] == ["tile"]
 
 
-def test_costs_are_those_that_were_compared() -> None:
+def test_pages_show_the_compared_costs() -> None:
     explained = ns.explain("ij,jk->ik", ns.CSR, ns.Format("dd"))
     why = next(step.why for step in explained.steps if step.name == "order_loops")
     costs = costs_in(why)
@@ -202,8 +202,8 @@ def test_costs_are_those_that_were_compared() -> None:
 
 
 def test_text_is_escaped(A: ns.SparseTensor) -> None:
-    where = "y[i] = where(A[i,j] < x[j], A[i,j], 0) "
-    text = page(ns.explain(where, A=A, x=torch.rand(30)))
+    statement = "y[i] = where(A[i,j] < x[j], A[i,j], 0) "
+    text = page(ns.explain(statement, A=A, x=torch.rand(30)))
     assert "A[i,j] &lt; B[j]" in text
     assert "A[i,j] < B[j]" in checked(text).text
     assert highlighted('a = "<b>" & c') == '<span class="line">a = <span class="string">"&lt;b&gt;"</span> &amp; c</span>'.replace(
@@ -214,10 +214,10 @@ def test_text_is_escaped(A: ns.SparseTensor) -> None:
 @pytest.mark.parametrize(
     "source", ['"""Two\n\n  lines."""\nx = 1\n', "def f(a):\n    if a:  # why\n\n        return range(3)\n", "y = (\n  1 +\n  2)"]
 )
-def test_highlighted_source_is_the_source(source: str) -> None:
-    made = highlighted(source)
-    assert Reader(made).text == source.rstrip("\n")
-    assert made.count('<span class="line">') == len(source.rstrip("\n").split("\n"))
+def test_highlighting_keeps_the_text_of_the_source(source: str) -> None:
+    html = highlighted(source)
+    assert Reader(html).text == source.rstrip("\n")
+    assert html.count('<span class="line">') == len(source.rstrip("\n").split("\n"))
 
 
 def test_save_refuses_other_files_and_missing_folders(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_save_refuses_other_files_and_missing_folders(tmp_path: Path) -> None:
     old.write_text("old")
     explained.save(str(old))
     assert checked(old.read_text())
-    assert [found.name for found in tmp_path.iterdir()] == ["x.html"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x.html"]
 
 
 def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,19 +253,19 @@ def test_a_saved_explanation_keeps_no_tensor() -> None:
 
 
 def stored(fmt: ns.Format, shape: tuple[int, ...] = SHAPE, density: float = 0.3) -> ns.SparseTensor | None:
-    """A tensor in a format; None where the format has no place for its entries."""
-    chosen = np.random.default_rng(len(str(fmt))).random(shape[: fmt.order]) < density
-    numbers = np.arange(1.0, np.size(chosen) + 1).reshape(np.shape(chosen))
+    """A tensor in a format; None if the format cannot store its entries."""
+    mask = np.random.default_rng(len(str(fmt))).random(shape[: fmt.order]) < density
+    numbers = np.arange(1.0, np.size(mask) + 1).reshape(np.shape(mask))
     try:
-        made = ns.from_torch(torch.from_numpy(np.asarray(chosen * numbers))).to(fmt)
+        tensor = ns.from_torch(torch.from_numpy(np.asarray(mask * numbers))).to(fmt)
     except ns.errors.FormatError:
         diagonal = np.zeros(shape[: fmt.order])
         diagonal[np.diag_indices(min(diagonal.shape), diagonal.ndim)] = 1.0
         try:
-            made = ns.from_torch(torch.from_numpy(diagonal)).to(fmt)
+            tensor = ns.from_torch(torch.from_numpy(diagonal)).to(fmt)
         except ns.errors.FormatError:
             return None
-    return made
+    return tensor
 
 
 def formats() -> list[ns.Format]:
@@ -276,47 +276,47 @@ def formats() -> list[ns.Format]:
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("shape", [SHAPE, (4, 4, 4, 4), (0, 3, 2, 2), (1, 1, 1, 1)])
-def test_positions_have_the_coordinates_that_unpacking_finds(shape: tuple[int, ...]) -> None:
-    seen = 0
+def test_paths_of_positions_equal_unpacked_coordinates(shape: tuple[int, ...]) -> None:
+    count = 0
     for fmt in formats():
-        made = stored(fmt, shape)
-        if made is not None and fmt.order:
-            paths = paths_to(made.pattern, np.arange(made.pattern.nnz))
+        tensor = stored(fmt, shape)
+        if tensor is not None and fmt.order:
+            paths = paths_to(tensor.pattern, np.arange(tensor.pattern.nnz))
             assert paths is not None, fmt
-            assert np.array_equal(paths.table, coordinates(made.pattern).numpy()), fmt
-            every_third = paths_to(made.pattern, np.arange(0, made.pattern.nnz, 3))
+            assert np.array_equal(paths.table, coordinates(tensor.pattern).numpy()), fmt
+            every_third = paths_to(tensor.pattern, np.arange(0, tensor.pattern.nnz, 3))
             assert every_third is not None
             assert every_third.table.tolist() == paths.table[:, paths.leaves % 3 == 0].tolist(), fmt
-            seen += 1
-    assert seen > 100
+            count += 1
+    assert count > 100
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 def test_every_format_has_a_tree_and_a_card() -> None:
-    seen = 0
+    count = 0
     for fmt in formats():
-        made = stored(fmt)
-        if made is None:
+        tensor = stored(fmt)
+        if tensor is None:
             continue
-        drawn = sketch(made)
-        read = checked(made._repr_html_())
-        assert made.format.name in read.text
-        assert f"{made.nnz:,} entr" in read.text
-        for level in drawn.levels:
-            assert f"{level.part}: {level.name}" in read.text
-        for leaf, value in zip(drawn.leaves, made.values.tolist(), strict=False):
+        drawing = sketch(tensor)
+        reader = checked(tensor._repr_html_())
+        assert tensor.format.name in reader.text
+        assert f"{tensor.nnz:,} entr" in reader.text
+        for level in drawing.levels:
+            assert f"{level.part}: {level.name}" in reader.text
+        for leaf, value in zip(drawing.leaves, tensor.values.tolist(), strict=False):
             assert len(leaf.path) == len(fmt.levels)
-            if not any(level.gaps for level in made.format.levels) and made.nnz == made.pattern.nnz:
+            if not any(level.gaps for level in tensor.format.levels) and tensor.nnz == tensor.pattern.nnz:
                 assert leaf.value == f"{value:.3g}"
-        assert bool(drawn.leaves) == (fmt.order > 0)
-        assert (trees.tree(drawn).count("<rect") > 0) == (fmt.order > 0)
-        seen += 1
-    assert seen > 110
+        assert bool(drawing.leaves) == (fmt.order > 0)
+        assert (trees.tree(drawing).count("<rect") > 0) == (fmt.order > 0)
+        count += 1
+    assert count > 110
 
 
 @dataclass(frozen=True, slots=True)
 class Apart(Compressed):
-    """A compressed level whose coordinates only a routine of kernels tells."""
+    """A compressed level whose coordinates only a kernel routine can compute."""
 
     spelling: ClassVar[str] = "apart"
 
@@ -324,18 +324,18 @@ class Apart(Compressed):
         return call("emptied", mode.crd, position)
 
 
-def test_levels_of_ones_own_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_levels_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     band = torch.zeros(60, 60).fill_diagonal_(2.0)
     window = ns.Format([Dense(), runpy.run_path(str(EXAMPLES / "own_level.py"))["Window"](3)])
     apart = ns.Format([Dense(), Apart()])
     for fmt, leaves in ((window, 5), (apart, 0)):
-        made = ns.SparseTensor(*_packed(band, fmt))
-        drawn = sketch(made)
-        assert drawn.picture is not None
-        assert (pixels(drawn.picture.png).diagonal() > 0).all()
-        assert len(drawn.leaves) == leaves
-        checked(made._repr_html_())
+        tensor = ns.SparseTensor(*_packed(band, fmt))
+        drawing = sketch(tensor)
+        assert drawing.picture is not None
+        assert (pixels(drawing.picture.png).diagonal() > 0).all()
+        assert len(drawing.leaves) == leaves
+        checked(tensor._repr_html_())
 
 
 def _packed(dense: torch.Tensor, fmt: ns.Format) -> tuple[Any, torch.Tensor]:
@@ -346,8 +346,8 @@ def _packed(dense: torch.Tensor, fmt: ns.Format) -> tuple[Any, torch.Tensor]:
 
 
 def test_the_tree_of_rows_has_a_node_for_each_row_and_entry() -> None:
-    made = ns.from_torch(torch.tensor([[0.0, 2.0, 0.0], [3.0, 4.0, 0.0]]), ns.CSR)
-    text = trees.tree(sketch(made))
+    A = ns.from_torch(torch.tensor([[0.0, 2.0, 0.0], [3.0, 4.0, 0.0]]), ns.CSR)
+    text = trees.tree(sketch(A))
     assert sorted(re.findall(r'class="node">(\d+)<', text)) == sorted("01101")
     assert re.findall(r'class="leaf">(\w+)<', text) == ["2", "3", "4"]
     assert text.count("<line") == 3 + 3
@@ -372,8 +372,8 @@ STATES: dict[str, Callable[[], ns.SparseTensor]] = {
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_tensor_in_any_state_has_a_card(state: str) -> None:
-    made = STATES[state]()
-    assert " x ".join(map(str, made.shape)) in checked(made._repr_html_()).text
+    tensor = STATES[state]()
+    assert " x ".join(map(str, tensor.shape)) in checked(tensor._repr_html_()).text
 
 
 def test_a_card_within_a_transform_shows_no_values() -> None:
@@ -388,30 +388,30 @@ def test_a_card_within_a_transform_shows_no_values() -> None:
     assert "vals [...]" in checked(cards[0]).text
 
 
-def test_a_parameter_has_its_tensors_card() -> None:
+def test_a_parameter_has_the_card_of_its_tensor() -> None:
     weight = ns.nn.Parameter(ns.from_torch(torch.eye(3), ns.CSR))
     assert "requires grad" in checked(weight._repr_html_()).text
 
 
 def pixels(png: bytes) -> np.ndarray:
-    """The palette's numbers of a picture, read as the format says."""
-    at, found = 8, {}
+    """Palette indices of a PNG picture, decoded according to the PNG specification."""
+    at, chunks = 8, {}
     while at < len(png):
         (length,) = struct.unpack(">I", png[at : at + 4])
         kind, data = png[at + 4 : at + 8], png[at + 8 : at + 8 + length]
         assert struct.unpack(">I", png[at + 8 + length : at + 12 + length])[0] == zlib.crc32(kind + data)
-        found[kind], at = data, at + 12 + length
-    width, height = struct.unpack(">II", found[b"IHDR"][:8])
-    rows = np.frombuffer(zlib.decompress(found[b"IDAT"]), np.uint8).reshape(height, width + 1)
+        chunks[kind], at = data, at + 12 + length
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, width + 1)
     return rows[:, 1:]
 
 
 def test_a_small_pattern_is_drawn_entry_for_entry() -> None:
     dense = torch.zeros(7, 9)
     dense[[0, 2, 6], [8, 1, 3]] = 1.0
-    drawn = sketch(ns.from_torch(dense, ns.COO(2))).picture
-    assert drawn is not None
-    assert (pixels(drawn.png) > 0).tolist() == (dense > 0).tolist()
+    picture = sketch(ns.from_torch(dense, ns.COO(2))).picture
+    assert picture is not None
+    assert (pixels(picture.png) > 0).tolist() == (dense > 0).tolist()
 
 
 def test_a_large_pattern_is_drawn_by_densities_from_a_sample() -> None:
@@ -434,11 +434,11 @@ def _banded(size: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_a_card_of_many_entries_reads_a_sample_of_them() -> None:
-    made = ns.randn(300_000, 300_000, density=600_000 / 300_000**2, format=ns.CSR)
+    A = ns.randn(300_000, 300_000, density=600_000 / 300_000**2, format=ns.CSR)
     for fmt in (ns.CSR, ns.COO(2), ns.BCSR(2, 2)):
-        own = made.to(fmt)
-        assert len(own._repr_html_()) < 50_000
-        assert "coordinates" not in own.pattern.derived
+        converted = A.to(fmt)
+        assert len(converted._repr_html_()) < 50_000
+        assert "coordinates" not in converted.pattern.derived
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def pyplot() -> Any:
     pyplot.close("all")
 
 
-def test_spy_draws_where_entries_are(pyplot: Any) -> None:
+def test_spy_draws_stored_entries(pyplot: Any) -> None:
     dense = torch.zeros(5, 8)
     dense[[0, 4], [7, 2]] = 1.0
     axes = ns.from_torch(dense, ns.CSC).spy()
@@ -478,7 +478,7 @@ def test_spy_of_many_entries_and_of_other_orders(pyplot: Any) -> None:
         ns.from_torch(torch.tensor(1.0)).to(ns.Format("")).spy()
 
 
-def test_spy_without_matplotlib_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, A: ns.SparseTensor) -> None:
+def test_spy_without_matplotlib_suggests_to_install_it(monkeypatch: pytest.MonkeyPatch, A: ns.SparseTensor) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ns.errors.UnsupportedError, match="pip install matplotlib"):
         A.spy()
@@ -493,12 +493,12 @@ def test_a_timed_run_is_drawn_under_its_roofs(A: ns.SparseTensor, monkeypatch: p
     assert (run.flops, run.bytes) == (2 * 40 * 16, 41 * 4 + 40 * 8 + 30 * 16 * 4 + 40 * 16 * 4)
     assert run.share > 0
     assert str(explained).splitlines()[-1] == f"timed             {run}"
-    read = checked(page(explained))
-    assert read.headings[-1] == "Timed run"
-    assert "multiply-adds" in read.text
-    assert sum("roofline" in (drawn["class"] or "") for drawn in read.all("svg")) == 1
-    copied = ns.explain("y[i] = A[i,j] * 2", A=A, timed=True)
-    assert copied.run is not None
+    reader = checked(page(explained))
+    assert reader.headings[-1] == "Timed run"
+    assert "multiply-adds" in reader.text
+    assert sum("roofline" in (svg["class"] or "") for svg in reader.all("svg")) == 1
+    scaled = ns.explain("y[i] = A[i,j] * 2", A=A, timed=True)
+    assert scaled.run is not None
     masked = ns.explain("ij,kj->ik", A, A, mask=A @ A.t(), timed=True)
     assert masked.run is not None
     assert masked.run.flops > 0
@@ -506,11 +506,11 @@ def test_a_timed_run_is_drawn_under_its_roofs(A: ns.SparseTensor, monkeypatch: p
 
 
 def run_at(share: float) -> roofline.TimedRun:
-    """A run of a million operations and bytes, bound by a triad of 10 GB/s, that reaches this share of its roof."""
+    """A run of a million operations and bytes with a triad roof of 10 GB/s, of which it reaches the given share."""
     return roofline.TimedRun(1e-4 / share, 3, 1_000_000, 1_000_000, 1e10, 1e9, 1e12, 2, "float32")
 
 
-def test_a_run_names_its_roof_and_no_share_above_it() -> None:
+def test_runs_name_their_roof_and_no_share_above_it() -> None:
     assert "31 % of its roof (10 GB/s of a triad over as many bytes)" in str(run_at(0.31))
     assert "100 % of its roof" in str(run_at(1.04))
     above = run_at(500)
@@ -519,8 +519,8 @@ def test_a_run_names_its_roof_and_no_share_above_it() -> None:
     assert "%" not in roofline.report(above)
 
 
-def test_the_roof_is_that_of_the_faster_of_one_and_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, a triad of two threads waits longer for the second one than a small request takes."""
+def test_the_roof_is_the_faster_of_one_and_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine, a triad with two threads may be slower than one with a single thread."""
     monkeypatch.setattr(roofs, "triad", lambda size, workers: roofs.Roof(lambda: time.sleep(0.02 if workers > 1 else 0.001), 10**6))
     monkeypatch.setattr(roofs, "rates", lambda workers: roofs.Rates(1e9, 1e11))
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
@@ -528,7 +528,7 @@ def test_the_roof_is_that_of_the_faster_of_one_and_all_threads(monkeypatch: pyte
     assert run.near > 2e8
 
 
-def test_formats_cant_be_timed(A: ns.SparseTensor) -> None:
+def test_formats_cannot_be_timed(A: ns.SparseTensor) -> None:
     with pytest.raises(ns.errors.UnsupportedError, match="timed=True: a format stands for an operand"):
         ns.explain("ij,j->i", ns.CSR, "dense", timed=True)
     with pytest.raises(ns.errors.UnsupportedError, match="timed=True: a format stands for an operand"):

@@ -1,4 +1,4 @@
-"""The operations and the bytes of a request, against counting them one by one."""
+"""Operations and bytes of a request, compared with brute-force counts."""
 
 from itertools import product
 
@@ -13,26 +13,26 @@ from numscorch.frontend.parser import parse_einsum
 
 
 def stored(*shape, seed, format=None, density=0.4):
-    drawn = torch.Generator().manual_seed(seed)
-    values = torch.rand(shape, generator=drawn) + 0.5
-    return ns.from_torch(values * (torch.rand(shape, generator=drawn) < density), format)
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.rand(shape, generator=generator) + 0.5
+    return ns.from_torch(values * (torch.rand(shape, generator=generator) < density), format)
 
 
 def brute_force(expr, operands):
-    """The coordinates of all variables where every sparse operand stores an entry."""
+    """Number of coordinates of all variables where each sparse operand stores an entry."""
     subscripts = parse_einsum(expr, tuple(o.ndim for o in operands))
     sizes = {}
     for names, operand in zip(subscripts.operands, operands, strict=True):
         sizes |= {name: size for name, size in zip(names, operand.shape, strict=True) if sizes.get(name, 1) == 1}
     entries = [set(map(tuple, o.indices().T.tolist())) if isinstance(o, ns.SparseTensor) else None for o in operands]
     count = 0
-    for point in product(*(range(size) for size in sizes.values())):
-        at = dict(zip(sizes, point, strict=True))
-        places = [
-            tuple(at[name] if size > 1 else 0 for name, size in zip(names, o.shape, strict=True))
+    for coordinates in product(*(range(size) for size in sizes.values())):
+        named = dict(zip(sizes, coordinates, strict=True))
+        points = [
+            tuple(named[name] if size > 1 else 0 for name, size in zip(names, o.shape, strict=True))
             for names, o in zip(subscripts.operands, operands, strict=True)
         ]
-        count += all(own is None or place in own for own, place in zip(entries, places, strict=True))
+        count += all(stored is None or point in stored for stored, point in zip(entries, points, strict=True))
     return count
 
 
@@ -54,18 +54,18 @@ REQUESTS = {
 
 
 @pytest.mark.parametrize("expr", REQUESTS)
-def test_a_product_is_a_multiply_add_at_each_stored_point(expr):
+def test_a_product_has_a_multiply_add_at_each_stored_point(expr):
     operands, text = REQUESTS[expr], expr.partition(", dense")[0]
     assert work_of(text, operands, None).flops == 2 * brute_force(text, operands) > 0
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.BCSR(2, 2)])
-def test_formats_count_what_they_store(format):
-    own = A.to(format)
-    assert work_of("ij,jk->ik", (own, B), None).flops == 2 * brute_force("ij,jk->ik", (own, B))
+def test_formats_do_not_change_the_count(format):
+    converted = A.to(format)
+    assert work_of("ij,jk->ik", (converted, B), None).flops == 2 * brute_force("ij,jk->ik", (converted, B))
 
 
-def test_torchs_tensors_count_as_ours_do():
+def test_native_tensors_count_as_sparse_tensors():
     for native in (A.to_torch(), A.to(ns.COO(2)).to_torch()):
         assert work_of("ij,jk->ik", (native, SQUARE), None).flops == 2 * 6 * A.nnz
 
@@ -84,12 +84,12 @@ def test_statements_count_each_term_and_each_function():
     assert work_of("y[i] = a * A[i,j] * x[j] + b[i]", {"a": 2.0, "A": A, "x": SQUARE[0], "b": SQUARE[0]}, None).flops == 2 * A.nnz + 12
 
 
-def test_a_mask_leaves_out_the_points_off_it():
+def test_a_mask_excludes_coordinates():
     request, operands, _ = prepared("ij,jk->ik", (A, B), "sum", C)
     assert work_of(request, operands, None).flops == 2 * brute_force("ij,jk,ik->ik", (A, B, C))
 
 
-def test_every_array_is_moved_once():
+def test_each_array_is_moved_once():
     x, y = torch.ones(6), torch.ones(6)
     pos, crd = A.pattern.arrays[1]
     matrix = pos.nbytes + crd.nbytes + A.values.nbytes
@@ -98,9 +98,9 @@ def test_every_array_is_moved_once():
     assert work_of("ij,jk->ik", (A, torch.ones(6, 1).expand(6, 6)), None).bytes == matrix + 24
 
 
-def test_a_result_that_keeps_a_pattern_writes_its_values_alone():
-    made = A * 2.0
-    assert work_of("B[i,j] = 2 * A[i,j]", {"A": A}, made).bytes == work_of("ij->ij", (A,), None).bytes + made.values.nbytes
+def test_a_result_that_keeps_a_pattern_writes_its_values_only():
+    result = A * 2.0
+    assert work_of("B[i,j] = 2 * A[i,j]", {"A": A}, result).bytes == work_of("ij->ij", (A,), None).bytes + result.values.nbytes
 
 
 def test_the_values_of_a_mask_are_not_moved():
@@ -111,8 +111,8 @@ def test_the_values_of_a_mask_are_not_moved():
 
 def test_a_fused_program_counts_its_members():
     with Recorder() as recorder:
-        seen = recorder.record(lambda: ns.softmax(A, 1)).calls
-    own = [work_of(call.request, call.operands, call.result) for call in seen]
-    fused = A.nnz * sum([1, 2, 1, 1])  # the largest, exp of a difference, the sum, the quotient
-    assert [work.flops for work in own] == [fused]
-    assert own[0].bytes == work_of("ij->ij", (A,), None).bytes + A.values.nbytes
+        calls = recorder.record(lambda: ns.softmax(A, 1)).calls
+    counts = [work_of(call.request, call.operands, call.result) for call in calls]
+    fused = A.nnz * sum([1, 2, 1, 1])  # the maximum, exp of a difference, the sum, the quotient
+    assert [work.flops for work in counts] == [fused]
+    assert counts[0].bytes == work_of("ij->ij", (A,), None).bytes + A.values.nbytes

@@ -1,4 +1,4 @@
-"""Programs of three factors, which are contracted in pairs: autocast, transforms, rounding, promotion, numbers, sparsified results."""
+"""Programs of three factors, contracted in pairs: autocast, transforms, rounding, promotion, numbers, sparsified results."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def expected(x: torch.Tensor = X) -> torch.Tensor:
     return A.to_dense() @ x @ W
 
 
-def test_programs_compute_in_their_own_data_type_within_autocast() -> None:
-    wanted = expected()
+def test_programs_keep_their_data_type_within_autocast() -> None:
+    result = expected()
     for _ in range(2):
-        for on in (True, False):
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=on):
-                made = ns.evaluate(TEXT, A=A, x=X, w=W)
-                torch.testing.assert_close(made, wanted)
+        for enabled in (True, False):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+                output = ns.evaluate(TEXT, A=A, x=X, w=W)
+                torch.testing.assert_close(output, result)
                 ns.evaluate("h[j,k] = x[j,f] * w[f,k]; y[i,k] = A[i,j] * h[j,k]", A=A, x=X, w=W)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert ns.einsum("ij,jk->ik", A, X, sparsifier=threshold(0.1)).dtype == torch.bfloat16
@@ -46,12 +46,12 @@ def test_transforms_go_through_programs_of_three_factors() -> None:
 def test_16_bits_are_rounded_once() -> None:
     narrow = {"A": A.to(torch.bfloat16), "x": X.bfloat16(), "w": W.bfloat16()}
     exact = narrow["A"].to_dense().double() @ narrow["x"].double() @ narrow["w"].double()
-    made = ns.evaluate(TEXT, **narrow)
-    assert bool(((made.double() - exact).abs() <= (exact.bfloat16().double() - exact).abs() + 1e-5 * exact.abs().max()).all())
+    result = ns.evaluate(TEXT, **narrow)
+    assert bool(((result.double() - exact).abs() <= (exact.bfloat16().double() - exact).abs() + 1e-5 * exact.abs().max()).all())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_is_refused_is_refused_in_our_words() -> None:
+def test_unsupported_calls_raise_before_torch_computes() -> None:
     with pytest.raises(RuntimeError):
         ns.einsum("ij,jj->ii", torch.ones(2, 2), torch.ones(2, 2))
     with forward_ad.dual_level(), pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
@@ -64,19 +64,19 @@ def test_a_chain_promotes_operands_of_another_dtype() -> None:
         assert ns.evaluate(TEXT, A=A, x=X, w=W.double()).dtype == torch.float64
 
 
-def test_numbers_that_are_equal_are_told_apart() -> None:
+def test_equal_numbers_of_other_sign_or_type_have_separate_plans() -> None:
     F = ns.from_torch(torch.eye(3), ns.CSR)
     for a in (0.0, -0.0, 0.0):
         assert float(ns.evaluate("y[i,j] = A[i,j] / a", A=F, a=a).values[0]) == math.copysign(math.inf, a)
-    whole = F.to(torch.int32)
+    integers = F.to(torch.int32)
     for a in (1, 1.5, 1):
-        made, expected = ns.evaluate("y[i,j] = A[i,j] * a", A=whole, a=a), whole.values * a
-        assert made.dtype == expected.dtype
-        assert torch.equal(made.values, expected)
+        result, expected = ns.evaluate("y[i,j] = A[i,j] * a", A=integers, a=a), integers.values * a
+        assert result.dtype == expected.dtype
+        assert torch.equal(result.values, expected)
 
 
 @pytest.mark.parametrize("format", ["dense", "auto", "infer"])
-def test_sparsified_results_take_the_formats_that_others_take(format: str) -> None:
-    made = ns.evaluate(TEXT, A=A, x=X, w=W, sparsifier=threshold(0.5), format=format)
-    whole = made.to_dense() if isinstance(made, ns.SparseTensor) else made
-    torch.testing.assert_close(whole, torch.where(expected().abs() > 0.5, expected(), 0.0), rtol=1e-4, atol=1e-4)
+def test_sparsified_results_have_the_requested_format(format: str) -> None:
+    result = ns.evaluate(TEXT, A=A, x=X, w=W, sparsifier=threshold(0.5), format=format)
+    dense_result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    torch.testing.assert_close(dense_result, torch.where(expected().abs() > 0.5, expected(), 0.0), rtol=1e-4, atol=1e-4)

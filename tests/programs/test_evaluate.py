@@ -1,4 +1,4 @@
-"""evaluate: random statements against numpy, and each construct by an example."""
+"""Random statements compared with NumPy, and an example of each construct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from numscorch.tensors.validate import validate
 
 
 def check(case: Statement) -> None:
-    """The result is exactly numpy's, well formed, and in the format that was asked for."""
+    """Check that the result equals NumPy's, is valid, and has the requested format."""
     result = ns.evaluate(case.text, format=case.format, **case.operands)
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
@@ -97,13 +97,13 @@ EXAMPLES: dict[str, tuple[Dense, str | None]] = {
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR, ns.Format("sd")], ids=lambda f: f.name)
 @pytest.mark.parametrize("text", EXAMPLES)
 def test_example(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    expected, kept = EXAMPLES[text]
-    given: dict[str, Any] = {"A": a, "B": b, "C": c, "D": d}
-    operands: dict[str, Any] = {name: ns.from_torch(value).to(fmt) for name, value in given.items() if f"{name}[" in text}
+    expected, format_name = EXAMPLES[text]
+    named: dict[str, Any] = {"A": a, "B": b, "C": c, "D": d}
+    operands: dict[str, Any] = {name: ns.from_torch(value).to(fmt) for name, value in named.items() if f"{name}[" in text}
     operands |= {"x": x} if "x[" in text else {}
     result = ns.evaluate(text, **operands)
     if fmt == ns.CSR:
-        assert (result.format.name if isinstance(result, ns.SparseTensor) else None) == kept
+        assert (result.format.name if isinstance(result, ns.SparseTensor) else None) == format_name
     dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
     torch.testing.assert_close(dense.nan_to_num(), expected().nan_to_num())
 
@@ -131,10 +131,10 @@ def test_reduce(reduce: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.DCSR], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", ["min_plus", "max_plus", "or_and"])
 def test_semirings(name: str, fmt: ns.Format, second: ns.Format | None, plain: pytest.MonkeyPatch) -> None:
-    """A shortest path of two edges; an edge that isn't there is no path."""
-    none = {"min_plus": torch.inf, "max_plus": -torch.inf, "or_and": 0.0}[name]
-    left = torch.where(a != 0, a, none)
-    right = b if second is None else torch.where(b != 0, b, none)
+    """The shortest path of two edges; an unstored edge is no path."""
+    absent = {"min_plus": torch.inf, "max_plus": -torch.inf, "or_and": 0.0}[name]
+    left = torch.where(a != 0, a, absent)
+    right = b if second is None else torch.where(b != 0, b, absent)
     terms = left[:, :, None] + right[None]
     if name == "or_and":
         terms = ((a != 0)[:, :, None] & (b != 0)[None]).float()
@@ -143,8 +143,8 @@ def test_semirings(name: str, fmt: ns.Format, second: ns.Format | None, plain: p
     torch.testing.assert_close(ns.einsum("ij,jk->ik", A, B, reduce=name, format="dense"), expected)
     stored = ns.einsum("ij,jk->ik", A, ns.from_torch(b, ns.CSR), reduce=name)
     if second is not None and isinstance(stored, ns.SparseTensor):
-        kept = expected[tuple(stored.indices())]
-        torch.testing.assert_close(stored.values, kept)
+        stored_values = expected[tuple(stored.indices())]
+        torch.testing.assert_close(stored.values, stored_values)
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
@@ -165,9 +165,9 @@ def test_diagonals(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
 
 
 def test_parts() -> None:
-    """A reduction stands in the smallest part that holds its index."""
-    shown = {text: [str(part.request.value) for part in parse_statement(text)] for text in PARTS}
-    assert shown == PARTS
+    """A reduction is computed in the smallest part that contains its index."""
+    parts = {text: [str(part.request.value) for part in parse_statement(text)] for text in PARTS}
+    assert parts == PARTS
 
 
 PARTS = {
@@ -219,11 +219,11 @@ def test_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
-@pytest.mark.parametrize("learns", [False, True])
-def test_errors_of_sizes_speak_of_the_users_tensors(fmt: ns.Format | None, learns: bool, plain: None) -> None:
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_errors_of_sizes_name_the_users_tensors(fmt: ns.Format | None, requires_grad: bool, plain: None) -> None:
     rows = c if fmt is None else ns.from_torch(c, fmt)
-    given = {"left": rows, "vector": torch.ones(5, requires_grad=learns), "bias": torch.ones(3)}
-    for text, told in {
+    tensors = {"left": rows, "vector": torch.ones(5, requires_grad=requires_grad), "bias": torch.ones(3)}
+    for text, message in {
         "R[i] = left[i,j] * vector[j]": "index j has size 7 in left but 5 in vector\n  R[i] = left[i,j] * vector[j]     left: 6x7",
         "R[i] = left[i,j] * left[i,j] + bias[i]": "index i has size 6 in left[i,j] * left[i,j] but 3 in bias\n",
         "T[i] = left[i,j] * left[i,j]; R[i] = T[i] * bias[i]": "index i has size 6 in T but 3 in bias\n",
@@ -235,18 +235,18 @@ def test_errors_of_sizes_speak_of_the_users_tensors(fmt: ns.Format | None, learn
         "R[col,k] = left[row,col] * left[col,k]": "     did you mean left[k,col]?",
         "R[row] = left[row,row]": "index row takes the diagonal of left, whose sizes differ there: 6 and 7\n",
     }.items():
-        used = {name: own for name, own in given.items() if f"{name}[" in text}
+        named = {name: tensor for name, tensor in tensors.items() if f"{name}[" in text}
         with pytest.raises(ns.SizeError) as error:
-            ns.evaluate(text, **used)
-        assert told in str(error.value)
+            ns.evaluate(text, **named)
+        assert message in str(error.value)
         if fmt is not None:
             with pytest.raises(ns.SizeError) as error:
-                ns.explain(text, **used)
-            assert told in str(error.value)
+                ns.explain(text, **named)
+            assert message in str(error.value)
 
 
 @pytest.mark.parametrize("fmt", [None, ns.CSR], ids=["dense", "CSR"])
-def test_errors_of_dimensions_have_the_names_of_the_text(fmt: ns.Format | None, plain: None) -> None:
+def test_errors_of_dimensions_use_the_names_of_the_text(fmt: ns.Format | None, plain: None) -> None:
     left = c if fmt is None else ns.from_torch(c, fmt)
     with pytest.raises(ns.ExpressionError, match=r"left\[row,col,k\] has 3 indices, but left has 2 dimensions"):
         ns.evaluate("R[row] = left[row,col,k]", left=left)
@@ -262,13 +262,13 @@ def test_unknown_reduction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reduced"), [("y[i] max= maximum(A[i,j], x[j])", torch.amax), ("y[i] += maximum(A[i,j], x[j])", torch.sum)]
+    ("text", "reduction"), [("y[i] max= maximum(A[i,j], x[j])", torch.amax), ("y[i] += maximum(A[i,j], x[j])", torch.sum)]
 )
-def test_what_is_no_zero_where_nothing_is_stored_is_not_gathered_from_entries_alone(text: str, reduced: Any) -> None:
-    """Of long rows, only the entries were looked at."""
+def test_terms_of_unstored_entries_count_if_they_are_not_0(text: str, reduction: Any) -> None:
+    """Once, only stored entries of long rows were reduced."""
     full, x = torch.arange(420.0).sub(200).reshape(7, 60) * (torch.arange(60) % 3 == 0), torch.linspace(-1, 1, 60)
     A = ns.from_torch(full, ns.CSR)
-    torch.testing.assert_close(ns.evaluate(text, A=A, x=x), reduced(torch.maximum(full, x), 1))
+    torch.testing.assert_close(ns.evaluate(text, A=A, x=x), reduction(torch.maximum(full, x), 1))
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), None], ids=str)
@@ -285,9 +285,9 @@ def test_slices(fmt: ns.Format | None, plain: pytest.MonkeyPatch) -> None:
         "R[row] max= C[row,column]": c.amax(1),
         "R[if] = C[if,pA2] * x[pA2]": c @ x,
     }
-    for text, answer in expected.items():
-        made = ns.evaluate(text, C=C, **({"x": x} if "x[" in text else {}))
-        torch.testing.assert_close(made.to_dense() if isinstance(made, ns.SparseTensor) else made, answer, msg=text)
+    for text, reference in expected.items():
+        result = ns.evaluate(text, C=C, **({"x": x} if "x[" in text else {}))
+        torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, reference, msg=text)
     with pytest.raises(ns.RangeError, match=r"index 7 of C\[:,7\] is out of range along dim 1, whose size is 7"):
         ns.evaluate("R[i] = C[i,7]", C=C)
 
@@ -300,7 +300,7 @@ def test_slices_have_gradients(plain: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(ns.from_torch(c, ns.CSR).with_values(values.grad).to_dense(), full.grad * (c != 0))
 
 
-def test_an_index_on_the_left_side_only_is_broadcast_along(plain: pytest.MonkeyPatch) -> None:
+def test_an_index_on_the_left_side_only_is_broadcast(plain: pytest.MonkeyPatch) -> None:
     b, C = torch.arange(6.0), ns.from_torch(c, ns.CSR)
     torch.testing.assert_close(ns.evaluate("R[i,j] = b[i]", b=b, j=4), b[:, None].expand(6, 4))
     torch.testing.assert_close(ns.evaluate("R[k,i] = C[i,j] + b[i]", C=C, b=b, k=2), (c.sum(1) + b).expand(2, 6))
@@ -331,12 +331,12 @@ def test_expressions_up_to_the_limits_have_gradients(text: str, plain: pytest.Mo
 
 
 @pytest.mark.usefixtures("plain")
-def test_sizes_of_indices_are_any_whole_numbers() -> None:
-    """Also numpy's, and tensors without dimensions; errors show no whole tensors."""
+def test_sizes_of_indices_are_integers_of_any_type() -> None:
+    """Sizes may be integers of Python or NumPy, or tensors without dimensions; errors do not print whole tensors."""
     A = ns.from_torch(torch.tensor([[1.0, 0.0], [2.0, 3.0]]), ns.CSR)
     for size in (2, np.int64(2), torch.tensor(2)):
         assert ns.evaluate("y[i,j] = A[i,k]", A=A, j=size).tolist() == [[1.0, 1.0], [5.0, 5.0]]
     wrong = {"'3'": "3", "None": None, "True": True, "-1": -1, "2.0": 2.0, "a Tensor": torch.ones(1000), "a list": [3]}
-    for shown, size in wrong.items():
-        with pytest.raises(ns.ExpressionError, match=f"j= is its size, a whole number, not {shown}\n"):
+    for description, size in wrong.items():
+        with pytest.raises(ns.ExpressionError, match=f"j= is its size, a whole number, not {description}\n"):
             ns.evaluate("y[i,j] = A[i,k]", A=A, j=size)

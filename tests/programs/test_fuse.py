@@ -1,4 +1,4 @@
-"""fuse: functions of tensors as programs, against the same functions on dense tensors; values, and gradients of every operand."""
+"""fuse: functions of tensors as programs; values and gradients equal those of the functions on dense tensors."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
-KEPT = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
-KEPT[2] = False
-MATRIX = numbers(7, 9) * KEPT
+STORED = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
+STORED[2] = False
+MATRIX = numbers(7, 9) * STORED
 BIAS = numbers(7)
 
 
 def rows_softmax(scores: torch.Tensor, dim: int = -1) -> torch.Tensor:
-    """Of a dense tensor as of a sparse one with the entries of MATRIX."""
-    kept = KEPT if scores.shape == KEPT.shape else KEPT.T
-    return torch.softmax(scores.masked_fill(~kept, -inf), dim).nan_to_num()
+    """Softmax of a dense tensor over the entries that MATRIX stores."""
+    stored = STORED if scores.shape == STORED.shape else STORED.T
+    return torch.softmax(scores.masked_fill(~stored, -inf), dim).nan_to_num()
 
 
 def gcn(A: Any, X: Any, W: Any, b: Any) -> Any:
@@ -53,13 +53,13 @@ def gat(A: Any, s: Any, d: Any, X: Any, softmax: Any = F.softmax) -> Any:
     return softmax(F.leaky_relu(A * (s[:, None] + d[None, :]), 0.2), 1) @ X
 
 
-def other_way(A: Any, X: Any, softmax: Any = ns.softmax) -> Any:
+def column_softmax(A: Any, X: Any, softmax: Any = ns.softmax) -> Any:
     return softmax(A.t(), 1) @ X.unsqueeze(-1)
 
 
-def gelus(A: Any, X: Any, b: Any) -> Any:
-    made = F.gelu(torch.mm(A, X) * SCALE - b)
-    return made / (made.abs().sum(dim=1, keepdim=True) + 1)
+def normalized_gelu(A: Any, X: Any, b: Any) -> Any:
+    activated = F.gelu(torch.mm(A, X) * SCALE - b)
+    return activated / (activated.abs().sum(dim=1, keepdim=True) + 1)
 
 
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
@@ -68,8 +68,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "scaled attention": (scaled_attention, (numbers(7, 4), numbers(9, 4), numbers(9, 3))),
     "scores": (scores, (numbers(7, 4), numbers(9, 4))),
     "gat": (gat, (numbers(7), numbers(9), numbers(9, 3))),
-    "other way": (other_way, (numbers(7),)),
-    "gelu": (gelus, (numbers(9, 4), numbers(7, 1))),
+    "other way": (column_softmax, (numbers(7),)),
+    "gelu": (normalized_gelu, (numbers(9, 4), numbers(7, 1))),
     "exp": (lambda A, x: torch.exp(A @ x).sigmoid().tanh(), (numbers(9),)),
     "mean": (lambda A, x: ((A + x) * A).mean(0), (numbers(9),)),
     "amax": (lambda A, x: torch.amax(torch.maximum(A, x), dim=-1) + torch.log(torch.sqrt(x.abs())).sum(), (numbers(9),)),
@@ -85,40 +85,41 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
-def dense(value: Any) -> torch.Tensor:
+def as_dense(value: Any) -> torch.Tensor:
     return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2), ns.CSC], ids=lambda f: f.name)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_fused_is_what_is_written(name: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    function, others = FUNCTIONS[name]
-    others = tuple(tensor.clone().requires_grad_() for tensor in others)
+def test_fused_functions_equal_dense_functions(name: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    function, operands = FUNCTIONS[name]
+    operands = tuple(tensor.clone().requires_grad_() for tensor in operands)
     A, B = ns.from_torch(MATRIX, fmt), MATRIX.clone().requires_grad_()
     A.values.requires_grad_()
     fused = ns.fuse(function)
-    text = fused.explain(A, *others).text
+    text = fused.explain(A, *operands).text
     assert text
-    made = fused(A, *others)
-    as_dense = {"softmax": rows_softmax} if "softmax" in function.__code__.co_varnames else {}
-    expected = function(B, *others, **as_dense)
-    torch.testing.assert_close(dense(made), expected, msg=lambda told: f"{text}\n{told}")
+    result = fused(A, *operands)
+    options = {"softmax": rows_softmax} if "softmax" in function.__code__.co_varnames else {}
+    expected = function(B, *operands, **options)
+    torch.testing.assert_close(as_dense(result), expected, msg=lambda message: f"{text}\n{message}")
     weights = numbers(*expected.shape, seed=1)
-    found = torch.autograd.grad((dense(made) * weights).sum(), [A.values, *others])
-    wanted = torch.autograd.grad((expected * weights).sum(), [B, *others])
-    torch.testing.assert_close(A.with_values(found[0]).to_dense(), wanted[0] * KEPT, msg=lambda told: f"{text}\n{told}")
-    for mine, theirs in zip(found[1:], wanted[1:], strict=True):
-        torch.testing.assert_close(mine, theirs, msg=lambda told: f"{text}\n{told}")
+    gradients = torch.autograd.grad((as_dense(result) * weights).sum(), [A.values, *operands])
+    expected_gradients = torch.autograd.grad((expected * weights).sum(), [B, *operands])
+    first = A.with_values(gradients[0]).to_dense()
+    torch.testing.assert_close(first, expected_gradients[0] * STORED, msg=lambda message: f"{text}\n{message}")
+    for gradient, expected_gradient in zip(gradients[1:], expected_gradients[1:], strict=True):
+        torch.testing.assert_close(gradient, expected_gradient, msg=lambda message: f"{text}\n{message}")
 
 
 @pytest.mark.parametrize("name", ["gcn", "attention", "gat", "scores", "all", "where"])
-def test_fused_is_what_numscorch_computes_unfused(name: str, plain: pytest.MonkeyPatch) -> None:
-    function, others = FUNCTIONS[name]
+def test_fused_functions_equal_unfused_functions(name: str, plain: pytest.MonkeyPatch) -> None:
+    function, operands = FUNCTIONS[name]
     for fmt in (ns.CSR, ns.DCSR):
         A = ns.from_torch(MATRIX, fmt)
-        made, unfused = ns.fuse(function)(A, *others), function(A, *others)
-        assert type(made) is type(unfused)
-        torch.testing.assert_close(dense(made), dense(unfused))
+        result, unfused = ns.fuse(function)(A, *operands), function(A, *operands)
+        assert type(result) is type(unfused)
+        torch.testing.assert_close(as_dense(result), as_dense(unfused))
 
 
 def text_of(function: Callable[..., Any], *operands: Any) -> list[str]:
@@ -128,7 +129,7 @@ def text_of(function: Callable[..., Any], *operands: Any) -> list[str]:
 A = ns.from_torch(MATRIX, ns.CSR)
 
 
-def test_a_chain_of_products_stays_as_it_is_written() -> None:
+def test_a_chain_of_products_is_not_reordered() -> None:
     assert text_of(gcn, A, *FUNCTIONS["gcn"][1]) == ["T[i,j] = X[i,k] * W[k,j]", "R[i,j] = relu(A[i,k] * T[k,j] + b[j])"]
     assert text_of(lambda A, X, W: (A @ X) @ W, A, numbers(9, 4), numbers(4, 5)) == ["T[i,j] = A[i,k] * X[k,j]", "R[i,j] = T[i,k] * W[k,j]"]
 
@@ -143,7 +144,7 @@ def test_products_at_a_mask_are_computed_there_only() -> None:
     assert text_of(scores, A, Q, K) == ["T[i,j] = A[i,j] * x[i,k] * y[j,k]", "R[i] += T[i,j]"]
 
 
-def test_what_is_used_twice_is_computed_once() -> None:
+def test_repeated_values_are_computed_once() -> None:
     def twice(A: Any, x: Any) -> Any:
         y = A @ x
         return y * torch.exp(y) + y
@@ -151,7 +152,7 @@ def test_what_is_used_twice_is_computed_once() -> None:
     assert text_of(twice, A, numbers(9)) == ["T[i] = A[i,j] * x[j]", "R[i] = T[i] * exp(T[i]) + T[i]"]
 
 
-def test_operands_that_are_not_read_are_no_operands_of_the_program() -> None:
+def test_unused_arguments_are_no_operands_of_the_program() -> None:
     x = numbers(9)
     torch.testing.assert_close(ns.fuse(lambda A, x, y: torch.relu(A @ x))(A, x, x), torch.relu(MATRIX @ x))
 
@@ -186,41 +187,41 @@ def caught(A: Any, x: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", STOPPING)
-def test_what_cannot_be_fused_runs_as_it_is_written(name: str) -> None:
-    function, told = STOPPING[name]
+def test_unsupported_functions_run_unfused(name: str) -> None:
+    function, reason = STOPPING[name]
     x = numbers(9)
     fused = ns.fuse(function)
-    explained = str(fused.explain(A, x))
-    assert told in explained and "runs as it is written" in explained and not TRACERS
-    for made, expected in zip(fused(A, x), function(A, x), strict=True):
-        assert torch.equal(made, expected)
+    text = str(fused.explain(A, x))
+    assert reason in text and "runs as it is written" in text and not TRACERS
+    for result, expected in zip(fused(A, x), function(A, x), strict=True):
+        assert torch.equal(result, expected)
 
 
-def test_the_line_that_stopped_it_is_told() -> None:
-    explained = str(ns.fuse(caught).explain(A, numbers(9)))
-    assert "test_fuse.py" in explained and "torch.cumsum(A @ x, 0)" in explained
+def test_the_explanation_shows_the_line_that_prevents_fusion() -> None:
+    text = str(ns.fuse(caught).explain(A, numbers(9)))
+    assert "test_fuse.py" in text and "torch.cumsum(A @ x, 0)" in text
 
 
-def test_other_operands_run_as_written() -> None:
+def test_other_operands_run_unfused() -> None:
     fused, others = ns.fuse(gcn), FUNCTIONS["gcn"][1]
     assert "every operand is dense" in str(fused.explain(MATRIX, *others))
     assert torch.equal(fused(MATRIX, *others), gcn(MATRIX, *others))
     mixed = (A.to(torch.float64), *others)
     assert "float32 and float64" in str(fused.explain(*mixed))
-    whole = [tensor.to(torch.int32) for tensor in (A, *others)]
-    assert "operands of int32" in str(fused.explain(*whole)) and fused(*whole).dtype == torch.int32
+    integers = [tensor.to(torch.int32) for tensor in (A, *others)]
+    assert "operands of int32" in str(fused.explain(*integers)) and fused(*integers).dtype == torch.int32
     with torch.autocast("cpu"):
         assert "autocast" in str(fused.explain(A, *others))
 
 
 def test_16_bits(plain: pytest.MonkeyPatch) -> None:
     half = [tensor.to(torch.bfloat16) for tensor in (A, *FUNCTIONS["gcn"][1])]
-    made = ns.fuse(gcn)(*half)
-    assert "in one kernel" in str(ns.fuse(gcn).explain(*half)) and made.dtype == torch.bfloat16
-    torch.testing.assert_close(made.float(), gcn(*(dense(tensor).float() for tensor in half)), rtol=0.05, atol=0.05)
+    result = ns.fuse(gcn)(*half)
+    assert "in one kernel" in str(ns.fuse(gcn).explain(*half)) and result.dtype == torch.bfloat16
+    torch.testing.assert_close(result.float(), gcn(*(as_dense(tensor).float() for tensor in half)), rtol=0.05, atol=0.05)
 
 
-def test_shapes_that_do_not_fit_are_the_functions_own_error() -> None:
+def test_shapes_that_do_not_fit_raise_the_error_of_the_function() -> None:
     fused = ns.fuse(lambda A, x: torch.relu(A @ x))
     with pytest.raises(SizeError):
         fused(A, numbers(8))
@@ -230,7 +231,7 @@ def test_shapes_that_do_not_fit_are_the_functions_own_error() -> None:
         fused(A, numbers(8))
 
 
-def test_comparisons_that_do_not_fit_leave_the_function_fused() -> None:
+def test_a_failed_comparison_does_not_prevent_fusion() -> None:
     function = ns.fuse(lambda A, x, y: A * torch.logical_and(x > 0, y > 0))
     A = ns.from_torch(torch.eye(3))
     with pytest.raises(RuntimeError, match="size"):
@@ -239,14 +240,14 @@ def test_comparisons_that_do_not_fit_leave_the_function_fused() -> None:
     assert function(A, torch.ones(3), torch.ones(3)).to_dense().equal(torch.eye(3))
 
 
-def test_a_size_that_is_read_makes_a_program_for_that_size() -> None:
+def test_a_function_that_reads_a_size_has_a_program_for_each_size() -> None:
     fused = ns.fuse(lambda A, X: A @ X / X.shape[1])
     for columns in (3, 4, 3):
         torch.testing.assert_close(fused(A, numbers(9, columns)), MATRIX @ numbers(9, columns) / columns)
 
 
 class Scaled:
-    """A factor that a function reads, which no argument has."""
+    """A factor that a method reads from its object."""
 
     def __init__(self, by: float):
         self.by = by
@@ -256,39 +257,39 @@ class Scaled:
         return torch.relu(A @ x) * self.by
 
 
-def test_what_a_function_reads_besides_its_arguments_is_as_it_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
-    x, scaled, held = numbers(9), Scaled(2.0), {"by": 3.0}
+def test_attributes_and_globals_are_read_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, scaled, table = numbers(9), Scaled(2.0), {"by": 3.0}
     expected = torch.relu(MATRIX @ x)
     torch.testing.assert_close(scaled.times(A, x), 2 * expected)
     scaled.by = 5.0
     torch.testing.assert_close(scaled.times(A, x), 5 * expected)
     assert "* 5.0" in scaled.times.explain(A, x).text
-    of_held, of_global = ns.fuse(lambda A, x: torch.relu(A @ x) * held["by"]), ns.fuse(lambda A, x: torch.relu(A @ x) * SCALE)
-    torch.testing.assert_close(of_held(A, x), 3 * expected)
-    torch.testing.assert_close(of_global(A, x), 2 * expected)
-    held["by"] = 7.0
+    with_table, with_global = ns.fuse(lambda A, x: torch.relu(A @ x) * table["by"]), ns.fuse(lambda A, x: torch.relu(A @ x) * SCALE)
+    torch.testing.assert_close(with_table(A, x), 3 * expected)
+    torch.testing.assert_close(with_global(A, x), 2 * expected)
+    table["by"] = 7.0
     monkeypatch.setitem(globals(), "SCALE", 11.0)
-    torch.testing.assert_close(of_held(A, x), 7 * expected)
-    torch.testing.assert_close(of_global(A, x), 11 * expected)
+    torch.testing.assert_close(with_table(A, x), 7 * expected)
+    torch.testing.assert_close(with_global(A, x), 11 * expected)
 
 
-def test_a_program_is_traced_once_for_operands_of_a_kind() -> None:
+def test_a_function_is_traced_once_for_operands_of_one_kind() -> None:
     runs = []
     counted = ns.fuse(lambda A, x, by=1.0: runs.append(1) or torch.relu(A @ x) * by)
     fused = ns.fuse(lambda A, x, by=1.0: torch.relu(A @ x) * by)
     for _ in range(2):
         counted(A, numbers(9)), fused(A, numbers(9)), fused(A, numbers(9), by=2.0)
-    assert len(runs) == 2  # a list is read, which may change
+    assert len(runs) == 2  # the function reads a list, which may change
     assert len(fused.programs) == 2
 
 
-def test_parameters_and_torchs_tensors_are_operands(plain: pytest.MonkeyPatch) -> None:
+def test_parameters_and_native_tensors_are_operands(plain: pytest.MonkeyPatch) -> None:
     others = FUNCTIONS["gcn"][1]
     weight = ns.nn.Parameter(A)
     ns.fuse(gcn)(weight, *others).sum().backward()
     B = MATRIX.clone().requires_grad_()
     gcn(B, *others).sum().backward()
-    torch.testing.assert_close(A.with_values(weight.values.grad).to_dense(), B.grad * KEPT)
+    torch.testing.assert_close(A.with_values(weight.values.grad).to_dense(), B.grad * STORED)
     torch.testing.assert_close(ns.fuse(gcn)(MATRIX.to_sparse_csr(), *others), gcn(MATRIX, *others))
 
 
@@ -298,6 +299,6 @@ def test_fused_functions_are_fused_within_another_one() -> None:
 
 
 def test_explanations_show_the_program_and_every_part() -> None:
-    told = str(ns.fuse(gat).explain(A, *FUNCTIONS["gat"][1]))
+    text = str(ns.fuse(gat).explain(A, *FUNCTIONS["gat"][1]))
     for part in ("stored max=", "where(T1[i,j] > 0.0, T1[i,j], 0.2 * T1[i,j])", "def kernel(", "A: P, 7x9 (CSR)"):
-        assert part in told
+        assert part in text

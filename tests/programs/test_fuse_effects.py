@@ -1,4 +1,4 @@
-"""fuse: what changes from call to call, in place, or in another thread is never lost; what is repeated is computed once."""
+"""fuse keeps effects: state that changes between calls, in-place assignments, and other threads; repeated values are computed once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ TABLE = {"by": 2.0}
 from_table = TABLE.get
 
 
-def same(function: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
-    """What a function gives fused, which is what it gives on dense tensors."""
-    found = ns.fuse(function)(A, x.clone())
-    torch.testing.assert_close(found, function(MATRIX, x.clone()))
-    return found
+def check_fused(function: Callable[..., Any], x: torch.Tensor) -> torch.Tensor:
+    """Result of the fused function, after checking that it equals the function on dense tensors."""
+    result = ns.fuse(function)(A, x.clone())
+    torch.testing.assert_close(result, function(MATRIX, x.clone()))
+    return result
 
 
 def added(A: Any, x: Any) -> Any:
@@ -48,21 +48,21 @@ IN_PLACE = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", 
 
 
 @pytest.mark.parametrize("function", [added, scaled_argument], ids=lambda f: f.__name__)
-def test_assignments_in_place_change_every_name_of_a_tensor(function: Callable[..., Any]) -> None:
-    same(function, X)
+def test_in_place_assignments_change_all_names_of_a_tensor(function: Callable[..., Any]) -> None:
+    check_fused(function, X)
     assert "an assignment in place" in str(ns.fuse(function).explain(A, X))
 
 
-def test_an_operand_that_is_changed_in_place_is_changed() -> None:
+def test_in_place_assignments_change_the_callers_tensor() -> None:
     x = X.clone()
     ns.fuse(scaled_argument)(A, x)
     assert torch.equal(x, 2 * X)
 
 
 @pytest.mark.parametrize("name", IN_PLACE)
-def test_every_operator_in_place_is_told(name: str) -> None:
+def test_all_in_place_operators_are_explained(name: str) -> None:
     fused = ns.fuse(lambda A, x: getattr(operator, f"i{name}")(A @ x, 2))
-    assert "an assignment in place" in str(fused.explain(A, X))  # of another line than the function, which is told as well
+    assert "an assignment in place" in str(fused.explain(A, X))  # the line is named, since it is not the function's first
 
 
 def locally_random(A: Any, x: Any) -> Any:
@@ -80,7 +80,7 @@ RANDOM: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_random_numbers_are_new_ones_at_every_call(name: str) -> None:
+def test_random_numbers_differ_between_calls(name: str) -> None:
     fused = ns.fuse(RANDOM[name])
     assert len({float(fused(A, X)[0]) for _ in range(4)}) > 1
 
@@ -92,7 +92,7 @@ def test_methods_of_objects_that_change_are_called_again(monkeypatch: pytest.Mon
         torch.testing.assert_close(fused(A, X), MATRIX @ X * by)
 
 
-def test_functions_with_the_name_of_a_librarys_are_looked_into(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_that_wrap_library_functions_are_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     @wraps(torch.relu)
     def relu(x: Any) -> Any:
         return x * TABLE["by"]
@@ -135,15 +135,15 @@ def test_a_mode_within_a_function_is_kept(mode: Callable[..., Any]) -> None:
     assert not ns.fuse(without_gradient)(A, X.clone().requires_grad_()).requires_grad
 
 
-def test_what_is_known_is_not_traced_again() -> None:
+def test_known_programs_are_not_traced_again() -> None:
     fused = ns.fuse(lambda A, x: torch.relu(A @ x) * min(2.0, 3.0))
     fused(A, X), fused(A, 2 * X)
     assert len(fused.programs) == 1
 
 
-def test_a_lock_that_is_taken_within_a_function_keeps_nobody_waiting() -> None:
+def test_a_lock_within_a_function_does_not_block_other_threads() -> None:
     lock, is_traced, is_held = Lock(), Event(), Event()
-    found: list[Any] = []
+    results: list[Any] = []
 
     def locking(A: Any, x: Any) -> Any:
         is_traced.set()
@@ -155,21 +155,21 @@ def test_a_lock_that_is_taken_within_a_function_keeps_nobody_waiting() -> None:
         is_traced.wait(5)
         with lock:
             is_held.set()
-            found.append((bool(TRACERS), ns.fuse(lambda A, x: 2 * (A @ x))(A, X)))
+            results.append((bool(TRACERS), ns.fuse(lambda A, x: 2 * (A @ x))(A, X)))
 
-    threads = [Thread(target=lambda: found.append(ns.fuse(locking)(A, X)), daemon=True), Thread(target=holding, daemon=True)]
+    threads = [Thread(target=lambda: results.append(ns.fuse(locking)(A, X)), daemon=True), Thread(target=holding, daemon=True)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(20)
-    assert len(found) == 2
-    assert found[0][0] is False
-    torch.testing.assert_close(found[0][1], 2 * MATRIX @ X)
-    torch.testing.assert_close(found[1], MATRIX @ X)
+    assert len(results) == 2
+    assert results[0][0] is False
+    torch.testing.assert_close(results[0][1], 2 * MATRIX @ X)
+    torch.testing.assert_close(results[1], MATRIX @ X)
 
 
 class Raced(dict[Any, Any]):
-    """Programs, the oldest of which another thread drops in between."""
+    """Programs, the oldest of which another thread drops during iteration."""
 
     def __iter__(self) -> Any:
         return iter(["dropped", *super().__iter__()])
@@ -183,7 +183,7 @@ def test_programs_may_be_dropped_in_two_threads(monkeypatch: pytest.MonkeyPatch)
         torch.testing.assert_close(fused(A, X, by), MATRIX @ X * by)
 
 
-def test_a_contraction_that_is_repeated_is_computed_once() -> None:
+def test_repeated_contractions_are_computed_once() -> None:
     def text_of(function: Callable[..., Any], *operands: Any) -> list[str]:
         return ns.fuse(function).explain(*operands).text.splitlines()
 
@@ -208,7 +208,7 @@ def test_a_repeated_product_at_a_mask_stays_at_its_entries() -> None:
     ]
 
 
-def test_what_is_repeated_entry_by_entry_is_written_again() -> None:
+def test_repeated_elementwise_expressions_are_inlined() -> None:
     def gat(A: Any, s: Any, d: Any) -> Any:
         return torch.where(A * (s[:, None] + d) > 0, A * (s[:, None] + d), 0.1 * A * (s[:, None] + d))
 
@@ -220,7 +220,7 @@ def activated(A: ns.SparseTensor, x: torch.Tensor) -> torch.Tensor:
     return torch.relu(A @ x)
 
 
-def test_a_fused_function_is_pickled_copied_and_shown_as_a_function() -> None:
+def test_fused_functions_are_pickled_copied_and_printed_as_functions() -> None:
     assert pickle.loads(pickle.dumps(activated)) is activated
     assert copy.deepcopy(activated) is copy.copy(activated) is activated
     assert repr(activated) == "<fused activated>"

@@ -1,4 +1,4 @@
-"""Gradients of programs that one kernel computes: those of dense torch, of each operand, and of gradients."""
+"""Gradients of fused programs, including second derivatives, equal those of dense torch for each operand."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ H, N, M, K = 2, 6, 7, 3
 
 def matrix() -> Tensor:
     """A matrix with an empty row, an empty column and a full row."""
-    made = torch.rand(N, M, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5
-    made[torch.rand(N, M, generator=torch.Generator().manual_seed(2)) < 0.5] = 0
-    made[0], made[-1], made[:, 2] = 0, 1.5, 0
-    return made
+    values = torch.rand(N, M, generator=torch.Generator().manual_seed(1), dtype=torch.float64) + 0.5
+    values[torch.rand(N, M, generator=torch.Generator().manual_seed(2)) < 0.5] = 0
+    values[0], values[-1], values[:, 2] = 0, 1.5, 0
+    return values
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def random_leaf(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).requires_grad_()
 
 
@@ -48,7 +48,7 @@ def attention(A: ns.SparseTensor | Tensor, Q: Tensor, K: Tensor, V: Tensor) -> T
     if isinstance(A, ns.SparseTensor):
         return ns.evaluate(ATTENTION, A=A, Q=Q, K=K, V=V)
     scores = (0.5 * Q @ K.mT).masked_fill(A == 0, -torch.inf)
-    scores = torch.where((A == 0).all(1, keepdim=True), 0.0, scores)  # rows without entries, which are left out below
+    scores = torch.where((A == 0).all(1, keepdim=True), 0.0, scores)  # rows without entries are masked below
     return (scores.softmax(-1) * (A != 0)) @ V
 
 
@@ -62,75 +62,75 @@ def graph_attention(A: ns.SparseTensor | Tensor, s: Tensor, t: Tensor, X: Tensor
 
 
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
-    "attention": (attention, (drawn(H, N, K, seed=3), drawn(H, M, K, seed=4), drawn(H, M, 5, seed=5))),
-    "graph attention": (graph_attention, (drawn(M, H, seed=6), drawn(N, H, seed=7), drawn(M, H, 4, seed=8))),
+    "attention": (attention, (random_leaf(H, N, K, seed=3), random_leaf(H, M, K, seed=4), random_leaf(H, M, 5, seed=5))),
+    "graph attention": (graph_attention, (random_leaf(M, H, seed=6), random_leaf(N, H, seed=7), random_leaf(M, H, 4, seed=8))),
 }
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_are_those_of_dense_torch(name: str, format: ns.Format) -> None:
-    function, given = CASES[name]
+    function, operands = CASES[name]
     with uncompiled():
-        made, expected = function(ns.from_torch(matrix(), format), *given), function(matrix(), *given)
-        torch.testing.assert_close(made, expected)
-        upstream = torch.randn_like(made)
-        found = torch.autograd.grad(made, given, upstream)
-    torch.testing.assert_close(found, torch.autograd.grad(expected, given, upstream))
+        output, expected = function(ns.from_torch(matrix(), format), *operands), function(matrix(), *operands)
+        torch.testing.assert_close(output, expected)
+        upstream = torch.randn_like(output)
+        gradients = torch.autograd.grad(output, operands, upstream)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, operands, upstream))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_of_gradients(name: str) -> None:
-    function, given = CASES[name]
+    function, operands = CASES[name]
     A = ns.from_torch(matrix(), ns.CSR)
     with uncompiled():
-        small = [own[..., :2].detach().requires_grad_() for own in given]
-        assert torch.autograd.gradcheck(lambda *own: function(A, *own), small, fast_mode=True)
-        assert torch.autograd.gradgradcheck(lambda *own: function(A, *own), small, fast_mode=True)
+        small = [operand[..., :2].detach().requires_grad_() for operand in operands]
+        assert torch.autograd.gradcheck(lambda *inputs: function(A, *inputs), small, fast_mode=True)
+        assert torch.autograd.gradgradcheck(lambda *inputs: function(A, *inputs), small, fast_mode=True)
 
 
-def test_compiled_and_of_the_matrix_too() -> None:
-    function, given = CASES["graph attention"]
+def test_gradients_of_the_matrix_in_compiled_kernels() -> None:
+    function, operands = CASES["graph attention"]
     values = ns.from_torch(matrix(), ns.CSR)
-    own = values.values.clone().requires_grad_()
+    leaf = values.values.clone().requires_grad_()
     dense = matrix().requires_grad_()
     upstream = torch.randn(N, H, 4, dtype=torch.float64)
-    found = torch.autograd.grad(function(values.with_values(own), *given), (own, *given), upstream)
-    expected = torch.autograd.grad(function(dense, *given), (dense, *given), upstream)
-    torch.testing.assert_close(found[0], expected[0][matrix() != 0])
-    torch.testing.assert_close(found[1:], expected[1:])
+    gradients = torch.autograd.grad(function(values.with_values(leaf), *operands), (leaf, *operands), upstream)
+    expected = torch.autograd.grad(function(dense, *operands), (dense, *operands), upstream)
+    torch.testing.assert_close(gradients[0], expected[0][matrix() != 0])
+    torch.testing.assert_close(gradients[1:], expected[1:])
 
 
-def test_no_entry_is_kept_for_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_entries_are_saved_for_the_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     saved: list[int] = []
     n, width = 40, 10
-    A, own = ns.nn.patterns.sliding_window(n, width), [drawn(1, n, 3).float().detach().requires_grad_() for _ in range(3)]
+    A, operands = ns.nn.patterns.sliding_window(n, width), [random_leaf(1, n, 3).float().detach().requires_grad_() for _ in range(3)]
     with uncompiled(), torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.numel()), t)[1], lambda t: t):
-        ns.evaluate(ATTENTION, A=A, Q=own[0], K=own[1], V=own[2])
-    assert sum(saved) == 3 * n * 3 + A.nnz + 2 * n  # operands, and two numbers of each row: the largest score, and the sum
-    assert max(saved) == A.nnz  # the pattern's values, which the caller has
+        ns.evaluate(ATTENTION, A=A, Q=operands[0], K=operands[1], V=operands[2])
+    assert sum(saved) == 3 * n * 3 + A.nnz + 2 * n  # operands, and two numbers per row: the maximum score and the sum
+    assert max(saved) == A.nnz  # the values of the pattern, which exist anyway
 
 
 def test_rows_of_dense_tensors_are_stored_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-    real = fused_gradients.adjoint_of
-    monkeypatch.setattr(fused_gradients, "adjoint_of", lambda *given: (asked.append(real(*given)), asked[-1])[1])
-    X = drawn(M, 3)
+    adjoints: list[object] = []
+    adjoint_of = fused_gradients.adjoint_of
+    monkeypatch.setattr(fused_gradients, "adjoint_of", lambda *args: (adjoints.append(adjoint_of(*args)), adjoints[-1])[1])
+    X = random_leaf(M, 3)
     with uncompiled():
-        made = ns.evaluate("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", A=ns.from_torch(matrix(), ns.CSR), X=X, b=torch.ones(3).double())
-        (found,) = torch.autograd.grad(made.sum(), X)
+        output = ns.evaluate("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", A=ns.from_torch(matrix(), ns.CSR), X=X, b=torch.ones(3).double())
+        (gradient,) = torch.autograd.grad(output.sum(), X)
     expected = torch.autograd.grad(torch.relu(matrix() @ X + 1).sum(), X)[0]
-    assert asked == [None]
-    torch.testing.assert_close(found, expected)
+    assert adjoints == [None]
+    torch.testing.assert_close(gradient, expected)
 
 
 @pytest.mark.parametrize("names", [("every_l", "l", "E"), ("m", "l", "grad_S"), ("m_value", "l_row", "S_row"), ("m_returned", "m", "x")])
 def test_names_do_not_collide(names: tuple[str, str, str]) -> None:
-    largest, total, exponentials = names
-    text = ATTENTION.replace("m[", f"{largest}[").replace("l[", f"{total}[").replace("E[", f"{exponentials}[")
-    given = CASES["attention"][1]
+    maximum, total, exponentials = names
+    text = ATTENTION.replace("m[", f"{maximum}[").replace("l[", f"{total}[").replace("E[", f"{exponentials}[")
+    operands = CASES["attention"][1]
     A = ns.from_torch(matrix(), ns.CSR)
     with uncompiled():
-        found = torch.autograd.grad(ns.evaluate(text, A=A, Q=given[0], K=given[1], V=given[2]).square().sum(), given)
-        expected = torch.autograd.grad(attention(A, *given).square().sum(), given)
-    torch.testing.assert_close(found, expected)
+        gradients = torch.autograd.grad(ns.evaluate(text, A=A, Q=operands[0], K=operands[1], V=operands[2]).square().sum(), operands)
+        expected = torch.autograd.grad(attention(A, *operands).square().sum(), operands)
+    torch.testing.assert_close(gradients, expected)

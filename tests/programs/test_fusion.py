@@ -1,4 +1,4 @@
-"""Programs that one kernel computes give what their parts give, one after the other."""
+"""Programs computed by one kernel equal their parts computed one after the other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ HEADS = """
     E[h,i,j] = stored(A[i,j]) * exp(S[h,i,j] - m[h,i])
     l[h,i] = stored(A[i,j]) * E[h,i,j]
     P[h,i,j] = stored(A[i,j]) * E[h,i,j] / l[h,i]
-"""  # with an index more than A, S would be dense: so it is said where it is meant
+"""  # A has fewer indices than S, so S would be dense without stored(A[i,j])
 PROGRAMS = {
     "a bias and an activation": "D[i,k] = relu(A[i,j] * X[j,k] + b[k])",
     "a chain": "T[i,k] = A[i,j] * X[j,k]; U[i,k] = T[i,k] * 0.5 + Z[i,k]; D[i,k] = sigmoid(U[i,k]) * maximum(U[i,k], b[k])",
@@ -42,38 +42,38 @@ SHAPES = ((5, 7, 3), (9, 4, 33), (1, 40, 17), (6, 1, 8))
 
 
 def operands(n: int, m: int, k: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    """A matrix with an empty row and a full one, and whatever the programs read beside it."""
+    """A matrix with an empty row and a full row, and dense operands of the programs."""
     generator = torch.Generator().manual_seed(n * m + k)
     stored = torch.rand(n, m, generator=generator) < 0.4
     stored[0], stored[-1] = False, True
-    made = {"A": torch.where(stored, torch.randn(n, m, generator=generator), 0)}
+    tensors = {"A": torch.where(stored, torch.randn(n, m, generator=generator), 0)}
     shapes = {"X": (m, k), "Z": (n, k), "x": (m,), "w": (n,), "b": (k,), "Q": (2, n, k), "K": (2, m, k)}
-    made |= {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
-    return {name: tensor.to(dtype) for name, tensor in made.items()}
+    tensors |= {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    return {name: tensor.to(dtype) for name, tensor in tensors.items()}
 
 
-def read(program: str, given: Mapping[str, torch.Tensor], format: ns.Format) -> dict[str, object]:
-    """The program's operands, the matrix in a format."""
-    named = {name: given[name] for part in parse_program(program) for name in part.operands if name in given}
+def read(program: str, tensors: Mapping[str, torch.Tensor], format: ns.Format) -> dict[str, object]:
+    """The operands of the program, with the matrix in the given format."""
+    named = {name: tensors[name] for part in parse_program(program) for name in part.operands if name in tensors}
     return {name: ns.from_torch(tensor, format) if name == "A" else tensor for name, tensor in named.items()}
 
 
-def dense(result: object) -> torch.Tensor:
+def as_dense(result: object) -> torch.Tensor:
     return result.to_dense() if isinstance(result, ns.SparseTensor) else result
 
 
 def check(program: str, shape: tuple[int, int, int], dtype: torch.dtype = torch.float32, format: ns.Format = ns.CSR) -> None:
-    given = operands(*shape, dtype)
+    tensors = operands(*shape, dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "group_from", lambda *_: None)
-        expected = ns.evaluate(program, **read(program, given, format))
-    found = ns.evaluate(program, **read(program, given, format))
-    assert type(found) is type(expected)
-    torch.testing.assert_close(dense(found), dense(expected), rtol=1e-4, atol=1e-5)
+        expected = ns.evaluate(program, **read(program, tensors, format))
+    fused = ns.evaluate(program, **read(program, tensors, format))
+    assert type(fused) is type(expected)
+    torch.testing.assert_close(as_dense(fused), as_dense(expected), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=list(PROGRAMS))
-def test_one_kernel_computes_all_of_it(program: str) -> None:
+def test_one_kernel_computes_the_whole_program(program: str) -> None:
     parts, values = parse_program(program), read(program, operands(5, 7, 3), ns.CSR)
     group = group_from(parts, 0, values)
     assert group is not None and group.end == len(parts)
@@ -82,7 +82,7 @@ def test_one_kernel_computes_all_of_it(program: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=list(PROGRAMS))
-def test_results_are_those_of_the_parts(program: str, dtype: torch.dtype) -> None:
+def test_results_equal_those_of_the_parts(program: str, dtype: torch.dtype) -> None:
     with uncompiled():
         for shape in SHAPES:
             check(program, shape, dtype)
@@ -100,15 +100,15 @@ def test_columns_are_rows_of_the_transpose() -> None:
 
 
 def test_results_are_the_same_at_any_number_of_threads() -> None:
-    program, given = PROGRAMS["attention of heads"], operands(300, 300, 32)
-    values, threads, found = read(program, given, ns.CSR), torch.get_num_threads(), []
+    program, tensors = PROGRAMS["attention of heads"], operands(300, 300, 32)
+    values, threads, results = read(program, tensors, ns.CSR), torch.get_num_threads(), []
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(ns.evaluate(program, **values))
+            results.append(ns.evaluate(program, **values))
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
 def test_attention_keeps_one_row_of_scores() -> None:
@@ -121,10 +121,10 @@ def test_attention_keeps_one_row_of_scores() -> None:
     assert "A2_pos" in plan.kernel.source.text and "parallel_forall(i" in str(plan.steps[-1])
 
 
-def test_without_vectors_of_rows_a_sequence_of_no_entries() -> None:
+def test_a_matrix_without_entries() -> None:
     A = ns.from_coo([[], []], [], (4, 6), format=ns.CSR)
-    made = ns.evaluate("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", A=A, X=torch.ones(6, 3), b=torch.tensor([1.0, -1.0, 2.0]))
-    assert torch.equal(made, torch.tensor([1.0, 0.0, 2.0]).expand(4, 3))
+    result = ns.evaluate("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", A=A, X=torch.ones(6, 3), b=torch.tensor([1.0, -1.0, 2.0]))
+    assert torch.equal(result, torch.tensor([1.0, 0.0, 2.0]).expand(4, 3))
 
 
 REFUSED = {
@@ -141,45 +141,45 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("program", "why"), REFUSED.items())
-def test_what_is_not_fused_says_why(program: str, why: str) -> None:
-    given = operands(5, 7, 3) | {"W": torch.ones(3, 2), "B": operands(5, 7, 3)["A"], "v": torch.ones(2)}
-    values = read(program, given, ns.CSR) | ({"B": ns.from_torch(given["B"], ns.CSR)} if "B[" in program else {})
+def test_unfused_programs_have_a_reason(program: str, why: str) -> None:
+    tensors = operands(5, 7, 3) | {"W": torch.ones(3, 2), "B": operands(5, 7, 3)["A"], "v": torch.ones(2)}
+    values = read(program, tensors, ns.CSR) | ({"B": ns.from_torch(tensors["B"], ns.CSR)} if "B[" in program else {})
     with pytest.raises(NotFused, match=why):
         fused_request(parse_program(program), {name: OperandKind.of(value) for name, value in values.items()}, set())
-    made = ns.evaluate(program, **values)
+    result = ns.evaluate(program, **values)
     expected = ns.evaluate(program, **{name: v.to(ns.COO(2)) if isinstance(v, ns.SparseTensor) else v for name, v in values.items()})
-    torch.testing.assert_close(dense(made), dense(expected))
+    torch.testing.assert_close(as_dense(result), as_dense(expected))
 
 
-def test_what_is_read_again_later_is_stored() -> None:
+def test_values_that_are_read_later_are_stored() -> None:
     program = "T[i,k] = A[i,j] * X[j,k]; U[i,k] = relu(T[i,k]); s[k] = U[i,k]; D[i,k] = U[i,k] / s[k] + T[i,k]"
     check(program, (5, 7, 3))
 
 
 def test_gradients_flow_through_the_parts() -> None:
-    program, given = PROGRAMS["attention"], operands(6, 7, 3, torch.float64)
-    stored = given["A"] != 0
+    program, tensors = PROGRAMS["attention"], operands(6, 7, 3, torch.float64)
+    stored = tensors["A"] != 0
 
-    def ours(Z: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
-        return ns.evaluate(program, A=ns.from_torch(given["A"], ns.CSR), Z=Z, X=X)
+    def fused(Z: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+        return ns.evaluate(program, A=ns.from_torch(tensors["A"], ns.CSR), Z=Z, X=X)
 
-    def theirs(Z: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
-        scores = (given["A"] * (Z @ X.T) * 0.3).masked_fill(~stored, -torch.inf)
+    def dense_reference(Z: torch.Tensor, X: torch.Tensor) -> torch.Tensor:
+        scores = (tensors["A"] * (Z @ X.T) * 0.3).masked_fill(~stored, -torch.inf)
         return torch.nan_to_num(scores.softmax(1)) @ X
 
-    Z, X = given["Z"].requires_grad_(), given["X"].requires_grad_()
-    found = torch.autograd.grad(ours(Z, X).square().sum(), (Z, X))
-    expected = torch.autograd.grad(theirs(Z, X)[1:].square().sum(), (Z, X))  # the first row stores nothing
-    torch.testing.assert_close(found, expected)
+    Z, X = tensors["Z"].requires_grad_(), tensors["X"].requires_grad_()
+    gradients = torch.autograd.grad(fused(Z, X).square().sum(), (Z, X))
+    expected = torch.autograd.grad(dense_reference(Z, X)[1:].square().sum(), (Z, X))  # the first row stores no entries
+    torch.testing.assert_close(gradients, expected)
 
 
 def test_rows_of_sums_run_in_registers() -> None:
     values = read(PROGRAMS["a chain"], operands(300, 300, 32), ns.CSR)
-    told = ns.explain(PROGRAMS["a chain"], **values)
-    assert "vector_forall" in str(told.steps[-1]) and "share the loop over i;" in told.steps[0].why
+    explanation = ns.explain(PROGRAMS["a chain"], **values)
+    assert "vector_forall" in str(explanation.steps[-1]) and "share the loop over i;" in explanation.steps[0].why
 
 
-def test_statements_that_read_the_one_before_twice_stay_small() -> None:
+def test_chains_that_read_each_value_twice_stay_small() -> None:
     def chain(length: int) -> str:
         return "T0[i,k] = A[i,j] * X[j,k]" + "".join(f"; T{n + 1}[i,k] = T{n}[i,k] * sigmoid(T{n}[i,k])" for n in range(length))
 
@@ -191,7 +191,7 @@ def test_statements_that_read_the_one_before_twice_stay_small() -> None:
     assert group is not None and 8 < group.end < 40
 
 
-FOUND = (
+REGRESSIONS = (
     "T[i,k] = A[i,j] * X[j,k]; y[i] = T[i,k] * b[k]",
     "T[i,j] += A[i,j] * x[j]; y[i] = T[i,j] * x[j]",
     "T[i,k] += Z[i,k] * b[k]; D[i,k] = T[i,k] * A[i,j] * X[j,k]",
@@ -203,19 +203,19 @@ FOUND = (
 )
 
 
-@pytest.mark.parametrize("program", FOUND)
-def test_rows_start_empty_and_registers_are_their_own(program: str) -> None:
+@pytest.mark.parametrize("program", REGRESSIONS)
+def test_rows_of_fused_parts_start_empty(program: str) -> None:
     for shape in ((5, 7, 1), (5, 7, 16), (5, 7, 17)):
-        given = operands(*shape)
-        values = read(program, given, ns.CSR) | ({"B": ns.from_torch(given["A"].flip(0), ns.CSR)} if "B[" in program else {})
+        tensors = operands(*shape)
+        values = read(program, tensors, ns.CSR) | ({"B": ns.from_torch(tensors["A"].flip(0), ns.CSR)} if "B[" in program else {})
         with uncompiled(), pytest.MonkeyPatch.context() as patch:
-            found = ns.evaluate(program, **values)
+            fused = ns.evaluate(program, **values)
             patch.setattr(evaluation, "group_from", lambda *_: None)
-            torch.testing.assert_close(dense(found), dense(ns.evaluate(program, **values)))
+            torch.testing.assert_close(as_dense(fused), as_dense(ns.evaluate(program, **values)))
 
 
-def test_a_size_that_does_not_fit_is_told_of_the_part() -> None:
+def test_errors_of_sizes_do_not_name_internal_rows() -> None:
     A = ns.from_torch(torch.eye(3), ns.CSR)
-    with pytest.raises(RuntimeError, match="size") as told:
+    with pytest.raises(RuntimeError, match="size") as caught:
         ns.evaluate("T[i,k] = A[i,j] * X[j,k]; D[i,k] = relu(T[i,k] + b[k])", A=A, X=torch.ones(3, 4), b=torch.ones(3))
-    assert "T_row" not in str(told.value)
+    assert "T_row" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Programs for evaluate: several statements, each reading what those before it made, and what stands where an entry is stored."""
+"""Programs for evaluate: statements that read results of earlier ones, and patterns as operands."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def numbers(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
 
 
-def places() -> torch.Tensor:
-    """Where an entry is stored: in no place of row 2."""
-    kept = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
-    kept[2] = False
-    return kept
+def stored_mask() -> torch.Tensor:
+    """Mask of stored entries; row 2 has none."""
+    mask = torch.rand(7, 9, generator=torch.Generator().manual_seed(3)) < 0.5
+    mask[2] = False
+    return mask
 
 
-def stored_at(kept: torch.Tensor, fmt: ns.Format = ns.CSR, zero: bool = True) -> ns.SparseTensor:
-    """Numbers at these places, the first one a stored 0."""
-    values = numbers(int(kept.sum()))
-    values[0] = 0.0 if zero else values[0]
-    return ns.from_coo(kept.nonzero().T, values, tuple(kept.shape), format=fmt)
+def stored_at(mask: torch.Tensor, fmt: ns.Format = ns.CSR, has_zero: bool = True) -> ns.SparseTensor:
+    """Random numbers at the masked coordinates; the first is a stored 0 if ``has_zero``."""
+    values = numbers(int(mask.sum()))
+    values[0] = 0.0 if has_zero else values[0]
+    return ns.from_coo(mask.nonzero().T, values, tuple(mask.shape), format=fmt)
 
 
-def dense_softmax(scores: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
-    return torch.softmax(scores.masked_fill(~kept, -inf), -1).nan_to_num()
+def dense_softmax(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(scores.masked_fill(~mask, -inf), -1).nan_to_num()
 
 
 def test_parts_of_all_statements_come_in_order() -> None:
@@ -54,13 +54,13 @@ def test_parts_of_all_statements_come_in_order() -> None:
     assert all(part.request.form.in_order for part in parts[:-1]) and not parts[-1].request.form.in_order
 
 
-def test_names_that_are_assigned_are_no_operands() -> None:
+def test_assigned_names_are_no_operands() -> None:
     assert tensor_names("T[i] = A[i,j] * x[j]\n\n y[i] = T[i] + b[i] ; ") == {"A", "x", "b"}
     assert tensor_names("A[i,j] = 2 * A[i,j]") == {"A"}
 
 
 @pytest.mark.parametrize(
-    "text, told",
+    "text, message",
     [
         ("T[i] = x[i]; T[i] = x[i] + 1; y[i] = T[i]", "T is assigned twice"),
         ("y[i] = T[i] + 1; T[i] = x[i]; z[i] = y[i]", "T is read before it is assigned"),
@@ -68,13 +68,13 @@ def test_names_that_are_assigned_are_no_operands() -> None:
         ("T[i] = A[i,j] * x[j]; y[i] = T[i,j] * x[j]", "T is assigned with 1"),
     ],
 )
-def test_a_program_that_makes_no_sense_is_refused(text: str, told: str) -> None:
-    with pytest.raises(ExpressionError, match=told) as error:
+def test_invalid_programs_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ExpressionError, match=message) as error:
         parse_program(text)
     assert text in str(error.value)
 
 
-def test_operands_are_those_that_the_text_does_not_assign() -> None:
+def test_operands_must_be_the_unassigned_names() -> None:
     x = torch.ones(2)
     with pytest.raises(ExpressionError, match="T assigned in the text"):
         ns.evaluate("T[i] = x[i]; y[i] = T[i]", x=x, T=x)
@@ -84,7 +84,7 @@ def test_operands_are_those_that_the_text_does_not_assign() -> None:
         ns.evaluate("T[i] = x[i]; y[i] = U[i]", x=x)
 
 
-def test_patterns_and_largest_stored_terms_print_as_they_are_read() -> None:
+def test_stored_and_stored_max_print_as_they_parse() -> None:
     for text in ("stored(A[i,j]) * exp(A[i,j] - x[i])", "stored(mask[i,j]) + 1"):
         assert str(parse_expr(text)) == text
     assert str(parse_stmt("m[i]  stored   max= A[i,j]")) == "m[i] stored max= A[i,j]"
@@ -93,7 +93,7 @@ def test_patterns_and_largest_stored_terms_print_as_they_are_read() -> None:
             parse_expr(text)
 
 
-def test_a_tensor_whose_pattern_and_values_are_read_is_one_operand() -> None:
+def test_pattern_and_values_of_a_tensor_are_one_operand() -> None:
     (part,) = parse_program("E[i,j] = stored(S[i,j]) * exp(S[i,j])")
     assert part.operands == ("S",) and str(part.request.value) == "stored(A[i,j]) * exp(A[i,j])"
     assert "A2_pos" in (source := ns.explain("E[i,j] = stored(S[i,j]) * exp(S[i,j])", S=ns.CSR).source) and "B2_pos" not in source
@@ -119,76 +119,76 @@ PATTERNS = {
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
 @pytest.mark.parametrize("text", PATTERNS)
 def test_where_entries_are_stored(text: str, fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    S, M = stored_at(places(), fmt), stored_at(places().flip(0), fmt)
+    S, M = stored_at(stored_mask(), fmt), stored_at(stored_mask().flip(0), fmt)
     p, q = (tensor.with_values(torch.ones_like(tensor.values)).to_dense() for tensor in (S, M))
-    given: dict[str, Any] = {name: value for name, value in {"S": S, "M": M, "x": numbers(9)}.items() if f"{name}[" in text}
-    made = ns.evaluate(text, **given)
-    dense = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    named: dict[str, Any] = {name: value for name, value in {"S": S, "M": M, "x": numbers(9)}.items() if f"{name}[" in text}
+    result = ns.evaluate(text, **named)
+    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
     torch.testing.assert_close(dense, PATTERNS[text](S.to_dense(), p, q, numbers(9)))
 
 
 def test_a_pattern_has_values_of_any_type(plain: pytest.MonkeyPatch) -> None:
-    M, S = stored_at(places()), stored_at(places())
+    M, S = stored_at(stored_mask()), stored_at(stored_mask())
     for dtype in (torch.int32, torch.bool, torch.float64):
-        made = ns.evaluate("R[i,j] = stored(M[i,j]) * exp(S[i,j])", M=M.to(dtype), S=S)
-        torch.testing.assert_close(made.values, S.values.exp())
+        result = ns.evaluate("R[i,j] = stored(M[i,j]) * exp(S[i,j])", M=M.to(dtype), S=S)
+        torch.testing.assert_close(result.values, S.values.exp())
 
 
-def test_what_stands_where_a_matrix_is_stored_has_its_pattern(plain: pytest.MonkeyPatch) -> None:
-    S = stored_at(places())
+def test_results_at_stored_entries_keep_the_pattern(plain: pytest.MonkeyPatch) -> None:
+    S = stored_at(stored_mask())
     assert ns.evaluate("E[i,j] = stored(S[i,j]) * exp(S[i,j])", S=S).pattern is S.pattern
     assert ns.evaluate("E[i,j] = stored(S[i,j]) * x[j]", S=S, x=numbers(9)).pattern is S.pattern
 
 
 @pytest.mark.parametrize("fmt", [*FORMATS[:5], ns.BCSR(2, 2)], ids=lambda f: f.name)
 def test_largest_stored_entries_are_dense(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    S = stored_at(places(), fmt, zero=False)
-    kept = S.with_values(torch.ones_like(S.values)).to_dense() != 0
-    largest = ns.evaluate("m[i] stored max= S[i,j]", S=S)
-    torch.testing.assert_close(largest, S.to_dense().masked_fill(~kept, -inf).amax(1))
+    S = stored_at(stored_mask(), fmt, zero=False)
+    stored = S.with_values(torch.ones_like(S.values)).to_dense() != 0
+    maxima = ns.evaluate("m[i] stored max= S[i,j]", S=S)
+    torch.testing.assert_close(maxima, S.to_dense().masked_fill(~stored, -inf).amax(1))
     torch.testing.assert_close(ns.evaluate("m[i] stored max= x[i,j]", x=numbers(7, 9)), numbers(7, 9).amax(1))
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC, ns.COO(2), ns.DCSR], ids=lambda f: f.name)
-def test_softmax_is_that_of_the_stored_entries(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    S = stored_at(places(), fmt)
-    made = ns.evaluate(SOFTMAX, S=S)
-    torch.testing.assert_close(made.to_dense(), dense_softmax(S.to_dense(), places()))
-    torch.testing.assert_close(made.values, ns.softmax(S, 1).values)
+def test_softmax_is_over_stored_entries(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
+    S = stored_at(stored_mask(), fmt)
+    result = ns.evaluate(SOFTMAX, S=S)
+    torch.testing.assert_close(result.to_dense(), dense_softmax(S.to_dense(), stored_mask()))
+    torch.testing.assert_close(result.values, ns.softmax(S, 1).values)
 
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.COO(2)], ids=lambda f: f.name)
 def test_gradients_flow_through_attention(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    M = stored_at(places(), fmt)
+    M = stored_at(stored_mask(), fmt)
     Q, K, V = (numbers(size, 4).requires_grad_() for size in (7, 9, 9))
     M.values.requires_grad_()
     weights = numbers(7, 4, seed=1)
     dense = M.to_dense().detach().requires_grad_()
-    expected = dense_softmax(dense * (Q @ K.T), places()) @ V
-    made = ns.evaluate(ATTENTION, M=M, Q=Q, K=K, V=V)
-    torch.testing.assert_close(made, expected)
-    found = torch.autograd.grad((made * weights).sum(), [M.values, Q, K, V])
-    wanted = torch.autograd.grad((expected * weights).sum(), [dense, Q, K, V])
-    torch.testing.assert_close(M.with_values(found[0]).to_dense(), wanted[0] * places())
-    for mine, theirs in zip(found[1:], wanted[1:], strict=True):
-        torch.testing.assert_close(mine, theirs)
+    expected = dense_softmax(dense * (Q @ K.T), stored_mask()) @ V
+    output = ns.evaluate(ATTENTION, M=M, Q=Q, K=K, V=V)
+    torch.testing.assert_close(output, expected)
+    gradients = torch.autograd.grad((output * weights).sum(), [M.values, Q, K, V])
+    expected_gradients = torch.autograd.grad((expected * weights).sum(), [dense, Q, K, V])
+    torch.testing.assert_close(M.with_values(gradients[0]).to_dense(), expected_gradients[0] * stored_mask())
+    for gradient, expected_gradient in zip(gradients[1:], expected_gradients[1:], strict=True):
+        torch.testing.assert_close(gradient, expected_gradient)
 
 
 def test_no_gradient_flows_to_a_pattern(plain: pytest.MonkeyPatch) -> None:
-    S, M = stored_at(places()), stored_at(places())
+    S, M = stored_at(stored_mask()), stored_at(stored_mask())
     S.values.requires_grad_()
     M.values.requires_grad_()
-    made = ns.evaluate("R[i,j] = stored(M[i,j]) * exp(S[i,j])", M=M, S=S)
-    made.values.sum().backward()
+    result = ns.evaluate("R[i,j] = stored(M[i,j]) * exp(S[i,j])", M=M, S=S)
+    result.values.sum().backward()
     assert M.values.grad is None and torch.allclose(S.values.grad, S.values.exp())
 
 
 def test_a_program_is_explained_part_by_part() -> None:
     text = str(ns.explain(f"{SOFTMAX}; O[i,k] = P[i,j] * V[j,k]", S=ns.CSR, V="dense", format=ns.Format("dd")))
-    for told in ("max=", "stored(A[i,j]) * exp(A[i,j] - B[i])", "A[i,j] / B[i]", "B: V, 1024x1024 (dense)"):
-        assert told in text
+    for fragment in ("max=", "stored(A[i,j]) * exp(A[i,j] - B[i])", "A[i,j] / B[i]", "B: V, 1024x1024 (dense)"):
+        assert fragment in text
 
 
 def test_attention_compiled() -> None:
-    M, Q, K, V = stored_at(places()), numbers(7, 4), numbers(9, 4), numbers(9, 4)
-    torch.testing.assert_close(ns.evaluate(ATTENTION, M=M, Q=Q, K=K, V=V), dense_softmax(M.to_dense() * (Q @ K.T), places()) @ V)
+    M, Q, K, V = stored_at(stored_mask()), numbers(7, 4), numbers(9, 4), numbers(9, 4)
+    torch.testing.assert_close(ns.evaluate(ATTENTION, M=M, Q=Q, K=K, V=V), dense_softmax(M.to_dense() * (Q @ K.T), stored_mask()) @ V)
