@@ -1,4 +1,4 @@
-"""Contraction paths: as good as trying every one, as few looks as there are states, and no large intermediate."""
+"""Contraction paths: as cheap as an exhaustive search finds, with one evaluation per state, and without large intermediates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from numscorch.runtime import plans as dispatch
 
 CHAIN = "ab,bc,cd,de,ef,fg,gh->ah"
 STAR = "ab,ac,ad,ae,af,ag,ah->a"
-BELL = 877  # partitions of seven operands: every state that a search by their sets can reach
+BELL = 877  # partitions of seven operands: the states that a search by their sets can reach
 
 
 def search_of(expr: str, sizes: dict[str, int], stored: Sequence[int | None]) -> tuple[_Search, tuple[Term, ...]]:
-    """The search, and the terms it starts from."""
+    """The search, and its initial terms."""
     left, result = expr.split("->")
     terms = [
         Term(frozenset(term), float(prod(sizes[name] for name in term) if count is None else count), count is not None)
@@ -32,13 +32,13 @@ def search_of(expr: str, sizes: dict[str, int], stored: Sequence[int | None]) ->
     return _Search(sizes, frozenset(result)), tuple(terms)
 
 
-def least(search: _Search, terms: tuple[Term, ...]) -> float:
-    """The cost of the best path, by trying all of them."""
+def least_cost(search: _Search, terms: tuple[Term, ...]) -> float:
+    """The cost of the best path, by exhaustive search."""
     costs = [0.0] if len(terms) == 1 else []
     for left, right in combinations(range(len(terms)), 2):
         rest = without(terms, left, right)
         steps, joined = search.join(terms[left], terms[right], rest)
-        costs.append(steps + least(search, (*rest, joined)))
+        costs.append(steps + least_cost(search, (*rest, joined)))
     return min(costs)
 
 
@@ -47,11 +47,11 @@ def test_the_path_is_the_best_of_all(seed: int) -> None:
     rng = random.Random(seed)
     sizes = {name: rng.choice((2, 3, 10, 50)) for name in "abcdef"}
     terms = ["".join(rng.sample("abcdef", rng.randint(1, 3))) for _ in range(rng.randint(3, 5))]
-    full = [prod(sizes[name] for name in term) for term in terms]
-    stored = [None if rng.random() < 0.5 else rng.randint(1, count) for count in full]
+    sizes_of_terms = [prod(sizes[name] for name in term) for term in terms]
+    stored = [None if rng.random() < 0.5 else rng.randint(1, count) for count in sizes_of_terms]
     result = "".join(name for name in sizes if any(name in term for term in terms) and rng.random() < 0.4)
     search, start = search_of(f"{','.join(terms)}->{result}", sizes, stored)
-    assert search.best(start)[0] == pytest.approx(least(search, start))
+    assert search.best(start)[0] == pytest.approx(least_cost(search, start))
 
 
 @pytest.mark.parametrize("expr", [CHAIN, STAR, "ea,fb,abcd,gc,hd,ef,gh->"])
@@ -61,23 +61,23 @@ def test_each_state_is_priced_once(expr: str) -> None:
     assert len(search.known) < BELL
 
 
-def in_pairs(expr: str, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> list[frozenset[str]]:
-    """What each pair contracts, whatever the order of the two and the names of its indices."""
-    terms, found = expr.split("->")[0].split(","), []
-    for pair in split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
-        found.append(frozenset((terms[pair.left], terms[pair.right])))
-        terms.append("*".join(sorted(found[-1])))
-    return found
+def contracted_pairs(expr: str, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> list[frozenset[str]]:
+    """The operands that each pair contracts, independent of their order and of index names."""
+    terms, pairs = expr.split("->")[0].split(","), []
+    for step in split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
+        pairs.append(frozenset((terms[step.left], terms[step.right])))
+        terms.append("*".join(sorted(pairs[-1])))
+    return pairs
 
 
-def numpys(expr: str, shapes: Sequence[Sequence[int]]) -> list[frozenset[str]]:
-    """The pairs of numpy's optimal path, in which a result goes to the end of the list."""
+def pairs_of_numpy(expr: str, shapes: Sequence[Sequence[int]]) -> list[frozenset[str]]:
+    """The pairs of NumPy's optimal path; each result is appended to the list of operands."""
     path, _ = np.einsum_path(expr, *(np.empty(shape) for shape in shapes), optimize="optimal")
-    terms, found = expr.split("->")[0].split(","), []
+    terms, pairs = expr.split("->")[0].split(","), []
     for left, right in path[1:]:
-        found.append(frozenset((terms[left], terms[right])))
-        terms = [*without(terms, *sorted((left, right))), "*".join(sorted(found[-1]))]
-    return found
+        pairs.append(frozenset((terms[left], terms[right])))
+        terms = [*without(terms, *sorted((left, right))), "*".join(sorted(pairs[-1]))]
+    return pairs
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def numpys(expr: str, shapes: Sequence[Sequence[int]]) -> list[frozenset[str]]:
         ("ijk,jl,km,lm->i", (12, 40, 30, 20, 5)),
     ],
 )
-def test_operands_that_store_everything_are_contracted_as_numpy_does(expr: str, sizes: tuple[int, ...]) -> None:
+def test_full_operands_are_contracted_as_by_numpy(expr: str, sizes: tuple[int, ...]) -> None:
     extents = dict(zip("ijklm", sizes, strict=False))
     shapes = [[extents[name] for name in term] for term in expr.split("->")[0].split(",")]
-    assert in_pairs(expr, shapes, [prod(shape) for shape in shapes]) == numpys(expr, shapes)
+    assert contracted_pairs(expr, shapes, [prod(shape) for shape in shapes]) == pairs_of_numpy(expr, shapes)
 
 
-def test_a_written_out_path() -> None:
-    """Four small factors of a core tensor: the one that shrinks it most comes first."""
+def test_an_example_of_a_path() -> None:
+    """Four small factors of a core tensor: the factor that shrinks it most is contracted first."""
     expr, sizes = "ea,fb,abcd,gc,hd->efgh", {"a": 40, "b": 40, "c": 40, "d": 40, "e": 20, "f": 10, "g": 5, "h": 2}
     shapes = [[sizes[name] for name in term] for term in expr.split("->")[0].split(",")]
     pairs = split(parse_einsum(expr, (2, 2, 4, 2, 2)), shapes, [None, None, 40**4, None, None])
@@ -105,7 +105,7 @@ def test_a_written_out_path() -> None:
     assert pairs[0] == Pair(2, 4, "bdef,hf->bdeh")
 
 
-def test_a_chain_with_a_thin_matrix_makes_no_large_product(plain: pytest.MonkeyPatch) -> None:
+def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.MonkeyPatch) -> None:
     size = 300
     A = ns.from_coo([range(size), [(7 * at) % size for at in range(size)]], torch.ones(size), (size, size), format=ns.CSR)
     thin = torch.arange(size * 2.0).reshape(size, 2)
@@ -117,10 +117,10 @@ def test_a_chain_with_a_thin_matrix_makes_no_large_product(plain: pytest.MonkeyP
 
 
 def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
+    calls: list[object] = []
 
-    def one_nest(*what: object) -> tuple[Pair, ...]:
-        asked.append(what)
+    def one_nest(*args: object) -> tuple[Pair, ...]:
+        calls.append(args)
         return ()
 
     monkeypatch.setattr(contraction, "split", one_nest)
@@ -129,12 +129,12 @@ def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monk
         A = ns.from_coo([range(count), range(count)], torch.ones(count), (200, 200), format=ns.CSR)
         ns.einsum("ij,jk,kl->il", A, A, torch.ones(200, 2))
     pairs_of.cache_clear()
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
-def test_paths_that_gain_nothing_are_left_early(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_without_gain_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
     joined, join = list[object](), _Search.join
-    monkeypatch.setattr(_Search, "join", lambda *what: joined.append(what) or join(*what))
+    monkeypatch.setattr(_Search, "join", lambda *args: joined.append(args) or join(*args))
     terms = ["acdf", "jbje", "gihb", "hfac", "gfac", "gifabc", "hfac"]
     assert split(parse_einsum(",".join(terms) + "->", tuple(map(len, terms))), [(4,) * len(term) for term in terms], [51] * 7) == ()
     assert len(joined) < 50

@@ -1,11 +1,11 @@
-"""einsum over numpy's whole grammar: thousands of calls, well formed and spoiled, agree with ``numpy.einsum``.
+"""einsum and NumPy's grammar: thousands of valid and invalid calls agree with ``numpy.einsum``.
 
-What numpy takes has numpy's answer, and what it refuses is refused by an error of ours. The differences are on purpose:
+Results equal NumPy's, and calls that NumPy refuses raise an error of numscorch. Intended differences:
 
-* Tabs and line ends are spaces; numpy takes spaces only.
-* A diagonal over the sizes 0 and 1 is refused; numpy gives it an entry, which no operand has.
-* What an ellipsis hides is summed over where the result lacks it, as by torch; numpy refuses that.
-* Without a sparse operand the call is torch's, errors included.
+* Tabs and line ends are spaces; NumPy takes spaces only.
+* A diagonal over the sizes 0 and 1 is refused; NumPy gives it an entry, although the operand has none.
+* Dimensions of an ellipsis that the result lacks are summed over, as in torch; NumPy refuses them.
+* Calls without sparse operands, and their errors, are torch's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from numscorch.tensors.validate import validate
 
 
 def outcome(call: Call) -> np.ndarray | Exception:
-    """numpy's answer or its error."""
+    """NumPy's result or its error."""
     try:
         expected = call.with_torch() if hides_a_sum(call) else call.with_numpy()
     except Exception as error:
@@ -34,7 +34,7 @@ def outcome(call: Call) -> np.ndarray | Exception:
 
 
 def hides_a_sum(call: Call) -> bool:
-    """Whether the result lacks the ellipsis, over whose dimensions torch sums; numpy refuses that."""
+    """True if the result lacks the ellipsis, whose dimensions torch sums over and NumPy refuses."""
     if call.text is None:
         return isinstance(call.result, tuple) and ... not in call.result and any(isinstance(t, tuple) and ... in t for t in call.terms)
     left, arrow, right = call.text.partition("->")
@@ -42,7 +42,7 @@ def hides_a_sum(call: Call) -> bool:
 
 
 def _has_its_diagonals(call: Call) -> bool:
-    """Whether each index has one size within an operand, in a call that numpy takes."""
+    """True if each index has one size within an operand, in a call that NumPy accepts."""
     first, *others = call.arguments(call.arrays)
     text, _ = call_form(first, tuple(others))
     names = parse_einsum(text, tuple(a.ndim for a in call.arrays)).operands
@@ -50,11 +50,11 @@ def _has_its_diagonals(call: Call) -> bool:
 
 
 def check(call: Call) -> None:
-    """It fails unless we do what numpy does."""
+    """Check that the result or the error agrees with NumPy's."""
     expected = outcome(call)
     if isinstance(expected, Exception):
         if not call.is_dense:
-            refuses(call, expected)
+            check_refused(call, expected)
         return
     result = call.with_numscorch()
     if isinstance(result, ns.SparseTensor):
@@ -63,18 +63,18 @@ def check(call: Call) -> None:
     np.testing.assert_array_equal(np.asarray(dense), expected, err_msg=str(call), strict=True)
 
 
-def refuses(call: Call, because: Exception) -> None:
-    """It fails unless we refuse the call with an error of ours."""
+def check_refused(call: Call, numpy_error: Exception) -> None:
+    """Check that numscorch refuses the call with an error of its types."""
     try:
         call.with_numscorch()
     except (ns.ExpressionError, ns.SizeError):
         return
-    pytest.fail(f"numpy refuses, numscorch doesn't: {because}\n{call}")
+    pytest.fail(f"numpy refuses, numscorch doesn't: {numpy_error}\n{call}")
 
 
 @pytest.mark.parametrize("part", range(10))
 def test_calls_agree_with_numpy(part: int, plain: None) -> None:
-    """Un-jitted: 5,000 in all at full scale."""
+    """Kernels run as Python; there are 5,000 calls at full scale."""
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
         check(random_call(seed))
@@ -87,7 +87,7 @@ def test_spoiled_calls_agree_with_numpy(part: int, plain: None) -> None:
         check(spoiled_call(seed))
 
 
-# -- what was found, shrunk and kept
+# ---- regressions
 
 
 DIAGONALS = {
@@ -100,23 +100,23 @@ DIAGONALS = {
 
 
 @pytest.mark.parametrize("name", DIAGONALS)
-def test_a_size_of_1_does_not_stretch_along_a_diagonal(name: str, plain: None) -> None:
-    """It gave way to the other size there, as between operands."""
+def test_a_size_of_1_is_not_broadcast_along_a_diagonal(name: str, plain: None) -> None:
+    """Once, a size of 1 was broadcast along a diagonal, as between operands."""
     expr, shape = DIAGONALS[name]
     with pytest.raises(ns.SizeError, match="takes the diagonal of A, whose sizes differ there"):
         ns.einsum(expr, ns.from_torch(torch.ones(shape)))
 
 
-def test_a_diagonal_of_one_entry_stretches(plain: None) -> None:
-    one, x = ns.from_torch(torch.full((1, 1), 2.0)), torch.tensor([1.0, 2.0, 3.0])
-    assert torch.equal(ns.einsum("ii,i->i", one, x, format="dense"), 2 * x)
+def test_a_diagonal_of_one_entry_is_broadcast(plain: None) -> None:
+    element, x = ns.from_torch(torch.full((1, 1), 2.0)), torch.tensor([1.0, 2.0, 3.0])
+    assert torch.equal(ns.einsum("ii,i->i", element, x, format="dense"), 2 * x)
 
 
-# -- where we differ on purpose
+# ---- intended differences
 
 
 @pytest.mark.parametrize("expr", ["i j,\tj->i", "ij,j\n->i", "ij,j->i\r\n"])
-def test_other_white_space_than_numpys(expr: str, plain: None) -> None:
+def test_tabs_and_line_ends_are_spaces(expr: str, plain: None) -> None:
     A, x = torch.ones(2, 3), torch.ones(3)
     with pytest.raises(ValueError, match="invalid subscript"):
         np.einsum(expr, A.numpy(), x.numpy())

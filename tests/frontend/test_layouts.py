@@ -1,4 +1,4 @@
-"""Dense tensors in other layouts: copies by squares of registers, and kernels that read and write them."""
+"""Dense tensors in other layouts: transposes in registers, and kernels that read and write transposed tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 @pytest.fixture
 def eager(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Even small tensors are copied, wherever that makes a loop contiguous."""
+    """Even small tensors are copied if that makes a loop contiguous."""
     plain.setattr(tuning, "COST_COPY", 0.0)
     plain.setattr(tuning, "COST_MOVE", 0.01)
     return plain
@@ -38,15 +38,15 @@ def test_copies(shape: tuple[int, ...], target: Target, plain: pytest.MonkeyPatc
     for last in range(len(shape) - 1):
         for dtype in (torch.float32, torch.float64):
             x = numbers(*shape, dtype=dtype)
-            there = dispatch.make_plan(moving(len(shape), last), (x,), None)
-            moved = there.run(x)
+            forward = dispatch.make_plan(moving(len(shape), last), (x,), None)
+            moved = forward.run(x)
             assert torch.equal(moved, x.movedim(last, -1))
             assert moved.is_contiguous()
-            back = dispatch.make_plan(moving(len(shape), last, back=True), (moved,), None)
-            assert torch.equal(back.run(moved), x)
+            backward = dispatch.make_plan(moving(len(shape), last, back=True), (moved,), None)
+            assert torch.equal(backward.run(moved), x)
 
 
-def test_squares_go_through_registers(plain: pytest.MonkeyPatch) -> None:
+def test_transposes_use_registers(plain: pytest.MonkeyPatch) -> None:
     plan = dispatch.make_plan(moving(2, 0), (numbers(64, 48),), None)
     assert any(isinstance(loop.tag, Transpose) for loop in loops_of(plan.steps[-1].stmt))
 
@@ -73,7 +73,7 @@ def test_results_are_row_major(eager: pytest.MonkeyPatch) -> None:
     assert dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.layout is not None
 
 
-def test_a_schedule_of_the_users_own_is_kept(eager: pytest.MonkeyPatch) -> None:
+def test_a_schedule_of_the_user_prevents_copies(eager: pytest.MonkeyPatch) -> None:
     W, x = ns.from_torch(torch.eye(40), ns.CSR), numbers(64, 40)
     assert torch.equal(ns.einsum("bi,oi->bo", x, W, schedule="reorder(b, o, i)"), x)
     request = scheduled(plain_request(parse_einsum("bi,oi->bo", (2, 2))), "reorder(b, o, i)")
@@ -89,7 +89,7 @@ def test_compiled(fresh_plans: pytest.MonkeyPatch) -> None:
     assert dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, ns.from_torch(dense, ns.CSR)), None).problem.layout is not None
 
 
-def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: pytest.MonkeyPatch) -> None:
+def test_long_indices_are_cut_into_slabs_that_fit_the_cache(eager: pytest.MonkeyPatch) -> None:
     eager.setattr(tuning, "SLAB", 16)
     eager.setattr(dispatch, "host", lambda: Target(16, 16, own_cache=1 << 9))
     dense = numbers(30, 20)
@@ -97,8 +97,8 @@ def test_a_long_index_is_taken_in_slabs_whose_copies_stay_in_the_cache(eager: py
         W = ns.from_torch(dense, fmt)
         for batch, starts in ((64, (0, 16, 32, 48)), (50, (0, 16, 32, 34)), (31, None)):
             x = numbers(batch, 20)
-            found = dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.slabs
-            assert (found.starts if found else None) == starts
+            slabs = dispatch.make_plan(einsum_request("bi,oi->bo", (2, 2)), (x, W), None).problem.slabs
+            assert (slabs.starts if slabs else None) == starts
             result = ns.einsum("bi,oi->bo", x, W)
             assert result.is_contiguous()
             assert torch.equal(result, x @ dense.T)
@@ -111,14 +111,14 @@ def test_copies_in_slabs_are_listed_once(eager: pytest.MonkeyPatch) -> None:
     eager.setattr(tuning, "SLAB", 16)
     eager.setattr(dispatch, "host", lambda: Target(16, 16, own_cache=1 << 9))
     W, x = ns.from_torch(numbers(30, 20), ns.CSR), numbers(64, 20)
-    with ns.ledger() as listed:
+    with ns.ledger() as led:
         result = x @ W.T
-    assert [entry.bytes for entry in listed if entry.kind == "copy"] == [x.nbytes, result.nbytes]
+    assert [entry.bytes for entry in led if entry.kind == "copy"] == [x.nbytes, result.nbytes]
 
 
 @pytest.mark.parametrize("fmt", [ns.NM(2, 4, rows=16), ns.NM(1, 10, rows=16), ns.BCSR(16, 1)], ids=str)
-def test_gradients_through_rows_that_share_a_pattern_have_the_batch_contiguous(fmt: ns.Format, eager: pytest.MonkeyPatch) -> None:
-    """The 16 rows fill a register, but their sums would add up its lanes, or read a line of the cache for each term."""
+def test_gradients_of_rows_that_share_a_pattern_have_a_contiguous_batch(fmt: ns.Format, eager: pytest.MonkeyPatch) -> None:
+    """Otherwise, sums over the 16 rows of a register would need horizontal adds, or load a cache line per term."""
     eager.setattr(dispatch, "host", lambda: Target(64, 32))
     dense = torch.zeros(32, 40)
     dense[:, [3, 14, 27, 38]] = torch.arange(1.0, 129.0).reshape(32, 4)

@@ -1,4 +1,4 @@
-"""einsum text means what it means in numpy, and an error points at the place that is wrong."""
+"""einsum expressions parse as in NumPy, and errors mark the position."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numscorch.frontend.parser import Subscripts, from_sublists, parse_einsum
 CAPITALS = "ZYXWVU"
 
 MEANINGS = [
-    # implicit output: what occurs once, in alphabetical order, capitals first
+    # implicit result: indices that occur once, in alphabetical order, capitals first
     ("ij,jk", (2, 2), "ij,jk->ik"),
     ("ba", (2,), "ba->ab"),
     ("ij", (2,), "ij->ij"),
@@ -21,7 +21,7 @@ MEANINGS = [
     ("ij,j,i", (2, 1, 1), "ij,j,i->"),
     ("", (0,), "->"),
     (",i", (0, 1), ",i->i"),
-    # explicit output
+    # explicit result
     ("ij->", (2,), "ij->"),
     ("ij->ji", (2,), "ij->ji"),
     ("ij->j", (2,), "ij->j"),
@@ -30,7 +30,7 @@ MEANINGS = [
     ("iii->", (3,), "iii->"),
     ("i,j->ji", (1, 1), "i,j->ji"),
     ("ij,jk,kl->il", (2, 2, 2), "ij,jk,kl->il"),
-    # spaces mean nothing
+    # spaces are ignored
     (" i j , j k -> i k ", (2, 2), "ij,jk->ik"),
     ("ij , jk", (2, 2), "ij,jk->ik"),
 ]
@@ -52,27 +52,27 @@ ELLIPSES = [
 ]
 
 
-def named(subscripts: Subscripts) -> str:
-    """The subscripts as explicit text for numpy, the dimensions of an ellipsis written as capitals."""
+def explicit_text(subscripts: Subscripts) -> str:
+    """The subscripts as explicit text for NumPy, with capitals for dimensions of an ellipsis."""
     letters = {f"e{d}": letter for d, letter in enumerate(CAPITALS)}
     terms = ["".join(letters.get(name, name) for name in term) for term in (*subscripts.operands, subscripts.result)]
     return f"{','.join(terms[:-1])}->{terms[-1]}"
 
 
 def cubes(ranks: tuple[int, ...]) -> list[np.ndarray]:
-    """Arrays of these ranks, size 2 in every dimension, without two equal entries."""
+    """Arrays of the given ranks, of size 2 in each dimension, with distinct entries."""
     return [np.arange(2.0**rank).reshape((2,) * rank) * 3 + at for at, rank in enumerate(ranks)]
 
 
 @pytest.mark.parametrize(("expr", "ranks", "meaning"), MEANINGS)
-def test_text_means(expr: str, ranks: tuple[int, ...], meaning: str) -> None:
+def test_expressions_are_normalized(expr: str, ranks: tuple[int, ...], meaning: str) -> None:
     assert str(parse_einsum(expr, ranks)) == meaning
 
 
 @pytest.mark.parametrize(("expr", "ranks"), [(e, r) for e, r, _ in MEANINGS] + ELLIPSES)
-def test_meaning_is_numpys(expr: str, ranks: tuple[int, ...]) -> None:
+def test_results_equal_numpys(expr: str, ranks: tuple[int, ...]) -> None:
     arrays = cubes(ranks)
-    np.testing.assert_array_equal(np.einsum(named(parse_einsum(expr, ranks)), *arrays), np.einsum(expr.strip(), *arrays))
+    np.testing.assert_array_equal(np.einsum(explicit_text(parse_einsum(expr, ranks)), *arrays), np.einsum(expr.strip(), *arrays))
 
 
 def test_tabs_and_lines_are_spaces_too() -> None:
@@ -95,9 +95,9 @@ def test_ellipsis_may_stand_for_nothing() -> None:
 
 
 def caret(error: pytest.ExceptionInfo[ExpressionError]) -> tuple[str, str, int]:
-    """The sentence, the text it shows, and the place under which the caret stands."""
-    why, *shown, mark = str(error.value).split("\n  ")
-    return why, "\n  ".join(shown), mark.index("^")
+    """The message, the marked text, and the position of the caret."""
+    why, *text_lines, mark = str(error.value).split("\n  ")
+    return why, "\n  ".join(text_lines), mark.index("^")
 
 
 WRONG = [
@@ -121,13 +121,13 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("expr", "ranks", "place", "why"), WRONG)
-def test_error_points_at_the_place(expr: str, ranks: tuple[int, ...], place: int, why: str) -> None:
+@pytest.mark.parametrize(("expr", "ranks", "position", "why"), WRONG)
+def test_errors_mark_the_position(expr: str, ranks: tuple[int, ...], position: int, why: str) -> None:
     with pytest.raises(ExpressionError) as error:
         parse_einsum(expr, ranks)
-    sentence, shown, at = caret(error)
+    sentence, text, at = caret(error)
     assert why in sentence
-    assert (shown, at) == (expr, place)
+    assert (text, at) == (expr, position)
 
 
 @pytest.mark.parametrize(("expr", "ranks"), [("......i", (1,)), ("...i...", (1,)), ("...i...", (2,)), ("...i...,...", (2, 2))])
@@ -166,16 +166,16 @@ SUBLISTS = [
 
 
 @pytest.mark.parametrize(("sublists", "ranks"), SUBLISTS)
-def test_sublists_mean_what_they_mean_in_numpy(sublists: tuple[list[int], ...], ranks: tuple[int, ...]) -> None:
+def test_sublists_equal_numpys(sublists: tuple[list[int], ...], ranks: tuple[int, ...]) -> None:
     arrays = cubes(ranks)
     args = [x for pair in zip(arrays, sublists, strict=False) for x in pair] + list(sublists[len(arrays) :])
     text, operands = from_sublists(args)
-    assert all(ours is theirs for ours, theirs in zip(operands, arrays, strict=True))
-    np.testing.assert_array_equal(np.einsum(named(parse_einsum(text, ranks)), *arrays), np.einsum(*args))
+    assert all(operand is array for operand, array in zip(operands, arrays, strict=True))
+    np.testing.assert_array_equal(np.einsum(explicit_text(parse_einsum(text, ranks)), *arrays), np.einsum(*args))
 
 
 @pytest.mark.parametrize("wrong", [[0, 52], [-1], ["i"], 3, "ij", None, [0.0], [Ellipsis, None]])
-def test_what_is_no_sublist(wrong: object) -> None:
+def test_invalid_sublists_are_refused(wrong: object) -> None:
     with pytest.raises(ExpressionError, match="is not a sublist: give integers from 0 to 51, or"):
         from_sublists([np.ones((2, 2)), wrong])
 
@@ -187,6 +187,6 @@ def test_error_about_a_sublist_does_not_print_a_tensor() -> None:
 
 
 @pytest.mark.parametrize("arrow", [">", "=>", "-"])
-def test_a_mistyped_arrow_is_recognised(arrow: str) -> None:
+def test_a_mistyped_arrow_is_recognized(arrow: str) -> None:
     with pytest.raises(ExpressionError, match=r"is not an arrow: did you mean ->\?"):
         parse_einsum(f"ij,jk{arrow}ik", (2, 2))

@@ -1,4 +1,4 @@
-"""Data types of statements: each operator and function promotes its arguments as torch's does."""
+"""Data types of statements: operators and functions promote their arguments as torch does."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from numscorch.ir.function_table import FUNCTIONS
 from numscorch.ir.notation import parse_expr
 
 INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
-WHOLE = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])
+NONZERO = torch.tensor([-7, -3, -2, -1, 1, 2, 3, 6, 7])
 PAIRS = list(itertools.product((torch.bool, torch.int8, torch.int64, torch.float32), repeat=2))
 FORMATS = pytest.mark.parametrize("fmt", [None, ns.Format("s")], ids=["dense", "sparse"])
 pytestmark = pytest.mark.usefixtures("plain")
 
 
-def dense(made: Any) -> torch.Tensor:
-    full: torch.Tensor = made.to_dense() if isinstance(made, ns.SparseTensor) else made
-    return full
+def as_dense(value: Any) -> torch.Tensor:
+    result: torch.Tensor = value.to_dense() if isinstance(value, ns.SparseTensor) else value
+    return result
 
 
-def given(tensors: tuple[torch.Tensor, ...], fmt: ns.Format | None) -> dict[str, Any]:
-    return {name: own if fmt is None else ns.from_torch(own, fmt) for name, own in zip("ABC", tensors, strict=False)}
+def operands_of(tensors: tuple[torch.Tensor, ...], fmt: ns.Format | None) -> dict[str, Any]:
+    return {name: tensor if fmt is None else ns.from_torch(tensor, fmt) for name, tensor in zip("ABC", tensors, strict=False)}
 
 
 def _size_or_error(text: str, operands: dict[str, Any]) -> int | str:
-    """The size of a statement's result, or the text of the error that it raises."""
+    """The size of the result of a statement, or the text of its error."""
     try:
-        return len(dense(ns.evaluate(text, **operands)))
+        return len(as_dense(ns.evaluate(text, **operands)))
     except ns.NumscorchError:
         return "refused"
     except RuntimeError as error:
@@ -43,33 +43,33 @@ def _size_or_error(text: str, operands: dict[str, Any]) -> int | str:
 @FORMATS
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_of_integers_have_torchs_values_and_data_types(name: str, dtype: torch.dtype, fmt: ns.Format | None) -> None:
-    """Where torch has the function of integers; tests are 1 or 0 in the data type of the argument."""
-    whole = WHOLE.abs() if dtype is torch.uint8 else WHOLE % 2 == 0 if dtype is torch.bool else WHOLE
-    arguments = tuple(each.ravel() for each in torch.meshgrid([whole.to(dtype)] * FUNCTIONS[name].arity, indexing="ij"))
+def test_functions_of_integers_have_the_values_and_data_types_of_torch(name: str, dtype: torch.dtype, fmt: ns.Format | None) -> None:
+    """Functions that torch defines for integers are compared; comparisons give 1 or 0 in the data type of the argument."""
+    points = NONZERO.abs() if dtype is torch.uint8 else NONZERO % 2 == 0 if dtype is torch.bool else NONZERO
+    arguments = tuple(axis.ravel() for axis in torch.meshgrid([points.to(dtype)] * FUNCTIONS[name].arity, indexing="ij"))
     text = f"R[i] = {name}({', '.join(f'{letter}[i]' for letter in 'ABC'[: len(arguments)])})"
     allowed: list[int | str] = [len(arguments[0]), "refused"]
     try:
         expected = DENSE_FUNCTIONS[name](*arguments)
-    except RuntimeError as error:  # of bool most of them, and elu, say, of any integers
+    except RuntimeError as error:  # most functions of bool, and elu of all integers
         expected = None
-        allowed += [str(error), "ZeroDivisionError"] if fmt is None else []  # torch computes statements of dense tensors alone
+        allowed += [str(error), "ZeroDivisionError"] if fmt is None else []  # torch computes statements of dense tensors
     if expected is None or (dtype is torch.bool and FUNCTIONS[name].annihilates and fmt is not None):
-        assert _size_or_error(text, given(arguments, fmt)) in allowed
+        assert _size_or_error(text, operands_of(arguments, fmt)) in allowed
         return
-    made = dense(ns.evaluate(text, **given(arguments, fmt)))
+    result = as_dense(ns.evaluate(text, **operands_of(arguments, fmt)))
     if name == "square" and dtype is torch.bool:
         expected = expected.bool()
-    assert made.dtype == expected.dtype
-    torch.testing.assert_close(made, expected, equal_nan=True)
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(result, expected, equal_nan=True)
 
 
-def test_functions_keep_integers_that_no_float_holds() -> None:
+def test_functions_of_large_integers_are_exact() -> None:
     large = torch.tensor([2**60 + 1, -(2**60) - 1, 0])
     A = ns.from_torch(large, ns.Format("s"))
     for name in ("floor", "ceil", "trunc", "round"):
-        assert torch.equal(dense(ns.evaluate(f"R[i] = {name}(A[i])", A=A)), large)
-    assert dense(ns.evaluate("R[i] = A[i] ** 3", A=ns.from_torch(torch.tensor([2**20 + 1, 0]), ns.Format("s")))).tolist() == [
+        assert torch.equal(as_dense(ns.evaluate(f"R[i] = {name}(A[i])", A=A)), large)
+    assert as_dense(ns.evaluate("R[i] = A[i] ** 3", A=ns.from_torch(torch.tensor([2**20 + 1, 0]), ns.Format("s")))).tolist() == [
         (2**20 + 1) ** 3,
         0,
     ]
@@ -97,32 +97,32 @@ EXPRESSIONS = {
     "A[i] + -1": lambda a, b: a + -1,
     "A[i] * B[i] + A[i]": lambda a, b: a * b + a,
 }
-ABOUT = {"A[i] == 1": lambda a: a == 1, "A[i] < 2": lambda a: a < 2, "A[i] != 0": lambda a: a != 0, "1 >= A[i]": lambda a: a <= 1}
+COMPARISONS = {"A[i] == 1": lambda a: a == 1, "A[i] < 2": lambda a: a < 2, "A[i] != 0": lambda a: a != 0, "1 >= A[i]": lambda a: a <= 1}
 
 
 @FORMATS
 @pytest.mark.parametrize("dtypes", PAIRS, ids=str)
 def test_statements_promote_as_torchs_operators(dtypes: tuple[torch.dtype, torch.dtype], fmt: ns.Format | None) -> None:
-    a, b = (torch.tensor(own).to(dtype) for own, dtype in zip(([1, 1, 3, 1], [3, 1, 1, 2]), dtypes, strict=True))
+    a, b = (torch.tensor(operandues).to(dtype) for operandues, dtype in zip(([1, 1, 3, 1], [3, 1, 1, 2]), dtypes, strict=True))
     for text, expected in EXPRESSIONS.items():
-        used = {name: own for name, own in given((a, b), fmt).items() if f"{name}[" in text}
+        named = {name: operandues for name, operandues in operands_of((a, b), fmt).items() if f"{name}[" in text}
         try:
-            wanted = expected(a, b)
-        except RuntimeError:  # powers and negatives of truth values
+            result = expected(a, b)
+        except RuntimeError:  # torch refuses powers and negatives of booleans
             continue
-        made = dense(ns.evaluate(f"R[i] = {text}", **used))
-        assert made.dtype == wanted.dtype, text
-        torch.testing.assert_close(made, wanted, msg=text)
-    for text, test in ABOUT.items():
-        made = dense(ns.evaluate(f"R[i] = {text}", A=given((a,), fmt)["A"]))
-        assert made.dtype == a.dtype, text
-        assert torch.equal(made, test(a).to(a.dtype)), text
+        actual = as_dense(ns.evaluate(f"R[i] = {text}", **named))
+        assert actual.dtype == result.dtype, text
+        torch.testing.assert_close(actual, result, msg=text)
+    for text, test in COMPARISONS.items():
+        actual = as_dense(ns.evaluate(f"R[i] = {text}", A=operands_of((a,), fmt)["A"]))
+        assert actual.dtype == a.dtype, text
+        assert torch.equal(actual, test(a).to(a.dtype)), text
 
 
 @FORMATS
 def test_a_point_or_an_exponent_makes_a_number_fractional(fmt: ns.Format | None) -> None:
-    """Also after a call with the whole number, whose plan is another one."""
-    A = given((torch.tensor([1, 0, 3]),), fmt)["A"]
+    """A call with an integer before it has a separate plan."""
+    A = operands_of((torch.tensor([1, 0, 3]),), fmt)["A"]
     for number, dtype in {"2": torch.int64, "2.0": torch.float32, "2e0": torch.float32, "20": torch.int64}.items():
         assert ns.evaluate(f"R[i] = A[i] * {number}", A=A).dtype == dtype, number
         assert ns.evaluate(f"T[i] = A[i] * {number}; R[i] = T[i] + A[i]", A=A).dtype == dtype, number
@@ -134,25 +134,25 @@ def test_a_point_or_an_exponent_makes_a_number_fractional(fmt: ns.Format | None)
 
 
 @FORMATS
-def test_truth_values_are_compared_with_any_whole_number(fmt: ns.Format | None) -> None:
-    A = given((torch.tensor([True, False]),), fmt)["A"]
+def test_booleans_are_compared_with_any_integer(fmt: ns.Format | None) -> None:
+    A = operands_of((torch.tensor([True, False]),), fmt)["A"]
     for text, numbers, expected in (
         ("A[i] == 256", {}, [False, False]),
         ("A[i] < c", {"c": 1}, [False, True]),
         ("A[i] == 128 + 129", {}, [False, False]),
     ):
-        made = dense(ns.evaluate(f"R[i] = {text}", A=A, **numbers))
-        assert made.dtype == torch.bool
-        assert made.tolist() == expected, text
+        result = as_dense(ns.evaluate(f"R[i] = {text}", A=A, **numbers))
+        assert result.dtype == torch.bool
+        assert result.tolist() == expected, text
 
 
 @FORMATS
 def test_folded_numbers_fit_the_data_type(fmt: ns.Format | None) -> None:
-    A = given((torch.tensor([1, 0], dtype=torch.int8),), fmt)["A"]
+    A = operands_of((torch.tensor([1, 0], dtype=torch.int8),), fmt)["A"]
     for text in ("A[i] + 100 * 3", "A[i] + (100 + 100)", "maximum(A[i], abs(-150 + 1))"):
         with pytest.raises(ns.UnsupportedError, match=r"the number .* does not fit torch.int8"):
             ns.evaluate(f"R[i] = {text}", A=A)
-    assert dense(ns.evaluate("R[i] = A[i] + 25 * 3", A=A)).tolist() == [76, 75]
+    assert as_dense(ns.evaluate("R[i] = A[i] + 25 * 3", A=A)).tolist() == [76, 75]
 
 
 SUMS = {
@@ -170,34 +170,34 @@ SUMS = {
 @pytest.mark.parametrize("fmt", [None, ns.CSR, ns.COO(2)], ids=str)
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_sums_of_narrow_integers_are_int64(dtype: torch.dtype, fmt: ns.Format | None) -> None:
-    """Those of one factor, as torch.sum; a contraction keeps the data type, as torch.einsum."""
+    """Sums of one factor are int64, as torch.sum; contractions keep the data type, as torch.einsum."""
     a, x = torch.full((3, 40), 100).to(dtype), torch.full((40,), 2).to(dtype)
     A = a if fmt is None else ns.from_torch(a, fmt)
     for text, expected in SUMS.items():
-        made = dense(ns.evaluate(text, A=A, **({"x": x} if "x[" in text else {})))
-        assert made.dtype == expected(a, x).dtype, text
-        assert torch.equal(made, expected(a, x)), text
+        result = as_dense(ns.evaluate(text, A=A, **({"x": x} if "x[" in text else {})))
+        assert result.dtype == expected(a, x).dtype, text
+        assert torch.equal(result, expected(a, x)), text
     for c in (True, 1):
-        made = dense(ns.evaluate("y[i] = A[i,j] * c", A=A, c=c))
-        assert made.dtype == torch.int64
-        assert torch.equal(made, a.sum(1))
+        result = as_dense(ns.evaluate("y[i] = A[i,j] * c", A=A, c=c))
+        assert result.dtype == torch.int64
+        assert torch.equal(result, a.sum(1))
 
 
 def test_parts_that_may_have_overflowed_are_not_converted() -> None:
-    """A difference of uint8 wraps before the sine is taken, and a sum of truth values is or before they are counted."""
+    """A uint8 difference wraps before the sine, and a boolean sum saturates before it is counted."""
     a = torch.tensor([1, 0], dtype=torch.uint8)
     for dtype, texts in {
         torch.uint8: ("y[i] = sin(A[i] - B[i])", "y += A[i] - B[i]", "y[i] = (A[i] - B[i]) * x[i]", "y[i] = (A[i] + B[i]) / 2"),
         torch.bool: ("y += A[i] + B[i]", "y[i] = (A[i] + B[i]) * 2"),
     }.items():
-        for own in (a.to(dtype), ns.from_torch(a.to(dtype), ns.Format("s"))):
+        for operand in (a.to(dtype), ns.from_torch(a.to(dtype), ns.Format("s"))):
             for text in texts:
                 with pytest.raises(ns.UnsupportedError, match=r"may have overflowed: .*\.to\(torch\.int16\)"):
-                    ns.evaluate(text, A=own, B=own, **({"x": torch.ones(2)} if "x[" in text else {}))
-    assert dense(ns.evaluate("y[i] = sin(A[i] * (A[i] > 1))", A=ns.from_torch(a, ns.Format("s")))).tolist() == [0.0, 0.0]
+                    ns.evaluate(text, A=operand, B=operand, **({"x": torch.ones(2)} if "x[" in text else {}))
+    assert as_dense(ns.evaluate("y[i] = sin(A[i] * (A[i] > 1))", A=ns.from_torch(a, ns.Format("s")))).tolist() == [0.0, 0.0]
 
 
-def test_explain_promotes_and_refuses_as_evaluate_does() -> None:
+def test_explain_promotes_and_refuses_as_evaluate() -> None:
     A = ns.from_torch(torch.ones(3, 3, dtype=torch.uint8), ns.CSR)
     with pytest.raises(ns.UnsupportedError, match="may have overflowed"):
         ns.explain("R[i,j] = A[i,j] * A[i,j] // 3", A=A)
@@ -211,7 +211,7 @@ def test_explain_promotes_and_refuses_as_evaluate_does() -> None:
 
 @pytest.fixture
 def wide_default() -> Iterator[Callable[[], None]]:
-    """Changes torch's default data type to float64 for the rest of the test."""
+    """Function that changes torch's default data type to float64 until the end of the test."""
     before = torch.get_default_dtype()
     yield lambda: torch.set_default_dtype(torch.float64)
     torch.set_default_dtype(before)
@@ -219,9 +219,9 @@ def wide_default() -> Iterator[Callable[[], None]]:
 
 @FORMATS
 def test_a_new_default_data_type_takes_effect(wide_default: Callable[[], None], fmt: ns.Format | None) -> None:
-    """Texts and plans of calls before the change are not reused."""
+    """Parsed texts and plans of calls before the change are not reused."""
     a = torch.tensor([1, 0, 3])
-    A = given((a,), fmt)["A"]
+    A = operands_of((a,), fmt)["A"]
     calls: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
         "function": (lambda: ns.evaluate("y[i] = exp(A[i])", A=A), a.exp),
         "quotient": (lambda: ns.evaluate("y[i] = A[i] / 3", A=A), lambda: a / 3),
@@ -235,11 +235,11 @@ def test_a_new_default_data_type_takes_effect(wide_default: Callable[[], None], 
     if isinstance(A, ns.SparseTensor):
         calls["atan2"] = lambda: torch.atan2(A, A), lambda: torch.atan2(a, a)
         calls["sin"] = lambda: torch.sin(A), a.sin
-    for name, (ours, torchs) in calls.items():
-        assert ours().dtype == torchs().dtype, name
+    for name, (call, reference) in calls.items():
+        assert call().dtype == reference().dtype, name
     wide_default()
-    for name, (ours, torchs) in calls.items():
-        wanted = torchs()
-        made = dense(ours())
-        assert made.dtype == wanted.dtype, name
-        torch.testing.assert_close(made, wanted, msg=name)
+    for name, (call, reference) in calls.items():
+        expected = reference()
+        result = as_dense(call())
+        assert result.dtype == expected.dtype, name
+        torch.testing.assert_close(result, expected, msg=name)

@@ -1,4 +1,4 @@
-"""Formats print what they parse, and pack what they promise."""
+"""Texts of formats, and packed entries."""
 
 from collections.abc import Iterator
 from itertools import permutations, product
@@ -22,26 +22,26 @@ SIZES = (0, 1, 2, 3, 5)
 
 
 def random_entries(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Distinct coordinates in random order, often none at all in a row."""
+    """Distinct coordinates in random order, often with empty rows."""
     filled = rng.random(shape) < rng.choice([0.0, 0.2, 0.6, 1.0])
     return rng.permutation(np.argwhere(filled)).T.reshape(len(shape), -1).astype(np.int64)
 
 
-def walk(pattern: Pattern, level: int = 0, position: int = 0, found: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Coordinates and position of each stored entry, read one by one as the levels define them."""
+def walk(pattern: Pattern, level: int = 0, position: int = 0, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Coordinates and position of each stored entry, read one by one according to the levels."""
     if level == pattern.format.order:
         order = pattern.format.mode_order
-        yield tuple(found[order.index(d)] for d in range(len(order))), position
+        yield tuple(path[order.index(d)] for d in range(len(order))), position
         return
     kind, arrays, size = pattern.format.levels[level], pattern.level_arrays(level), pattern.shape[pattern.format.mode_order[level]]
     if kind.full:
-        places = [(c, position * size + c) for c in range(size)]
+        children = [(c, position * size + c) for c in range(size)]
     elif kind.branchless:
-        places = [(int(arrays[0][position]), position)]
+        children = [(int(arrays[0][position]), position)]
     else:
-        places = [(int(arrays[1][p]), p) for p in range(arrays[0][position], arrays[0][position + 1])]
-    for coordinate, child in places:
-        yield from walk(pattern, level + 1, child, (*found, coordinate))
+        children = [(int(arrays[1][p]), p) for p in range(arrays[0][position], arrays[0][position + 1])]
+    for coordinate, child in children:
+        yield from walk(pattern, level + 1, child, (*path, coordinate))
 
 
 def check_packed(indices: np.ndarray, shape: tuple[int, ...], fmt: Format) -> None:
@@ -66,7 +66,7 @@ def check_packed(indices: np.ndarray, shape: tuple[int, ...], fmt: Format) -> No
 
 
 @pytest.mark.parametrize("letters", LETTERS)
-def test_every_mix_of_levels_stores_what_was_packed(letters: str) -> None:
+def test_all_mixes_of_levels_store_packed_entries(letters: str) -> None:
     rng = np.random.default_rng(len(letters))
     orders = list(permutations(range(len(letters))))
     for mode_order in orders if len(orders) < 7 else [orders[k] for k in rng.integers(len(orders), size=6)]:
@@ -88,7 +88,7 @@ def test_order_zero_stores_one_value() -> None:
     assert coordinates(pattern).shape == (0, 1)
 
 
-def test_arrays_of_the_usual_formats() -> None:
+def test_arrays_of_common_formats() -> None:
     indices = np.array([[2, 0, 2], [1, 3, 0]])
 
     def arrays(fmt: Format) -> list[list[list[int]]]:
@@ -145,7 +145,7 @@ def test_a_singleton_below_a_unique_level() -> None:
         pack(np.array([[1, 1], [2, 0]]), (3, 3), Format((Compressed(), Singleton())))
 
 
-def test_what_can_not_be_packed() -> None:
+def test_entries_that_cannot_be_packed_are_refused() -> None:
     entry = np.array([[0], [1]])
     with pytest.raises(FormatError, match=r"COO\(3\) has 3 dimensions, but shape \(2, 2\) has 2:"):
         pack(entry, (2, 2), COO(3))
@@ -155,7 +155,7 @@ def test_what_can_not_be_packed() -> None:
         pack(entry, (2**40, 2**40), dense(2))
 
 
-def test_what_is_derived_is_remembered() -> None:
+def test_derived_data_is_cached() -> None:
     pattern, _, _ = pack(np.array([[0, 1], [1, 0]]), (2, 2), CSR)
     assert coordinates(pattern) is coordinates(pattern)
     assert converted(pattern, CSC) is converted(pattern, CSC)
@@ -163,7 +163,7 @@ def test_what_is_derived_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("letters", [letters for letters in LETTERS if len(letters) < 4])
-def test_formats_print_what_they_parse(letters: str) -> None:
+def test_formats_print_as_they_parse(letters: str) -> None:
     for mode_order in permutations(range(len(letters))):
         fmt = Format(letters, mode_order)
         assert Format(str(fmt)) == fmt
@@ -202,6 +202,6 @@ def test_dense_positions_are_row_major_in_mode_order() -> None:
 
 
 @pytest.mark.parametrize("text", ["COO(100000)", "CSF(65)", " coo( 2000000000 ) "])
-def test_orders_that_no_tensor_has_are_refused_before_their_levels_are_made(text: str) -> None:
+def test_orders_above_64_are_refused_before_levels_are_created(text: str) -> None:
     with pytest.raises(FormatError, match="but a tensor has at most 64"):
         Format(text)

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_requests_are_refused(name: str) -> None:
     request, kind, text = REFUSED[name]
     with pytest.raises(ns.NumscorchError) as caught:
         request()

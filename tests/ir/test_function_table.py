@@ -1,4 +1,4 @@
-"""Every function of ``ir/function_table.py``: its value in Python, compiled and of dense tensors, and its derivatives, against torch's."""
+"""Functions of ``ir/function_table.py``: values in Python, compiled and of dense tensors, and derivatives, compared with torch."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ TINY = {torch.float32: 1e-40, torch.float64: 5e-324}  # subnormal
 TOLERANCES = {torch.float32: (2e-5, 1e-6), torch.float64: (1e-11, 1e-14)}
 DTYPES = pytest.mark.parametrize("dtype", HUGE, ids=str)
 Points = tuple[torch.Tensor, ...]
-TORCHS_OWN: dict[str, Callable[..., torch.Tensor]] = {
+DEVIATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "fmod": lambda x, y: (y != 0) & (y.abs() < 1e-37),  # torch: nan for subnormal divisors
     "remainder": lambda x, y: (y != 0) & (y.abs() < 1e-37),
     "gelu": lambda x: x == torch.inf,  # torch: nan for float32, inf for float64
 }
-"""Where torch's values are not those of the mathematics, or of its other data types."""
-TORCHS_OWN_SLOPES: dict[str, Callable[..., torch.Tensor]] = {
+"""Arguments for which torch's values deviate from the mathematical ones, or from those of other data types."""
+SLOPE_DEVIATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "logit": lambda x: x == 0,  # torch: either infinity at -0.0
     "softsign": lambda x: x.isinf(),  # torch: nan, not 0
 }
 
 
 def grid(name: str, dtype: torch.dtype) -> Points:
-    """All combinations of points at the edges of domains and between them, as many as the function has arguments."""
+    """All combinations of points at the edges of domains and between them, for all arguments."""
     arity, huge, tiny = FUNCTIONS[name].arity, HUGE[dtype], TINY[dtype]
     points = [-np.inf, -huge, -30, -2.5, -2, -1, -0.5, -tiny, -0.0, 0.0, tiny, 0.3, 0.5, 1, 1.5, 3, 7, huge, np.inf, np.nan]
     axes = [torch.tensor(points[:: 2 if arity > 2 else 1], dtype=dtype)] * arity
-    return tuple(each.ravel() for each in torch.meshgrid(axes, indexing="ij"))
+    return tuple(axis.ravel() for axis in torch.meshgrid(axes, indexing="ij"))
 
 
 def values(function: Callable[..., Any], arguments: Points) -> torch.Tensor:
-    arrays = [each.numpy() for each in arguments]
+    arrays = [argument.numpy() for argument in arguments]
     with np.errstate(all="ignore"):
-        return torch.tensor([float(function(*each)) for each in zip(*arrays, strict=True)], dtype=arguments[0].dtype)
+        return torch.tensor([float(function(*argument)) for argument in zip(*arrays, strict=True)], dtype=arguments[0].dtype)
 
 
 @DTYPES
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_values(name: str, dtype: torch.dtype) -> None:
     arguments = grid(name, dtype)
-    compared = ~TORCHS_OWN[name](*arguments) if name in TORCHS_OWN else torch.ones(len(arguments[0]), dtype=torch.bool)
+    compared = ~DEVIATIONS[name](*arguments) if name in DEVIATIONS else torch.ones(len(arguments[0]), dtype=torch.bool)
     expected = DENSE_FUNCTIONS[name](*arguments)[compared]
     rtol, atol = TOLERANCES[dtype]
     for function in (FUNCTIONS[name].evaluate, FUNCTIONS[name].value, compiled(getattr(routines, name)) if name != "abs" else abs):
@@ -62,53 +62,53 @@ def test_values(name: str, dtype: torch.dtype) -> None:
 @DTYPES
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_derivatives(name: str, dtype: torch.dtype) -> None:
-    """NaN where torch's are; of several arguments, where torch's are finite, and no argument is NaN."""
-    arguments = [each.requires_grad_() for each in grid(name, dtype)]
+    """Derivatives are NaN where torch's are; for several arguments, only finite derivatives at numbers are compared."""
+    arguments = [argument.requires_grad_() for argument in grid(name, dtype)]
     result = DENSE_FUNCTIONS[name](*arguments)
     if not result.requires_grad:
         assert set(FUNCTIONS[name].slopes) == {"0"}
         return
-    found = torch.autograd.grad(result.sum(), arguments, allow_unused=True)
+    gradients = torch.autograd.grad(result.sum(), arguments, allow_unused=True)
     points = [a.detach() for a in arguments]
-    compared = ~TORCHS_OWN_SLOPES[name](*points) if name in TORCHS_OWN_SLOPES else torch.ones(len(points[0]), dtype=torch.bool)
+    compared = ~SLOPE_DEVIATIONS[name](*points) if name in SLOPE_DEVIATIONS else torch.ones(len(points[0]), dtype=torch.bool)
     call = parse_expr(f"{name}({', '.join('ABC'[: len(arguments)])})")
-    for at, expected in enumerate(found):
-        mine = value_of(derivative(call, "ABC"[at]), points, dtype).expand(result.shape)
-        expected = torch.zeros_like(mine) if expected is None else expected
-        kept = compared if len(points) == 1 else expected.isfinite() & ~torch.stack(points).isnan().any(0)
-        torch.testing.assert_close(mine[kept], expected[kept], rtol=1e-4 if dtype is torch.float32 else 1e-7, atol=1e-6, equal_nan=True)
+    for at, expected in enumerate(gradients):
+        slope = value_of(derivative(call, "ABC"[at]), points, dtype).expand(result.shape)
+        expected = torch.zeros_like(slope) if expected is None else expected
+        mask = compared if len(points) == 1 else expected.isfinite() & ~torch.stack(points).isnan().any(0)
+        torch.testing.assert_close(slope[mask], expected[mask], rtol=1e-4 if dtype is torch.float32 else 1e-7, atol=1e-6, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.whole is not None])
 def test_whole_numbers(name: str, plain: None) -> None:
-    """Integers have integer values; division by 0 is left to torch."""
-    whole = np.array([-7, -2, -1, 1, 2, 5])
-    arguments = [torch.from_numpy(each.ravel()) for each in np.meshgrid(*[whole] * FUNCTIONS[name].arity)]
+    """Integers have integer values; division by 0 is computed by torch."""
+    integers = np.array([-7, -2, -1, 1, 2, 5])
+    arguments = [torch.from_numpy(values.ravel()) for values in np.meshgrid(*[integers] * FUNCTIONS[name].arity)]
     text = f"R[i] = {name}({', '.join(f'{letter}[i]' for letter in 'ABC'[: len(arguments)])})"
-    given = {letter: ns.from_torch(each, ns.Format("s")) for letter, each in zip("ABC", arguments, strict=False)}
-    result = ns.evaluate(text, format="dense", **given)
+    operands = {letter: ns.from_torch(values, ns.Format("s")) for letter, values in zip("ABC", arguments, strict=False)}
+    result = ns.evaluate(text, format="dense", **operands)
     assert result.dtype == torch.int64
     assert torch.equal(result, DENSE_FUNCTIONS[name](*arguments))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_sparse(name: str, plain: None) -> None:
-    """Of sparse operands, without an entry at some coordinates; a row of float32 in registers, or scalar."""
+    """Sparse operands with unstored entries, computed in registers or with scalars."""
     generator = torch.Generator().manual_seed(0)
     arity = FUNCTIONS[name].arity
     arguments = [torch.rand(5, 19, generator=generator) * (torch.rand(5, 19, generator=generator) < 0.5) for _ in range(arity)]
     text = f"R[i,j] = {name}({', '.join(f'{letter}[i,j]' for letter in 'ABC'[:arity])})"
-    given = {letter: ns.from_torch(each, ns.CSR) for letter, each in zip("ABC", arguments, strict=False)}
+    operands = {letter: ns.from_torch(values, ns.CSR) for letter, values in zip("ABC", arguments, strict=False)}
     expected = DENSE_FUNCTIONS[name](*arguments)
-    if FUNCTIONS[name].annihilates:  # 0 / 0 doesn't arise where nothing is stored
+    if FUNCTIONS[name].annihilates:  # 0 / 0 is not computed for unstored entries
         expected = torch.where(arguments[0] == 0, 0, expected)
-    torch.testing.assert_close(ns.evaluate(text, format="dense", **given), expected, equal_nan=True)
+    torch.testing.assert_close(ns.evaluate(text, format="dense", **operands), expected, equal_nan=True)
 
 
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
-def test_the_slopes_of_maximum_and_minimum_at_nan_are_torchs(name: str) -> None:
-    """1 by each argument."""
+def test_derivatives_of_maximum_and_minimum_at_nan_are_1(name: str) -> None:
+    """The derivative by each argument is 1."""
     nan = float("nan")
     values, other = [nan, 1.0, nan, 2.0, 3.0, -1.0], torch.tensor([[1.0, nan, nan, 2.0, 2.0, 2.0]])
     x, y = torch.tensor([values], requires_grad=True), other.clone().requires_grad_()

@@ -1,4 +1,4 @@
-"""Merge lattices alone: a product pairs its factors' points, a sum adds each side, a full operand visits everything."""
+"""Merge lattices: products pair points of factors, sums add points of each side, and full operands visit all coordinates."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def add(left: Expr, right: Expr) -> Expr:
 
 
 def points(*sets: str) -> Lattice:
-    """Points from their operands' letters; a star says that every coordinate is visited."""
+    """Lattice of points given by letters of operands; a star means that all coordinates are visited."""
     return Lattice(tuple(frozenset(s) - {"*"} for s in sets), any("*" in s for s in sets))
 
 
@@ -60,12 +60,12 @@ CASES = [
     (mul(add(A, B), add(A, B)), points("AB", "A", "B"), "{A, B} > {A} > {B}"),
     (Binary("/", A, B), points("AB", "A"), "{A, B} > {A}"),
     (Binary("-", A, B), points("AB", "A", "B"), "{A, B} > {A} > {B}"),
-    # functions, by what they are at 0
+    # functions, by their values at 0
     (Apply("relu", (A,)), points("A"), "{A}"),
     (Apply("exp", (A,)), points("A*", "*"), "{A, all} > {all}"),
     (Apply("maximum", (A, B)), points("AB", "A", "B"), "{A, B} > {A} > {B}"),
     (mul(Apply("exp", (A,)), B), points("AB", "B"), "{A, B} > {B}"),
-    # a full term of a sum visits every coordinate
+    # a full term of a sum visits all coordinates
     (add(A, X), points("A*", "*"), "{A, all} > {all}"),
     (add(X, Y), points("*"), "{all}"),
     (mul(add(A, X), B), points("AB", "B"), "{A, B} > {B}"),
@@ -76,18 +76,18 @@ CASES = [
 
 @pytest.mark.parametrize(("expr", "lattice", "text"), CASES, ids=[str(n) for n in range(len(CASES))])
 def test_lattice_of(expr: Expr, lattice: Lattice, text: str) -> None:
-    made = make_lattice(j, expr)
-    assert set(made.points) == set(lattice.points)
-    assert len(made.points) == len(lattice.points)
-    assert made.whole == lattice.whole
-    assert set(str(made).split(" > ")) == set(text.split(" > "))
+    result = make_lattice(j, expr)
+    assert set(result.points) == set(lattice.points)
+    assert len(result.points) == len(lattice.points)
+    assert result.whole == lattice.whole
+    assert set(str(result).split(" > ")) == set(text.split(" > "))
 
 
 @pytest.mark.parametrize(("expr", "lattice", "text"), CASES, ids=[str(n) for n in range(len(CASES))])
 def test_points_come_before_those_they_contain(expr: Expr, lattice: Lattice, text: str) -> None:
-    made = make_lattice(j, expr).points
-    for at, point in enumerate(made):
-        assert not any(later > point for later in made[at:])
+    lattice_points = make_lattice(j, expr).points
+    for at, point in enumerate(lattice_points):
+        assert not any(later > point for later in lattice_points[at:])
 
 
 @pytest.mark.parametrize("operator", [mul, add])
@@ -123,18 +123,18 @@ def test_a_product_over_a_located_row_adds_nothing() -> None:
 
 @pytest.mark.parametrize("many", [2, 3, 4, 5])
 def test_sizes(many: int) -> None:
-    """A product of n sparse operands has one point, a sum one for each non-empty set of them."""
+    """A product of n sparse operands has one point; a sum has a point for each non-empty subset."""
     operands = [sparse(f"T{n}") for n in range(many)]
-    together: Expr = operands[0]
-    united: Expr = operands[0]
+    intersection: Expr = operands[0]
+    union: Expr = operands[0]
     for operand in operands[1:]:
-        together, united = mul(together, operand), add(united, operand)
-    assert len(make_lattice(j, together).points) == 1
-    assert len(make_lattice(j, united).points) == 2**many - 1
+        intersection, union = mul(intersection, operand), add(union, operand)
+    assert len(make_lattice(j, intersection).points) == 1
+    assert len(make_lattice(j, union).points) == 2**many - 1
 
 
 def test_points_below_one() -> None:
-    made = make_lattice(j, mul(add(A, B), C))
-    assert made.below(frozenset("AC")) == [frozenset("AC")]
-    assert made.below(frozenset("ABC")) == list(made.points)
-    assert made.iterated == frozenset("ABC")
+    result = make_lattice(j, mul(add(A, B), C))
+    assert result.below(frozenset("AC")) == [frozenset("AC")]
+    assert result.below(frozenset("ABC")) == list(result.points)
+    assert result.iterated == frozenset("ABC")

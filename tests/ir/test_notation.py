@@ -1,4 +1,4 @@
-"""Statements as text: what prints is read back as the same value, and malformed ones are refused."""
+"""Statements as text: they print as they parse, and malformed ones are refused."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ TEXTS = [
 
 
 def tensors_in(stmt: Stmt) -> dict[str, TensorVar]:
-    """The tensors of a statement by name, which its text does not describe."""
+    """The tensors of a statement by name; its text does not describe them."""
     return {a.tensor.name: a.tensor for s in assignments(stmt) for a in [s.lhs, *accesses_in(s.rhs)]}
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_text_is_printed_as_it_was_read(text: str) -> None:
+def test_texts_print_as_they_parse(text: str) -> None:
     assert str(parse_stmt(text)) == text
 
 
@@ -105,14 +105,14 @@ def test_statement_parses_back_with_every_tag(tag: Tag) -> None:
 
 
 @pytest.mark.parametrize("fmt", [CSR, CSC, COO(2), Format("ss"), Format("dd", (1, 0))], ids=str)
-def test_tensors_are_given_beside_the_text(fmt: Format) -> None:
+def test_tensors_are_passed_with_the_text(fmt: Format) -> None:
     A = TensorVar("A", fmt, "float64", "int32")
     stmt = parse_stmt("forall(i, forall(j, y[i] += A[i,j]))", {"A": A})
     assert operands_of(stmt)[0].tensor is A
     assert result_of(stmt).tensor == TensorVar("y", dense(1), strides="1")
 
 
-def test_spaces_mean_nothing() -> None:
+def test_spaces_are_ignored() -> None:
     assert parse_stmt(" forall( i ,y[ i ]=x[i]*\n z[i]) ") == parse_stmt("forall(i, y[i] = x[i] * z[i])")
 
 
@@ -135,33 +135,33 @@ MALFORMED = [
     ("vector_forall<8>(i, y[i] = x[i])", "unknown loop vector_forall<8>", None),
     ("tile_forall<0>(i, y[i] = x[i])", "unknown loop tile_forall<0>", None),
     ("where(y[i] = t)", "expected ,, found )", 14),
-    # names are names
+    # an operator or bracket is not a name
     ("y[i] = *", "", 7),
     ("y[,] = x[i]", "", 2),
     ("forall(=, y[i] = x[i])", "", 7),
     ("( = x[i]", "", 0),
-    # nothing is passed over in silence
+    # unknown characters are refused
     ("y[i] = $x[i]", "", 7),
     ("y[i] = x[i] ? z[i]", "", 12),
 ]
 
 
-@pytest.mark.parametrize(("text", "why", "place"), MALFORMED)
-def test_malformed_text_is_refused_at_its_place(text: str, why: str, place: int | None) -> None:
+@pytest.mark.parametrize(("text", "why", "position"), MALFORMED)
+def test_malformed_text_is_refused_with_its_position(text: str, why: str, position: int | None) -> None:
     with pytest.raises(ExpressionError) as error:
         parse_stmt(text)
-    sentence, *shown, mark = str(error.value).split("\n  ")
+    sentence, *text_lines, mark = str(error.value).split("\n  ")
     assert why in sentence
-    assert shown == [text]
-    if place is not None:
-        assert mark.index("^") == place
+    assert text_lines == [text]
+    if position is not None:
+        assert mark.index("^") == position
 
 
 def test_nodes_are_values() -> None:
-    one, other = (parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))") for _ in range(2))
-    assert one == other
-    assert hash(one) == hash(other)
-    assert len({one, other, map_expr(one, lambda a: replace(a, tensor=replace(a.tensor, dtype="float64")))}) == 2
+    first, second = (parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))") for _ in range(2))
+    assert first == second
+    assert hash(first) == hash(second)
+    assert len({first, second, map_expr(first, lambda a: replace(a, tensor=replace(a.tensor, dtype="float64")))}) == 2
 
 
 def test_walkers() -> None:
@@ -177,7 +177,7 @@ def test_walkers() -> None:
 
 
 def nest(text: str, **formats: Format) -> Stmt:
-    """A statement whose named operands have these formats."""
+    """A statement whose named operands have the given formats."""
     return parse_stmt(text, {name: TensorVar(name, fmt) for name, fmt in formats.items()})
 
 
@@ -196,7 +196,7 @@ def nest(text: str, **formats: Format) -> Stmt:
     ],
     ids=str,
 )
-def test_well_formed_statements_are_returned_as_they_are(stmt: Stmt) -> None:
+def test_well_formed_statements_are_returned_unchanged(stmt: Stmt) -> None:
     assert verify(stmt) is stmt
 
 

@@ -1,4 +1,4 @@
-"""Tags: each one that a schedule shows is what the source does, and ``verify`` refuses each one that can't be lowered."""
+"""The source implements each tag that a schedule shows, and ``verify`` refuses tags that cannot be lowered."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ VECTORS = {name: TensorVar(name, dense(1), strides=("1",)) for name in "xyz"}
 DENSE = {name: TensorVar(name, dense(2), strides=("n", "1")) for name in "XY"} | {"Z": TensorVar("Z", dense(2), strides=("1", "n"))}
 TENSORS = {**MATRICES, **VECTORS, **DENSE, "t": TensorVar("t", Format("() -> ()"))}
 
-# for each tag: a statement, what its source has, and what the source with plain loops in its place has not
-SHOWN = {
+# for each tag: a statement, and a fragment of its source that the source with plain loops lacks
+IMPLEMENTED = {
     ix.Serial: ("forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "for pA2 in range("),
     ix.Parallel: ("parallel_forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "in prange(workers)"),
     ix.Vector: ("forall(i, vector_forall<8 x 2, once>(k, where(Y[i,k] = t, forall(j, t += A[i,j] * X[j,k]))))", "load(X_vals, pX, 8, 2)"),
@@ -46,32 +46,32 @@ TABLES = {
 
 
 def source(text: str) -> str:
-    """The code of a statement, without the header that shows it."""
+    """The code of a statement, without the header that shows the statement."""
     stmt = verify(parse_stmt(text, TENSORS))
     return generate(stmt, Target(32, 16)).text.rpartition('"""')[2]
 
 
 def test_every_tag_is_listed() -> None:
-    assert {*SHOWN, ix.Specialize} == set(get_args(ix.Tag))
+    assert {*IMPLEMENTED, ix.Specialize} == set(get_args(ix.Tag))
 
 
-@pytest.mark.parametrize("tag", SHOWN, ids=lambda tag: tag.__name__)
-def test_the_source_does_what_the_schedule_shows(tag: type) -> None:
-    text, shown = SHOWN[tag]
+@pytest.mark.parametrize("tag", IMPLEMENTED, ids=lambda tag: tag.__name__)
+def test_the_source_implements_each_tag(tag: type) -> None:
+    text, fragment = IMPLEMENTED[tag]
     assert any(isinstance(loop.tag, tag) for loop in ix.loops_of(parse_stmt(text, TENSORS)))
-    assert shown in source(text)
-    for other, (elsewhere, _) in SHOWN.items():
+    assert fragment in source(text)
+    for other, (other_text, _) in IMPLEMENTED.items():
         if other is not tag and tag is not ix.Serial:
-            has_tag = any(isinstance(loop.tag, tag) for loop in ix.loops_of(parse_stmt(elsewhere, TENSORS)))
-            assert has_tag or shown not in source(elsewhere)
+            has_tag = any(isinstance(loop.tag, tag) for loop in ix.loops_of(parse_stmt(other_text, TENSORS)))
+            assert has_tag or fragment not in source(other_text)
 
 
 @pytest.mark.parametrize("over", TABLES)
-def test_tables_of_rows_are_written_out(over: str) -> None:
-    named, shown = TABLES[over]
+def test_tables_of_rows_are_specialized(over: str) -> None:
+    tag_text, fragment = TABLES[over]
     _, header, code = (GOLDEN / "spmm_nmg_one.py").read_text().split('"""')
-    assert named in header and shown in code
-    assert shown not in (GOLDEN / "spmm_csr.py").read_text()
+    assert tag_text in header and fragment in code
+    assert fragment not in (GOLDEN / "spmm_csr.py").read_text()
 
 
 @pytest.mark.parametrize(
@@ -85,12 +85,12 @@ def test_tables_of_rows_are_written_out(over: str) -> None:
         ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] + x[j])))", "need no branches"),
     ],
 )
-def test_what_cannot_be_lowered_is_refused(text: str, why: str) -> None:
+def test_tags_that_cannot_be_lowered_are_refused(text: str, why: str) -> None:
     with pytest.raises(ScheduleError, match=why):
         verify(parse_stmt(text, TENSORS))
 
 
-def test_a_counted_result_is_merged_by_branches_and_says_so() -> None:
+def test_counted_results_are_merged_with_branches() -> None:
     A = ns.from_coo([[0, 1, 1], [0, 0, 2]], [1.0, 2.0, 3.0], (2, 3), format=ns.DCSR)
-    told = ns.explain("R[i,j] = A[i,j] * B[i,j]", A=A, B=A.with_values(A.values + 1))
-    assert "blend_forall" not in str(told.steps[-1].stmt)
+    explanation = ns.explain("R[i,j] = A[i,j] * B[i,j]", A=A, B=A.with_values(A.values + 1))
+    assert "blend_forall" not in str(explanation.steps[-1].stmt)
