@@ -1,4 +1,4 @@
-"""The dashboard in a headless Chromium, as a person meets it."""
+"""The dashboard in headless Chromium."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 commits of every kernel, and a second suite."""
+    """A site with 80 commits of all kernels, and a second suite."""
     folder = tmp_path_factory.mktemp("dashboard") / "site"
     write_site(some_runs(80, 480) + some_runs(2, 24, suite="quick"), folder, repository=REPOSITORY, skipped={"x.json": "it is no run"})
     return folder
@@ -33,12 +33,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def visit(view: Open, site: Path) -> Open:
-    """Opens a page of the site; whatever a page complains of fails the test."""
+    """Function that opens a page of the site; errors and messages of the page fail the test."""
     return lambda name="index.html", **how: view(site / name, **how)
 
 
 def column(page: Any, number: int) -> list[str]:
-    """What the visible cells of a column of the first sortable table say."""
+    """Texts of the visible cells in a column of the first sortable table."""
     rows = page.locator("section.sortable").first.locator("tbody tr:visible")
     return list(rows.locator(f"td:nth-child({number})").all_inner_texts())
 
@@ -48,28 +48,28 @@ def seconds(text: str) -> float:
     return float(value) * {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}[unit]
 
 
-def test_every_page_opens_without_a_complaint(visit: Open, site: Path) -> None:
-    page = visit()
+def test_pages_open_without_errors(visit: Open, site: Path) -> None:
+    view = visit()
     names = [str(path.relative_to(site)) for path in site.rglob("*.html")]
-    kept = [name for name in names if not name.startswith(("cases", "sources"))] + sorted(n for n in names if n.startswith("cases"))[::20]
-    assert len(kept) > 50
-    for name in kept:
-        page.goto((site / name).as_uri())
-        assert page.locator("h1").count() == 1, name
+    pages = [name for name in names if not name.startswith(("cases", "sources"))] + sorted(n for n in names if n.startswith("cases"))[::20]
+    assert len(pages) > 50
+    for name in pages:
+        view.goto((site / name).as_uri())
+        assert view.locator("h1").count() == 1, name
 
 
-def test_a_filter_keeps_the_rows_that_have_all_its_words(visit: Open) -> None:
+def test_the_filter_keeps_rows_with_all_its_words(visit: Open) -> None:
     page = visit(SPMM)
-    everything = column(page, 1)
+    names = column(page, 1)
     field = page.get_by_label("Filter")
     field.click()
     page.keyboard.type("cora 2 threads")
-    kept = column(page, 1)
-    assert 0 < len(kept) < len(everything)
-    assert all("cora" in name and "2 threads" in name for name in kept)
-    assert page.locator(".filter output").inner_text() == f"{len(kept)} of {len(everything)}"
+    filtered = column(page, 1)
+    assert 0 < len(filtered) < len(names)
+    assert all("cora" in name and "2 threads" in name for name in filtered)
+    assert page.locator(".filter output").inner_text() == f"{len(filtered)} of {len(names)}"
     field.fill("")
-    assert column(page, 1) == everything
+    assert column(page, 1) == names
 
 
 def test_columns_sort_when_their_titles_are_clicked(visit: Open) -> None:
@@ -77,25 +77,25 @@ def test_columns_sort_when_their_titles_are_clicked(visit: Open) -> None:
     title = page.get_by_role("columnheader", name="a call")
     title.get_by_role("button").click()
     assert title.get_attribute("aria-sort") == "descending"
-    down = [seconds(text) for text in column(page, 4)]
-    assert down == sorted(down, reverse=True)
+    descending = [seconds(text) for text in column(page, 4)]
+    assert descending == sorted(descending, reverse=True)
     title.get_by_role("button").click()
     assert title.get_attribute("aria-sort") == "ascending"
-    up = [seconds(text) for text in column(page, 4)]
-    assert up == sorted(up)
-    assert len(set(up)) > 3
+    ascending = [seconds(text) for text in column(page, 4)]
+    assert ascending == sorted(ascending)
+    assert len(set(ascending)) > 3
 
 
-def test_words_sort_as_words_and_numbers_within_them_as_numbers(visit: Open) -> None:
+def test_numbers_within_words_sort_as_numbers(visit: Open) -> None:
     page = visit(SPMM)
     page.get_by_role("columnheader", name="case").get_by_role("button").click()
     names = column(page, 1)
     assert names[0].startswith("banded")
-    widths = [int(found[1]) for name in names if (found := re.search(r"cora, k=(\d+)", name))]
+    widths = [int(match[1]) for name in names if (match := re.search(r"cora, k=(\d+)", name))]
     assert widths == sorted(widths)
 
 
-def test_the_keyboard_is_enough(visit: Open) -> None:
+def test_pages_can_be_used_with_the_keyboard(visit: Open) -> None:
     page = visit(SPMM)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -122,7 +122,7 @@ def test_every_plot_has_data(visit: Open, site: Path) -> None:
     assert plotted > 24 * 3
 
 
-# of each plot: how many marks are within it, large enough to be seen, and not of the colour of the page
+# for each plot: the number of marks that are within it, large enough to see, and not of the colour of the page
 MARKS = """plots => plots.map(plot => {
     const frame = plot.getBoundingClientRect(), unseen = ["none", "rgb(0, 0, 0)", getComputedStyle(document.body).backgroundColor];
     const across = box => box.left >= frame.left - 1 && box.right <= frame.right + 1;
@@ -155,7 +155,7 @@ def test_a_case_shows_the_source_of_its_kernel_in_full(visit: Open) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", ["index.html", SPMM])
-def test_texts_can_be_read_in_both_themes(visit: Open, scheme: str, name: str) -> None:
+def test_texts_have_enough_contrast_in_both_themes(visit: Open, scheme: str, name: str) -> None:
     page = visit(name, color_scheme=scheme)
     lightness = page.evaluate(f"({LUMINANCE})(getComputedStyle(document.body).backgroundColor)")
     assert lightness > 0.9 if scheme == "light" else lightness < 0.1
@@ -184,7 +184,7 @@ CONTRAST = """() => {
 }"""
 
 
-def test_a_theme_that_was_chosen_stays(visit: Open, site: Path) -> None:
+def test_the_chosen_theme_is_kept(visit: Open, site: Path) -> None:
     page = visit(color_scheme="light")
 
     def paper() -> str:
@@ -218,7 +218,7 @@ def test_threads_are_chosen_without_a_script(visit: Open) -> None:
     assert page.locator('.heat[data-threads="1"]').is_visible()
 
 
-def test_everything_can_be_read_without_a_script(visit: Open) -> None:
+def test_pages_can_be_read_without_a_script(visit: Open) -> None:
     page = visit(SPMM, java_script_enabled=False)
     assert page.locator("tbody tr:visible").count() > 10
     assert page.locator("button:visible, input:visible").count() == 0
@@ -229,8 +229,8 @@ def test_everything_can_be_read_without_a_script(visit: Open) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_page_opens_within_a_second(visit: Open, name: str) -> None:
     page = visit(name)
-    taken = []
+    load_times = []
     for _ in range(3):
         page.reload()
-        taken.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
-    assert 0 < min(taken) < 1000, taken
+        load_times.append(page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd"))
+    assert 0 < min(load_times) < 1000, load_times

@@ -19,7 +19,7 @@ PHONE = {"width": 390, "height": 844}
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An explanation with all that it may hold: drawings of operands, the loop nest, a timed run, the source."""
+    """A page with drawings of operands, the loop nest, a timed run and the source."""
     path = tmp_path_factory.mktemp("explained") / "spmm.html"
     matrix = ns.from_torch((torch.eye(300) + torch.eye(300).roll(7, 0)).to_sparse_csr())
     ns.explain("ij,jk->ik", matrix, torch.ones(300, 32), timed=True).save(path)

@@ -1,4 +1,4 @@
-"""``python -m numscorch``: what each command prints, and how bad input ends."""
+"""``python -m numscorch``: output of each command, and errors on bad input."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ pytest.importorskip("sklearn")
 
 
 @pytest.fixture(autouse=True)
-def short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training and timing are long enough to run, and no longer; pictures go to an empty folder."""
+def quick_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reduce training and timing, and write pictures to an empty folder."""
     monkeypatch.setattr(training, "EPOCHS", 50)
     monkeypatch.setattr(training, "SECONDS", 600)
     monkeypatch.setattr(matrix, "SECONDS", 0.01)
@@ -39,9 +39,9 @@ def test_demo_on_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert "digits (no file was given" in out
     assert "1,797 nodes" in out
     assert line(out, "50 epochs").split() == ["epochs/s", "first", "epoch", "test", "accuracy"]
-    ours, theirs = accuracy(out, training.OURS), accuracy(out, training.TORCH)
-    assert ours > 85
-    assert abs(ours - theirs) < 2
+    accuracy_of_numscorch, accuracy_of_torch = accuracy(out, training.OURS), accuracy(out, training.TORCH)
+    assert accuracy_of_numscorch > 85
+    assert abs(accuracy_of_numscorch - accuracy_of_torch) < 2
     assert "times as fast" in line(out, training.TORCH)
     assert float(line(out, "largest difference").split()[0]) < 1e-3
     assert re.match(r"\d+\.\d\d s: kernels are compiled, or read from the disk", line(out, "first epoch"))
@@ -50,7 +50,7 @@ def test_demo_on_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(out.splitlines()) <= 24
 
 
-def test_demo_tells_what_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_names_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(training, "EPOCHS", 2)
     for name in ("matplotlib.figure", "torch_geometric", "torch_geometric.nn"):
         monkeypatch.setitem(sys.modules, name, None)
@@ -70,19 +70,19 @@ def test_demo_refuses_to_time_different_results(
 
 
 def accuracy(out: str, name: str) -> float:
-    """The percentage in a library's row."""
-    found = re.search(r"([\d.]+)%", line(out, name))
-    assert found is not None
-    return float(found[1])
+    """The percentage in the row of a library."""
+    match = re.search(r"([\d.]+)%", line(out, name))
+    assert match is not None
+    return float(match[1])
 
 
 def line(out: str, start: str) -> str:
-    """What follows this label in the report."""
+    """The text after a label in the report."""
     return next(row for row in out.splitlines() if row.startswith(start)).removeprefix(start).strip()
 
 
 def graph_file(path: Path, features: bool) -> Path:
-    """Two rings of twenty nodes, one a class, each node joined to the ten nearest; in the layout of the graph files."""
+    """Two rings of twenty nodes, one per class, each node joined to the ten nearest, in the layout of graph files."""
     nodes, steps = np.arange(20), np.array([-5, -4, -3, -2, -1, 1, 2, 3, 4, 5])
     source, target = np.repeat(nodes, 10), ((nodes[:, None] + steps) % 20).ravel()
     edges = np.concatenate([np.stack([source, target]), np.stack([source, target]) + 20], axis=1)
@@ -129,7 +129,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes end otherwise")
-def test_a_reader_that_stops_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     command = [sys.executable, "-m", "numscorch", "explain", "ij,j->i", "CSR", "dense"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(cli.__file__).parents[1]) as process:
         assert process.stdout is not None
@@ -159,16 +159,16 @@ def test_formats_by_name(expression: str, texts: list[str], formats: list[Format
 
 
 @pytest.mark.parametrize(
-    ("texts", "clash"),
+    ("texts", "message"),
     [
         (["CSR"], "has 2 operands, but 1 were given: give a tensor, or a format, for each"),
         (["CSR", "xyz"], "or a name, for this operand of order 2: coo, coo(2), csc"),
     ],
 )
-def test_formats_that_make_no_sense(texts: list[str], clash: str) -> None:
+def test_invalid_formats_are_refused(texts: list[str], message: str) -> None:
     with pytest.raises(FormatError) as raised:
         read_formats("ij,jk->ik", texts)
-    assert clash in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_formats_that_make_no_sense(texts: list[str], clash: str) -> None:
         (["demo", "--matrix", "missing.mtx"], "missing.mtx"),
     ],
 )
-def test_bad_input_is_one_clean_message(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_gives_one_message_without_traceback(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(arguments) == 2
     err = capsys.readouterr().err
     assert err.startswith("numscorch: ")
@@ -202,10 +202,10 @@ def test_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None
 
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 0
-    shown = capsys.readouterr()
-    assert shown.out.startswith("usage: numscorch")
-    assert "explain" in shown.out
-    assert not shown.err
+    captured = capsys.readouterr()
+    assert captured.out.startswith("usage: numscorch")
+    assert "explain" in captured.out
+    assert not captured.err
 
 
 @pytest.mark.parametrize("formats", [["CSR", "dense"], ["NM(2, 4)", "dense"], ["BCSR(4, 4)", "dense"]])
@@ -244,17 +244,17 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     out = capsys.readouterr().out
     assert "!!  kernel cache" in out
     assert "can't be made" in out
-    assert "Set NUMSCORCH_CACHE_DIR" in " ".join(out.split())  # the table breaks lines at any word
+    assert "Set NUMSCORCH_CACHE_DIR" in " ".join(out.split())  # the table may break lines between any words
 
 
 @pytest.mark.parametrize(("version", "ok"), [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.9", False), ("2.14.0", False)])
-def test_doctor_knows_what_is_tested(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_checks_the_tested_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_installed", lambda name: version)
     check = doctor._version("torch", doctor.TESTED["torch"])
     assert check.ok is ok
     assert ("tested from 2.13 to before 2.14" in check.advice) is not ok
 
 
-def test_doctor_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_installed", lambda name: None)
     assert doctor._version("numba", doctor.TESTED["numba"]) == doctor.Diagnosis("numba", "not installed", False, "pip install numba")

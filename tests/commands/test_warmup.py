@@ -1,4 +1,4 @@
-"""``ns.warm``: kernels are ready after it, and nothing else has changed."""
+"""``ns.warm`` compiles kernels ahead of time, and changes nothing else."""
 
 from __future__ import annotations
 
@@ -49,22 +49,23 @@ class Model(torch.nn.Module):
 
 
 def state_of(model: Model) -> list[Any]:
-    """All that must not change."""
-    tensors = [own.clone() for own in (*model.parameters(), *model.buffers())]
-    gradients = [None if own.grad is None else own.grad.clone() for own in model.parameters()]
+    """The state that warming must not change."""
+    tensors = [tensor.clone() for tensor in (*model.parameters(), *model.buffers())]
+    gradients = [None if tensor.grad is None else tensor.grad.clone() for tensor in model.parameters()]
     numbers = str(np.random.get_state()), random.getstate(), torch.get_rng_state()
-    return [tensors, gradients, [own._version for own in model.parameters()], model.calls, [m.training for m in model.modules()], *numbers]
+    training = [module.training for module in model.modules()]
+    return [tensors, gradients, [tensor._version for tensor in model.parameters()], model.calls, training, *numbers]
 
 
-def assert_same(found: Any, known: Any) -> None:
-    if isinstance(known, list):
-        assert len(found) == len(known)
-        for own, other in zip(found, known, strict=True):
-            assert_same(own, other)
-    elif isinstance(known, torch.Tensor):
-        assert found is not None and torch.equal(found, known)
+def assert_same(actual: Any, expected: Any) -> None:
+    if isinstance(expected, list):
+        assert len(actual) == len(expected)
+        for part, expected_part in zip(actual, expected, strict=True):
+            assert_same(part, expected_part)
+    elif isinstance(expected, torch.Tensor):
+        assert actual is not None and torch.equal(actual, expected)
     else:
-        assert found == known
+        assert actual == expected
 
 
 def rows(count: int = 5) -> torch.Tensor:
@@ -73,7 +74,7 @@ def rows(count: int = 5) -> torch.Tensor:
 
 @pytest.mark.parametrize("is_training", [True, False])
 @pytest.mark.parametrize("has_gradients", [True, False])
-def test_a_module_is_as_it_was(is_training: bool, has_gradients: bool) -> None:
+def test_modules_do_not_change(is_training: bool, has_gradients: bool) -> None:
     model, x = Model(), rows()
     if has_gradients:
         model(x).sum().backward()
@@ -85,7 +86,7 @@ def test_a_module_is_as_it_was(is_training: bool, has_gradients: bool) -> None:
     assert_same(x.grad, gradient)
 
 
-def test_a_step_after_it_compiles_nothing() -> None:
+def test_a_step_after_warming_compiles_nothing() -> None:
     layer = ns.nn.SparseLinear(37, 29, density=0.2, dtype=torch.float64)
     x = torch.rand(3, 37, dtype=torch.float64, requires_grad=True)
     report = ns.warm(layer, x)
@@ -100,7 +101,7 @@ def test_a_step_after_it_compiles_nothing() -> None:
 
 
 class Evaluated(torch.nn.Module):
-    """A module with another kernel, and an error if it is asked for, in evaluation."""
+    """A module whose evaluation runs another kernel, or raises an error."""
 
     def __init__(self, fails: bool = False) -> None:
         super().__init__()
@@ -115,7 +116,7 @@ class Evaluated(torch.nn.Module):
         return ns.einsum("bi,oi->b", x, self.layer.weight.tensor)
 
 
-def test_evaluation_after_it_compiles_nothing() -> None:
+def test_evaluation_after_warming_compiles_nothing() -> None:
     model, x = Evaluated(), torch.rand(3, 41, dtype=torch.float64)
     ns.warm(model, x)
     assert model.training and model.layer.training and model.layer.weight.values.grad is None
@@ -125,7 +126,7 @@ def test_evaluation_after_it_compiles_nothing() -> None:
     assert counts.ready == ready
 
 
-def test_errors_of_evaluation_say_how_to_leave_it_out() -> None:
+def test_errors_of_evaluation_suggest_to_warm_training_only() -> None:
     model, x = Evaluated(fails=True), torch.rand(3, 41, dtype=torch.float64)
     with pytest.raises(ValueError, match="no evaluation") as caught:
         ns.warm(model, x)
@@ -133,21 +134,21 @@ def test_errors_of_evaluation_say_how_to_leave_it_out() -> None:
     ns.warm(lambda x: model(x), x)
 
 
-def changes_of(call: Callable[[Model], Callable[..., Any]]) -> None:
-    """Warm a function of a model, and compare."""
+def check_unchanged(call: Callable[[Model], Callable[..., Any]]) -> None:
+    """Warm a function of a model, and check that the model does not change."""
     model, x = Model(), rows()
     model(x).sum().backward()
     function, before = call(model), state_of(model)
     before[3] = None
     ns.warm(function, x)
     after = state_of(model)
-    after[3] = None  # plain attributes of what a function refers to are its own affair
-    before[2] = after[2] = None  # tensors that were written to are written back
+    after[3] = None  # plain attributes of objects that a function refers to may change
+    before[2] = after[2] = None  # written tensors are written back
     assert_same(after, before)
 
 
-def trained(model: Model, x: torch.Tensor) -> torch.Tensor:
-    """A whole step."""
+def training_step(model: Model, x: torch.Tensor) -> torch.Tensor:
+    """A whole training step."""
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     optimizer.zero_grad()
     loss: torch.Tensor = model.eval()(x).sum()
@@ -160,24 +161,24 @@ def trained(model: Model, x: torch.Tensor) -> torch.Tensor:
     "call",
     [
         lambda model: lambda x: model(x).square().mean(),
-        lambda model: lambda x: trained(model, x),
-        lambda model: functools.partial(trained, model),
+        lambda model: lambda x: training_step(model, x),
+        lambda model: functools.partial(training_step, model),
         lambda model: model.twice,
     ],
     ids=["closure", "training step", "partial", "method"],
 )
-def test_modules_of_a_function_are_as_they_were(call: Callable[[Model], Callable[..., Any]]) -> None:
-    changes_of(call)
+def test_modules_in_a_function_do_not_change(call: Callable[[Model], Callable[..., Any]]) -> None:
+    check_unchanged(call)
 
 
-def test_a_graph_that_began_before_stays() -> None:
+def test_an_existing_autograd_graph_is_kept() -> None:
     weight = torch.rand(WIDTH, requires_grad=True)
     scaled = weight.exp()
     A = ns.rand(WIDTH, WIDTH, density=0.5, format=ns.CSR)
     ns.warm(lambda: A @ scaled)
     ns.warm(lambda x: A @ x, scaled)
     assert weight.grad is None
-    scaled.sum().backward()  # its saved tensors are still there
+    scaled.sum().backward()  # its saved tensors are not freed
     assert weight.grad is not None
 
 
@@ -192,7 +193,7 @@ def test_sparse_inputs_and_results() -> None:
     ns.warm(lambda x: x, x)
 
 
-def test_the_report_reads_well() -> None:
+def test_the_text_of_a_report() -> None:
     assert repr(Warmed(1, 2, 0.26)) == "<warm: 1 kernel compiled, 2 loaded, 0.3 s>"
     assert repr(Warmed(0, 0, 0.0)) == "<warm: 0 kernels compiled, 0 loaded, 0.0 s>"
 
@@ -211,12 +212,12 @@ class Uncopied(torch.nn.Module):
         (Uncopied(), UnsupportedError, r"Uncopied can't be copied \(a handle of a file\): pass a function"),
     ],
 )
-def test_bad_input_names_the_way_out(call: Any, error: type[Exception], message: str) -> None:
+def test_errors_of_bad_input_suggest_a_fix(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         ns.warm(call, 1)
 
 
-def test_errors_of_the_module_are_its_own_with_a_note() -> None:
+def test_errors_of_the_module_have_a_note() -> None:
     model, x = Model(), torch.rand(2, WIDTH + 1)
     before = state_of(model)
     with pytest.raises(ns.SizeError) as caught:
@@ -241,20 +242,20 @@ def test_threads_warm_at_the_same_time() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(reports) == 4 and all(own.grad is None for own in model.parameters())
+    assert len(reports) == 4 and all(parameter.grad is None for parameter in model.parameters())
 
 
-# -- python -m numscorch cache warm --common -----------------------------------------------------------------------
+# ---- python -m numscorch cache warm --common
 
 
-def test_common_runs_are_those_that_are_promised() -> None:
+def test_common_runs_cover_the_documented_layers() -> None:
     names = [name for name, _ in common_runs.common_runs()]
     assert len(set(names)) == len(names)
     for kind in ("GCNConv", "SAGEConv", "GINConv", "GATConv", "SparseAttention", "SparseLinear", "SpMV, SpMM, SDDMM and SpGEMM"):
         assert any(name.startswith(kind) for name in names), kind
 
 
-def test_the_command_says_what_it_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_lists_compiled_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
     A = ns.rand(30, 40, density=0.2, format=ns.CSR)
     runs = [("rows", lambda: A.sum(1)), ("rows and columns", lambda: (A.sum(1), A.sum(0))), ("rows again", lambda: A.sum(1))]
@@ -291,12 +292,12 @@ print(counts.ready, counts.compiled)
 
 @pytest.mark.full
 @pytest.mark.process
-def test_a_graph_like_cora_finds_its_kernels(tmp_path: Path) -> None:
-    """Training and evaluation of networks on a graph of other sizes compile almost nothing after the command."""
+def test_networks_on_a_graph_like_cora_find_their_kernels(tmp_path: Path) -> None:
+    """After the command, training and evaluation of networks on a graph of other sizes compile at most two kernels."""
     environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(tmp_path), "NUMSCORCH_PROGRESS": "0"}
     subprocess.run([sys.executable, "-m", "numscorch", "cache", "warm", "--common"], env=environment, check=True, capture_output=True)
-    done = subprocess.run([sys.executable, "-c", GRAPH_STEP], env=environment, check=True, capture_output=True, text=True)
-    ready, compiled = map(int, done.stdout.split())
+    finished = subprocess.run([sys.executable, "-c", GRAPH_STEP], env=environment, check=True, capture_output=True, text=True)
+    ready, compiled = map(int, finished.stdout.split())
     assert ready > 40
     assert compiled <= 2
 

@@ -1,4 +1,4 @@
-"""What the README and the guide show is what happens."""
+"""Examples of the README and the guide run as shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUIDE = {
     "torch": 15,
     "training": 20,
 }
-TEXT_ALONE = ("cache",)  # pages without examples in Python
+TEXT_ALONE = ("cache",)  # pages without Python examples
 VARIABLE = re.compile(r"\bNUM(?:SCORCH|BA)_[A-Z_]+")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
 
@@ -39,7 +39,7 @@ def test_the_readme_links_to_all_of_the_guide() -> None:
     assert all(f"docs/guide/{name}.md" in (ROOT / "README.md").read_text(encoding="utf-8") for name in pages)
 
 
-def test_the_configuration_page_lists_every_variable() -> None:
+def test_the_configuration_page_lists_all_variables() -> None:
     sources = [path for folder in ("numscorch", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")]
     read = {name for path in sources for name in VARIABLE.findall(path.read_text(encoding="utf-8"))}
     listed = set(VARIABLE.findall((ROOT / "docs" / "guide" / "configuration.md").read_text(encoding="utf-8")))
@@ -50,7 +50,7 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
 
 
-def test_links_between_pages_lead_somewhere() -> None:
+def test_links_between_pages_are_valid() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         for target in LINK.findall(page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.relative_to(ROOT)}: {target}"

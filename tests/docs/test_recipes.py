@@ -1,4 +1,4 @@
-"""The recipes of CONTRIBUTING.md, followed: a level, an operator, a pass and a format that come from outside of the package."""
+"""The recipes of CONTRIBUTING.md: a level, an operator, a pass and a format, defined outside of the package."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ D = torch.tensor([[0.0, 2.0, 0.0, -1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 4.0, 0
 
 
 @pytest.fixture(autouse=True)
-def levels_as_before() -> Iterator[None]:
-    """A level that a test registers is forgotten after it."""
+def restored_levels() -> Iterator[None]:
+    """Remove levels that a test registers."""
     before = dict(LEVELS)
     yield
     LEVELS.clear()
@@ -43,7 +43,7 @@ def levels_as_before() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Near(Level):
-    """Coordinates as distances from the first one below the parent, which take a byte each."""
+    """A level that stores coordinates as one-byte distances from the first one below the parent."""
 
     reach: int = 255
     spelling: ClassVar[str] = "near"
@@ -63,7 +63,7 @@ class Near(Level):
         pos = np.concatenate([[0], np.cumsum(entries.children)])
         crd, parents = entries.coordinates[entries.first], entries.parents[entries.first]
         origin = np.zeros(entries.count, dtype=np.int64)
-        origin[parents[::-1]] = crd[::-1]  # the first one is written last
+        origin[parents[::-1]] = crd[::-1]  # the first coordinate is written last
         delta = crd - origin[parents]
         if delta.max(initial=0) > self.reach:
             raise FormatError(f"has no place for coordinates {delta.max()} apart: use a compressed level")
@@ -82,7 +82,7 @@ class Near(Level):
         return "uint8" if name == "delta" else None
 
 
-def test_a_level_of_ones_own() -> None:
+def test_a_custom_level() -> None:
     ns.register_level(Near(), most=250)
     fmt = ns.Format("(i, j) -> (i: dense, j: near)")
     A = ns.from_torch(D, fmt)
@@ -95,7 +95,7 @@ def test_a_level_of_ones_own() -> None:
     assert "A2_origin[i] + A2_delta[pA2]" in ns.explain("ij,j->i", fmt, "d").source
 
 
-def test_parameters_of_a_level_stand_in_its_text() -> None:
+def test_the_text_of_a_level_has_its_parameters() -> None:
     ns.register_level(Near(), check=False)
     narrow = ns.Format("(i, j) -> (i: dense, j: near(1))")
     assert narrow.levels[1] == Near(1)
@@ -108,12 +108,12 @@ def test_parameters_of_a_level_stand_in_its_text() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Table(Hash):
-    """The package's own hash table under another name, so that it is checked as a user's."""
+    """The hash table of the package under another name, so that it is checked as a custom level."""
 
     spelling: ClassVar[str] = "table"
 
 
-def test_a_level_in_no_order() -> None:
+def test_an_unordered_custom_level() -> None:
     ns.register_level(Table(), most=250)
     wide = torch.zeros(2, 300)
     wide[0, [3, 70, 299]] = torch.tensor([1.0, 2.0, 3.0])
@@ -127,7 +127,7 @@ def test_a_level_in_no_order() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Shifted(Near):
-    """A level whose coordinates are one too large wherever there is a second one."""
+    """A level whose second and later coordinates are wrong."""
 
     spelling: ClassVar[str] = "shifted"
 
@@ -137,7 +137,7 @@ class Shifted(Near):
 
 @dataclass(frozen=True, slots=True)
 class Backwards(Level):
-    """A level that promises order, as levels do, and stores coordinates from the last one to the first."""
+    """A level that is declared as ordered and stores coordinates in reverse order."""
 
     spelling: ClassVar[str] = "backwards"
     arrays: ClassVar[tuple[str, ...]] = ("from_", "last")
@@ -151,8 +151,8 @@ class Backwards(Level):
     def pack(self, entries: Entries) -> tuple[Level, Arrays, np.ndarray, int]:
         _, (pos, crd), positions, count = Compressed().pack(entries)
         parents, children = entries.parents[entries.first], entries.children
-        turned = pos[parents] + pos[parents + 1] - 1 - np.arange(len(crd))
-        return self, (pos, crd[turned]), turned[positions], count if children.size else 0
+        reversed_positions = pos[parents] + pos[parents + 1] - 1 - np.arange(len(crd))
+        return self, (pos, crd[reversed_positions]), reversed_positions[positions], count if children.size else 0
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
         return len(arrays[-1])
@@ -163,7 +163,7 @@ class Backwards(Level):
 
 @dataclass(frozen=True, slots=True)
 class Long(Near):
-    """A level that reads one position too many."""
+    """A level that reads one position beyond each row."""
 
     spelling: ClassVar[str] = "long"
 
@@ -173,20 +173,20 @@ class Long(Near):
 
 @dataclass(frozen=True, slots=True)
 class Unpadded(Fixed):
-    """A level that stores zeros in short rows, and promises that it doesn't."""
+    """A level that pads short rows with zeros, but is declared as unpadded."""
 
     spelling: ClassVar[str] = "unpadded"
     padded: ClassVar[bool] = False
 
 
 @pytest.mark.parametrize("level", [Shifted(), Backwards(), Long(), Unpadded()], ids=str)
-def test_a_broken_level_is_refused_with_the_expression(level: Level) -> None:
+def test_errors_of_broken_levels_show_the_expression(level: Level) -> None:
     with pytest.raises(FormatError, match=rf"(?s)^R.*= .*A.*{level.spelling}.*seed \d+: ."):
         ns.register_level(level, most=250)
     assert level.spelling not in LEVELS
 
 
-def test_a_level_that_stores_nothing_or_has_anothers_name_is_refused() -> None:
+def test_levels_that_store_nothing_or_reuse_a_name_are_refused() -> None:
     with pytest.raises(FormatError, match="none of the random entries could be stored"):
         ns.register_level(Never())
     with pytest.raises(FormatError, match="'compressed' is the name of another level"):
@@ -195,7 +195,7 @@ def test_a_level_that_stores_nothing_or_has_anothers_name_is_refused() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Never(Compressed):
-    """A level that stores no entries at all."""
+    """A level that cannot store entries."""
 
     spelling: ClassVar[str] = "never"
 
@@ -205,14 +205,14 @@ class Never(Compressed):
 
 @dataclass(frozen=True, slots=True)
 class Usurper(Near):
-    """A level under another's name."""
+    """A level with the name of another level."""
 
     spelling: ClassVar[str] = "compressed"
 
 
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("dense", [D, torch.zeros(3, 0), torch.zeros(0, 2)], ids=["entries", "no columns", "no rows"])
-def test_an_operator_is_a_statement_under_torchs_name(dense: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_is_a_statement_with_the_name_of_torch(dense: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
     def ldexp(input: Any, other: Any) -> Any:
         terms = [elementwise._term(name, input.ndim, input.ndim) for name in "RAB"]
         return elementwise.evaluate_parts("{} = {} * 2 ** {}".format(*terms), {"A": input, "B": other}, None)
@@ -221,29 +221,29 @@ def test_an_operator_is_a_statement_under_torchs_name(dense: torch.Tensor, monke
     with pytest.raises(ns.UnsupportedError, match="torch's ldexp does not take a SparseTensor yet"):
         torch.ldexp(A, A)
     monkeypatch.setitem(elementwise.NAMED, "ldexp", ldexp)
-    for function, ours in operators.entries_of({"ldexp": elementwise.NAMED["ldexp"]}).items():
-        monkeypatch.setitem(operators.FUNCTIONS, function, ours)
-    made: Any = torch.ldexp(A, A)
-    assert made.format == ns.CSR
-    torch.testing.assert_close(made.to_dense(), torch.ldexp(dense, dense))
+    for function, sparse_function in operators.entries_of({"ldexp": elementwise.NAMED["ldexp"]}).items():
+        monkeypatch.setitem(operators.FUNCTIONS, function, sparse_function)
+    result: Any = torch.ldexp(A, A)
+    assert result.format == ns.CSR
+    torch.testing.assert_close(result.to_dense(), torch.ldexp(dense, dense))
     assert torch.equal(ns.ldexp(dense, dense), torch.ldexp(dense, dense))
 
 
 def numbers_last(stmt: Stmt) -> tuple[Stmt, str]:
-    """Numbers stand behind the tensors of a product, whose loads then start first.
+    """Move numbers behind the tensors of a product, so that loads of tensors start first.
 
     >>> from numscorch.ir.notation import parse_stmt
     >>> print(numbers_last(parse_stmt("forall(i, y[i] = 2 * x[i])"))[0])
     forall(i, y[i] = x[i] * 2)
     """
 
-    def moved(expr: Expr) -> Expr:
+    def with_numbers_last(expr: Expr) -> Expr:
         factors = factors_of(expr)
         ordered = sorted(factors, key=lambda factor: isinstance(factor, Literal))
         return expr if ordered == factors else product(ordered)
 
-    done = map_rhs(stmt, moved)
-    return (stmt, "no number stands before a tensor") if done == stmt else (done, "numbers stand behind tensors")
+    changed = map_rhs(stmt, with_numbers_last)
+    return (stmt, "no number stands before a tensor") if changed == stmt else (changed, "numbers stand behind tensors")
 
 
 def test_a_pass_does_not_change_what_statements_mean() -> None:
@@ -258,7 +258,7 @@ def test_a_pass_does_not_change_what_statements_mean() -> None:
             assert (after is stmt) == (stmt is nest)
 
 
-def test_a_pass_has_its_place_in_the_passes(plain: pytest.MonkeyPatch) -> None:
+def test_a_pass_is_added_to_the_list_of_passes(plain: pytest.MonkeyPatch) -> None:
     def both(stmt: Stmt, facts: Any, target: Any, options: Any) -> tuple[Stmt, str]:
         stmt, why = numbers_last(stmt)
         nest, reason = insert_workspaces(stmt, facts, target, options)
@@ -268,13 +268,13 @@ def test_a_pass_has_its_place_in_the_passes(plain: pytest.MonkeyPatch) -> None:
     assert "B[i,j] = 2 * A[i,j]))" in str(ns.explain("R[i,j] = 2 * A[i,j]", A=A).steps[1])
     plain.setattr(schedule, "PASSES", replaced(insert_workspaces, both))
     schedule.schedule.cache_clear()
-    told = ns.explain("R[i,j] = 2 * A[i,j]", A=A)
-    assert "B[i,j] = A[i,j] * 2))" in str(told.steps[1])
-    assert told.steps[1].why.startswith("numbers stand behind tensors; ")
+    explanation = ns.explain("R[i,j] = 2 * A[i,j]", A=A)
+    assert "B[i,j] = A[i,j] * 2))" in str(explanation.steps[1])
+    assert explanation.steps[1].why.startswith("numbers stand behind tensors; ")
     assert torch.equal(ns.evaluate("R[i,j] = 2 * A[i,j]", A=A).to_dense(), 2 * D)
 
 
-def test_a_format_with_a_name(plain: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_named_format(plain: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fmt, known = ns.Format("(i, j) -> (i: compressed, j: bitmap)"), formats.named_formats
     plain.setattr(formats, "named_formats", lambda order: known(order) | ({"BITROWS": fmt} if order == 2 else {}))
     assert fmt.name == "BITROWS"

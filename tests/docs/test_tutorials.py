@@ -1,4 +1,4 @@
-"""What the tutorials show is what happens, and the README has all of them."""
+"""Examples of the tutorials run as shown, and the README lists all tutorials."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ TUTORIALS = {"build": 25, "convert": 20, "extend": 30}
 
 
 @pytest.fixture(autouse=True)
-def registered_as_before(plain: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a page registers is forgotten after it; kernels run as Python."""
+def restored_registries(plain: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove entries that a page registers, and run kernels as Python."""
     known = (LEVELS, names.REGISTERED, layers.VERSIONS)
-    before = [dict(own) for own in known]  # type: ignore[call-overload]
+    before = [dict(registry) for registry in known]  # type: ignore[call-overload]
     yield
-    for own, was in zip(known, before, strict=True):
-        own.clear()
-        own.update(was)
+    for registry, entries in zip(known, before, strict=True):
+        registry.clear()
+        registry.update(entries)
 
 
 @pytest.mark.parametrize("name", TUTORIALS)
-def test_a_tutorial_does_what_it_shows(name: str) -> None:
+def test_tutorials_run_as_shown(name: str) -> None:
     check_page(f"docs/tutorials/{name}.md", TUTORIALS[name])
 
 
-def test_the_readme_has_all_of_them() -> None:
+def test_the_readme_lists_all_tutorials() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = sorted(path.stem for path in (ROOT / "docs" / "tutorials").glob("*.md"))
     assert pages == sorted(TUTORIALS)

@@ -1,4 +1,4 @@
-"""``python -m numscorch bench``: requests as they are written, what other libraries make of them, and the table."""
+"""``python -m numscorch bench``: requests, the equivalent calls of other libraries, and the table."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ A, B, S = "uniform:30x40:0.1", "dense:40x16", "uniform:30x16:0.2"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Roofs are what ``test_work`` and others measure; here they are numbers."""
+    """Roofs are constants here; ``test_work`` and other tests measure them."""
     monkeypatch.setattr(table, "rates", lambda workers: Rates(1e10, 1e11))
 
 
-# -- requests -----------------------------------------------------------------------------------------
+# ---- requests
 
 
-def test_operands_are_made_as_they_are_described() -> None:
-    made = read_request("ij,jk->ik", {"A": A, "B": B}, formats={"A": "CSC"}, dtype="float64", seed=3)
-    assert made.descriptions == {"A": "30x40 CSC float64, 120 stored", "B": "40x16 dense float64"}
-    again = read_request("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=3)
-    assert torch.equal(made.operands["A"].to_dense(), again.operands["A"].to_dense()), "numbers are seeded"
-    other = read_request("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=4)
-    assert not torch.equal(made.operands["B"], other.operands["B"])
+def test_operands_follow_their_descriptions() -> None:
+    request = read_request("ij,jk->ik", {"A": A, "B": B}, formats={"A": "CSC"}, dtype="float64", seed=3)
+    assert request.descriptions == {"A": "30x40 CSC float64, 120 stored", "B": "40x16 dense float64"}
+    equal = read_request("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=3)
+    assert torch.equal(request.operands["A"].to_dense(), equal.operands["A"].to_dense()), "numbers are seeded"
+    other_seed = read_request("ij,jk->ik", {"A": A, "B": B}, dtype="float64", seed=4)
+    assert not torch.equal(request.operands["B"], other_seed.operands["B"])
 
 
 def test_files_are_read(tmp_path: Path) -> None:
     matrix = ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]]), ns.CSR)
     for name in ("a.mtx", "a.npz", "a.tns"):
         ns.save(matrix, tmp_path / name)
-        read = read_request("ij->i", {"A": str(tmp_path / name)}, formats={"A": "CSR"}).operands["A"]
-        assert read.to_dense()[:2].tolist() == [[0, 2], [3, 0]]
+        A = read_request("ij->i", {"A": str(tmp_path / name)}, formats={"A": "CSR"}).operands["A"]
+        assert A.to_dense()[:2].tolist() == [[0, 2], [3, 0]]
     dense = read_request("ij->i", {"A": str(tmp_path / "a.mtx")}, formats={"A": "dense"}).operands["A"]
     assert torch.equal(dense, matrix.to_dense())
     shaped = read_request("ij->i", {"A": f"{tmp_path / 'a.tns'}:5x4"}).operands["A"]
@@ -55,7 +55,7 @@ def test_files_are_read(tmp_path: Path) -> None:
         read_request("ij->i", {"A": f"{tmp_path / 'a.tns'}:1x1"})
 
 
-def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:
+def test_formats_of_dense_operands_and_results_can_be_requested() -> None:
     request = read_request("ij,jk->ik", {"A": "dense:3x4", "B": "uniform:4x5:0.5"}, formats={"A": "DCSR"}, result="CSR", dtype="int32")
     assert request.operands["A"].format.name == "DCSR"
     assert request().format == ns.CSR
@@ -84,13 +84,13 @@ def test_a_dense_operand_can_be_stored_and_a_result_be_asked_for() -> None:
         (",".join(["i"] * 27), {}, {}, ExpressionError, "has 27 operands, but the command line names at most 26"),
     ],
 )
-def test_what_makes_no_sense(expr: str, specs: dict[str, str], options: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_requests_are_refused(expr: str, specs: dict[str, str], options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error) as raised:
         read_request(expr, specs, **options)
     assert message in str(raised.value)
 
 
-# -- what other libraries make of them ----------------------------------------------------------------
+# ---- equivalent calls of other libraries
 
 T = "dense:16x40"
 CASES: list[tuple[str, dict[str, str], Shape | None]] = [
@@ -123,28 +123,28 @@ CASES: list[tuple[str, dict[str, str], Shape | None]] = [
 
 
 @pytest.mark.parametrize(("expr", "specs", "shape"), CASES, ids=[expr for expr, _, _ in CASES])
-def test_every_peer_that_takes_a_request_agrees(expr: str, specs: dict[str, str], shape: Shape | None) -> None:
+def test_all_peers_that_support_a_request_agree(expr: str, specs: dict[str, str], shape: Shape | None) -> None:
     request = read_request(expr, specs)
     assert shape_of(request) == shape
-    found, ours = peers.peers_of(request), request()
-    assert found.functions.keys() | found.missing.keys() == peers.MAKERS.keys()
-    assert peers.DENSE in found.functions
-    assert (peers.TORCH in found.functions) == (peers.TORCH_64 in found.functions) == (shape is not None and "ijk" not in expr)
-    for name, result in found.results.items():
-        check(ours, result, name)
-        check(ours, found.functions[name](), name)
+    compared, expected = peers.peers_of(request), request()
+    assert compared.functions.keys() | compared.missing.keys() == peers.MAKERS.keys()
+    assert peers.DENSE in compared.functions
+    assert (peers.TORCH in compared.functions) == (peers.TORCH_64 in compared.functions) == (shape is not None and "ijk" not in expr)
+    for name, result in compared.results.items():
+        check(expected, result, name)
+        check(expected, compared.functions[name](), name)
 
 
 def test_a_sampled_product_has_the_values_of_its_mask() -> None:
     request = read_request("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T})
     ones = BoundRequest(request.expr, request.operands | {"A": request.operands["A"].with_values(torch.ones(request.operands["A"].nnz))})
-    for own in (request, ones):
-        found = peers.peers_of(own).results
+    for bound in (request, ones):
+        results = peers.peers_of(bound).results
         for name in (peers.TORCH, peers.TORCH_64):
-            check(own(), found[name], name)
+            check(bound(), results[name], name)
 
 
-def test_peers_that_are_missing_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_peers_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     request = read_request("ij,ik,jk->ij", {"A": S, "B": "dense:30x40", "C": T})
     monkeypatch.setattr(peers, "is_installed", lambda module: module != "graphblas")
     monkeypatch.setattr(peers, "available", lambda: 1)
@@ -159,7 +159,7 @@ def test_peers_that_are_missing_say_why(monkeypatch: pytest.MonkeyPatch) -> None
     assert tensor[peers.TORCH] == "can't: A has 3 dimensions"
 
 
-# -- the command --------------------------------------------------------------------------------------
+# ---- the command
 
 COMMAND = ["bench", "ij,jk->ik", "--operand", f"A={A}", "--operand", f"B={B}", "--seconds", "0.02"]
 
@@ -174,23 +174,23 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert {"numscorch", peers.TORCH, peers.TORCH_64, peers.SCIPY, peers.DENSE} <= {line[2:20].strip() for line in out.splitlines()}
     assert "3,840 operations at least" in out
     assert "Its first call compiles in" in out
-    told = json.loads((tmp_path / "x.json").read_text())
-    sides = {side["name"]: side for side in told["sides"]}
-    assert told["request"] == "ij,jk->ik"
-    assert told["flops"] == 2 * 120 * 16
+    output = json.loads((tmp_path / "x.json").read_text())
+    sides = {side["name"]: side for side in output["sides"]}
+    assert output["request"] == "ij,jk->ik"
+    assert output["flops"] == 2 * 120 * 16
     assert sides["numscorch"]["ratio"] is None
     torchs = sides[peers.TORCH]
     assert torchs["ratio"]["ratio"] == pytest.approx(torchs["seconds"] / sides["numscorch"]["seconds"])
     assert torchs["ratio"]["low"] <= torchs["ratio"]["ratio"] <= torchs["ratio"]["high"]
-    assert told["compile_seconds"] > told["load_seconds"] > 0
-    assert told["versions"]["torch"] == torch.__version__
+    assert output["compile_seconds"] > output["load_seconds"] > 0
+    assert output["versions"]["torch"] == torch.__version__
 
 
-def test_peers_that_are_far_behind_are_called_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_slower_peers_are_called_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table, "PATIENCE", 0.0)
-    made = table.measure(read_request("ij,jk->ik", {"A": A, "B": B}), 0.02)
-    assert set(made.slower) == {row.name for row in made.rows[1:]}
-    assert str(made).count("called a few times") == len(made.slower)
+    measured = table.measure(read_request("ij,jk->ik", {"A": A, "B": B}), 0.02)
+    assert set(measured.slower) == {row.name for row in measured.rows[1:]}
+    assert str(measured).count("called a few times") == len(measured.slower)
 
 
 def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,37 +212,37 @@ def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, ca
 def test_results_with_the_same_infinities_agree() -> None:
     odd = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
     check(odd, odd.clone())
-    for at, other in enumerate((0.0, float("nan"), float("inf"), float("nan"))):
-        theirs = odd.clone()
-        theirs[at] = other
-        for pair in ((odd, theirs), (theirs, odd)):
+    for at, value in enumerate((0.0, float("nan"), float("inf"), float("nan"))):
+        changed = odd.clone()
+        changed[at] = value
+        for pair in ((odd, changed), (changed, odd)):
             with pytest.raises(AssertionError, match="differ by up to"):
                 check(*pair)
 
 
-def test_a_busy_machine_is_told() -> None:
+def test_a_busy_machine_is_reported() -> None:
     assert Turns((1.0, 1.0, 1.1), {}, {}).disturbance == 1.0
-    made = table.measure(read_request("ij,jk->ik", {"A": "uniform:30x20:0.2", "B": "dense:20x16"}), 0.02)
-    assert "half of our calls took 5.0 times the fastest" in str(replace(made, disturbance=5.0))
-    assert "Something else ran" not in str(replace(made, disturbance=1.5))
+    measured = table.measure(read_request("ij,jk->ik", {"A": "uniform:30x20:0.2", "B": "dense:20x16"}), 0.02)
+    assert "half of our calls took 5.0 times the fastest" in str(replace(measured, disturbance=5.0))
+    assert "Something else ran" not in str(replace(measured, disturbance=1.5))
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("result", "other"),
     [
-        (torch.tensor([0], dtype=torch.int8), torch.tensor([-128], dtype=torch.int8)),  # of which abs is -128
+        (torch.tensor([0], dtype=torch.int8), torch.tensor([-128], dtype=torch.int8)),  # abs(-128) is -128
         (torch.tensor([True, False]), torch.tensor([True, True])),
         (torch.tensor([[2.0, 1j]]).to_sparse_csr(), torch.tensor([[2.0, 0.0j]]).to_sparse_csr()),
     ],
     ids=["int8", "bool", "complex, in other places"],
 )
-def test_results_of_any_data_type_that_differ_are_refused(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+def test_results_of_any_data_type_that_differ_are_refused(result: torch.Tensor, other: torch.Tensor) -> None:
     with pytest.raises(AssertionError, match="they differ by up to"):
-        check(ours, theirs)
-    check(ours, ours.clone())
+        check(result, other)
+    check(result, result.clone())
 
 
-def test_results_that_store_other_places_agree() -> None:
+def test_results_with_stored_zeros_agree() -> None:
     stored = ns.from_coo([[0, 0], [0, 1]], torch.tensor([2.0 + 1j, 0]), (1, 2), format=ns.CSR)
     check(stored, torch.tensor([[2.0 + 1j, 0]]).to_sparse_csr())
 
@@ -264,7 +264,7 @@ def test_every_data_type(dtype: str, capsys: pytest.CaptureFixture[str]) -> None
         (["ij->i", "--operand", f"A={A}", "--json", "no/such/folder/x.json"], "there is no folder for"),
     ],
 )
-def test_bad_input_is_one_clean_message(
+def test_bad_input_gives_one_message_without_traceback(
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

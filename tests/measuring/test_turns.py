@@ -1,4 +1,4 @@
-"""Functions that are compared take turns: as many calls each, and none always after the same one."""
+"""Functions are timed in turns: equally often, and each after each other one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from numscorch.measuring.turns import WARM_UP, in_turns
 NAMES = "abc"
 
 
-def called() -> tuple[list[str], dict[str, Callable[[], object]]]:
-    """What is called, in order, and functions that write themselves there."""
+def recording_functions() -> tuple[list[str], dict[str, Callable[[], object]]]:
+    """The list of calls, in order, and functions that append their name to it."""
     calls: list[str] = []
     return calls, {name: lambda name=name: calls.append(name) for name in NAMES}
 
 
 def test_each_function_is_called_once_in_each_turn() -> None:
-    calls, functions = called()
+    calls, functions = recording_functions()
     turns = in_turns(functions.pop("a"), functions, seconds=0.001, patience=math.inf)
     timed = calls[len(NAMES) * WARM_UP :]
     assert len(timed) == len(NAMES) * len(turns.ours)
@@ -27,7 +27,7 @@ def test_each_function_is_called_once_in_each_turn() -> None:
 
 
 def test_each_function_is_called_after_each_other_one() -> None:
-    calls, functions = called()
+    calls, functions = recording_functions()
     in_turns(functions.pop("a"), functions, seconds=0.001, patience=math.inf)
-    met = {pair for pair in pairwise(calls[len(NAMES) * WARM_UP :]) if pair[0] != pair[1]}
-    assert met == {(first, then) for first in NAMES for then in NAMES if first != then}
+    neighbours = {pair for pair in pairwise(calls[len(NAMES) * WARM_UP :]) if pair[0] != pair[1]}
+    assert neighbours == {(first, second) for first in NAMES for second in NAMES if first != second}

@@ -1,4 +1,4 @@
-"""Bundles of kernels: what they hold, where they are loaded without compiling, and what isn't taken from them."""
+"""Bundles of kernels: their contents, hosts that load them without compiling, and bundles that are refused."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from numscorch.runtime import bundles, makers, tuned
 
 SPMV = {"A": "uniform:20000x20000:0.0005", "B": "dense:20000"}  # large enough for threads
 SMALL = {"A": "uniform:30x40:0.1"}
-MORE = "kernel_0123456789abcdef"  # a kernel that no bundle has
+MORE = "kernel_0123456789abcdef"  # a kernel that is in no bundle
 Change = Callable[[dict[str, bytes]], dict[str, bytes]]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the kernels of two requests and a schedule, and a bundle of them."""
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a cache of the kernels of two requests and a schedule, and their bundle."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NUMSCORCH_CACHE_DIR", str(folder / "cache"))
@@ -41,14 +41,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bundle(made: Path) -> Path:
+def bundle(exported: Path) -> Path:
     """The bundle of all kernels."""
-    return made / "all.bundle"
+    return exported / "all.bundle"
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of a host that serves."""
+    """The empty cache of a serving host."""
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     return kernel_cache.folder()
@@ -59,32 +59,32 @@ def contents(bundle: Path) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-def changed(bundle: Path, path: Path, change: Change) -> Path:
-    """A bundle with other files in it."""
+def changed_bundle(bundle: Path, path: Path, change: Change) -> Path:
+    """A bundle with changed files."""
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in change(contents(bundle)).items():
             archive.writestr(name, data)
     return path
 
 
-def telling(**others: Any) -> Change:
-    """Of a bundle that tells something else of who made it."""
+def with_metadata(**others: Any) -> Change:
+    """Change of the metadata about the machine that exported a bundle."""
 
     def change(files: dict[str, bytes]) -> dict[str, bytes]:
-        told = json.loads(files[bundles.TOLD])
-        told["made"] |= others
-        return files | {bundles.TOLD: json.dumps(told).encode()}
+        metadata = json.loads(files[bundles.TOLD])
+        metadata["made"] |= others
+        return files | {bundles.TOLD: json.dumps(metadata).encode()}
 
     return change
 
 
-def codes(kernel: Path) -> dict[str, bytes]:
-    """The machine code of a kernel's file."""
+def machine_code(kernel: Path) -> dict[str, bytes]:
+    """The machine code of a kernel file."""
     return {path.name: path.read_bytes() for path in kernel_cache.code_of(kernel)}
 
 
 def is_empty(place: Path) -> bool:
-    """Whether the cache has nothing, not even a temporary file."""
+    """True if the cache has no file, including temporary files."""
     return [path for path in place.rglob("*") if path.is_file()] == []
 
 
@@ -118,49 +118,49 @@ except Compiled:
 
 
 @pytest.mark.process
-def test_a_host_that_serves_never_compiles(bundle: Path, tmp_path: Path) -> None:
+def test_a_serving_host_never_compiles(bundle: Path, tmp_path: Path) -> None:
     assert run(NEVER_COMPILE, str(bundle), tmp_path / "one").split("\n") == ["3 kernels", "loaded True", "summed torch.Size([30])", ""]
     assert run(NEVER_COMPILE, "without", tmp_path / "two").strip() == "compiled"
 
 
 def run(code: str, argument: str, folder: Path) -> str:
-    """What a process with a cache of its own prints, which sees no other one."""
-    own = {"NUMSCORCH_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore"}
+    """The output of a process with a separate cache."""
+    settings = {"NUMSCORCH_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore"}
     variables = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    done = subprocess.run([sys.executable, "-c", code, argument], env=variables | own, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    finished = subprocess.run([sys.executable, "-c", code, argument], env=variables | settings, capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout
 
 
-def test_what_is_taken_is_what_was_exported(bundle: Path, place: Path, made: Path) -> None:
+def test_imported_kernels_equal_exported_ones(bundle: Path, place: Path, exported: Path) -> None:
     assert bundles.bring_in(bundle) == bundles.Bundled(kernels=3, schedules=1)
     assert sorted(path.name for path in place.glob("*.py")) == sorted(name for name in contents(bundle) if name.endswith(".py"))
     for path in place.glob("*.py"):
-        assert path.read_bytes() == (made / "cache" / path.name).read_bytes()
-        assert len(codes(path)) == 1
-        assert codes(path) == codes(made / "cache" / path.name)
+        assert path.read_bytes() == (exported / "cache" / path.name).read_bytes()
+        assert len(machine_code(path)) == 1
+        assert machine_code(path) == machine_code(exported / "cache" / path.name)
     assert tuned.kept() == {"a key": "tile()"}
     assert bundles.bring_in(bundle).kernels == 3, "once more does no harm"
 
 
-def test_a_schedule_that_was_chosen_here_stays(bundle: Path, place: Path) -> None:
+def test_schedules_of_the_host_are_kept(bundle: Path, place: Path) -> None:
     tuned.remember("a key", "parallelize()")
     bundles.bring_in(bundle)
     assert tuned.kept() == {"a key": "parallelize()"}
 
 
-def test_only_kernels_of_an_expression(made: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(made / "cache"))
+def test_only_kernels_of_an_expression(exported: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(exported / "cache"))
     assert bundles.export(tmp_path / "one.bundle", ["A[i,j]*B[j]"]).kernels == 2
     texts = [data for name, data in contents(tmp_path / "one.bundle").items() if name.endswith(".py")]
-    told = sorted(data.split(b"\n")[0][3:] for data in texts)
-    assert told == [b"C[i] += A[i,j] * B[j]", b"launch: call the entry of a kernel for each worker"]
+    statements = sorted(data.split(b"\n")[0][3:] for data in texts)
+    assert statements == [b"C[i] += A[i,j] * B[j]", b"launch: call the entry of a kernel for each worker"]
     with pytest.raises(BundleError, match=r"no kernel in .* computes 'A\[i,z\]': list the kernels with python -m numscorch cache"):
         bundles.export(tmp_path / "none.bundle", ["A[i,z]"])
     assert not (tmp_path / "none.bundle").exists()
 
 
-def test_what_is_not_compiled_or_damaged_is_left_out(bundle: Path, place: Path, tmp_path: Path) -> None:
+def test_uncompiled_and_damaged_kernels_are_not_exported(bundle: Path, place: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"no kernel in .* is compiled for this machine: run the program that needs them first"):
         bundles.export(tmp_path / "empty.bundle")
     bundles.bring_in(bundle)
@@ -169,7 +169,7 @@ def test_what_is_not_compiled_or_damaged_is_left_out(bundle: Path, place: Path, 
     launchers, others = [], []
     for code in (place / "__pycache__").glob("*.code"):
         (launchers if code.name.startswith(launcher.name()) else others).append(code)
-    for code in (*launchers, others[0]):  # the launcher is compiled again, since every kernel needs it
+    for code in (*launchers, others[0]):  # the launcher is compiled again, since all kernels need it
         code.write_bytes(code.read_bytes()[:-1])
     assert bundles.export(tmp_path / "b.bundle").kernels == 2
 
@@ -199,14 +199,14 @@ VERSIONS = makers.made_by()["versions"]
         ({"compiler": "0"}, "was made by another build of numscorch"),
     ],
 )
-def test_what_another_machine_made_is_refused(others: dict[str, Any], message: str, bundle: Path, place: Path, tmp_path: Path) -> None:
+def test_bundles_of_other_machines_are_refused(others: dict[str, Any], message: str, bundle: Path, place: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=message):
-        bundles.bring_in(changed(bundle, tmp_path / "other.bundle", telling(**others)))
+        bundles.bring_in(changed_bundle(bundle, tmp_path / "other.bundle", with_metadata(**others)))
     assert is_empty(place)
 
 
-def test_other_caches_are_told(bundle: Path, place: Path, tmp_path: Path) -> None:
-    assert bundles.bring_in(changed(bundle, tmp_path / "other.bundle", telling(caches=[1, 2]))).remark == bundles.ELSEWHERE
+def test_bundles_of_machines_with_other_caches_give_a_remark(bundle: Path, place: Path, tmp_path: Path) -> None:
+    assert bundles.bring_in(changed_bundle(bundle, tmp_path / "other.bundle", with_metadata(caches=[1, 2]))).remark == bundles.ELSEWHERE
 
 
 def without(suffix: str) -> Change:
@@ -218,7 +218,7 @@ def flipped(files: dict[str, bytes]) -> dict[str, bytes]:
     return files | {name: files[name][:-1] + bytes([files[name][-1] ^ 1])}
 
 
-def telling_text(text: bytes) -> Change:
+def with_metadata_text(text: bytes) -> Change:
     return lambda files: files | {bundles.TOLD: text}
 
 
@@ -236,18 +236,18 @@ def telling_text(text: bytes) -> Change:
         (lambda files: files | {"evil.py\n": b""}, ", not a kernel file"),
         (lambda files: files | {"evil.so": b""}, "contains 'evil.so'"),
         (lambda files: files | {f"{MORE}.py": bytes((64 << 20) + 1)}, "more than any kernel"),
-        (telling_text(b"no json"), "bundle.json can't be read"),
-        (telling_text(b"[" * 100_000), "bundle.json can't be read"),
-        (telling_text(b"[1]"), "doesn't say what the bundle holds"),
-        (telling_text(b"\xff\xfe"), "bundle.json can't be read"),
-        (telling(features=[1]), "does not name the versions that made it"),
-        (telling(versions=[]), "does not name the versions that made it"),
-        (telling(system=None), "does not name the versions that made it"),
+        (with_metadata_text(b"no json"), "bundle.json can't be read"),
+        (with_metadata_text(b"[" * 100_000), "bundle.json can't be read"),
+        (with_metadata_text(b"[1]"), "doesn't say what the bundle holds"),
+        (with_metadata_text(b"\xff\xfe"), "bundle.json can't be read"),
+        (with_metadata(features=[1]), "does not name the versions that made it"),
+        (with_metadata(versions=[]), "does not name the versions that made it"),
+        (with_metadata(system=None), "does not name the versions that made it"),
     ],
 )
-def test_what_is_damaged_or_no_bundle_is_refused(change: Change, message: str, bundle: Path, place: Path, tmp_path: Path) -> None:
+def test_damaged_and_invalid_bundles_are_refused(change: Change, message: str, bundle: Path, place: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=message):
-        bundles.bring_in(changed(bundle, tmp_path / "other.bundle", change))
+        bundles.bring_in(changed_bundle(bundle, tmp_path / "other.bundle", change))
     assert is_empty(place)
 
 
@@ -256,20 +256,20 @@ def test_a_newer_layout_is_refused(bundle: Path, place: Path, tmp_path: Path) ->
         return files | {bundles.TOLD: json.dumps(json.loads(files[bundles.TOLD]) | {"layout": 99}).encode()}
 
     with pytest.raises(BundleError, match="has layout 99, but this version of numscorch reads 2"):
-        bundles.bring_in(changed(bundle, tmp_path / "other.bundle", change))
+        bundles.bring_in(changed_bundle(bundle, tmp_path / "other.bundle", change))
 
 
-def orphaned(files: dict[str, bytes]) -> dict[str, bytes]:
-    """Machine code without its source, of which the digests know nothing wrong."""
-    told = json.loads(files[bundles.TOLD])
-    gone = next(name for name in files if name.endswith(".py"))
-    told["digests"].pop(gone)
-    return {name: data for name, data in files.items() if name != gone} | {bundles.TOLD: json.dumps(told).encode()}
+def without_source(files: dict[str, bytes]) -> dict[str, bytes]:
+    """Remove the source of a kernel, and its digest."""
+    metadata = json.loads(files[bundles.TOLD])
+    removed = next(name for name in files if name.endswith(".py"))
+    metadata["digests"].pop(removed)
+    return {name: data for name, data in files.items() if name != removed} | {bundles.TOLD: json.dumps(metadata).encode()}
 
 
 def test_machine_code_without_a_source_is_refused(bundle: Path, place: Path, tmp_path: Path) -> None:
     with pytest.raises(BundleError, match="has no source"):
-        bundles.bring_in(changed(bundle, tmp_path / "other.bundle", orphaned))
+        bundles.bring_in(changed_bundle(bundle, tmp_path / "other.bundle", without_source))
     assert is_empty(place)
 
 
@@ -281,7 +281,7 @@ def test_a_file_that_is_no_archive_is_refused(data: bytes, place: Path, tmp_path
 
 
 @pytest.mark.parametrize("share", [0.3, 0.9])
-def test_half_a_bundle_and_flipped_bytes_are_refused(share: float, bundle: Path, place: Path, tmp_path: Path) -> None:
+def test_truncated_and_damaged_bundles_are_refused(share: float, bundle: Path, place: Path, tmp_path: Path) -> None:
     data = bundle.read_bytes()
     (tmp_path / "half.bundle").write_bytes(data[: int(share * len(data))])
     at = int(share * len(data))
@@ -298,7 +298,7 @@ def flip(data: bytearray, random: Random) -> None:
 
 
 def overwrite(data: bytearray, random: Random) -> None:
-    """A field of any width with a number at the edges of its range."""
+    """Overwrite a field of 1 to 8 bytes with an extreme number."""
     at, width = random.randrange(len(data)), random.choice((1, 2, 4, 8))
     data[at : at + width] = random.choice((b"\0", b"\xff", b"\x80", b"\x7f")) * width
 
@@ -326,27 +326,27 @@ def copy_over(data: bytearray, random: Random) -> None:
 MUTATIONS = (flip, overwrite, cut_off, cut_out, put_in, copy_over)
 
 
-def test_mutated_archives_are_refused_or_whole(place: Path, tmp_path: Path, scale: Callable[[int], int]) -> None:
-    """Any damage is a BundleError, or in bytes that mean nothing; half of it is in the archive's directory, which is at the end."""
+def test_mutated_archives_are_refused_or_read_completely(place: Path, tmp_path: Path, scale: Callable[[int], int]) -> None:
+    """Damage raises BundleError unless it is in unused bytes. Half of it is in the directory of the archive, at its end."""
     random = Random(0)
-    wanted = {f"{MORE}.py": b'"""a"""\n', f"{MORE}.{'0' * 32}.code": bytes(50), tuned.FILE: b"{}"}
-    bundles._write(tmp_path / "whole.bundle", wanted)
+    files = {f"{MORE}.py": b'"""a"""\n', f"{MORE}.{'0' * 32}.code": bytes(50), tuned.FILE: b"{}"}
+    bundles._write(tmp_path / "whole.bundle", files)
     whole, path = (tmp_path / "whole.bundle").read_bytes(), tmp_path / "mutated.bundle"
     directory = whole.index(b"PK\x01\x02")
     refused = 0
     for turn in range(scale(6000)):
-        kept = directory if turn % 2 else 0
-        data = bytearray(whole[kept:])
+        offset = directory if turn % 2 else 0
+        data = bytearray(whole[offset:])
         random.choice(MUTATIONS)(data, random)
-        path.write_bytes(whole[:kept] + data)
+        path.write_bytes(whole[:offset] + data)
         try:
-            assert bundles._read(path)[1] == wanted, turn
+            assert bundles._read(path)[1] == files, turn
         except BundleError:
             refused += 1
     assert refused > turn // 2
 
 
-def test_what_is_no_plain_file_is_refused(place: Path, tmp_path: Path) -> None:
+def test_paths_that_are_no_regular_file_are_refused(place: Path, tmp_path: Path) -> None:
     if not hasattr(os, "mkfifo"):
         pytest.skip("the platform has no FIFOs")
     os.mkfifo(tmp_path / "fifo")
@@ -355,8 +355,8 @@ def test_what_is_no_plain_file_is_refused(place: Path, tmp_path: Path) -> None:
             bundles.bring_in(path)
 
 
-def test_a_name_that_stands_twice_is_refused(bundle: Path, place: Path, tmp_path: Path) -> None:
-    path = changed(bundle, tmp_path / "other.bundle", lambda files: files)
+def test_duplicate_names_are_refused(bundle: Path, place: Path, tmp_path: Path) -> None:
+    path = changed_bundle(bundle, tmp_path / "other.bundle", lambda files: files)
     with zipfile.ZipFile(path, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr(bundles.TOLD, contents(bundle)[bundles.TOLD])
     with pytest.raises(BundleError, match="it lists a file twice"):
@@ -364,7 +364,7 @@ def test_a_name_that_stands_twice_is_refused(bundle: Path, place: Path, tmp_path
 
 
 @pytest.mark.parametrize("fails_at", [1, 2, 5])
-def test_a_full_disk_leaves_the_cache_as_it_was(fails_at: int, bundle: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_change_the_cache(fails_at: int, bundle: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel_cache.store("kernel_0123456789abcdef", '"""mine"""\n')
     before = sorted(path.name for path in place.rglob("*") if path.name != kernel_cache.ROOM)
     drafted, calls = bundles.drafted, []
@@ -400,14 +400,15 @@ def test_a_move_that_fails_leaves_no_kernel_of_the_bundle(
 
 
 def test_a_bundle_that_is_too_large_is_not_unpacked(bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    large = changed(bundle, tmp_path / "large.bundle", lambda files: files | {f"kernel_{at:016}.py": bytes(1 << 20) for at in range(9)})
+    files = {f"kernel_{at:016}.py": bytes(1 << 20) for at in range(9)}
+    large = changed_bundle(bundle, tmp_path / "large.bundle", lambda original: original | files)
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "8M")
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda *arguments: pytest.fail("it was read"))
     with pytest.raises(BundleError, match=r"NUMSCORCH_CACHE_SIZE keeps 8,388,608: set it to 1[01]M or more"):
         bundles.bring_in(large)
 
 
-def test_a_cache_that_is_too_small_or_goes_with_the_process_is_refused(
+def test_small_and_temporary_caches_are_refused(
     bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "1K")
@@ -448,7 +449,7 @@ def test_commands(bundle: Path, place: Path, tmp_path: Path, capsys: pytest.Capt
         ("ij->i --operand A=missing.mtx", "line 2: missing.mtx: numscorch.load finds no such file"),
     ],
 )
-def test_a_line_that_is_no_request_is_named(
+def test_errors_name_the_line_of_an_invalid_request(
     line: str, message: str, place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "requests.txt").write_text(f"# comment\n{line}\n")
@@ -456,7 +457,7 @@ def test_a_line_that_is_no_request_is_named(
     assert message in capsys.readouterr().err
 
 
-def test_bad_files_are_clean_messages(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_files_give_a_message_without_traceback(place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for arguments in (
         ["warm", str(tmp_path / "binary")],
@@ -467,10 +468,10 @@ def test_bad_files_are_clean_messages(place: Path, tmp_path: Path, capsys: pytes
         assert capsys.readouterr().err.startswith("numscorch: ")
 
 
-def test_missing_files_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for action, what in (("import", "there is no bundle"), ("warm", "there is no file of requests")):
+def test_missing_files_give_a_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for action, message in (("import", "there is no bundle"), ("warm", "there is no file of requests")):
         assert cli.main(["cache", action, str(tmp_path / "missing")]) == 2
-        assert capsys.readouterr().err.startswith(f"numscorch: {what} {tmp_path / 'missing'}: ")
+        assert capsys.readouterr().err.startswith(f"numscorch: {message} {tmp_path / 'missing'}: ")
 
 
 def test_nothing_is_warmed_without_numba(monkeypatch: pytest.MonkeyPatch) -> None:

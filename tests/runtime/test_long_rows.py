@@ -1,4 +1,4 @@
-"""Rows that hold much of a matrix are taken in parts: the same numbers, and the same bits with any number of threads."""
+"""Rows that hold a large share of the entries are split: results do not change, and are bitwise equal for all thread counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numscorch.schedule import tuning
 
 
 @pytest.fixture
-def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+def low_threshold(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     plain.setattr(tuning, "LONG_ROW_ENTRIES", 1)
     return plain
 
@@ -25,7 +25,7 @@ def uneven(rows: int, columns: int, long: tuple[int, ...]) -> torch.Tensor:
 
 @pytest.mark.parametrize("fmt", [ns.CSR, ns.CSC], ids=str)
 @pytest.mark.parametrize(("rows", "columns", "long"), [(40, 300, (7,)), (30, 200, (0, 29)), (1, 64, (0,)), (50, 90, (3, 4, 5))])
-def test_products(fmt: ns.Format, rows: int, columns: int, long: tuple[int, ...], small: pytest.MonkeyPatch) -> None:
+def test_products(fmt: ns.Format, rows: int, columns: int, long: tuple[int, ...], low_threshold: pytest.MonkeyPatch) -> None:
     dense = uneven(rows, columns, long)
     stored = dense if fmt == ns.CSR else dense.T.contiguous()
     A = ns.from_torch(stored, fmt)
@@ -34,7 +34,7 @@ def test_products(fmt: ns.Format, rows: int, columns: int, long: tuple[int, ...]
     x, X = torch.arange(columns).float() % 7, torch.randint(-3, 4, (columns, 5)).float()
     order = "ij" if fmt == ns.CSR else "ji"
     for parallel_from in (0, 1 << 15):
-        small.setattr(tuning, "PARALLEL_STEPS", parallel_from)
+        low_threshold.setattr(tuning, "PARALLEL_STEPS", parallel_from)
         assert torch.equal(ns.einsum(f"{order},j->i", A, x), dense @ x)
         assert torch.equal(ns.einsum(f"{order},jk->ik", A, X), dense @ X)
         assert torch.equal(ns.einsum(f"{order},jk->ki", A, X), (dense @ X).T)
@@ -45,7 +45,7 @@ def test_products(fmt: ns.Format, rows: int, columns: int, long: tuple[int, ...]
     assert torch.equal(out, dense @ X)
 
 
-def test_values_are_not_copied(small: pytest.MonkeyPatch) -> None:
+def test_values_are_not_copied(low_threshold: pytest.MonkeyPatch) -> None:
     dense = uneven(20, 100, (3,))
     A = ns.from_torch(dense, ns.CSR)
     ns.einsum("ij,j->i", A, torch.ones(100))
@@ -53,24 +53,24 @@ def test_values_are_not_copied(small: pytest.MonkeyPatch) -> None:
     assert torch.equal(ns.einsum("ij,j->i", A, torch.ones(100)), 2 * dense.sum(1))
 
 
-def test_the_same_bits_with_any_number_of_threads(fresh_plans: pytest.MonkeyPatch) -> None:
+def test_results_are_bitwise_equal_with_any_number_of_threads(fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(tuning, "LONG_ROW_ENTRIES", 1)
     fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     A = ns.from_torch(uneven(60, 500, (11, 40)) * torch.rand(60, 500), ns.CSR)
     X = torch.randn(500, 16)
-    before, found = torch.get_num_threads(), []
+    before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            found.append((ns.einsum("ij,jk->ik", A, X), ns.einsum("ij,j->i", A, X[:, 0].contiguous())))
+            results.append((ns.einsum("ij,jk->ik", A, X), ns.einsum("ij,j->i", A, X[:, 0].contiguous())))
     finally:
         torch.set_num_threads(before)
-    for product, vector in found[1:]:
-        assert torch.equal(product, found[0][0])
-        assert torch.equal(vector, found[0][1])
+    for product, vector in results[1:]:
+        assert torch.equal(product, results[0][0])
+        assert torch.equal(vector, results[0][1])
 
 
-def test_explained(small: pytest.MonkeyPatch) -> None:
+def test_explained(low_threshold: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(uneven(20, 100, (3,)), ns.CSR)
     assert "long rows are taken in parts" in str(ns.explain("ij,j->i", A, torch.ones(100)))
     assert "long rows" not in str(ns.explain("ij,j->i", A, torch.ones(100), schedule="parallelize(i)"))
