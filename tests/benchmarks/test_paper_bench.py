@@ -1,4 +1,4 @@
-"""``benchmarks.paper`` at its quick size: sections run on random data, peers compute the same, plots and records are written."""
+"""``benchmarks.paper`` at its quick size: sections run on random data, peers agree, plots and records are written."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from benchmarks.paper_tables import BARS, QUICK, SPARSE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::UserWarning"),  # of torch's sparse tensors
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # torch warns of sparse tensors
 ]
-DRAWN = {"gcn": "figure-5-gcn", "autoencoder": "figure-6-autoencoder", "attention": "figure-7-transformer", "spmm": "figure-8-spmm"}
+PLOTS = {"gcn": "figure-5-gcn", "autoencoder": "figure-6-autoencoder", "attention": "figure-7-transformer", "spmm": "figure-8-spmm"}
 
 
 @pytest.fixture(autouse=True)
-def as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No data, and the thread count that there was."""
+def restored_state(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Unset the folder of data, and restore the number of threads."""
     monkeypatch.delenv("NUMSCORCH_BENCH_DATA", raising=False)
     threads = torch.get_num_threads()
     yield
@@ -38,13 +38,13 @@ def test_each_section_compares_and_records(section: str, tmp_path: Path, capsys:
     assert not run.failures
     assert run.records == json.loads((tmp_path / "records.json").read_text(encoding="utf-8"))
     assert all(record["ours"] > 0 and record["seconds"] > 0 for record in run.records)
-    assert [own.stem for own in tmp_path.glob("*.png")] == ([DRAWN[section]] if section in DRAWN else [])
-    told = capsys.readouterr().out
-    assert all(record["case"] in told for record in run.records)
-    assert all(any(bar.takes(own) for own in run.records) == (f"| {bar.title} |" in told) for bar in BARS)
+    assert [path.stem for path in tmp_path.glob("*.png")] == ([PLOTS[section]] if section in PLOTS else [])
+    output = capsys.readouterr().out
+    assert all(record["case"] in output for record in run.records)
+    assert all(any(bar.takes(record) for record in run.records) == (f"| {bar.title} |" in output) for bar in BARS)
 
 
-def test_what_computes_something_else_is_a_failure_and_no_record() -> None:
+def test_wrong_results_are_failures_without_a_record() -> None:
     run = Run(QUICK, 0.001, tell=lambda line: None)
     run.attempt(lambda run: run.compare("spmm", "wrong", lambda: torch.ones(2), {SPARSE: lambda: torch.zeros(2)}))
     assert not run.records
@@ -62,7 +62,7 @@ def test_bars_are_met_by_mean_and_worst_case() -> None:
     assert "**not met**" in summary([record(1.3, "slow"), record(1.4, "fast")])
 
 
-def test_a_section_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_sections_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         paper.main(["gnc"])
     assert "no section gnc: choose from gcn, training" in capsys.readouterr().err

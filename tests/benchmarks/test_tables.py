@@ -1,4 +1,4 @@
-"""Tables of measurements are those of the newest recorded run: none was typed in."""
+"""Tables of measurements are generated from the newest recorded run."""
 
 from __future__ import annotations
 
@@ -16,63 +16,63 @@ ROOT = Path(__file__).parents[2]
 
 
 def block(file: str, name: str) -> str:
-    """What stands between the marks of a block."""
-    found = re.search(rf"<!-- begin {name} -->\n(.*?)\n<!-- end -->", (ROOT / file).read_text(encoding="utf-8"), re.DOTALL)
-    assert found, f"{file} has no block {name}"
-    return found[1]
+    """The text between the marks of a block."""
+    match = re.search(rf"<!-- begin {name} -->\n(.*?)\n<!-- end -->", (ROOT / file).read_text(encoding="utf-8"), re.DOTALL)
+    assert match, f"{file} has no block {name}"
+    return match[1]
 
 
-def test_tables_are_those_of_the_newest_recorded_run() -> None:
+def test_tables_show_the_newest_recorded_run() -> None:
     assert block("docs/performance.md", "measurements") == tables.measurements(), "python docs/refresh.py measurements rewrites it"
 
 
-def test_figures_of_the_readme_are_those_of_the_newest_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = highlights.PLOT.read_text(encoding="utf-8")
+def test_figures_of_the_readme_show_the_newest_recorded_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plot = highlights.PLOT.read_text(encoding="utf-8")
     monkeypatch.setattr(highlights, "PLOT", tmp_path / "plot.svg")
     assert block("README.md", "highlights") == highlights.highlights(), "python docs/refresh.py highlights rewrites it"
     assert block("README.md", "compiling") == highlights.compiling(), "python docs/refresh.py compiling rewrites it"
-    labels = [re.findall(r"<text[^>]*>([^<]*)", text) for text in (kept, highlights.PLOT.read_text(encoding="utf-8"))]
+    labels = [re.findall(r"<text[^>]*>([^<]*)", text) for text in (plot, highlights.PLOT.read_text(encoding="utf-8"))]
     assert labels[0] == labels[1]
 
 
-def test_pages_for_users_speak_of_no_bars() -> None:
+def test_pages_for_users_have_no_bars() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    wanted = re.compile(r"\|\s*(bar|met)\s*\|")
-    assert not [page.name for page in pages if wanted.search(page.read_text(encoding="utf-8"))]
+    header = re.compile(r"\|\s*(bar|met)\s*\|")
+    assert not [page.name for page in pages if header.search(page.read_text(encoding="utf-8"))]
 
 
-def test_history_in_the_repository_is_sound() -> None:
+def test_history_in_the_repository_can_be_read() -> None:
     runs, skipped = read_history()
     assert runs and not skipped and not any(run.dirty for run in runs)
 
 
-def test_newest_whole_run_is_told_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tables.recorded()
+def test_the_newest_full_run_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = tables.recorded()
 
     def run(suite: str, time: str) -> Run:
-        return replace(own, time=time, own={**own.own, "suite": suite})
+        return replace(newest, time=time, own={**newest.own, "suite": suite})
 
     runs = [run("full", "2026-01-01T00:00:00"), run("full", "2026-01-02T00:00:00"), run("quick", "2026-01-03T00:00:00")]
-    for having, expected in ((runs, runs[1]), (runs[2:], runs[2])):
-        monkeypatch.setattr(tables, "read_history", lambda _, having=having: (having, []))
+    for available, expected in ((runs, runs[1]), (runs[2:], runs[2])):
+        monkeypatch.setattr(tables, "read_history", lambda _, available=available: (available, []))
         assert tables.recorded() is expected
     monkeypatch.setattr(tables, "read_history", lambda _: ([], []))
     with pytest.raises(HistoryError, match="make bench, then make bench-record"):
         tables.recorded()
 
 
-def test_page_tells_every_peer_and_what_was_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    own = tables.recorded()
+def test_the_page_lists_all_peers_and_missing_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    newest = tables.recorded()
     record = {
         "kernel": "spmm", "matrix": "m", "threads": 2, "variant": ["k"], "k": 8, "compile_seconds": 0.25,
         "peers": {"fast": {"ratio": 2.0, "low": 1.9, "high": 2.1}, "slow": {"ratio": 8.0, "low": 7.0, "high": 9.0}},
         "beside": {"dense": {"ratio": 20.0}}, "labels": {"dense": "does more"},
     }  # fmt: skip
     roofs = {"2": {"bytes_per_second": 2e10, "flops_per_second": 1e11}}
-    made = replace(own, records=(record,), own={**own.own, "missing": ["GraphBLAS"], "roofs": roofs})
-    monkeypatch.setattr(tables, "recorded", lambda: made)
-    told = re.sub(" +", " ", tables.measurements())
-    assert "Not installed there: GraphBLAS." in told and "| 2 | 20.0 | 100.0 |" in told
-    assert "| fast | 2 | 1 | 2.00x | 2.00x [1.90, 2.10] m, k=8 | 2.00x [1.90, 2.10] m, k=8 |" in told
-    assert "| slow | 2 | 1 | 8.00x |" in told and "| beside: dense (does more) | 2 | 1 | 20.00x |" in told
-    assert "Medians: compiled in 0.25 s." in told
+    run = replace(newest, records=(record,), own={**newest.own, "missing": ["GraphBLAS"], "roofs": roofs})
+    monkeypatch.setattr(tables, "recorded", lambda: run)
+    page = re.sub(" +", " ", tables.measurements())
+    assert "Not installed there: GraphBLAS." in page and "| 2 | 20.0 | 100.0 |" in page
+    assert "| fast | 2 | 1 | 2.00x | 2.00x [1.90, 2.10] m, k=8 | 2.00x [1.90, 2.10] m, k=8 |" in page
+    assert "| slow | 2 | 1 | 8.00x |" in page and "| beside: dense (does more) | 2 | 1 | 20.00x |" in page
+    assert "Medians: compiled in 0.25 s." in page
