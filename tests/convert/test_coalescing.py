@@ -1,4 +1,4 @@
-"""Entries in any order, some at the same coordinates, sorted and summed by kernels."""
+"""Entries in any order, some with equal coordinates, are sorted and summed by kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHAPES = {1: (40,), 2: (9, 14), 3: (5, 6, 7), 4: (4, 3, 5, 4)}
 
 @pytest.fixture
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Kernels, as Python, take even small tensors."""
+    """Kernels run as Python and convert even small tensors."""
     plain.setattr(tuning, "COMPILE_ENTRIES", 0)
     plain.setattr(tuning, "COUNTED_COORDINATES", 1 << 10)
     return plain
@@ -57,14 +57,14 @@ def test_entries_are_sorted_and_summed(fmt: Format, workers: int, dtype: torch.d
     shape = SHAPES[fmt.order]
     indices, values = entries(shape, 150, 1, dtype)
     assert coalescing.coalesced(indices, values, shape, fmt, None) is not None
-    found, wanted = construct.assemble(indices, values, shape, fmt), by_arrays(indices, values, shape, fmt)
-    validate(found.pattern)
-    assert found.format == wanted.format
-    assert found.nnz == wanted.nnz
-    assert torch.equal(found.to_dense(), wanted.to_dense())
+    result, expected = construct.assemble(indices, values, shape, fmt), by_arrays(indices, values, shape, fmt)
+    validate(result.pattern)
+    assert result.format == expected.format
+    assert result.nnz == expected.nnz
+    assert torch.equal(result.to_dense(), expected.to_dense())
     if fmt.is_ordered:
-        assert all(map(np.array_equal, found.pattern.views, wanted.pattern.views))
-        assert found.pattern.index_dtype == wanted.pattern.index_dtype
+        assert all(map(np.array_equal, result.pattern.views, expected.pattern.views))
+        assert result.pattern.index_dtype == expected.pattern.index_dtype
 
 
 def test_kernels_are_used_where_entries_are_out_of_order(small: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,7 @@ def test_compiled(threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
     torch.set_num_threads(threads)
     indices, values = entries((300, 200), 20_000, 3)
-    found = ns.from_coo(torch.from_numpy(indices), values, (300, 200), ns.CSR)
-    wanted = by_arrays(indices, values, (300, 200), ns.CSR)
-    assert all(map(np.array_equal, found.pattern.views, wanted.pattern.views))
-    assert torch.equal(found.values, wanted.values)
+    result = ns.from_coo(torch.from_numpy(indices), values, (300, 200), ns.CSR)
+    expected = by_arrays(indices, values, (300, 200), ns.CSR)
+    assert all(map(np.array_equal, result.pattern.views, expected.pattern.views))
+    assert torch.equal(result.values, expected.values)

@@ -1,4 +1,4 @@
-"""Tensors are built from torch, SciPy and index arrays, or refused with the clash and the way out."""
+"""Tensors are constructed from torch, SciPy and index arrays; errors show the conflict and a fix."""
 
 import warnings
 from collections.abc import Callable
@@ -85,7 +85,7 @@ def test_sorted_entries_are_checked_once_and_not_copied(monkeypatch: pytest.Monk
     assert checks == [(0, 1)], "packing sees itself whether entries are in order"
 
 
-def test_entries_that_are_assumed_to_be_sorted_may_be_so_by_rows_or_by_the_mode_order() -> None:
+def test_assume_sorted_accepts_the_order_of_rows_or_of_the_format() -> None:
     by_rows, by_columns = [[0, 0, 1], [0, 1, 0]], [[0, 1, 0], [0, 0, 1]]
     expected = [[1.0, 2.0], [3.0, 0.0]]
     for format in (CSC, Format("oo", (1, 0))):
@@ -95,7 +95,7 @@ def test_entries_that_are_assumed_to_be_sorted_may_be_so_by_rows_or_by_the_mode_
         from_coo(by_columns, [1.0, 3.0, 2.0], (2, 2), CSR, assume_sorted=True)
 
 
-def test_coordinates_may_be_one_array_a_dimension() -> None:
+def test_coordinates_may_be_one_array_per_dimension() -> None:
     values = torch.tensor([5.0, 6.0])
     for indices in (np.nonzero(np.eye(2)), torch.eye(2).nonzero(as_tuple=True), [range(2)] * 2, np.array([[0, 1]] * 2, dtype=np.uint8)):
         assert from_coo(indices, values, (2, 2)).to_dense().tolist() == [[5.0, 0.0], [0.0, 6.0]]
@@ -150,7 +150,7 @@ def test_scipy_matrices_are_never_changed() -> None:
     assert listed.nnz == 2
 
 
-def test_unchecked_arrays_are_taken_as_they_are() -> None:
+def test_unchecked_arrays_are_not_sorted() -> None:
     A = from_csr([0, 2], [1, 0], [1.0, 2.0], (1, 2), assume_sorted=True, check_invariants=False)
     assert A.indices().tolist() == [[0, 0], [1, 0]]
     assert from_coo([[1, 0]], [1.0, 2.0], (2,), assume_sorted=True, check_invariants=False).indices().tolist() == [[1, 0]]
@@ -267,7 +267,7 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_errors_show_the_clash_and_the_way_out(name: str) -> None:
+def test_errors_show_the_conflict_and_a_fix(name: str) -> None:
     request, kind, text = ERRORS[name]
     with pytest.raises(NumscorchError) as caught:
         request()
@@ -292,17 +292,17 @@ def test_checked_values_pass_unchanged() -> None:
     assert not check_values(negated).is_neg()
 
 
-def test_a_way_out_is_written_down_only_for_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_alternatives_are_computed_only_for_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[int] = []
 
-    def told(order: int) -> str:
-        asked.append(order)
+    def alternative(order: int) -> str:
+        orders.append(order)
         return "use DCSR"
 
-    monkeypatch.setattr(memory, "compressed_instead", told)
+    monkeypatch.setattr(memory, "compressed_instead", alternative)
     from_coo([[0, 2]], [1.0, 2.0], (3,), format=Format("s"))
-    assert asked == []
+    assert orders == []
     monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "1G")
     with pytest.raises(SizeError, match=r"storing 1000000000 positions takes 3\.73 GiB.*\n.*use DCSR"):
         from_coo([[0], [0]], [1.0], (1_000, 1_000_000), format=Format("dd"))
-    assert asked == [2]
+    assert orders == [2]

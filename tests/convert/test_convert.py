@@ -1,4 +1,4 @@
-"""Tensors come from torch, SciPy and index arrays, go back, and change format, without losing an entry or a copy too many."""
+"""Tensors are converted from and to torch, SciPy, index arrays and every format, without lost entries or unnecessary copies."""
 
 import subprocess
 import sys
@@ -81,12 +81,12 @@ def test_conversions_share_their_index_work() -> None:
     assert converted(A.pattern, CSC).slots is None
 
 
-def test_a_tensor_in_its_own_format_is_itself() -> None:
+def test_conversion_to_the_same_format_is_the_identity() -> None:
     A = from_torch(D)
     assert A.to(CSR) is A
 
 
-def test_conversions_refuse_another_number_of_levels() -> None:
+def test_conversions_refuse_another_number_of_dimensions() -> None:
     with pytest.raises(FormatError, match=r"COO\(3\) has 3 dimensions, but shape \(4, 3\) has 2:"):
         from_torch(D).to(COO(3))
 
@@ -126,7 +126,7 @@ def test_gradients_flow_to_torch(format: Format) -> None:
     assert A.values.grad.tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_values_taken_from_torch_can_be_made_to_require_grad() -> None:
+def test_values_shared_with_torch_can_require_grad() -> None:
     for tensor in (torch_csr(D), D.to_sparse()):
         A = from_torch(tensor)
         A.values.requires_grad_()
@@ -134,7 +134,7 @@ def test_values_taken_from_torch_can_be_made_to_require_grad() -> None:
         assert A.values.grad is not None
 
 
-# ---- nothing is copied that need not be
+# ---- no unnecessary copies
 
 
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
@@ -171,7 +171,7 @@ def test_coordinate_tensors_are_not_copied() -> None:
     assert same(back.values(), given.values())
 
 
-def test_coordinates_in_other_memory_are_gathered() -> None:
+def test_coordinates_with_other_strides_are_copied() -> None:
     indices = torch.tensor([[0, 2], [1, 0], [0, 1]])
     for given in (indices.int(), indices.flip(0).flip(0)[::2], indices.T.contiguous().T):
         shape = (3,) * len(given)
@@ -230,16 +230,16 @@ def test_values_in_any_memory_layout(values: Any) -> None:
     assert from_coo([[0, 1]], values, (2,)).values.tolist() == [2.0, 1.0]
 
 
-def test_to_scipy_cuts_gradients() -> None:
+def test_to_scipy_detaches() -> None:
     A = from_torch(D)
     assert A.with_values(A.values.clone().requires_grad_()).to_scipy().data.tolist() == [2.0, 3.0, 4.0, 5.0]
 
 
-# ---- quiet and lazy
+# ---- warnings and imports
 
 
-def test_torch_notices_stay_silent() -> None:
-    """Run apart, since torch gives them once a process."""
+def test_torchs_warnings_are_suppressed() -> None:
+    """Runs in a subprocess, since torch warns once per process."""
     program = (
         "import torch; from numscorch.convert.construct import from_csr, from_coo; from numscorch.ir.format import CSC\n"
         "A = from_csr([0, 1, 2], [0, 1], [1.0, 2.0], (2, 2))\n"

@@ -1,4 +1,4 @@
-"""Matrices that NumPy converts: rows are counted or repeated, entries sorted by their numbers, small dense ones listed."""
+"""Matrices that NumPy converts: rows counted or repeated, entries sorted by linear index, small dense matrices listed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY_ORDER = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")
 
 
 def dense(rows: int, columns: int) -> torch.Tensor:
-    """With rows that are empty, the first and the last among them."""
+    """A matrix with empty rows, including the first and the last."""
     generator = torch.Generator().manual_seed(rows)
     values = torch.randint(1, 9, (rows, columns), generator=generator) * (torch.rand(rows, columns, generator=generator) < 0.3)
     values[::3] = 0
@@ -46,7 +46,7 @@ def test_every_pair(shape: tuple[int, int], formats: tuple[ns.Format, ...], plai
                 assert B.pattern.arrays[1][-1].data_ptr() == A.pattern.arrays[1][-1].data_ptr()
 
 
-def test_values_are_shared_as_torch_shares_them(plain: pytest.MonkeyPatch) -> None:
+def test_values_are_shared_as_in_torch(plain: pytest.MonkeyPatch) -> None:
     A = ns.from_torch(dense(6, 6), ns.COO(2))
     native = A.to_torch()
     assert native.to_sparse_csr().values().data_ptr() == native.values().data_ptr()
@@ -57,20 +57,20 @@ def test_values_are_shared_as_torch_shares_them(plain: pytest.MonkeyPatch) -> No
     assert torch.equal(values.grad, torch.ones_like(values))
 
 
-def test_other_formats_are_converted_otherwise() -> None:
+def test_other_pairs_are_not_regrouped() -> None:
     for source, target in ((ns.CSR, ns.CSC), (ns.CSR, ns.BCSR(2, 2)), (ns.COO(3), ns.CSF(3)), (ns.CSR, ns.Format("ds", (1, 0)))):
         assert not can_regroup(source, target)
 
 
-def test_rows_too_many_to_count(plain: pytest.MonkeyPatch) -> None:
-    """A row's number is a place in an array only where rows are about as many as entries."""
+def test_hypersparse_rows_are_not_counted(plain: pytest.MonkeyPatch) -> None:
+    """Counting takes one number per row, so it pays off only with about as many rows as entries."""
     H = ns.from_coo([[0, 10**9], [5, 7]], [1.0, 2.0], (10**9 + 1, 8), format=ns.COO(2))
     assert not conversions._shares(H.pattern, ns.DCSR)
     assert H.to(ns.DCSR).values.tolist() == [1.0, 2.0]
 
 
 def shuffled(rows: int, columns: int, nnz: int, dtype: torch.dtype = torch.int32) -> ns.SparseTensor:
-    """Rows of entries in any order, some of them empty."""
+    """A matrix with unordered rows, some of them empty."""
     generator = np.random.default_rng(nnz)
     numbers = generator.choice(rows * columns, nnz, replace=False)
     row, column = np.divmod(numbers[np.argsort(numbers // columns, kind="stable")], columns)
@@ -80,7 +80,7 @@ def shuffled(rows: int, columns: int, nnz: int, dtype: torch.dtype = torch.int32
 
 
 def is_same(one: ns.SparseTensor, other: ns.SparseTensor) -> bool:
-    """Whether formats, index arrays with their types, and values are the same."""
+    """Whether formats, index arrays with their types, and values are equal."""
     return (
         one.pattern.stores_as(other.pattern)
         and one.pattern.index_dtype == other.pattern.index_dtype
@@ -91,29 +91,29 @@ def is_same(one: ns.SparseTensor, other: ns.SparseTensor) -> bool:
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize(("rows", "columns", "nnz"), [(7, 5, 20), (300, 4, 30), (1, 50, 50), (5, 3, 0), (40, 1000, 3000)])
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC])
-def test_order_is_that_of_packed_coordinates(rows: int, columns: int, nnz: int, dtype: torch.dtype, format: ns.Format) -> None:
+def test_the_order_equals_that_of_packed_coordinates(rows: int, columns: int, nnz: int, dtype: torch.dtype, format: ns.Format) -> None:
     A = shuffled(rows, columns, nnz, dtype)
-    found = A.to(format)
+    result = A.to(format)
     pattern, _, order = packing.pack(A.indices().numpy(), A.pattern.shape, format, A.pattern.index_dtype)
-    validate(found.pattern)
-    assert is_same(found, ns.SparseTensor(pattern, A.values[torch.from_numpy(order)]))
+    validate(result.pattern)
+    assert is_same(result, ns.SparseTensor(pattern, A.values[torch.from_numpy(order)]))
 
 
-def test_sorted_rows_share_where_they_start() -> None:
+def test_sorted_rows_share_the_position_array() -> None:
     A = shuffled(6, 9, 20)
     assert ns.sort(A).pattern.arrays[1][0] is A.pattern.arrays[1][0]
 
 
-def test_repeated_coordinates_are_summed_each_time() -> None:
+def test_duplicate_coordinates_are_summed_for_each_values_array() -> None:
     pos, crd = torch.tensor([0, 4, 4]), torch.tensor([2, 0, 2, 1])
     A = ns.SparseTensor(Pattern(ANY_ORDER, (2, 3), ((), (pos, crd))), torch.tensor([1.0, 2.0, 4.0, 8.0]))
     for times in (1.0, 2.0):
-        found = ns.sort(A.with_values(A.values * times))
-        assert found.format == ns.CSR
-        assert found.values.tolist() == [2.0 * times, 8.0 * times, 5.0 * times]
+        result = ns.sort(A.with_values(A.values * times))
+        assert result.format == ns.CSR
+        assert result.values.tolist() == [2.0 * times, 8.0 * times, 5.0 * times]
 
 
-def test_numbers_that_do_not_fit_are_sorted_otherwise() -> None:
+def test_linear_indices_beyond_int64_are_avoided() -> None:
     shape = 4, 1 << 61
     crd = torch.tensor([5, 1 << 60, 3, 4, 1])
     A = ns.SparseTensor(Pattern(ANY_ORDER, shape, ((), (torch.tensor([0, 2, 2, 3, 5]), crd))), torch.arange(5.0))
@@ -134,7 +134,7 @@ def test_gradients_flow_through_the_order(format: ns.Format) -> None:
     assert torch.equal(values.grad, expected)  # type: ignore[arg-type]
 
 
-def test_kernels_order_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_give_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
     A = shuffled(30, 40, 200).to(ns.CSR)
     sorted_whole = A.to(ns.CSC)
     monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0)
@@ -150,51 +150,51 @@ def test_a_gradient_in_the_same_format_stays_in_order(format: ns.Format) -> None
     assert as_stored(one, other.pattern).tolist() == [1.0, 2.0, 3.0]
 
 
-def test_many_rows_of_a_list_share_its_columns() -> None:
+def test_hypersparse_coo_shares_its_columns_with_csr() -> None:
     A = ns.from_coo([[7, 90_000], [3, 0]], [1.0, 2.0], (100_000, 100_000))
-    found = A.to(ns.CSR)
-    assert found.pattern.arrays[1][1] is A.pattern.arrays[1][0]
-    assert found.pattern.arrays[1][0][[7, 8, 90_000, 90_001, 100_000]].tolist() == [0, 1, 1, 2, 2]
-    validate(found.pattern)
+    result = A.to(ns.CSR)
+    assert result.pattern.arrays[1][1] is A.pattern.arrays[1][0]
+    assert result.pattern.arrays[1][0][[7, 8, 90_000, 90_001, 100_000]].tolist() == [0, 1, 1, 2, 2]
+    validate(result.pattern)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bool, torch.int8, torch.complex64])
 @pytest.mark.parametrize(
     ("shape", "format"), [((5,), ns.COO(1)), ((6, 4), ns.CSR), ((6, 4), ns.DCSR), ((1, 9), ns.COO(2)), ((3, 2, 4), ns.COO(3))]
 )
-def test_nonzeros_are_what_packing_makes(shape: tuple[int, ...], format: ns.Format, dtype: torch.dtype) -> None:
+def test_nonzeros_equal_those_of_packing(shape: tuple[int, ...], format: ns.Format, dtype: torch.dtype) -> None:
     full = (torch.arange(float(torch.Size(shape).numel())).reshape(shape) % 3).to(dtype)
     entries = full.nonzero().T
     packed = assemble(entries.numpy(), full[tuple(entries)], shape, format)
     assert nonzeros_of_few(full, format) is not None
-    found = ns.from_torch(full, format)
-    validate(found.pattern)
-    assert found.pattern.stores_as(packed.pattern) and found.pattern.index_dtype == packed.pattern.index_dtype
-    assert torch.equal(found.values, packed.values)
+    result = ns.from_torch(full, format)
+    validate(result.pattern)
+    assert result.pattern.stores_as(packed.pattern) and result.pattern.index_dtype == packed.pattern.index_dtype
+    assert torch.equal(result.values, packed.values)
 
 
 def test_nan_is_stored_and_negative_zero_is_not() -> None:
-    found = ns.from_torch(torch.tensor([[float("nan"), -0.0], [0.0, 2.0]]))
-    assert found.indices().tolist() == [[0, 1], [0, 1]]
-    assert found.values[0].isnan()
+    result = ns.from_torch(torch.tensor([[float("nan"), -0.0], [0.0, 2.0]]))
+    assert result.indices().tolist() == [[0, 1], [0, 1]]
+    assert result.values[0].isnan()
 
 
-def test_values_are_a_copy_in_rows_whatever_the_strides() -> None:
+def test_values_are_a_row_major_copy_for_any_strides() -> None:
     full = torch.tensor([[1.0, 2.0, 0.0], [0.0, 3.0, 4.0]]).t()
-    found = ns.from_torch(full)
+    result = ns.from_torch(full)
     full.mul_(2.0)
-    assert found.values.tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert found.indices().tolist() == [[0, 1, 1, 2], [0, 0, 1, 1]]
+    assert result.values.tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert result.indices().tolist() == [[0, 1, 1, 2], [0, 0, 1, 1]]
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
-def test_nothing_is_stored_of_nothing(shape: tuple[int, int]) -> None:
-    found = ns.from_torch(torch.zeros(shape))
-    validate(found.pattern)
-    assert found.nnz == 0
+def test_shapes_without_entries(shape: tuple[int, int]) -> None:
+    result = ns.from_torch(torch.zeros(shape))
+    validate(result.pattern)
+    assert result.nnz == 0
 
 
-def test_what_packing_does() -> None:
+def test_other_formats_and_types_are_packed() -> None:
     full = torch.eye(3)
     assert nonzeros_of_few(full, ns.CSC) is None
     assert nonzeros_of_few(full.bfloat16(), ns.CSR) is None

@@ -1,4 +1,4 @@
-"""n:m:g keeps what it says, stores just that, multiplies without an index for each value, and trains."""
+"""n:m:g keeps and stores the entries of its definition, multiplies without an index per value, and trains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARAMETERS = [(2, 4, 2), (1, 4, 3), (3, 6, 1), (1, 8, 2), (1, 10, 1), (2, 2, 1),
 
 
 def greedy(weight: torch.Tensor, n: int, m: int, g: int) -> float:
-    """What STen's choice keeps: pairs of a column and a combination, the largest first, while there is room for both."""
+    """The sum that STen's greedy choice keeps: pairs of column and combination by decreasing sum, while both are available."""
     choices, total = list(combinations(range(m), n)), 0.0
     for block in weight.abs().double().split(m):
         padded = torch.nn.functional.pad(block, (0, 0, 0, m - len(block)))
@@ -47,26 +47,26 @@ def greedy(weight: torch.Tensor, n: int, m: int, g: int) -> float:
 
 
 @pytest.mark.parametrize("parameters", PARAMETERS[:6])
-def test_it_keeps_at_least_what_the_greedy_choice_keeps_and_at_most_what_n_m_does(parameters: tuple[int, int, int]) -> None:
+def test_the_kept_sum_lies_between_greedy_choice_and_n_m(parameters: tuple[int, int, int]) -> None:
     n, m, g = parameters
     weight = drawn(2 * m, 2 * comb(m, n) * g + 3)
-    kept = float(weight.abs()[n_m_g(n, m, g)(weight)].double().sum())
-    plain = float(weight.abs().reshape(2, m, -1).topk(n, 1).values.double().sum())
-    assert greedy(weight, n, m, g) <= kept * (1 + 1e-9)
-    assert kept <= plain * (1 + 1e-9)
-    assert n == m or kept > n / m * float(weight.abs().double().sum())
+    kept_sum = float(weight.abs()[n_m_g(n, m, g)(weight)].double().sum())
+    n_m_sum = float(weight.abs().reshape(2, m, -1).topk(n, 1).values.double().sum())
+    assert greedy(weight, n, m, g) <= kept_sum * (1 + 1e-9)
+    assert kept_sum <= n_m_sum * (1 + 1e-9)
+    assert n == m or kept_sum > n / m * float(weight.abs().double().sum())
 
 
-def test_no_way_to_share_out_the_rows_keeps_more() -> None:
+def test_no_assignment_of_rows_keeps_a_larger_sum() -> None:
     weight = drawn(3, 6, seed=5).abs()
-    ways = {tuple(sorted(way)) for way in combinations(list(range(3)) * 2, 6)}
-    assert ways == {(0, 0, 1, 1, 2, 2)}
-    best = max(float(sum(weight[row, column] for column, row in enumerate(way))) for way in _orders([0, 0, 1, 1, 2, 2]))
+    assignments = {tuple(sorted(rows)) for rows in combinations(list(range(3)) * 2, 6)}
+    assert assignments == {(0, 0, 1, 1, 2, 2)}
+    best = max(float(sum(weight[row, column] for column, row in enumerate(rows))) for rows in _orders([0, 0, 1, 1, 2, 2]))
     assert float(weight[n_m_g(1, 3, 2)(weight)].sum()) == pytest.approx(best)
 
 
 def _orders(rows: list[int]) -> set[tuple[int, ...]]:
-    """Every order of some rows."""
+    """Every order of the rows."""
     if not rows:
         return {()}
     return {(row, *rest) for at, row in enumerate(rows) for rest in _orders(rows[:at] + rows[at + 1 :])}
@@ -74,7 +74,7 @@ def _orders(rows: list[int]) -> set[tuple[int, ...]]:
 
 @pytest.mark.parametrize("shape", [(rows, columns) for rows in (0, 1, 5, 17) for columns in (0, 1, 5, 17)])
 @pytest.mark.parametrize("parameters", [(2, 4, 2), (1, 10, 1), (5, 12, 2)])
-def test_any_shape_is_stored_as_it_is(shape: tuple[int, int], parameters: tuple[int, int, int]) -> None:
+def test_any_shape_is_stored(shape: tuple[int, int], parameters: tuple[int, int, int]) -> None:
     weight, sparsifier = drawn(*shape), n_m_g(*parameters)
     stored = sparsify(weight, sparsifier)
     validate(stored.pattern)
@@ -84,37 +84,37 @@ def test_any_shape_is_stored_as_it_is(shape: tuple[int, int], parameters: tuple[
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_every_way_into_the_format_stores_the_same(dtype: torch.dtype) -> None:
-    kept = sparsify(drawn(9, 20, dtype=dtype), n_m_g(2, 4, 2)).to_dense()
+def test_every_conversion_to_the_format_stores_the_same(dtype: torch.dtype) -> None:
+    expected = sparsify(drawn(9, 20, dtype=dtype), n_m_g(2, 4, 2)).to_dense()
     for stored in (
-        ns.from_torch(kept, ns.NMG(2, 4, 2)),
-        ns.from_torch(kept).to(ns.NMG(2, 4, 2)),
-        ns.from_torch(kept.to_sparse(), "NMG(2, 4, 2)"),
+        ns.from_torch(expected, ns.NMG(2, 4, 2)),
+        ns.from_torch(expected).to(ns.NMG(2, 4, 2)),
+        ns.from_torch(expected.to_sparse(), "NMG(2, 4, 2)"),
     ):
-        assert torch.equal(stored.to_dense(), kept)
+        assert torch.equal(stored.to_dense(), expected)
         assert stored.dtype == dtype
-    assert torch.equal(ns.from_torch(kept, ns.NMG(2, 4, 2)).to(ns.CSC).to_dense(), kept)
+    assert torch.equal(ns.from_torch(expected, ns.NMG(2, 4, 2)).to(ns.CSC).to_dense(), expected)
 
 
-def test_each_choice_of_rows_has_g_columns_of_a_chunk() -> None:
+def test_each_combination_of_rows_has_g_columns_of_a_chunk() -> None:
     mask = n_m_g(2, 4, 3)(drawn(8, 36))
     for block in mask.split(4):
         for chunk in block.split(18, 1):
             assert sorted(chunk.T.nonzero()[:, 1].reshape(18, 2).tolist()) == sorted(3 * [list(rows) for rows in combinations(range(4), 2)])
 
 
-def test_entries_that_may_stand_in_several_places_find_one() -> None:
+def test_columns_with_fewer_entries_are_assigned_a_combination() -> None:
     kinds = torch.arange(4)
-    one = torch.stack([kinds == place for place in (0, 0, 1, 2)], 1).float()  # a column may keep fewer rows than it could
+    one = torch.stack([kinds == place for place in (0, 0, 1, 2)], 1).float()  # a column may keep fewer than n rows
     assert torch.equal(ns.from_torch(one, ns.NMG(2, 4, 1)).to_dense(), one)
     used, limit = torch.tensor([[1, 2, 0], [3, 1, 2]]).numpy(), torch.tensor([1, 1, 1]).numpy()
     chosen, failed = assigned(used, masks(2, 3), limit)
     assert failed.tolist() == []
     assert all(sorted(row) == [0, 1, 2] for row in chosen.tolist())
-    assert all(own & ~int(masks(2, 3)[kind]) == 0 for own, kind in zip(used.flat, chosen.flat, strict=True))
+    assert all(mask & ~int(masks(2, 3)[kind]) == 0 for mask, kind in zip(used.flat, chosen.flat, strict=True))
 
 
-def test_what_doesnt_fit_is_refused_with_its_block() -> None:
+def test_patterns_that_do_not_fit_are_refused_with_their_block() -> None:
     full = torch.ones(8, 6)
     full[:4] = 0
     with pytest.raises(ns.FormatError, match=r"keeps 2 of every 4 values, but block 1 has 4 at coordinate 0: .*n_m_g\(2, 4, 1\)"):
@@ -139,12 +139,12 @@ def test_what_doesnt_fit_is_refused_with_its_block() -> None:
         "(i, j) -> (i: dense, j: grouped(2, 4, 8))",
     ],
 )
-def test_the_two_levels_stand_together(text: str) -> None:
+def test_the_two_levels_require_each_other(text: str) -> None:
     with pytest.raises(ns.FormatError, match=r"needs .* as the level (above|below) it"):
         ns.Format(text)
 
 
-def test_damaged_columns_are_found() -> None:
+def test_duplicate_columns_are_refused_by_validate() -> None:
     stored = sparsify(drawn(4, 12), n_m_g(2, 4, 2))
     crd = stored.pattern.arrays[1][0].clone()
     crd[3] = crd[2]
@@ -153,7 +153,7 @@ def test_damaged_columns_are_found() -> None:
         validate(damaged)
 
 
-def test_formats_print_what_they_parse() -> None:
+def test_formats_parse_their_printed_form() -> None:
     fmt = ns.NMG(2, 4, 8)
     assert fmt.name == "NMG(2, 4, 8)" and ns.Format(fmt.name) == ns.Format(str(fmt)) == fmt
     narrow = ns.Format("(i, j) -> (i // 4: dense, j: grouped(2, 4, 2, bits=8), i % 4: combination(2, 4, 2))")
@@ -168,7 +168,7 @@ SHAPES = [(24, 36, 40), (10, 7, 33), (37, 100, 150)]
 
 @pytest.mark.parametrize("parameters", PARAMETERS[:5])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_products_are_those_of_the_dense_matrix_un_jitted(parameters: tuple[int, int, int], shape: tuple[int, int, int]) -> None:
+def test_products_equal_those_of_the_dense_matrix_un_jitted(parameters: tuple[int, int, int], shape: tuple[int, int, int]) -> None:
     rows, columns, batch = shape
     stored = sparsify(drawn(rows, columns, dtype=torch.float64), n_m_g(*parameters))
     x, dense = drawn(batch, columns, dtype=torch.float64, seed=1), stored.to_dense()
@@ -182,7 +182,7 @@ def test_products_are_those_of_the_dense_matrix_un_jitted(parameters: tuple[int,
 
 
 def nest(parameters: tuple[int, int, int], batch: int, shape: tuple[int, int] = (768, 768)) -> str:
-    """The loops of a linear layer."""
+    """The schedule of a linear layer."""
     n, m, _ = parameters
     counts = (-(-shape[0] // m), -(-shape[0] // m) * shape[1], -(-shape[0] // m) * shape[1] * n)
     weight = Operand(ns.NMG(*parameters), shape, "float32", "int32", counts=counts)
@@ -192,36 +192,36 @@ def nest(parameters: tuple[int, int, int], batch: int, shape: tuple[int, int] = 
     return str(schedule(problem.stmt, problem.facts, target)[-1].stmt)
 
 
-def test_rows_are_held_in_registers_while_columns_are_walked_kind_by_kind() -> None:
+def test_rows_stay_in_registers_while_columns_of_a_combination_are_summed() -> None:
     summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
-    held = f"where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
-    assert f"forall(o_out, vector_forall<8 x 2, once>(b, {held}))" in nest((2, 4, 8), 16, (768, 96))
+    block = f"where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] = t[o_in]), {summed})"
+    assert f"forall(o_out, vector_forall<8 x 2, once>(b, {block}))" in nest((2, 4, 8), 16, (768, 96))
     assert "vector_forall<8 x 1>" in nest((1, 10, 4), 96)
 
 
-def test_columns_of_one_row_each_are_summed_kind_by_kind() -> None:
+def test_columns_of_one_row_each_are_summed_by_combination() -> None:
     summed = "specialize_forall<kinds>(j, specialize_forall<coordinates>(o_in, t[o_in] += A[o_out,j,o_in] * B[b,j]))"
-    held = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
-    assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {held}))))"
-    assert f"vector_forall<8 x 8>(b, {held})" in nest((1, 4, 16), 128)
-    assert "specialize_forall<tiles>" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums of all rows don't stay in a core's own cache
+    block = f"specialize_forall<tiles>(j, where(specialize_forall<coordinates>(o_in, C[b,o_out,o_in] += t[o_in]), {summed}))"
+    assert nest((1, 10, 8), 96) == f"tile_forall<32>(b, tile_forall<80>(j, parallel_forall(o_out, vector_forall<8 x 4>(b, {block}))))"
+    assert f"vector_forall<8 x 8>(b, {block})" in nest((1, 4, 16), 128)
+    assert "specialize_forall<tiles>" not in nest((1, 4, 16), 128, (30_000, 768))  # the sums exceed the core's cache
 
 
 @pytest.mark.parametrize("columns", [0, 5, 32, 39, 64, 75])
-def test_whole_chunks_and_the_last_one_are_summed_kind_by_kind(columns: int) -> None:
+def test_whole_and_partial_chunks_are_summed_by_combination(columns: int) -> None:
     stored = sparsify(drawn(11, columns, dtype=torch.float64), n_m_g(1, 4, 8))
     x = drawn(40, columns, dtype=torch.float64, seed=1)
     with uncompiled():
         plan = make_plan(einsum_request("oj,jb->ob", (2, 2)), (stored, x.T.contiguous()), None)
         assert ("specialize_forall<tiles>" in str(plan.steps[-1].stmt)) == (columns > 0)
-        assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk writes what others add to
+        assert plan.kernel.source.program.zeroed == (columns == 0)  # the first chunk initializes the sums
         for _ in range(2):
             result = plan.run(stored, x.T.contiguous())
             torch.testing.assert_close(result, stored.to_dense() @ x.T)
-            result.fill_(torch.nan)  # memory that is used again
+            result.fill_(torch.nan)  # the memory is reused
 
 
-def test_what_columns_choose_stays_in_the_nearest_cache_where_sums_stay_near() -> None:
+def test_selected_rows_stay_in_the_nearest_cache_where_the_sums_fit() -> None:
     assert nest((2, 4, 8), 96).startswith("tile_forall<16>(b, tile_forall<384>(j, parallel_forall(o_out, ")
     assert "C[b,o_out,o_in] += t[o_in]" in nest((2, 4, 8), 96)
     assert nest((2, 4, 8), 2048, (30_000, 3072)).startswith("tile_forall<1056>(j, tile_forall<64>(b, parallel_forall(o_out, ")
@@ -232,7 +232,7 @@ def test_many_combinations_are_read_from_a_table() -> None:
 
 
 @pytest.mark.parametrize("parameters", [(2, 4, 4), (1, 10, 2)])
-def test_layers_are_torchs_with_the_kept_weights_forward_and_backward(parameters: tuple[int, int, int]) -> None:
+def test_layers_equal_torchs_with_the_kept_weights_forward_and_backward(parameters: tuple[int, int, int]) -> None:
     dense = torch.nn.Linear(100, 36)
     layer = ns.nn.SparseLinear.from_dense(dense, n_m_g(*parameters))
     assert layer.weight.format == ns.NMG(*parameters)
@@ -240,22 +240,22 @@ def test_layers_are_torchs_with_the_kept_weights_forward_and_backward(parameters
     x, upstream = drawn(70, 100).requires_grad_(), drawn(70, 36, seed=2)
     y = torch.nn.functional.linear(x, weight, dense.bias)
     expected = torch.autograd.grad(y, (x, weight), upstream)
-    made = layer(x)
-    torch.testing.assert_close(made, y)
-    gradient, values = torch.autograd.grad(made, (x, layer.weight.values), upstream)
+    result = layer(x)
+    torch.testing.assert_close(result, y)
+    gradient, values = torch.autograd.grad(result, (x, layer.weight.values), upstream)
     torch.testing.assert_close(gradient, expected[0])
-    own = layer.weight.tensor.with_values(values).to_dense()
-    torch.testing.assert_close(own, torch.where(weight != 0, expected[1], 0), rtol=1e-4, atol=1e-4)
+    weight_gradient = layer.weight.tensor.with_values(values).to_dense()
+    torch.testing.assert_close(weight_gradient, torch.where(weight != 0, expected[1], 0), rtol=1e-4, atol=1e-4)
 
 
 def test_a_layer_trains_saves_and_loads() -> None:
     layer = ns.nn.SparseLinear.from_dense(torch.nn.Linear(24, 8), n_m_g(2, 4, 2))
     optimizer = torch.optim.AdamW(layer.parameters(), lr=0.05)
-    x, wanted = drawn(64, 24), drawn(64, 8, seed=3)
+    x, targets = drawn(64, 24), drawn(64, 8, seed=3)
     losses = []
     for _ in range(5):
         optimizer.zero_grad()
-        loss = (layer(x) - wanted).square().mean()
+        loss = (layer(x) - targets).square().mean()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
@@ -269,7 +269,7 @@ def test_a_layer_trains_saves_and_loads() -> None:
     assert n_m_g(2, 4, 2)(layer.weight.tensor.to_dense().detach()).sum() == 8 * 24 // 2
 
 
-def test_gradients_reach_the_matrix_that_is_sparsified() -> None:
+def test_gradients_reach_the_sparsified_matrix() -> None:
     weight = drawn(8, 12).requires_grad_()
     stored = sparsify(weight, n_m_g(1, 4, 3))
     (stored.values * 2).sum().backward()  # type: ignore[no-untyped-call]
@@ -277,13 +277,13 @@ def test_gradients_reach_the_matrix_that_is_sparsified() -> None:
     assert torch.equal(weight.grad, 2 * n_m_g(1, 4, 3)(weight).float())
 
 
-def test_sixteen_bits() -> None:
+def test_16_bits() -> None:
     stored = sparsify(drawn(16, 24, dtype=torch.bfloat16), n_m_g(2, 4, 2))
     x = drawn(40, 24, dtype=torch.bfloat16, seed=1)
     torch.testing.assert_close(ns.einsum("oj,bj->bo", stored, x), x @ stored.to_dense().T, rtol=2e-2, atol=2e-2)
 
 
-def test_the_sparsifier_is_a_value_and_refuses_what_it_cant_compare() -> None:
+def test_the_sparsifier_compares_by_value_and_refuses_invalid_inputs() -> None:
     sparsifier: Any = n_m_g(2, 4, 8)
     assert repr(sparsifier) == "n_m_g(2, 4, 8)"
     assert pickle.loads(pickle.dumps(sparsifier)) == sparsifier != n_m_g(2, 4, 4)
@@ -298,6 +298,6 @@ def test_the_sparsifier_is_a_value_and_refuses_what_it_cant_compare() -> None:
     assert n_m_g(2, 4, 1)(infinite)[2, 3]
 
 
-def test_plain_pruning_keeps_too_many_of_a_block() -> None:
+def test_unstructured_pruning_keeps_too_many_entries_of_a_block() -> None:
     with pytest.raises(ns.FormatError, match=r"level 2 \(grouped\(2, 4, 1\)\) of .* keeps 2 of every 4 values, but block 0 has 4"):
         sparsify(drawn(8, 24), magnitude(0.5), ns.NMG(2, 4, 1))

@@ -1,4 +1,4 @@
-"""Conversions by kernels: entries appended, placed, read out of dense tensors, and written into them."""
+"""Conversions by kernels: entries appended, placed, read from dense tensors, and written to dense tensors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ SHAPES = {1: (9,), 2: (6, 8), 3: (4, 5, 6), 4: (3, 4, 2, 5)}
 
 @pytest.fixture
 def small(plain: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Kernels, as Python, convert even small tensors."""
+    """Kernels run as Python and convert even small tensors."""
     plain.setattr(tuning, "COMPILE_ENTRIES", 0)
     plain.setattr(tuning, "COMPILE_VALUES", 0)
     plain.setattr(tuning, "COUNTED_COORDINATES", 1 << 10)
@@ -89,17 +89,17 @@ def sparse(array: np.ndarray, fmt: Format) -> ns.SparseTensor:
 
 
 def expected(array: np.ndarray, target: Format) -> ns.SparseTensor:
-    """By way of coordinates."""
+    """The conversion through coordinate arrays."""
     pattern, slots, order = pack(np.array(np.nonzero(array)), array.shape, target, np.int32)
     values = np.zeros(pattern.nnz)
     values[slots] = array[np.nonzero(array)][order]
     return ns.SparseTensor(pattern, torch.from_numpy(values))
 
 
-def same(found: ns.SparseTensor, wanted: ns.SparseTensor) -> bool:
-    validate(found.pattern)
-    arrays = zip(found.pattern.views, wanted.pattern.views, strict=True)
-    return all(np.array_equal(a, b) for a, b in arrays) and torch.equal(found.values, wanted.values)
+def same(result: ns.SparseTensor, reference: ns.SparseTensor) -> bool:
+    validate(result.pattern)
+    arrays = zip(result.pattern.views, reference.pattern.views, strict=True)
+    return all(np.array_equal(a, b) for a, b in arrays) and torch.equal(result.values, reference.values)
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
@@ -114,13 +114,13 @@ def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) 
         small.setattr(tuning, "BLOCKS", 1 + at % 5)
         A = sparse(array, source)
         packed.clear()
-        found, again = A.to(target), A.to(target)
-        assert found.pattern is again.pattern, target
+        result, again = A.to(target), A.to(target)
+        assert result.pattern is again.pattern, target
         assert not packed or source.is_dense or not can_be_spaced(target), (source, target)
-        assert torch.equal(found.values, again.values)
-        assert torch.equal(found.to_dense(), torch.from_numpy(array)), target
+        assert torch.equal(result.values, again.values)
+        assert torch.equal(result.to_dense(), torch.from_numpy(array)), target
         if target.is_ordered and A.nnz == np.count_nonzero(array):
-            assert same(found, expected(array, target)), target
+            assert same(result, expected(array, target)), target
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -148,17 +148,17 @@ def test_nan_is_stored_and_negative_zero_is_not(small: pytest.MonkeyPatch) -> No
     assert A.pattern.index_dtype == "int32"
 
 
-def test_gradients_go_by_way_of_numbers(small: pytest.MonkeyPatch) -> None:
+def test_gradients_follow_the_order_of_converted_values(small: pytest.MonkeyPatch) -> None:
     values = torch.rand(5, dtype=torch.float64, requires_grad=True)
     A = ns.from_csr([0, 2, 3, 5], [0, 2, 1, 0, 1], values, (3, 3))
-    moved = A.to(ns.CSC)
-    (moved.values * torch.arange(5)).sum().backward()
+    converted_tensor = A.to(ns.CSC)
+    (converted_tensor.values * torch.arange(5)).sum().backward()
     assert values.grad is not None
     assert values.grad.tolist() == converted(A.pattern, ns.CSC).order.argsort().tolist()
     assert A.to_dense().requires_grad
 
 
-def test_truth_values_and_16_bits(small: pytest.MonkeyPatch) -> None:
+def test_bool_and_16_bits(small: pytest.MonkeyPatch) -> None:
     array = entries(SHAPES[2], seed=3)
     for dtype in (torch.bool, torch.bfloat16, torch.complex64, torch.int8):
         dense = torch.from_numpy(array).to(dtype)
@@ -176,19 +176,19 @@ def test_dimensions_too_long_to_count_are_sorted(small: pytest.MonkeyPatch) -> N
 def test_a_sum_is_placed_where_that_is_cheaper(small: pytest.MonkeyPatch) -> None:
     arrays = [entries(SHAPES[2], seed=seed) for seed in (1, 2)]
     A, B = (sparse(array, ns.CSR) for array in arrays)
-    found = ns.evaluate("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC)
+    result = ns.evaluate("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC)
     assert is_placed(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=B, format=ns.CSC).steps[-1].stmt)
-    assert same(found, expected(arrays[0] + arrays[1], ns.CSC))
+    assert same(result, expected(arrays[0] + arrays[1], ns.CSC))
 
 
-def test_what_can_be_placed() -> None:
+def test_can_be_placed() -> None:
     assert can_be_placed(ns.CSC)
     assert not can_be_placed(ns.DCSR)
     assert not can_be_placed(ns.COO(2))
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
+def test_compiled_conversions(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(tuning, "COMPILE_ENTRIES", 0)
     fresh_plans.setattr(tuning, "COMPILE_VALUES", 0)
     fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0)
@@ -202,24 +202,24 @@ def test_conversions_compiled(seed: int, fresh_plans: pytest.MonkeyPatch) -> Non
 
 
 def test_many_dimensions(small: pytest.MonkeyPatch) -> None:
-    """Orders that can't be made are not looked at: there are 5040 of 7 loops."""
+    """The search skips impossible loop orders; seven loops have 5040 orders."""
     shape = (2, 3, 2, 2, 3, 2, 2)
     A = sparse(entries(shape, seed=4, density=0.2), ns.COO(7))
-    turned = A.permute(6, 5, 4, 3, 2, 1, 0)
-    assert torch.equal(turned.to_dense(), A.to_dense().permute(6, 5, 4, 3, 2, 1, 0))
+    permuted = A.permute(6, 5, 4, 3, 2, 1, 0)
+    assert torch.equal(permuted.to_dense(), A.to_dense().permute(6, 5, 4, 3, 2, 1, 0))
     target = Format("o" * 7, (6, 0, 1, 2, 3, 4, 5))
     assert torch.equal(A.to(target).to_dense(), A.to_dense())
-    found = ns.einsum("abcdefg,abcdefg->abcdefg", A, A, format="d" + "o" * 6)
-    assert torch.equal(found.to_dense(), A.to_dense() ** 2)
+    squared = ns.einsum("abcdefg,abcdefg->abcdefg", A, A, format="d" + "o" * 6)
+    assert torch.equal(squared.to_dense(), A.to_dense() ** 2)
 
 
-def test_any_name_may_be_that_of_an_index(small: pytest.MonkeyPatch) -> None:
+def test_an_index_may_have_the_name_of_a_tensor(small: pytest.MonkeyPatch) -> None:
     A = sparse(entries((4, 4), seed=1), ns.CSR)
     assert torch.equal(ns.einsum("Cj,Cj->Cj", A, A, format=ns.CSC).to_dense(), A.to_dense() ** 2)
 
 
-def test_more_entries_of_a_parent_than_int32_counts(small: pytest.MonkeyPatch) -> None:
-    """What a worker counts for one parent isn't bounded by what the result may hold."""
+def test_more_entries_of_a_parent_than_int32_can_count(small: pytest.MonkeyPatch) -> None:
+    """The count of one worker for one parent may exceed the limit of the whole result."""
     small.setattr(assembled, "INT32_MAX", 20)
     A, B = sparse(np.ones(6), Format("s")), sparse(np.ones((6, 1)), Format("oo"))
     layout = Format("(i, j, k) -> (k: dense, i: compressed(unique=False), j: singleton)")
@@ -238,29 +238,29 @@ def test_the_memory_limit_guards_placed_results(small: pytest.MonkeyPatch) -> No
 @pytest.mark.filterwarnings(
     "ignore:.*torch.jit.script.* is deprecated:DeprecationWarning", "ignore:There is a performance drop:UserWarning"
 )
-def test_tangents_and_batches_of_torch_func_take_the_other_way(small: pytest.MonkeyPatch) -> None:
+def test_tangents_and_vmap_bypass_the_kernels(small: pytest.MonkeyPatch) -> None:
     A = sparse(entries((6, 8), seed=2), ns.CSR)
     with forward_ad.dual_level():
         values = forward_ad.make_dual(A.values, torch.ones_like(A.values))
-        for moved in (A.with_values(values).to(ns.CSC).values, A.with_values(values).to_dense()):
-            assert torch.equal(forward_ad.unpack_dual(moved).tangent, (moved != 0).double())
+        for result in (A.with_values(values).to(ns.CSC).values, A.with_values(values).to_dense()):
+            assert torch.equal(forward_ad.unpack_dual(result).tangent, (result != 0).double())
         dual = forward_ad.make_dual(torch.eye(3), torch.ones(3, 3))
         assert forward_ad.unpack_dual(ns.from_torch(dual, ns.CSR).values).tangent is not None
     twice = torch.stack([A.values, 2 * A.values])
     assert torch.equal(torch.vmap(lambda v: A.with_values(v).to_dense())(twice)[1], 2 * A.to_dense())
 
 
-def test_threads_that_convert_at_once_share_a_pattern(fresh_plans: pytest.MonkeyPatch) -> None:
+def test_concurrent_conversions_share_a_pattern(fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(tuning, "COMPILE_ENTRIES", 0)
     for seed in range(5):
         A = sparse(entries((40, 50), seed), ns.CSR)
         with ThreadPoolExecutor(4) as pool:
-            found = list(pool.map(lambda _, A=A: A.to(ns.CSC), range(8)))
-        assert len({id(B.pattern) for B in found}) == 1
-        assert all(torch.equal(B.to_dense(), A.to_dense()) for B in found)
+            results = list(pool.map(lambda _, A=A: A.to(ns.CSC), range(8)))
+        assert len({id(B.pattern) for B in results}) == 1
+        assert all(torch.equal(B.to_dense(), A.to_dense()) for B in results)
 
 
-def test_placed_results_are_told() -> None:
+def test_explain_shows_placed_results() -> None:
     A = sparse(entries((600, 800), seed=3), ns.CSR)
     assert "entries of C[i,j] are placed" in str(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=A, format=ns.CSC))
 
@@ -272,7 +272,7 @@ def test_verify_refuses_sums_that_would_be_placed() -> None:
 
 
 @pytest.mark.parametrize("levels", ["j % 7: dense, j // 7: dense, i: dense", "j % 2: dense, j % 4 // 2: dense, j // 4: dense, i: dense"])
-def test_blocks_of_nothing_but_dense_levels(levels: str, small: pytest.MonkeyPatch) -> None:
+def test_blocks_of_dense_levels_only(levels: str, small: pytest.MonkeyPatch) -> None:
     array = entries((5, 9), seed=2)
     A = sparse(array, Format(f"(i, j) -> ({levels})"))
     assert torch.equal(A.to_dense(), torch.from_numpy(array))
@@ -310,13 +310,13 @@ def test_levels_that_mix_orders_and_parts(names: str, levels: str, small: pytest
         A = sparse(array, start).to(fmt)
         assert torch.equal(A.to_dense(), torch.from_numpy(array))
         for back in ("s" * order, "d" * (order - 1) + "s"):
-            found = A.to(Format(back))
-            validate(found.pattern)
-            assert torch.equal(found.to_dense(), torch.from_numpy(array))
-            assert A.nnz > np.count_nonzero(array) or same(found, expected(array, Format(back)))
+            result = A.to(Format(back))
+            validate(result.pattern)
+            assert torch.equal(result.to_dense(), torch.from_numpy(array))
+            assert A.nnz > np.count_nonzero(array) or same(result, expected(array, Format(back)))
 
 
-def test_what_does_not_fit_is_refused_by_the_name_of_its_level(small: pytest.MonkeyPatch) -> None:
+def test_the_error_names_the_level_that_an_entry_does_not_fit(small: pytest.MonkeyPatch) -> None:
     A = sparse(np.ones((8, 8)), ns.CSR)
     for levels, level in (("j: band(1, 1)", "band"), ("j: causal", "causal"), ("j: identity", "identity"), ("j: fixed(1)", "fixed")):
         with pytest.raises(ns.FormatError, match=f"level 2 .{level}"):
@@ -325,7 +325,7 @@ def test_what_does_not_fit_is_refused_by_the_name_of_its_level(small: pytest.Mon
         A.to(Format("(i, j) -> (i: dense, j // 2: band(0, 1), j % 2: fixed)"))
 
 
-def test_padding_is_held_against_the_memory_limit_first(small: pytest.MonkeyPatch) -> None:
+def test_padding_is_checked_against_the_memory_limit_first(small: pytest.MonkeyPatch) -> None:
     n = 200_000
     A = ns.from_csr([0, n, *range(n + 1, 2 * n)], torch.cat([torch.arange(n), torch.arange(1, n)]), torch.ones(2 * n - 1), (n, n))
     with pytest.raises(ns.SizeError, match="but the limit is"):
@@ -337,7 +337,7 @@ def test_rows_that_a_diagonal_does_not_cross_are_refused() -> None:
         Format("(i, j) -> (j - i: compressed, i: dense, j: offset)")
 
 
-def test_kernels_for_few_entries_are_not_looked_for(plain: pytest.MonkeyPatch) -> None:
+def test_few_entries_plan_no_kernels(plain: pytest.MonkeyPatch) -> None:
     plain.setattr(reformat, "steps_between", lambda *_: pytest.fail("the steps are planned"))
     D = torch.arange(60.0).reshape(3, 4, 5) % 3
     assert torch.equal(ns.from_torch(D, ns.CSF(3)).to(ns.Format("sss", (2, 0, 1))).to_dense(), D)
