@@ -93,6 +93,27 @@ def plain(fresh_plans: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.fixture
+def plain_unless_compiled(request: pytest.FixtureRequest) -> None:
+    """Run kernels as Python, except in tests of torch.compile, whose names contain ``compiled``; seed torch."""
+    import torch
+
+    torch.manual_seed(0)
+    if "compiled" not in request.node.name:
+        request.getfixturevalue("plain")
+
+
+@pytest.fixture
+def known_levels() -> Iterator[None]:
+    """Forget the levels that a test registers."""
+    from numscorch.ir.format_text import LEVELS
+
+    before = dict(LEVELS)
+    yield
+    LEVELS.clear()
+    LEVELS.update(before)
+
+
+@pytest.fixture
 def A(plain: pytest.MonkeyPatch) -> ns.SparseTensor:
     """A small graph as the default ``A``; files may override it."""
     import torch

@@ -7,7 +7,7 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,10 @@ import torch
 from real_data import FOLDER
 
 import numscorch as ns
-from numscorch.ir.format_text import LEVELS
 from numscorch.tensors.pattern import Pattern
 from numscorch.tensors.validate import validate
 
+pytestmark = pytest.mark.usefixtures("known_levels")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 QUICK = {
     "triangles_and_cores": "--people 150 --repeat 1",
@@ -40,15 +40,6 @@ QUICK = {
 }
 LAYOUTS = ["two_four", "spqr", "double_sparse", "rosa", "own_level"]
 Run = Callable[..., list[str]]
-
-
-@pytest.fixture(autouse=True)
-def levels_as_before() -> Iterator[None]:
-    """A level that an example registers is forgotten after it."""
-    before = dict(LEVELS)
-    yield
-    LEVELS.clear()
-    LEVELS.update(before)
 
 
 @pytest.fixture

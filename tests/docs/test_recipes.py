@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -29,16 +28,8 @@ from numscorch.operators import elementwise
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.workspace import insert_workspaces
 
+pytestmark = pytest.mark.usefixtures("known_levels")
 D = torch.tensor([[0.0, 2.0, 0.0, -1.0], [0.0, 0.0, 0.0, 0.0], [3.0, 0.0, 4.0, 0.0]])
-
-
-@pytest.fixture(autouse=True)
-def restored_levels() -> Iterator[None]:
-    """Remove levels that a test registers."""
-    before = dict(LEVELS)
-    yield
-    LEVELS.clear()
-    LEVELS.update(before)
 
 
 @dataclass(frozen=True, slots=True)

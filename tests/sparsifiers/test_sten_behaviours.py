@@ -20,13 +20,7 @@ from numscorch.nn import SparseLinear
 from numscorch.sparsifiers.names import REGISTERED
 from numscorch.sparsify import magnitude, n_m, register_sparsifier, sparsify, threshold
 
-
-@pytest.fixture(autouse=True)
-def as_python(request: pytest.FixtureRequest) -> None:
-    """Kernels run as Python, where nothing is to be compiled by torch."""
-    torch.manual_seed(0)
-    if "compiled" not in request.node.name:
-        request.getfixturevalue("plain")
+pytestmark = pytest.mark.usefixtures("plain_unless_compiled")
 
 
 class TestModels:

@@ -39,13 +39,7 @@ from numscorch.sparsify import (
     threshold,
 )
 
-
-@pytest.fixture(autouse=True)
-def as_python(request: pytest.FixtureRequest) -> None:
-    """Kernels run as Python, except in tests of torch.compile."""
-    torch.manual_seed(0)
-    if "compiled" not in request.node.name:
-        request.getfixturevalue("plain")
+pytestmark = pytest.mark.usefixtures("plain_unless_compiled")
 
 
 class TestSparseTraining:
