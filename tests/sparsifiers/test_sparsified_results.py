@@ -1,4 +1,4 @@
-"""Results that are sparsified as they are made: the same as sparsified afterwards, and never there as a whole."""
+"""einsum and evaluate with sparsifier=: results equal those of a later sparsify, and the whole result is never stored."""
 
 from __future__ import annotations
 
@@ -90,124 +90,124 @@ UNFUSED: dict[str, tuple[Any, str]] = {
 }
 
 
-def whole_numbers(operands: dict[str, Any]) -> dict[str, Any]:
-    """Small ones, so that sums are exact and many values are equal."""
-    return {name: (own * 2).round() for name, own in operands.items()}
+def rounded(operands: dict[str, Any]) -> dict[str, Any]:
+    """Rounded operands: sums are exact, and many values are equal."""
+    return {name: (operand * 2).round() for name, operand in operands.items()}
 
 
 def check_same(text: str, operands: dict[str, Any], sparsifier: Any) -> ns.SparseTensor:
-    """The result, which is to the bit what is sparsified afterwards: its format, index arrays and values."""
-    made = ns.evaluate(text, sparsifier=sparsifier, **operands)
+    """The result equals that of a later sparsify bit for bit: format, index arrays and values."""
+    result = ns.evaluate(text, sparsifier=sparsifier, **operands)
     expected = sparsify(ns.evaluate(text, **operands), sparsifier)
-    assert sorted_format(made.format) == sorted_format(expected.format) and made.dtype == expected.dtype
-    made, expected = (own.to(sorted_format(own.format)) for own in (made, expected))
-    for own, other in zip(made.pattern.arrays, expected.pattern.arrays, strict=True):
-        assert all(torch.equal(a, b) for a, b in zip(own, other, strict=True))
-    assert torch.equal(made.values, expected.values)
-    return made
+    assert sorted_format(result.format) == sorted_format(expected.format) and result.dtype == expected.dtype
+    result, expected = (tensor.to(sorted_format(tensor.format)) for tensor in (result, expected))
+    for arrays, expected_arrays in zip(result.pattern.arrays, expected.pattern.arrays, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(arrays, expected_arrays, strict=True))
+    assert torch.equal(result.values, expected.values)
+    return result
 
 
-def was_pruned() -> bool:
-    """Whether some kernel so far stored only what is kept."""
+def has_pruning_plan() -> bool:
+    """Whether any cached plan prunes its result in the kernel."""
     problems = [getattr(plan, "problem", None) for plan in _plans.values()]
     return any(problem is not None and problem.result.prunes for problem in problems)
 
 
 def check(text: str, operands: dict[str, Any], bound: float) -> ns.SparseTensor:
-    made = ns.evaluate(text, sparsifier=threshold(bound), **operands)
+    result = ns.evaluate(text, sparsifier=threshold(bound), **operands)
     expected = sparsify(ns.evaluate(text, **operands), threshold(bound))
-    assert made.format == sorted_format(expected.format)
-    assert made.dtype == expected.dtype
-    torch.testing.assert_close(made.to_dense(), expected.to_dense())
-    assert made.nnz == expected.nnz or abs(made.nnz - expected.nnz) <= 1  # where sums are in another order
-    return made
+    assert result.format == sorted_format(expected.format)
+    assert result.dtype == expected.dtype
+    torch.testing.assert_close(result.to_dense(), expected.to_dense())
+    assert result.nnz == expected.nnz or abs(result.nnz - expected.nnz) <= 1  # a sum in another order may round differently
+    return result
 
 
 @pytest.mark.parametrize("bound", [0, 0.4, 2.0, 1e9])
 @pytest.mark.parametrize(
     ("text", "dtype"), [*((text, torch.float32) for text in programs(torch.float32)), ("C[i,k] = A[i,j] * B[j,k]", torch.float64)]
 )
-def test_a_threshold_keeps_what_it_keeps_of_the_whole_result(text: str, dtype: torch.dtype, bound: float) -> None:
+def test_a_threshold_keeps_the_entries_it_keeps_of_the_whole_result(text: str, dtype: torch.dtype, bound: float) -> None:
     check(text, programs(dtype)[text], bound)
 
 
 @pytest.mark.parametrize("text", programs(torch.float32))
-def test_every_access_is_in_its_place(text: str) -> None:
+def test_every_access_is_within_bounds(text: str) -> None:
     with uncompiled():
         check(text, programs(torch.float32)[text], 0.5)
 
 
 @pytest.mark.filterwarnings("ignore::numscorch.DenseFallbackWarning")
-@pytest.mark.parametrize("sparsifier", [*FUSED.values(), *(own for own, _ in UNFUSED.values())], ids=[*FUSED, *UNFUSED])
+@pytest.mark.parametrize("sparsifier", [*FUSED.values(), *(sparsifier for sparsifier, _ in UNFUSED.values())], ids=[*FUSED, *UNFUSED])
 @pytest.mark.parametrize("text", [text for text in programs(torch.float32) if "/" not in text])
-def test_every_sparsifier_keeps_what_it_keeps_of_the_whole_result(text: str, sparsifier: Any) -> None:
+def test_every_sparsifier_keeps_the_entries_it_keeps_of_the_whole_result(text: str, sparsifier: Any) -> None:
     if getattr(sparsifier, "rows", 1) > 1 and text.startswith("C[i] "):
         pytest.skip("a vector has no neighbouring rows")
     with uncompiled():
-        check_same(text, whole_numbers(programs(torch.float32)[text]), sparsifier)
+        check_same(text, rounded(programs(torch.float32)[text]), sparsifier)
 
 
 @pytest.mark.parametrize("sparsifier", FUSED.values(), ids=FUSED)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_machine_code_keeps_the_same(dtype: torch.dtype, sparsifier: Any) -> None:
-    text, operands = "C[i,k] = A[i,j] * B[j,k]", whole_numbers(programs(dtype)["C[i,k] = A[i,j] * B[j,k]"])
+    text, operands = "C[i,k] = A[i,j] * B[j,k]", rounded(programs(dtype)["C[i,k] = A[i,j] * B[j,k]"])
     _plans.clear()
     check_same(text, operands, sparsifier)
-    assert was_pruned()
+    assert has_pruning_plan()
 
 
 @pytest.mark.filterwarnings("ignore::numscorch.DenseFallbackWarning")
-@pytest.mark.parametrize(("sparsifier", "why"), UNFUSED.values(), ids=UNFUSED)
-def test_explain_says_why_a_sparsifier_is_applied_afterwards(sparsifier: Any, why: str) -> None:
+@pytest.mark.parametrize(("sparsifier", "reason"), UNFUSED.values(), ids=UNFUSED)
+def test_explain_says_why_a_sparsifier_is_applied_afterwards(sparsifier: Any, reason: str) -> None:
     A, B = sparse(50, 40, 4), dense(40, 37)
-    told = str(ns.explain("ij,jk->ik", A, B, sparsifier=sparsifier))
-    assert told.startswith("evaluate A[i,j] * B[j,k]")
-    assert re.search(f"of the result, once it is there: .*({why})", told)
+    text = str(ns.explain("ij,jk->ik", A, B, sparsifier=sparsifier))
+    assert text.startswith("evaluate A[i,j] * B[j,k]")
+    assert re.search(f"of the result, once it is there: .*({reason})", text)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 16, 17, 37, 64, 131])
 @pytest.mark.parametrize("sparsifier", [n_m(2, 4), threshold(1.0), not_large], ids=str)
 def test_rows_of_any_length_are_appended_in_registers(columns: int, sparsifier: Any) -> None:
     with uncompiled():
-        check_same("C[i,k] = A[i,j] * B[j,k]", whole_numbers({"A": sparse(9, 20, 4), "B": dense(20, columns)}), sparsifier)
+        check_same("C[i,k] = A[i,j] * B[j,k]", rounded({"A": sparse(9, 20, 4), "B": dense(20, columns)}), sparsifier)
 
 
 @pytest.mark.parametrize("columns", [2, 3, 8])
 def test_machine_code_of_narrow_rows_keeps_the_same(columns: int) -> None:
-    operands = whole_numbers({"A": sparse(9, 20, 4), "B": dense(20, columns)})
+    operands = rounded({"A": sparse(9, 20, 4), "B": dense(20, columns)})
     for sparsifier in (threshold(1.0), n_m(2, 4), not_large):
         check_same("C[i,k] = A[i,j] * B[j,k]", operands, sparsifier)
 
 
-def test_of_equal_values_a_block_keeps_the_last() -> None:
+def test_a_block_keeps_the_last_of_equal_values() -> None:
     A, B = ns.eye(3, format=ns.CSR), torch.tensor([[1.0, -1.0, 1.0, 0.0, 0.0], [0.0] * 5, [5.0, 1.0, -7.0, 3.0, 2.0]])
-    made = ns.einsum("ij,jk->ik", A, B, sparsifier=n_m(2, 4), format=ns.CSR)
-    assert made.pattern.arrays[1][1].tolist() == [1, 2, 4, 2, 3, 4, 0, 2, 4]
+    result = ns.einsum("ij,jk->ik", A, B, sparsifier=n_m(2, 4), format=ns.CSR)
+    assert result.pattern.arrays[1][1].tolist() == [1, 2, 4, 2, 3, 4, 0, 2, 4]
 
 
-def test_another_number_takes_no_other_kernel() -> None:
+def test_constants_of_sparsifiers_share_one_kernel() -> None:
     A, B = sparse(50, 40, 4), dense(40, 37)
-    made = []
+    counts = []
     for t in (0.1, 0.2, 0.3):
         above = register_sparsifier(lambda v, t=t: v > t, kind="streaming", name=f"above {t}", check=False)
         assert ns.einsum("ij,jk->ik", A, B, sparsifier=above).nnz == sparsify(ns.einsum("ij,jk->ik", A, B), above).nnz
-        made.append(len(_plans))
-    assert made[0] == made[-1]
+        counts.append(len(_plans))
+    assert counts[0] == counts[-1]
 
 
-def test_a_sparsifier_of_fewer_bits_sees_rounded_values() -> None:
+def test_a_sparsifier_of_16_bit_results_sees_rounded_values() -> None:
     A, B = sparse(50, 40, 4).to(torch.bfloat16), dense(40, 37).bfloat16()
     check_same("C[i,k] = A[i,j] * B[j,k]", {"A": A, "B": B}, tails)
     assert "values are bfloat16" in str(ns.explain("ij,jk->ik", A, B, sparsifier=tails))
 
 
-def test_by_columns_what_is_kept_is_stored_by_rows() -> None:
-    operands = whole_numbers({"A": sparse(30, 20, 3).to(ns.CSC), "D": dense(30, 20), "B": dense(20, 7)})
+def test_results_computed_by_columns_are_stored_by_rows() -> None:
+    operands = rounded({"A": sparse(30, 20, 3).to(ns.CSC), "D": dense(30, 20), "B": dense(20, 7)})
     check("C[i,j] = A[i,j] * D[i,j]", {name: operands[name] for name in "AD"}, 1.0)
     check("C[i,k] = A[i,j] * B[j,k]", {name: operands[name] for name in "AB"}, 1.0)
 
 
-def test_threads_append_side_by_side() -> None:
+def test_threads_append_to_disjoint_parts() -> None:
     A, B = sparse(6000, 300, 9), dense(300, 64)
     results = []
     for threads in (1, 2):
@@ -222,14 +222,14 @@ def test_a_fused_function_may_end_in_sparsify(sparsifier: Any) -> None:
     def layer(A: Any, X: Any, b: Any) -> Any:
         return sparsify(torch.relu(A @ X + b), sparsifier, "csr")
 
-    fused, operands = ns.fuse(layer), whole_numbers({"A": sparse(30, 20, 3), "X": dense(20, 16), "b": dense(16)})
-    made, expected = fused(**operands), layer(**operands)
-    assert torch.equal(made.pattern.arrays[1][1], expected.pattern.arrays[1][1]) and torch.equal(made.values, expected.values)
-    told = str(fused.explain(**operands))
-    assert "layer is this program" in told and ("kept" in told or "it is materializing" in told)
+    fused, operands = ns.fuse(layer), rounded({"A": sparse(30, 20, 3), "X": dense(20, 16), "b": dense(16)})
+    result, expected = fused(**operands), layer(**operands)
+    assert torch.equal(result.pattern.arrays[1][1], expected.pattern.arrays[1][1]) and torch.equal(result.values, expected.values)
+    text = str(fused.explain(**operands))
+    assert "layer is this program" in text and ("kept" in text or "it is materializing" in text)
 
 
-def test_what_a_fused_function_does_to_a_sparsified_tensor_runs_as_it_is_written() -> None:
+def test_fused_functions_that_use_a_sparsified_tensor_run_unfused() -> None:
     operands = {"A": sparse(30, 20, 3), "X": dense(20, 16)}
     afterwards = ns.fuse(lambda A, X: torch.relu(sparsify(A @ X, threshold(0.4))))
     method = ns.fuse(lambda A, X: sparsify(A @ X, threshold(0.4)).to_dense() * 2)
@@ -244,22 +244,22 @@ def test_einsum_takes_a_sparsifier_and_a_format() -> None:
     A, B = sparse(30, 20, 3), dense(20, 6)
     expected = sparsify(ns.einsum("ij,jk->ik", A, B), threshold(1.0))
     for format in (None, ns.CSC, ns.COO(2), ns.BCSR(2, 3)):
-        made = ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(1.0), format=format)
-        assert made.format == (format or ns.CSR)
-        assert torch.equal(made.to_dense(), expected.to_dense())
-    kept = ns.einsum("ij,jk->ik", A, B, sparsifier=magnitude(0.9))
-    assert kept.nnz == round(0.1 * 180) and kept.format == ns.CSR
+        result = ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(1.0), format=format)
+        assert result.format == (format or ns.CSR)
+        assert torch.equal(result.to_dense(), expected.to_dense())
+    tenth = ns.einsum("ij,jk->ik", A, B, sparsifier=magnitude(0.9))
+    assert tenth.nnz == round(0.1 * 180) and tenth.format == ns.CSR
     with pytest.raises(ns.UnsupportedError, match="sparsifier= together with out=, reduce="):
         ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(1.0), reduce="max")
 
 
-def test_gradients_flow_to_what_is_kept() -> None:
+def test_gradients_flow_to_kept_entries() -> None:
     A, B = sparse(30, 20, 3), dense(20, 6).requires_grad_()
     ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(1.0)).values.sum().backward()
-    own, B.grad = B.grad, None
+    gradient, B.grad = B.grad, None
     whole = ns.einsum("ij,jk->ik", A, B)
     torch.where(whole.abs() > 1.0, whole, 0.0).sum().backward()
-    torch.testing.assert_close(own, B.grad)
+    torch.testing.assert_close(gradient, B.grad)
 
 
 @pytest.mark.parametrize("sparsifier", [threshold(0.5), n_m(1, 2), compose(tails, threshold(0.5)), magnitude(0.5)], ids=str)
@@ -269,12 +269,12 @@ def test_nan_is_refused_as_sparsify_refuses_it(sparsifier: Any) -> None:
         ns.einsum("ij,jk->ik", A, B, sparsifier=sparsifier)
 
 
-def test_nan_that_no_sparsifier_sees_or_that_it_keeps_isnt_refused() -> None:
+def test_nan_that_a_sparsifier_keeps_or_does_not_compare_is_accepted() -> None:
     A, B = ns.from_torch(torch.eye(3), ns.CSR), torch.tensor([[1.0, 2.0, 3.0], [torch.nan, 0.1, 0.0], [0.0, 5.0, 1.0]])
-    for sparsifier, kept in ((compose(not_large, threshold(0.5)), 2), (tails, 4), (keep_all(), 9)):
-        made, expected = ns.einsum("ij,jk->ik", A, B, sparsifier=sparsifier), sparsify(ns.einsum("ij,jk->ik", A, B), sparsifier)
-        assert made.nnz == expected.nnz == kept
-        torch.testing.assert_close(made.to_dense(), expected.to_dense(), equal_nan=True)
+    for sparsifier, count in ((compose(not_large, threshold(0.5)), 2), (tails, 4), (keep_all(), 9)):
+        result, expected = ns.einsum("ij,jk->ik", A, B, sparsifier=sparsifier), sparsify(ns.einsum("ij,jk->ik", A, B), sparsifier)
+        assert result.nnz == expected.nnz == count
+        torch.testing.assert_close(result.to_dense(), expected.to_dense(), equal_nan=True)
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 5), (4, 0, 5), (4, 5, 0), (1, 1, 1)])
@@ -283,23 +283,23 @@ def test_sizes_of_0_and_1(shape: tuple[int, int, int]) -> None:
     check("C[i,k] = A[i,j] * B[j,k]", {"A": ns.from_torch(torch.ones(rows, inner), ns.CSR), "B": torch.ones(inner, columns)}, 0.5)
 
 
-def test_the_whole_result_never_takes_memory() -> None:
+def test_the_whole_result_is_never_allocated() -> None:
     A, B = sparse(4000, 400, 5), dense(400, 500)
     run = lambda: ns.einsum("ij,jk->ik", A, B, sparsifier=threshold(9.0))  # noqa: E731
     few = run()
     assert few.density < 0.01
     assert any(getattr(getattr(plan, "problem", None), "result", None) and plan.problem.result.prunes for plan in _plans.values())
-    tracemalloc.start()  # which counts what numpy reserves: coordinates and values, but no result beside them
+    tracemalloc.start()  # tracemalloc counts numpy's allocations: coordinates and values, no dense result
     run()
-    most = tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 1.2 * 4000 * 500 * 8
+    assert peak < 1.2 * 4000 * 500 * 8
 
 
-def test_explain_tells_where_a_result_is_sparsified() -> None:
+def test_explain_shows_where_a_result_is_sparsified() -> None:
     A, B = sparse(50, 40, 4), dense(40, 37)
-    told = str(ns.explain("ij,jk->ik", A, B, sparsifier=threshold(0.5)))
-    assert "evaluate in one kernel" in told and "where(abs(C_row[k]) <= C, 0, C_row[k])" in told
+    text = str(ns.explain("ij,jk->ik", A, B, sparsifier=threshold(0.5)))
+    assert "evaluate in one kernel" in text and "where(abs(C_row[k]) <= C, 0, C_row[k])" in text
     apart = str(ns.explain("C[i,k] = A[i,j] * S[k,j]", A=A, S=sparse(30, 40, 4), sparsifier=threshold(0.5)))
     assert "of the result, once it is there, by a conversion's kernel" in apart
     assert str(ns.explain("ij,jk->ik", A, B, sparsifier=magnitude(0.5))).startswith("evaluate A[i,j] * B[j,k]")
@@ -314,30 +314,30 @@ def test_source_is(name: str, sparsifier: Any, golden: Callable[[str, str], None
         "B": Operand(dense_format(2), (3000, 100), "float32", strides=(100, 1)),
         **dict.fromkeys(numbers, Operand(dense_format(0), (), "float32", strides=())),
     }
-    kinds = {own: OperandKind.of(operand) for own, operand in operands.items()}
+    kinds = {name: OperandKind.of(operand) for name, operand in operands.items()}
     request, names = fused_request(pruning("C[i,k] = A[i,j] * B[j,k]", rule), kinds, set())
-    problem = fused_problem(request, [operands[own] for own in names], target)
+    problem = fused_problem(request, [operands[name] for name in names], target)
     golden(
         f"{name}.py", generate(schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, target)[-1].stmt, target).text
     )
 
 
 class Positive(threshold):
-    """A rule of its own, in the clothes of another."""
+    """A subclass with a different rule than its base class."""
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor > self.t
 
 
 class Diagonal(n_m):
-    """Likewise."""
+    """A subclass with a different rule than its base class."""
 
     def __call__(self, tensor: torch.Tensor) -> torch.Tensor:
         return torch.eye(*tensor.shape, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("sparsifier", [Positive(0.5), Diagonal(1, 2), compose(Positive(0.5), Positive(0.7))])
-def test_a_subclass_with_a_call_of_its_own_is_asked(sparsifier: Any) -> None:
+def test_a_subclass_with_another_call_is_called(sparsifier: Any) -> None:
     A, x = ns.from_torch(torch.eye(6) * 2, ns.CSR), torch.randn(6, 8, generator=torch.Generator().manual_seed(0))
     expected = sparsify(torch.matmul(A, x), sparsifier)
     assert torch.equal(ns.einsum("ij,jk->ik", A, x, sparsifier=sparsifier).to_dense(), expected.to_dense())

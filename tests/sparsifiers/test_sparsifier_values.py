@@ -25,10 +25,10 @@ pytestmark = pytest.mark.usefixtures("plain")
 
 
 class TestValues:
-    """Sparsifiers are values: equal content is equal, and models that use them can be copied and saved."""
+    """Sparsifiers compare by value, and models that use them can be copied and saved."""
 
     @pytest.mark.parametrize(
-        ("own", "other"),
+        ("sparsifier", "other"),
         [
             (movement(0.5, torch.ones(2, 2)), movement(0.5, torch.zeros(2, 2))),
             (wanda(0.5, torch.ones(3, 2)), wanda(0.5, torch.zeros(3, 2))),
@@ -37,22 +37,22 @@ class TestValues:
         ],
         ids=repr,
     )
-    def test_equal_content_is_equal(self, own: Any, other: Any) -> None:
-        again = pickle.loads(pickle.dumps(own))
-        assert again == own
-        assert hash(again) == hash(own)
-        assert own != other
-        assert own != 0.5
+    def test_equal_content_compares_equal(self, sparsifier: Any, other: Any) -> None:
+        again = pickle.loads(pickle.dumps(sparsifier))
+        assert again == sparsifier
+        assert hash(again) == hash(sparsifier)
+        assert sparsifier != other
+        assert sparsifier != 0.5
 
-    def test_recorded_scores_are_compared_as_they_are(self) -> None:
+    def test_recorded_scores_compare_by_current_value(self) -> None:
         weights = [nn.Parameter(torch.ones(2)) for _ in range(2)]
-        first, second = (movement(0.5, MovementScores(own)) for own in weights)
+        first, second = (movement(0.5, MovementScores(weight)) for weight in weights)
         assert first == second
         weights[0].sum().backward()
         assert first != second
 
     def test_a_parametrized_model_is_copied_and_its_state_saved(self) -> None:
-        """Torch itself refuses to pickle it, and says what to save."""
+        """Torch refuses to pickle parametrized modules and recommends state_dict()."""
         model = dense_network()
         straight_through(model, magnitude(0.5))
         assert torch.equal(copy.deepcopy(model)(X), model(X))
@@ -60,12 +60,12 @@ class TestValues:
             pickle.dumps(model)
 
     @pytest.mark.parametrize(("decay", "count"), [(0.0, 0), (0.1, 2)])
-    def test_a_pass_straight_through_keeps_the_weight_only_for_its_decay(self, decay: float, count: int) -> None:
+    def test_straight_through_saves_the_weight_for_backward_only_with_decay(self, decay: float, count: int) -> None:
         layer = nn.Linear(6, 8)
         straight_through(layer, magnitude(0.5), decay=decay)
-        kept: list[torch.Size] = []
-        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor.shape) or tensor, lambda tensor: tensor):
-            made = layer.weight
-        assert kept == [torch.Size([8, 6])] * count
-        made.sum().backward()
+        saved: list[torch.Size] = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor.shape) or tensor, lambda tensor: tensor):
+            weight = layer.weight
+        assert saved == [torch.Size([8, 6])] * count
+        weight.sum().backward()
         assert layer.parametrizations.weight.original.grad.shape == (8, 6)

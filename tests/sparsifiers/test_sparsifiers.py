@@ -1,4 +1,4 @@
-"""Each sparsifier keeps what its definition says, entry by entry, and refuses what it can't decide."""
+"""Every sparsifier against its definition, entry by entry, and the errors of inputs without an order."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ from numscorch.sparsify import (
 )
 
 W = drawn(7, 10)
-X = drawn(3, 5, 10, seed=1) * torch.arange(1.0, 11)  # norms that matter
+X = drawn(3, 5, 10, seed=1) * torch.arange(1.0, 11)  # columns with different norms
 COMPARING: list[Any] = [
     *(threshold(0.5), topk(2), topk(1, 0), n_m(2, 4), n_m(2, 4, rows=3), n_m_g(2, 4, 2), wanda(0.5, X), movement(0.5, W)),
     *(low_rank_plus_sparse(2, magnitude(0.5)), compose(magnitude(0.5), threshold(0.1))),
 ]
 ALL: list[Any] = [*COMPARING, keep_all(), random(0.5, seed=1), same_pattern(W > 0), magnitude(0.5), block_magnitude(2, 3, 0.5)]
 
-OF_ONE_SHAPE: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {  # made for each tensor
+OF_ONE_SHAPE: dict[type, Callable[[torch.Tensor], torch.Tensor]] = {  # their parameters depend on the tensor's shape
     wanda: lambda t: wanda(0.5, torch.arange(t.shape[-1] + 1.0)[1:])(t),
     movement: lambda t: movement(0.5, torch.arange(float(t.numel())).reshape(t.shape))(t),
     same_pattern: lambda t: same_pattern(torch.arange(t.numel()).reshape(t.shape) % 2 == 0)(t),
 }
 
 
-def test_keep_all_keeps_zeros_and_anything_else() -> None:
+def test_keep_all_keeps_zeros_nan_and_infinity() -> None:
     full = torch.tensor([[0.0, torch.nan], [1.0, torch.inf]])
     assert sparsify(full, keep_all()).nnz == 4
     assert keep_all()(torch.ones(2, 3, dtype=torch.int64)).all()
@@ -57,7 +57,7 @@ def test_keep_all_keeps_zeros_and_anything_else() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("t", [0, 0.3, 1.0, float("inf")])
-def test_threshold_keeps_what_hardshrink_keeps(t: float, dtype: torch.dtype) -> None:
+def test_threshold_keeps_the_entries_that_hardshrink_keeps(t: float, dtype: torch.dtype) -> None:
     full = torch.cat([W, torch.tensor([[0.3, -0.3, 1.0, -1.0, 0.0, -0.0, 2.0, 0.31, 0.29, torch.inf]])]).to(dtype)
     assert torch.equal(threshold(t)(full), hardshrink(full, t) != 0)
 
@@ -72,16 +72,16 @@ def test_random_masks_have_the_exact_count_and_are_drawn_once() -> None:
     keep = random(0.3, seed=5)
     first = keep(W)
     assert int(first.sum()) == 49
-    first.zero_()  # a caller's own
-    drawn = keep(-W)
-    assert int(drawn.sum()) == 49
-    assert torch.equal(drawn, keep(W))
-    assert torch.equal(drawn, random(0.3, seed=5)(W))
-    assert not torch.equal(drawn, random(0.3, seed=6)(W))
+    first.zero_()  # callers may write to the mask
+    mask = keep(-W)
+    assert int(mask.sum()) == 49
+    assert torch.equal(mask, keep(W))
+    assert torch.equal(mask, random(0.3, seed=5)(W))
+    assert not torch.equal(mask, random(0.3, seed=6)(W))
     assert keep(torch.ones(4, 5)).sum() == 14
 
 
-def test_random_masks_survive_copies_and_pickles_though_nobody_gave_a_seed() -> None:
+def test_random_masks_without_a_seed_survive_copies_and_pickles() -> None:
     keep = random(0.5)
     for other in (copy.deepcopy(keep), pickle.loads(pickle.dumps(keep))):
         assert other == keep
@@ -89,7 +89,7 @@ def test_random_masks_survive_copies_and_pickles_though_nobody_gave_a_seed() -> 
     assert not torch.equal(keep(W), random(0.5)(W))
 
 
-def test_random_follows_torchs_seed_and_leaves_its_generator_alone() -> None:
+def test_random_follows_torchs_seed_and_keeps_the_state_of_its_generator() -> None:
     torch.manual_seed(3)
     first = random(0.5)
     torch.manual_seed(3)
@@ -106,7 +106,7 @@ def test_topk_keeps_the_largest_of_each_slice(k: int, dim: int) -> None:
     assert torch.equal(topk(k, dim)(W), expected)
 
 
-def test_of_equal_entries_the_last_ones_are_kept() -> None:
+def test_the_last_of_equal_entries_are_kept() -> None:
     ones = torch.ones(2, 5)
     assert topk(2)(ones).tolist() == [[False, False, False, True, True]] * 2
     assert topk(1, 0)(ones).tolist() == [[False] * 5, [True] * 5]
@@ -114,7 +114,7 @@ def test_of_equal_entries_the_last_ones_are_kept() -> None:
     assert wanda(0.4, torch.ones(5))(ones).tolist() == [[False, False, True, True, True]] * 2
 
 
-def test_topk_of_too_few() -> None:
+def test_topk_of_short_slices_is_refused() -> None:
     with pytest.raises(ns.SizeError, match=r"topk\(11, dim=-1\) of a tensor of shape \(7, 10\): a slice has 10 entries"):
         topk(11)(W)
     with pytest.raises(ns.RangeError, match="it has 2 dimensions"):
@@ -126,14 +126,14 @@ def test_topk_of_too_few() -> None:
 
 
 def best_of_groups(full: torch.Tensor, n: int, m: int, rows: int) -> torch.Tensor:
-    """n:m by its definition, one group after the other."""
-    kept = torch.zeros_like(full, dtype=torch.bool)
+    """n:m by its definition, group by group."""
+    mask = torch.zeros_like(full, dtype=torch.bool)
     for i in range(0, full.shape[0], rows):
         for j in range(0, full.shape[1], m):
             sums = full[i : i + rows, j : j + m].abs().sum(0)
             for column in sums.argsort(descending=True)[:n].tolist():
-                kept[i : i + rows, j + column] = True
-    return kept
+                mask[i : i + rows, j + column] = True
+    return mask
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 16])
@@ -146,7 +146,7 @@ def test_n_m_keeps_the_best_of_each_group_with_tails(n: int, m: int, rows: int) 
     assert torch.equal(stored.to_dense(), torch.where(expected, W, 0))
 
 
-def test_n_m_of_other_shapes_runs_along_the_last_dimension() -> None:
+def test_n_m_of_other_ranks_runs_along_the_last_dimension() -> None:
     cube = drawn(2, 3, 5)
     assert torch.equal(n_m(1, 2)(cube), n_m(1, 2)(cube.reshape(6, 5)).reshape(2, 3, 5))
     assert torch.equal(n_m(1, 2, rows=2)(cube)[1], n_m(1, 2, rows=2)(cube[1]))
@@ -160,43 +160,43 @@ def test_n_m_of_other_shapes_runs_along_the_last_dimension() -> None:
             n_m(*wrong)  # type: ignore[arg-type]
 
 
-def test_movement_keeps_what_moved_away_from_zero() -> None:
+def test_movement_keeps_weights_that_moved_away_from_zero() -> None:
     weight = torch.nn.Parameter(W.clone())
     target = drawn(7, 10, seed=2)
     expected = torch.zeros_like(W)
-    with MovementScores(weight) as moved:
-        for part in (0.5, 2.0):  # micro-batches: the gradients add up in weight.grad, and are counted once each
+    with MovementScores(weight) as scores:
+        for part in (0.5, 2.0):  # micro-batches: gradients accumulate in weight.grad, and each counts once
             loss = (weight * target * part).sum()
             loss.backward()
             expected -= W * target * part
-    torch.testing.assert_close(moved.scores, expected)
+    torch.testing.assert_close(scores.scores, expected)
     least = expected.flatten().argsort(stable=True)[:42]
-    gone = ~movement(0.6, moved)(weight)
-    assert set(gone.flatten().nonzero().flatten().tolist()) == set(least.tolist())
+    dropped = ~movement(0.6, scores)(weight)
+    assert set(dropped.flatten().nonzero().flatten().tolist()) == set(least.tolist())
     weight.sum().backward()
-    torch.testing.assert_close(moved.scores, expected)  # removed: it counts no more
+    torch.testing.assert_close(scores.scores, expected)  # the hook is removed: later gradients do not count
 
 
-def test_movement_goes_on_from_a_checkpoint() -> None:
+def test_movement_resumes_from_a_checkpoint() -> None:
     weight = torch.nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.bfloat16))
-    moved = MovementScores(weight)
+    scores = MovementScores(weight)
     weight.square().sum().backward()
-    again = MovementScores(weight, moved.scores)
-    moved.reset()
+    again = MovementScores(weight, scores.scores)
+    scores.reset()
     assert again.scores.tolist() == [-2.0, -8.0]
-    assert moved.scores.tolist() == [0.0, 0.0]
+    assert scores.scores.tolist() == [0.0, 0.0]
     assert again.scores.dtype == torch.float32
 
 
 def test_movement_of_a_sparse_parameters_values() -> None:
     layer = ns.nn.SparseLinear.from_dense(torch.nn.Linear(6, 4), magnitude(0.5))
-    with MovementScores(layer.weight.values) as moved:
+    with MovementScores(layer.weight.values) as scores:
         layer(torch.ones(2, 6)).sum().backward()
     assert layer.weight.values.grad is not None
-    torch.testing.assert_close(moved.scores, -layer.weight.values.detach() * layer.weight.values.grad)
+    torch.testing.assert_close(scores.scores, -layer.weight.values.detach() * layer.weight.values.grad)
 
 
-def test_what_has_no_movement_is_refused() -> None:
+def test_invalid_scores_of_movement_are_refused() -> None:
     for given in (W, W.clone().requires_grad_() * 2, None):
         with pytest.raises(ns.OperandError, match="takes a leaf tensor that requires grad"):
             MovementScores(given)  # type: ignore[arg-type]
@@ -212,15 +212,15 @@ def test_what_has_no_movement_is_refused() -> None:
 
 def test_wanda_compares_weight_times_norm_within_rows() -> None:
     norms = X.reshape(15, 10).norm(dim=0)
-    kept = wanda(0.4, X)(W)
-    for row, own in zip(W, kept, strict=True):
+    mask = wanda(0.4, X)(W)
+    for row, row_mask in zip(W, mask, strict=True):
         least = (row.abs() * norms).argsort(stable=True)[:4]
-        assert set((~own).nonzero().flatten().tolist()) == set(least.tolist())
-    assert torch.equal(kept, wanda(0.4, norms)(W))
-    assert not torch.equal(kept, wanda(0.4, torch.ones(10))(W))
+        assert set((~row_mask).nonzero().flatten().tolist()) == set(least.tolist())
+    assert torch.equal(mask, wanda(0.4, norms)(W))
+    assert not torch.equal(mask, wanda(0.4, torch.ones(10))(W))
 
 
-def test_wanda_of_other_inputs() -> None:
+def test_wanda_refuses_calibrations_of_other_shapes() -> None:
     for shape in ((7, 9), (10,), (2, 7, 10)):
         with pytest.raises(ns.SizeError, match=r"the calibration fits a matrix \(out, 10\)"):
             wanda(0.5, X)(torch.ones(shape))
@@ -230,12 +230,12 @@ def test_wanda_of_other_inputs() -> None:
         wanda(0.5, torch.tensor(1.0))
 
 
-def test_same_pattern_keeps_what_another_stores_zeros_included() -> None:
+def test_same_pattern_keeps_the_entries_that_another_stores_including_zeros() -> None:
     ref = sparsify(W, magnitude(0.6)).to(ns.CSC)
     ref = ref.with_values(torch.zeros_like(ref.values))
-    made = sparsify(W, same_pattern(ref))
-    assert made.pattern is ref.pattern
-    assert torch.equal(made.to_dense(), torch.where(magnitude(0.6)(W), W, 0))
+    result = sparsify(W, same_pattern(ref))
+    assert result.pattern is ref.pattern
+    assert torch.equal(result.to_dense(), torch.where(magnitude(0.6)(W), W, 0))
     assert torch.equal(same_pattern(ref)(W), magnitude(0.6)(W))
     assert torch.equal(same_pattern(ns.nn.Parameter(ref))(W), magnitude(0.6)(W))
     assert sparsify(W, same_pattern(ref), ns.CSR).format == ns.CSR
@@ -243,7 +243,7 @@ def test_same_pattern_keeps_what_another_stores_zeros_included() -> None:
     assert torch.equal(sparsify(W, same_pattern(blocks)).to_dense(), torch.where(block_magnitude(4, 4, 0.5)(W), W, 0))
 
 
-def test_same_pattern_holds_its_mask_and_refuses_another_shape() -> None:
+def test_same_pattern_copies_its_mask_and_refuses_other_shapes() -> None:
     mask = W > 0
     keep = same_pattern(mask)
     keep(W).zero_()
@@ -256,7 +256,7 @@ def test_same_pattern_holds_its_mask_and_refuses_another_shape() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_low_rank_and_what_is_left(dtype: torch.dtype) -> None:
+def test_low_rank_plus_sparse_splits_into_factors_and_remainder(dtype: torch.dtype) -> None:
     full = W.to(dtype)
     parts = low_rank_plus_sparse(3, magnitude(0.8))
     U, V, S = parts.split(full)
@@ -268,24 +268,24 @@ def test_low_rank_and_what_is_left(dtype: torch.dtype) -> None:
     rest = full - U @ V
     assert torch.equal(parts(full), magnitude(0.8)(rest))
     assert torch.equal(S.to_dense(), torch.where(parts(full), rest, 0))
-    made = parts.split(full)
-    near = {"atol": 0.1, "rtol": 0.02} if dtype == torch.bfloat16 else {"atol": 1e-4, "rtol": 0}
-    torch.testing.assert_close(made @ full.t(), made.to_dense() @ full.t(), **near)
+    sum_of_parts = parts.split(full)
+    tolerance = {"atol": 0.1, "rtol": 0.02} if dtype == torch.bfloat16 else {"atol": 1e-4, "rtol": 0}
+    torch.testing.assert_close(sum_of_parts @ full.t(), sum_of_parts.to_dense() @ full.t(), **tolerance)
 
 
-def test_low_rank_of_a_large_matrix_is_nearly_the_best_and_always_the_same() -> None:
+def test_low_rank_of_a_large_matrix_is_nearly_optimal_and_deterministic() -> None:
     left, right = drawn(300, 4), drawn(4, 200, seed=1)
     full = left @ right + 0.01 * drawn(300, 200, seed=2)
     state = torch.get_rng_state()
-    made = low_rank_plus_sparse(4, keep_all()).split(full)
+    parts = low_rank_plus_sparse(4, keep_all()).split(full)
     assert torch.equal(torch.get_rng_state(), state)
     best = torch.linalg.svdvals(full)[4:].norm()
-    assert (full - made.U @ made.V).norm() < 1.001 * best
-    assert torch.equal(low_rank_plus_sparse(4, keep_all()).split(full).U, made.U)
-    torch.testing.assert_close(made.to_dense(), full)
+    assert (full - parts.U @ parts.V).norm() < 1.001 * best
+    assert torch.equal(low_rank_plus_sparse(4, keep_all()).split(full).U, parts.U)
+    torch.testing.assert_close(parts.to_dense(), full)
 
 
-def test_low_rank_of_what_has_none() -> None:
+def test_low_rank_refuses_small_matrices_and_invalid_arguments() -> None:
     with pytest.raises(ns.SizeError, match="it takes a matrix with 8 rows and columns or more"):
         low_rank_plus_sparse(8, magnitude(0.5)).split(W)
     with pytest.raises(ns.SizeError, match="the rank has to be an integer of at least 0"):
@@ -297,13 +297,13 @@ def test_low_rank_of_what_has_none() -> None:
     assert low_rank_plus_sparse(0, magnitude(0.5)).split(W).sparse.nnz == 35
 
 
-def test_sparsifiers_are_shown_no_gradients() -> None:
+def test_sparsifiers_see_tensors_without_gradients() -> None:
     seen: list[bool] = []
     sparsify(W.clone().requires_grad_(), lambda t: seen.append(t.requires_grad) or t > 0)  # type: ignore[func-returns-value]
     assert seen == [False]
 
 
-def test_composed_sparsifiers_see_what_those_before_them_left() -> None:
+def test_composed_sparsifiers_see_the_result_of_their_predecessors() -> None:
     few = compose(n_m(2, 4), magnitude(0.8))
     left = torch.where(n_m(2, 4)(W), W, 0)
     assert torch.equal(few(W), magnitude(0.8)(left))
@@ -318,14 +318,14 @@ def test_composed_sparsifiers_see_what_those_before_them_left() -> None:
 
 
 @pytest.mark.parametrize("sparsifier", ALL, ids=repr)
-def test_each_keeps_the_promise_of_its_kind(sparsifier: Any) -> None:
+def test_each_has_the_properties_of_its_kind(sparsifier: Any) -> None:
     assert isinstance(sparsifier.kind, Kind)
     block = sparsifier.block if sparsifier.kind is Kind.BLOCKING else None
     check_promises(OF_ONE_SHAPE.get(type(sparsifier), sparsifier), repr(sparsifier), sparsifier.kind, block)
 
 
 @pytest.mark.parametrize("sparsifier", COMPARING, ids=repr)
-def test_what_cant_be_compared_is_refused(sparsifier: Any) -> None:
+def test_nan_and_integers_are_refused(sparsifier: Any) -> None:
     broken = W.clone()
     broken[1, 2] = torch.nan
     with pytest.raises(ns.OperandError, match=r"of a tensor with NaN at \(1, 2\)"):
@@ -335,16 +335,16 @@ def test_what_cant_be_compared_is_refused(sparsifier: Any) -> None:
 
 
 @pytest.mark.parametrize("sparsifier", ALL, ids=repr)
-def test_nothing_but_zeros(sparsifier: Any) -> None:
+def test_tensors_of_zeros(sparsifier: Any) -> None:
     zeros = torch.zeros(7, 10)
-    made = sparsify(zeros, sparsifier)
-    assert torch.equal(made.to_dense(), zeros)
+    result = sparsify(zeros, sparsifier)
+    assert torch.equal(result.to_dense(), zeros)
     if isinstance(sparsifier, magnitude):
-        assert made.nnz == 35
+        assert result.nnz == 35
 
 
 @pytest.mark.parametrize("sparsifier", ALL, ids=repr)
-def test_sparsifiers_are_values_that_show_and_pickle(sparsifier: Any) -> None:
+def test_sparsifiers_print_and_pickle_by_value(sparsifier: Any) -> None:
     again = pickle.loads(pickle.dumps(sparsifier))
     assert repr(again) == repr(sparsifier)
     assert torch.equal(again(W), sparsifier(W))
@@ -358,5 +358,5 @@ def test_shares_lie_between_0_and_1(fraction: Any) -> None:
             make(fraction)
 
 
-def test_a_callable_that_declares_nothing_is_shown_everything() -> None:
+def test_a_plain_function_is_materializing() -> None:
     assert kind_of(lambda t: t > 0) is Kind.MATERIALIZING

@@ -1,4 +1,4 @@
-"""register_sparsifier holds a function against what it declares, and says which promise it breaks and how."""
+"""register_sparsifier checks that a function has the properties it declares; its error names the violated property."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 
 @pytest.fixture(autouse=True)
-def own_names(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(names, "REGISTERED", {})
     monkeypatch.setattr("numscorch.sparsifiers.registration.REGISTERED", names.REGISTERED)
     yield
@@ -30,12 +30,12 @@ def large(t: torch.Tensor) -> torch.Tensor:
 
 
 def above_mean(t: torch.Tensor) -> torch.Tensor:
-    """One that sees everything."""
+    """A materializing sparsifier: it compares entries with the mean of all."""
     return t.abs() > t.abs().mean()
 
 
 def best_column(t: torch.Tensor) -> torch.Tensor:
-    """One that sees a row."""
+    """A blocking sparsifier: it compares entries within a row."""
     return t.abs() == t.abs().amax(-1, keepdim=True)
 
 
@@ -43,15 +43,15 @@ def by_name(name: str) -> Any:
     return sparsify(torch.tensor([[0.2, 3.0], [-2.0, 0.0]]), name)
 
 
-def test_registered_sparsifiers_are_called_by_name_and_declare_what_they_are() -> None:
-    made = ns.register_sparsifier(large, kind="streaming", name="large ones", format="CSC")
-    assert (made.kind, made.block, made.format, repr(made)) == (Kind.STREAMING, None, ns.CSC, "large ones")
+def test_registered_sparsifiers_are_called_by_name_and_have_declared_properties() -> None:
+    sparsifier = ns.register_sparsifier(large, kind="streaming", name="large ones", format="CSC")
+    assert (sparsifier.kind, sparsifier.block, sparsifier.format, repr(sparsifier)) == (Kind.STREAMING, None, ns.CSC, "large ones")
     stored = by_name("large ones")
     assert (stored.format, stored.values.tolist()) == (ns.CSC, [-2.0, 3.0])
-    assert torch.equal(made(torch.tensor([0.1, 1.0])), torch.tensor([False, True]))
+    assert torch.equal(sparsifier(torch.tensor([0.1, 1.0])), torch.tensor([False, True]))
 
 
-def test_as_a_decorator_and_through_pickles() -> None:
+def test_decorated_functions_pickle_by_name() -> None:
     @register_sparsifier(kind=Kind.BLOCKING, block=(1, -1), name="best")
     def best(t: torch.Tensor) -> torch.Tensor:
         return best_column(t)
@@ -62,7 +62,7 @@ def test_as_a_decorator_and_through_pickles() -> None:
     assert layer.weight.nnz == 3
 
 
-def test_any_size_of_block_and_own_sparsifiers_pass() -> None:
+def test_blocks_of_any_size_and_built_in_sparsifiers_pass() -> None:
     register_sparsifier(n_m(2, 4), kind="blocking", block=(1, 4), name="2:4")
     register_sparsifier(n_m(1, 2, rows=3), kind="blocking", block=(3, 2), name="1:2 by 3")
     register_sparsifier(best_column, kind="blocking", block=(1, -1))
@@ -70,7 +70,7 @@ def test_any_size_of_block_and_own_sparsifiers_pass() -> None:
     assert by_name("above_mean").nnz == 2
 
 
-def test_a_sparsifier_may_refuse_what_is_no_matrix_of_whole_blocks() -> None:
+def test_a_sparsifier_may_refuse_other_shapes_than_whole_blocks() -> None:
     def picky(t: torch.Tensor) -> torch.Tensor:
         if t.ndim != 2 or t.shape[1] % 4 or not t.numel() or t.dtype != torch.float32:
             raise ValueError("matrices of blocks of 4")
@@ -81,7 +81,7 @@ def test_a_sparsifier_may_refuse_what_is_no_matrix_of_whole_blocks() -> None:
         register_sparsifier(picky, kind="materializing")
 
 
-def never_same(t: torch.Tensor) -> torch.Tensor:
+def unrepeatable(t: torch.Tensor) -> torch.Tensor:
     return torch.rand(t.shape) > 0.5
 
 
@@ -89,7 +89,7 @@ def writes(t: torch.Tensor) -> torch.Tensor:
     return t.abs_() > 0.5
 
 
-def scribbles(t: torch.Tensor) -> torch.Tensor:
+def multiplies(t: torch.Tensor) -> torch.Tensor:
     return t.mul_(1.0) > 0.5
 
 
@@ -98,9 +98,9 @@ BROKEN: list[tuple[Function, str]] = [
     (lambda t: [True], "returned list: a mask is a dense bool tensor"),  # type: ignore[arg-type, return-value]
     (lambda t: (t > 0).to_sparse(), "returned a torch.sparse_coo tensor of torch.bool"),
     (lambda t: (t > 0).t(), r"returned a mask of shape \(12, 8\): a mask has the tensor's shape"),
-    (never_same, "returned another mask when called again: draw random numbers from a fixed seed"),
+    (unrepeatable, "returned another mask when called again: draw random numbers from a fixed seed"),
     (writes, r"wrote to its input: work on tensor.clone\(\)"),
-    (scribbles, "wrote to its input"),
+    (multiplies, "wrote to its input"),
     (lambda t: t[100] > 0, "raised IndexError"),
     (above_mean, r"entry \(\d+, \d+\) = \S+ is.* within the tensor, but is.* alone: a streaming sparsifier decides by one value"),
     (lambda t: torch.arange(t.numel()).reshape(t.shape) % 2 == 0, r"entry \(0, 1\) = \S+ isn't kept within the tensor, but is alone"),
@@ -115,7 +115,7 @@ def test_a_broken_promise_is_named(function: Function, promise: str) -> None:
         by_name("mine")
 
 
-def test_blocks_that_look_at_each_other_are_found_out() -> None:
+def test_blocks_that_depend_on_each_other_are_refused() -> None:
     with pytest.raises(ns.OperandError, match=r"the block at rows 0-0, columns 0-3 has another mask alone .* of block=\(1, 4\)"):
         register_sparsifier(best_column, kind="blocking", block=(1, 4))
     with pytest.raises(ns.OperandError, match="has another mask alone than within the tensor"):
@@ -124,7 +124,7 @@ def test_blocks_that_look_at_each_other_are_found_out() -> None:
         register_sparsifier(n_m(1, 3), kind="blocking", block=(1, 2))
 
 
-def test_what_is_declared_fits_together() -> None:
+def test_inconsistent_declarations_are_refused() -> None:
     with pytest.raises(ns.OperandError, match="kind='quick': a sparsifier is 'streaming', 'blocking', 'materializing'"):
         register_sparsifier(large, kind="quick")
     for block in (None, 4, (4,), (0, 1), (1, -2), (1, 2.0)):
@@ -140,9 +140,9 @@ def test_what_is_declared_fits_together() -> None:
         register_sparsifier(large, kind="streaming", format="CRS")
 
 
-def test_a_name_belongs_to_one_function_of_a_module_and_its_new_versions() -> None:
+def test_a_name_belongs_to_one_function_and_its_new_versions() -> None:
     cell = "def mine(t): return t.abs() > {}"
-    for least in (0.5, 2.5):  # as a notebook's cell that is run again
+    for least in (0.5, 2.5):  # as a notebook cell that runs again
         scope: dict[str, Any] = {"__name__": "__main__"}
         exec(cell.format(least), scope)
         register_sparsifier(scope["mine"], kind="streaming")
@@ -155,12 +155,12 @@ def test_a_name_belongs_to_one_function_of_a_module_and_its_new_versions() -> No
 
 
 def above(least: float) -> Function:
-    """A sparsifier of its own for each number."""
+    """A lambda per bound."""
     return lambda t: t.abs() > least
 
 
 def limited(least: float) -> Function:
-    """The same, as a function with a name."""
+    """A function with a name per bound."""
 
     def mine(t: torch.Tensor) -> torch.Tensor:
         return t.abs() > least
@@ -169,7 +169,7 @@ def limited(least: float) -> Function:
 
 
 @pytest.mark.parametrize("make", [above, limited, lambda least: partial(torch.gt, other=least)], ids=["lambda", "inner", "partial"])
-def test_what_a_function_made_never_takes_anothers_name_silently(make: Callable[[float], Function]) -> None:
+def test_closures_do_not_replace_each_other_silently(make: Callable[[float], Function]) -> None:
     register_sparsifier(make(0.0), kind="streaming", name="mine")
     with pytest.raises(ns.OperandError, match="the name 'mine' is taken by another sparsifier"):
         register_sparsifier(make(2.5), kind="streaming", name="mine")
@@ -178,7 +178,7 @@ def test_what_a_function_made_never_takes_anothers_name_silently(make: Callable[
     assert by_name("mine").nnz == 1
 
 
-def test_names_that_nobody_registered() -> None:
+def test_unregistered_names_are_refused() -> None:
     register_sparsifier(large, kind="streaming")
     with pytest.raises(ns.OperandError, match=r"no sparsifier is registered as 'larg': .* did you mean 'large'\?"):
         by_name("larg")

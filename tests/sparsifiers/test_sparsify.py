@@ -1,4 +1,4 @@
-"""Sparsifiers choose as many as they say, always the same ones, and refuse what they can't compare."""
+"""magnitude, block_magnitude and sparsify: exact counts, order of equal entries, formats, gradients and errors."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ W = torch.randn(7, 9, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize("fraction", [0, 0.1, 0.5, 0.77, 1.0])
-def test_magnitude_keeps_what_torchs_pruning_keeps(fraction: float) -> None:
+def test_magnitude_keeps_the_entries_that_torchs_pruning_keeps(fraction: float) -> None:
     expected = prune.L1Unstructured(fraction).compute_mask(W, torch.ones_like(W)) if fraction else torch.ones_like(W)
     assert torch.equal(magnitude(fraction)(W), expected.bool())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-def test_counts_are_exact_for_equal_entries_and_the_first_ones_go(dtype: torch.dtype) -> None:
-    kept = magnitude(0.4)(torch.ones(5, 5, dtype=dtype))
-    assert kept.flatten().tolist() == [False] * 10 + [True] * 15
+def test_counts_are_exact_for_equal_entries_and_the_first_are_dropped(dtype: torch.dtype) -> None:
+    mask = magnitude(0.4)(torch.ones(5, 5, dtype=dtype))
+    assert mask.flatten().tolist() == [False] * 10 + [True] * 15
     assert magnitude(0.5)(torch.tensor([torch.inf, -torch.inf, 1, 0], dtype=dtype)).tolist() == [True, True, False, False]
 
 
 @pytest.mark.parametrize("block", [(1, 1), (2, 3), (7, 9), (4, 4), (10, 2)])
 @pytest.mark.parametrize("fraction", [0.0, 0.3, 0.75, 1.0])
-def test_blocks_with_the_least_norm_go(block: tuple[int, int], fraction: float) -> None:
-    kept = block_magnitude(*block, fraction)(W)
+def test_blocks_with_the_smallest_norm_are_dropped(block: tuple[int, int], fraction: float) -> None:
+    mask = block_magnitude(*block, fraction)(W)
     norms = []
     for rows in W.abs().split(block[0], 0):
         norms += [tile.sum() for tile in rows.split(block[1], 1)]
-    tiles = [tile for rows in kept.split(block[0], 0) for tile in rows.split(block[1], 1)]
+    tiles = [tile for rows in mask.split(block[0], 0) for tile in rows.split(block[1], 1)]
     assert all(bool(tile.all()) or not tile.any() for tile in tiles)
     least = torch.stack(norms).argsort(stable=True)[: round(fraction * len(norms))]
     assert {at for at, tile in enumerate(tiles) if not tile.any()} == set(least.tolist())
@@ -61,14 +61,14 @@ def test_shares_lie_between_0_and_1(fraction: Any) -> None:
 
 
 @pytest.mark.parametrize("sparsifier", [magnitude(0.5), block_magnitude(2, 2, 0.5)], ids=repr)
-def test_what_cant_be_compared_is_refused(sparsifier: Any) -> None:
+def test_nan_and_integers_are_refused(sparsifier: Any) -> None:
     with pytest.raises(ns.OperandError, match=r"of a tensor with NaN at \(0, 1\)"):
         sparsifier(torch.tensor([[1.0, torch.nan]]))
     with pytest.raises(ns.OperandError, match=r"of a tensor of torch\.int64: it takes floating-point numbers"):
         sparsifier(torch.ones(2, 2, dtype=torch.int64))
 
 
-def test_sparsifiers_are_values() -> None:
+def test_sparsifiers_compare_by_value() -> None:
     assert repr([magnitude(0.9), block_magnitude(4, 1, 0.5)]) == "[magnitude(0.9), block_magnitude(4, 1, 0.5)]"
     assert pickle.loads(pickle.dumps(magnitude(0.9))) == magnitude(0.9) != magnitude(0.8)
     assert (magnitude(0.9).format, block_magnitude(4, 1, 0.5).format) == (ns.CSR, ns.BCSR(4, 1))
@@ -77,32 +77,32 @@ def test_sparsifiers_are_values() -> None:
 
 
 def test_formats_follow_the_sparsifier_or_the_request() -> None:
-    kept = torch.where(magnitude(0.5)(W), W, 0)
+    expected = torch.where(magnitude(0.5)(W), W, 0)
     for format, name in ((None, "CSR"), ("CSC", "CSC"), (ns.BCSR(2, 2), "BCSR(2, 2)"), (ns.ELL, "ELL")):
-        made = sparsify(W, magnitude(0.5), format)
-        assert made.format.name.startswith(name)
-        assert torch.equal(made.to_dense(), kept)
-    made = sparsify(W, block_magnitude(2, 4, 0.5))
-    assert made.format == ns.BCSR(2, 4)
-    assert torch.equal(made.to_dense(), torch.where(block_magnitude(2, 4, 0.5)(W), W, 0))
+        result = sparsify(W, magnitude(0.5), format)
+        assert result.format.name.startswith(name)
+        assert torch.equal(result.to_dense(), expected)
+    result = sparsify(W, block_magnitude(2, 4, 0.5))
+    assert result.format == ns.BCSR(2, 4)
+    assert torch.equal(result.to_dense(), torch.where(block_magnitude(2, 4, 0.5)(W), W, 0))
     assert sparsify(torch.ones(2, 3, 4), magnitude(0.5)).format == ns.COO(3)
 
 
-def test_what_isnt_kept_may_be_anything() -> None:
+def test_dropped_entries_may_be_nan_or_infinite() -> None:
     full = torch.tensor([[torch.nan, 2.0], [3.0, torch.inf]])
-    made = sparsify(full, lambda t: t.isfinite(), ns.BCSR(2, 2))
-    assert made.to_dense().tolist() == [[0, 2], [3, 0]]
+    result = sparsify(full, lambda t: t.isfinite(), ns.BCSR(2, 2))
+    assert result.to_dense().tolist() == [[0, 2], [3, 0]]
 
 
 def test_gradients_flow_to_the_tensor() -> None:
     full = W.clone().requires_grad_()
-    made = sparsify(full, magnitude(0.5))
-    made.values.square().sum().backward()
+    result = sparsify(full, magnitude(0.5))
+    result.values.square().sum().backward()
     assert full.grad is not None
     torch.testing.assert_close(full.grad, torch.where(magnitude(0.5)(W), 2 * W, 0))
 
 
-def test_what_is_no_mask_is_refused() -> None:
+def test_invalid_masks_and_tensors_are_refused() -> None:
     with pytest.raises(ns.OperandError, match=r"returned a tensor of torch\.float32: a mask is a bool tensor"):
         sparsify(W, lambda t: t.abs())
     with pytest.raises(ns.OperandError, match=r"sparsify takes a dense tensor or a SparseTensor, not torch\.sparse_coo"):

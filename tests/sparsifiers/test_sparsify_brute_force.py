@@ -1,4 +1,4 @@
-"""Sparsifiers and the products of what they keep against every way there is, and against torch, where sizes have tails or are 0."""
+"""Sparsifiers against brute force and torch, for shapes with remainders, shapes without entries, and strided inputs."""
 
 from __future__ import annotations
 
@@ -38,46 +38,48 @@ NEAR = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 4e-3, torch.bf
 @pytest.mark.usefixtures("plain")
 @pytest.mark.parametrize("dtype", NEAR, ids=str)
 @pytest.mark.parametrize("sparsifier", [n_m(2, 4), n_m(1, 4, rows=16), n_m_g(2, 4, 2), n_m_g(1, 10, 1)], ids=repr)
-def test_products_and_gradients_are_those_of_the_masked_weight(sparsifier: Any, dtype: torch.dtype) -> None:
-    has_the_gradients_of_its_mask(sparsifier, dtype)
+def test_products_and_gradients_equal_those_of_the_masked_weight(sparsifier: Any, dtype: torch.dtype) -> None:
+    check_products_and_gradients(sparsifier, dtype)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("sparsifier", [n_m(2, 4), n_m_g(2, 4, 2)], ids=repr)
 def test_compiled_products_and_gradients_are_the_same(sparsifier: Any, dtype: torch.dtype) -> None:
-    has_the_gradients_of_its_mask(sparsifier, dtype)
+    check_products_and_gradients(sparsifier, dtype)
 
 
-def has_the_gradients_of_its_mask(sparsifier: Any, dtype: torch.dtype) -> None:
-    """Compare with float64. In 16 bits a result is as near as a few roundings of the exact one."""
+def check_products_and_gradients(sparsifier: Any, dtype: torch.dtype) -> None:
+    """Compares with float64; the tolerance of 16-bit results allows a few roundings."""
     for rows, columns in ((1, 1), (3, 5), (7, 64), (130, 70)):
         W, x, bias = (drawn(*shape, dtype=dtype).requires_grad_() for shape in ((rows, columns), (6, columns), (rows,)))
         stored = sparsify(W, sparsifier)
-        made = linear(x, stored, bias)
-        assert made.dtype == dtype
+        result = linear(x, stored, bias)
+        assert result.dtype == dtype
         weights = drawn(6, rows, dtype=dtype, seed=1)
-        (made * weights).sum().backward()
+        (result * weights).sum().backward()
         mask = sparsifier(W.detach())
-        exact = [own.detach().double().requires_grad_() for own in (W, x, bias)]
+        exact = [operand.detach().double().requires_grad_() for operand in (W, x, bias)]
         expected = linear(exact[1], exact[0] * mask, exact[2])
         (expected * weights.double()).sum().backward()
-        pairs: list[Any] = [(made, expected.detach()), *((own.grad, wide.grad) for own, wide in zip((W, x, bias), exact, strict=True))]
-        for found, wanted in pairs:
-            torch.testing.assert_close(found.double(), wanted, rtol=NEAR[dtype], atol=NEAR[dtype] * max(1.0, float(wanted.abs().max())))
+        gradients = [(operand.grad, wide.grad) for operand, wide in zip((W, x, bias), exact, strict=True)]
+        pairs: list[Any] = [(result, expected.detach()), *gradients]
+        for value, reference in pairs:
+            bound = NEAR[dtype] * max(1.0, float(reference.abs().max()))
+            torch.testing.assert_close(value.double(), reference, rtol=NEAR[dtype], atol=bound)
 
 
-def shares(kinds: list[int]) -> Iterator[tuple[int, ...]]:
-    """Every order of a list that may have equal members, each once."""
+def arrangements(kinds: list[int]) -> Iterator[tuple[int, ...]]:
+    """Every distinct order of a list with equal members."""
     if not kinds:
         yield ()
     for kind in sorted(set(kinds)):
         left = kinds.copy()
         left.remove(kind)
-        yield from ((kind, *rest) for rest in shares(left))
+        yield from ((kind, *rest) for rest in arrangements(left))
 
 
-def most_kept(weight: torch.Tensor, n: int, m: int, g: int) -> float:
-    """The largest sum of magnitudes over all ways to share the choices of rows out among the columns of a chunk."""
+def largest_sum(weight: torch.Tensor, n: int, m: int, g: int) -> float:
+    """The largest sum of magnitudes over all assignments of row choices to the columns of a chunk."""
     choices, total = list(combinations(range(m), n)), 0.0
     for block in weight.abs().double().split(m):
         padded = torch.nn.functional.pad(block, (0, 0, 0, m - len(block)))
@@ -86,7 +88,7 @@ def most_kept(weight: torch.Tensor, n: int, m: int, g: int) -> float:
             width = chunk.shape[1]
             starts = [kind * width // len(choices) for kind in range(len(choices) + 1)]
             kinds = [kind for kind in range(len(choices)) for _ in range(starts[kind + 1] - starts[kind])]
-            total += max(sum(sums[kind][column] for column, kind in enumerate(way)) for way in shares(kinds))
+            total += max(sum(sums[kind][column] for column, kind in enumerate(order)) for order in arrangements(kinds))
     return total
 
 
@@ -97,27 +99,27 @@ def most_kept(weight: torch.Tensor, n: int, m: int, g: int) -> float:
         *(((2, 4, 1), (4, 6)), ((2, 4, 1), (5, 8)), ((3, 4, 1), (4, 5)), ((2, 2, 1), (4, 3)), ((1, 5, 1), (5, 5)), ((1, 2, 4), (1, 5))),
     ],
 )
-def test_no_way_of_n_m_g_keeps_more(parameters: tuple[int, int, int], shape: tuple[int, int]) -> None:
+def test_n_m_g_keeps_the_largest_possible_sum(parameters: tuple[int, int, int], shape: tuple[int, int]) -> None:
     n, m, g = parameters
     for seed in range(5):
         weight = drawn(*shape, seed=seed)
-        weight = weight.round() if seed == 4 else weight  # with many that are equal
-        kept = float(weight.abs().double()[n_m_g(n, m, g)(weight)].sum())
-        assert kept == pytest.approx(most_kept(weight, n, m, g), rel=1e-6)
+        weight = weight.round() if seed == 4 else weight  # many equal entries
+        kept_sum = float(weight.abs().double()[n_m_g(n, m, g)(weight)].sum())
+        assert kept_sum == pytest.approx(largest_sum(weight, n, m, g), rel=1e-6)
 
 
 @pytest.mark.parametrize("parameters", [(1, 2, 1), (2, 4, 1), (2, 4, 8), (1, 4, 2), (3, 6, 1), (1, 10, 4)])
 @pytest.mark.parametrize("seed", range(3))
-def test_n_m_g_keeps_between_n_of_m_and_what_n_m_does(parameters: tuple[int, int, int], seed: int) -> None:
+def test_the_sum_that_n_m_g_keeps_has_bounds(parameters: tuple[int, int, int], seed: int) -> None:
     n, m, g = parameters
     weight = drawn(3 * m, 2 * comb(m, n) * g, seed=seed)
     total = float(weight.abs().double().sum())
-    kept = float(weight.abs().double()[n_m_g(n, m, g)(weight)].sum())
-    plain = float(weight.abs().double()[n_m(n, m)(weight.t()).t()].sum())  # along the same dimension
-    assert n / m * total <= kept <= plain
+    kept_sum = float(weight.abs().double()[n_m_g(n, m, g)(weight)].sum())
+    n_m_sum = float(weight.abs().double()[n_m(n, m)(weight.t()).t()].sum())  # along the same dimension
+    assert n / m * total <= kept_sum <= n_m_sum
 
 
-MADE: dict[str, Callable[[torch.Tensor], Any]] = {
+FACTORIES: dict[str, Callable[[torch.Tensor], Any]] = {
     "magnitude": lambda t: magnitude(0.5),
     "threshold": lambda t: threshold(0.3),
     "keep_all": lambda t: keep_all(),
@@ -148,7 +150,7 @@ REFUSED = {"topk": "a slice has 0 entries", "topk of columns": "a slice has 0 en
 OF_MATRICES = ("n_m of rows", "n_m_g", "block_magnitude", "wanda", "low rank")
 
 
-def keeps_what_its_mask_says(full: torch.Tensor, sparsifier: Any) -> None:
+def check_result_and_gradient(full: torch.Tensor, sparsifier: Any) -> None:
     mask, stored = sparsifier(full), sparsify(full, sparsifier)
     validate(stored.pattern)
     assert mask.shape == full.shape
@@ -159,23 +161,23 @@ def keeps_what_its_mask_says(full: torch.Tensor, sparsifier: Any) -> None:
     assert torch.equal(leaf.grad, mask.to(full.dtype))
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("size", MATRICES)
 def test_every_sparsifier_takes_every_matrix(size: str, name: str) -> None:
     full = MATRICES[size]
-    sparsifier = MADE[name](full)
+    sparsifier = FACTORIES[name](full)
     if not full.numel() and name in REFUSED and not (name == "topk" and full.shape[1]) and not (name == "topk of columns" and len(full)):
         with pytest.raises(ns.SizeError, match=REFUSED[name]):
             sparsify(full, sparsifier)
         return
-    keeps_what_its_mask_says(full, sparsifier)
+    check_result_and_gradient(full, sparsifier)
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", FACTORIES)
 @pytest.mark.parametrize("shape", OTHERS)
-def test_every_sparsifier_takes_other_shapes_or_says_that_it_needs_a_matrix(shape: str, name: str) -> None:
+def test_every_sparsifier_takes_other_shapes_or_requires_a_matrix(shape: str, name: str) -> None:
     full = OTHERS[shape]
-    sparsifier = MADE[name](full)
+    sparsifier = FACTORIES[name](full)
     needs = name in OF_MATRICES and not (name == "n_m of rows" and full.ndim > 2)
     if needs or (full.ndim == 0 and name.startswith(("topk", "n_m"))) or (name == "topk" and shape == "(0,)"):
         with pytest.raises(ns.SizeError, match=r"of a tensor of shape \("):
@@ -184,18 +186,18 @@ def test_every_sparsifier_takes_other_shapes_or_says_that_it_needs_a_matrix(shap
         with pytest.raises(ns.SizeError, match="a slice has 0 entries"):
             sparsify(full, sparsifier)
     else:
-        keeps_what_its_mask_says(full, sparsifier)
+        check_result_and_gradient(full, sparsifier)
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (6, 6), (1, 1), (130, 70)])
 @pytest.mark.parametrize("sparsifier", [block_magnitude(4, 4, 0.5), block_magnitude(16, 1, 0.5), n_m(1, 2, rows=16)], ids=repr)
-def test_densities_are_those_of_entries_inside_whatever_blocks_reach_over_the_edge(sparsifier: Any, shape: tuple[int, int]) -> None:
+def test_densities_count_entries_inside_the_matrix(sparsifier: Any, shape: tuple[int, int]) -> None:
     weight = drawn(*shape)
-    stored, kept = sparsify(weight, sparsifier), int(sparsifier(weight).sum())
-    assert (stored.nnz, stored.density) == (kept, kept / weight.numel())
-    assert report(weight, sparsifier).rows[0].density == kept / weight.numel()
+    stored, count = sparsify(weight, sparsifier), int(sparsifier(weight).sum())
+    assert (stored.nnz, stored.density) == (count, count / weight.numel())
+    assert report(weight, sparsifier).rows[0].density == count / weight.numel()
     dense = torch.nn.Linear(shape[1], shape[0])
-    told: list[Any] = []
-    model = ns.sparsify.sparsify_model(dense, ns.sparsify.SparsityPlan().weight("weight", sparsifier), report=told.append)
-    kept = int(sparsifier(dense.weight.detach()).sum())
-    assert (told[0]["weight"].density, model.weight.nnz) == (kept / weight.numel(), kept)
+    reports: list[Any] = []
+    model = ns.sparsify.sparsify_model(dense, ns.sparsify.SparsityPlan().weight("weight", sparsifier), report=reports.append)
+    count = int(sparsifier(dense.weight.detach()).sum())
+    assert (reports[0]["weight"].density, model.weight.nnz) == (count / weight.numel(), count)

@@ -1,4 +1,4 @@
-"""What is easily mistaken when a tensor is sparsified: each error says what was given, and what to write."""
+"""Common mistakes with sparsifiers: each error shows the argument and the correct call."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ any_function: Any = sparsify
 
 
 @pytest.mark.parametrize("factory", [magnitude, n_m, topk, threshold, keep_all, block_magnitude, random, wanda])
-def test_a_sparsifier_that_was_not_called(factory: Any) -> None:
-    told = rf"{factory.__name__} is a class, not a sparsifier: call it with its parameters, as in magnitude\(0\.9\)"
+def test_a_class_of_sparsifiers_is_refused(factory: Any) -> None:
+    message = rf"{factory.__name__} is a class, not a sparsifier: call it with its parameters, as in magnitude\(0\.9\)"
     calls: list[Callable[[], object]] = [
         *(lambda: sparsify(D, factory), lambda: report(D, factory), lambda: compose(half, factory)),
         *(lambda: SparsityPlan().weight("*", factory), lambda: low_rank_plus_sparse(1, factory)),
         lambda: ns.nn.SparseLinear.from_dense(torch.nn.Linear(2, 2), factory),
     ]
     for call in calls:
-        with pytest.raises(ns.OperandError, match=told):
+        with pytest.raises(ns.OperandError, match=message):
             call()
 
 
@@ -90,7 +90,7 @@ UNCALLED: dict[str, tuple[Callable[[], object], str]] = {
 
 
 @pytest.mark.parametrize("name", UNCALLED)
-def test_sparsifiers_say_how_they_are_called(name: str) -> None:
+def test_missing_arguments_name_the_signature(name: str) -> None:
     call, text = UNCALLED[name]
     with pytest.raises(TypeError) as error:
         call()
@@ -98,7 +98,7 @@ def test_sparsifiers_say_how_they_are_called(name: str) -> None:
     assert text in str(error.value)
 
 
-def test_a_report_without_layouts_compares_usual_ones() -> None:
+def test_a_report_without_layouts_compares_common_ones() -> None:
     assert [row.layout for row in report(torch.rand(8, 8)).rows] == [
         *("magnitude(0.5)", "magnitude(0.9)", "n_m(2, 4)", "block_magnitude(4, 4, 0.9)")
     ]
@@ -110,46 +110,46 @@ def test_a_report_without_layouts_compares_usual_ones() -> None:
 
 @pytest.mark.parametrize("text", ["NM(2, 4)", "NM(1, 4, 2)"])
 def test_a_pattern_that_an_n_m_format_cannot_store_names_the_sparsifier(text: str) -> None:
-    way_out = f"sparsify.{text.replace('NM', 'n_m')} keeps what {text} stores"
+    alternative = f"sparsify.{text.replace('NM', 'n_m')} keeps what {text} stores"
     mask = torch.ones(8, 8) > 0
     for call in (lambda: ns.nn.SparseLinear(8, 8, pattern=mask, format=text), lambda: ns.from_torch(torch.ones(8, 8), text)):
         with pytest.raises(ns.FormatError) as error:
             call()
-        assert way_out in str(error.value)
+        assert alternative in str(error.value)
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_was_mistaken_is_said(name: str) -> None:
-    call, told = WRONG[name]
+def test_mistakes_are_explained(name: str) -> None:
+    call, message = WRONG[name]
     with pytest.raises(ns.NumscorchError) as error:
         call()
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numbers_of_numpy_are_accepted() -> None:
     assert torch.equal(magnitude(np.float32(0.5))(D), half(D))  # type: ignore[arg-type]
     assert torch.equal(threshold(np.float64(1.0))(D), threshold(1)(D))
 
 
 @pytest.mark.parametrize(
-    ("text", "way"),
+    ("text", "example"),
     [
         *(("NM", "NM(2, 4)"), ("NM(2)", "NM(2, 4)"), ("NMG", "NMG(2, 4, 8)"), ("BSR", "BCSR(4, 4)"), ("BSR(2, 2)", "BCSR(4, 4)")),
         *(("BCSR", "BCSR(4, 4)"), ("bcsr", "BCSR(4, 4)"), ("ELL(2, 3)", "ELL(4)")),
     ],
 )
-def test_formats_that_need_numbers_say_how_they_are_given(text: str, way: str) -> None:
+def test_formats_without_parameters_show_an_example(text: str, example: str) -> None:
     for call in (lambda: sparsify(D, half, text), lambda: ns.from_torch(D, text), lambda: SparsityPlan().weight("*", half, text)):
         with pytest.raises(ns.FormatError) as error:
             call()
-        assert str(error.value) == f"the format {text!r} needs parameters, as in {way}"
+        assert str(error.value) == f"the format {text!r} needs parameters, as in {example}"
 
 
-def test_functions_that_make_formats_have_to_be_called() -> None:
-    for function, way in ((ns.NM, "NM needs parameters, as in ns.NM(2, 4)"), (ns.BCSR, "as in ns.BCSR(4, 4)"), (ns.COO, "as in COO(2)")):
+def test_functions_that_return_formats_have_to_be_called() -> None:
+    for function, text in ((ns.NM, "NM needs parameters, as in ns.NM(2, 4)"), (ns.BCSR, "as in ns.BCSR(4, 4)"), (ns.COO, "as in COO(2)")):
         with pytest.raises(ns.FormatError) as error:
             any_function(D, half, function)
-        assert way in str(error.value)
+        assert text in str(error.value)
     with pytest.raises(ns.FormatError):
         sparsify(D, half, "COO(2, 3)")
 
@@ -159,7 +159,7 @@ def test_functions_that_make_formats_have_to_be_called() -> None:
     [half, threshold(0.1), topk(1), n_m(2, 4), block_magnitude(2, 2, 0.5), n_m_g(1, 2, 1), wanda(0.5, torch.ones(2))],
     ids=repr,
 )
-def test_a_tensor_without_values_has_no_entries_to_keep(sparsifier: Any) -> None:
+def test_meta_tensors_are_refused(sparsifier: Any) -> None:
     meta = torch.empty(2, 2, device="meta")
     for call in (lambda: sparsify(meta, sparsifier), lambda: sparsifier(meta), lambda: report(meta, sparsifier)):
         with pytest.raises(ns.UnsupportedError, match="of a meta tensor, which has no values: give it values first"):
@@ -167,14 +167,14 @@ def test_a_tensor_without_values_has_no_entries_to_keep(sparsifier: Any) -> None
 
 
 @pytest.mark.parametrize("values", [[1.0, torch.inf], [-torch.inf, torch.inf]])
-def test_no_share_of_an_infinite_sum_is_reported(values: list[float]) -> None:
+def test_reports_of_infinite_sums_are_refused(values: list[float]) -> None:
     with pytest.raises(ns.OperandError, match="report of a tensor whose sum is infinite"):
         report(torch.tensor(values), half)
     assert sparsify(torch.tensor(values), half).nnz == 1
 
 
 @pytest.mark.parametrize("format", ["dense", "infer", "auto"])
-def test_what_einsum_takes_for_a_format_is_told_apart(format: str) -> None:
+def test_names_of_dense_formats_are_refused(format: str) -> None:
     with pytest.raises(
         ns.FormatError, match=r"give a sparse format, such as ns\.CSR; for a dense result, use tensor \* sparsifier\(tensor\)"
     ):
