@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
@@ -23,9 +24,15 @@ COMPILED = (
 
 def hashed(text: str, target: Target) -> str:
     """A digest of the source text, target, options, compiler versions and intrinsics, which determine the machine code."""
-    intrinsics = "".join(files("numscorch").joinpath(f"{name}.py").read_text() for name in COMPILED)
-    parts = (text, repr(target.instructions), repr(OPTIONS), version("numba"), version("llvmlite"), intrinsics)
+    parts = (text, repr(target.instructions), repr(OPTIONS), *_compiler())
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _compiler() -> tuple[str, str, str]:
+    """The versions of Numba and llvmlite, and the source text of the intrinsics; reading them takes milliseconds."""
+    intrinsics = "".join(files("numscorch").joinpath(f"{name}.py").read_text() for name in COMPILED)
+    return version("numba"), version("llvmlite"), intrinsics
 
 
 def code_name(kernel: str, source: bytes) -> str:
