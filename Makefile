@@ -58,7 +58,7 @@ lint: venv
 	$(BIN)/python packaging/check_names.py numscorch
 
 test: lint
-	NUMSCORCH_TEST_SCALE=0.1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests
+	NUMSCORCH_TEST_SCALE=0.04 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests
 
 test-full: lint
 	NUMSCORCH_TEST_SCALE=1 $(BIN)/python -m pytest -n $(WORKERS) -p no:benchmark -m "not browser" -q numscorch tests

@@ -7,4 +7,4 @@ import os
 
 def scaled(count: int) -> int:
     """The full count times the scale, at least 1."""
-    return max(round(count * float(os.environ.get("NUMSCORCH_TEST_SCALE", "0.1"))), 1)
+    return max(round(count * float(os.environ.get("NUMSCORCH_TEST_SCALE", "0.04"))), 1)

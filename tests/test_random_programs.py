@@ -169,11 +169,11 @@ def check(compare: Compare, seeds: range, share: int, counted: Callable[[Watched
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_results_are_those_of_the_parts(part: int) -> None:
-    count = scaled(400) // PARTS
+    count = scaled(1000) // PARTS
     check(same_result, range(10_000 * part, 10_000 * part + count), 2, lambda watched: watched.groups)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_gradients_are_those_of_the_parts(part: int) -> None:
-    count = scaled(400) // PARTS
+    count = scaled(1000) // PARTS
     check(same_gradients, range(10_000 * part + 15_000, 10_000 * part + 15_000 + count), 1, lambda watched: watched.gradients)

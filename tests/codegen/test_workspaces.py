@@ -68,7 +68,7 @@ def same_bits(a: ns.SparseTensor | torch.Tensor, b: ns.SparseTensor | torch.Tens
 @pytest.mark.parametrize("part", range(4))
 def test_both_kinds_give_the_same_bits(part: int, plain: pytest.MonkeyPatch) -> None:
     kinds: list[set[type]] = []
-    count = scaled(300)
+    count = scaled(750)
     for seed in range(part * count, (part + 1) * count):
         plain.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
         plain.setattr(tuning, "BLOCKS", 1 + seed % 5)
@@ -295,7 +295,7 @@ def stored_operand(array: np.ndarray, stored: np.ndarray, fmt: ns.Format) -> ns.
 def test_reductions_of_collected_rows(reduce: str, plain: pytest.MonkeyPatch) -> None:
     """Absent terms are 0, or no terms in a semiring; stored zeros, negative values and NaN are terms, in full rows and others."""
     collected: set[type] = set()
-    for seed in range(scaled(300)):
+    for seed in range(scaled(750)):
         rng, numbers = random.Random(seed), np.random.default_rng(seed)
         plain.setattr(tuning, "PARALLEL_STEPS", 0 if seed % 2 else 1 << 15)
         plain.setattr(tuning, "DENSE_ROW", -1 if seed % 3 == 0 else 1 << 62)

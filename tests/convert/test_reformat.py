@@ -67,6 +67,7 @@ OTHER = [
     Format(f"({', '.join(names)}) -> ({levels})") for names, all_ in (("i", VECTORS), ("ij", MATRICES), ("ijk", CUBES)) for levels in all_
 ]
 PLAIN = [Format(text, order) for text in LETTERS for order in permutations(range(len(text))) if len(text) < 4 or order[0] > 1]
+EVERY = [*PLAIN, *UNORDERED, *OTHER]
 SHAPES = {1: (9,), 2: (6, 8), 3: (4, 5, 6), 4: (3, 4, 2, 5)}
 
 
@@ -103,13 +104,14 @@ def same(result: ns.SparseTensor, reference: ns.SparseTensor) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
-@pytest.mark.parametrize("source", [*PLAIN, *UNORDERED, *OTHER], ids=str)
+@pytest.mark.parametrize("source", EVERY, ids=str)
 def test_every_format_to_every_other(source: Format, small: pytest.MonkeyPatch) -> None:
     array = entries(SHAPES[source.order], seed=source.order)
     packed: list[Format] = []
     small.setattr(reformat, "pack", lambda indices, shape, fmt, *dtype: packed.append(fmt) or pack(indices, shape, fmt, *dtype))
-    targets = [f for f in [*PLAIN, *UNORDERED, *OTHER] if f.order == source.order and f != source and not f.is_dense]
-    for at, target in enumerate(targets[:: 1 if scaled(10) == 10 else 6]):
+    targets = [f for f in EVERY if f.order == source.order and f != source and not f.is_dense]
+    step = 1 if scaled(100) == 100 else 15  # other targets for each source
+    for at, target in enumerate(targets[EVERY.index(source) % step :: step]):
         small.setattr(tuning, "PARALLEL_STEPS", 0 if at % 2 else 1 << 15)
         small.setattr(tuning, "BLOCKS", 1 + at % 5)
         A = sparse(array, source)

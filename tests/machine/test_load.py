@@ -7,10 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from programs import run_program
 
-LAYERS = ["omp", *(pytest.param(layer, marks=pytest.mark.full) for layer in ("tbb", "workqueue"))]  # each compiles all kernels anew
+
+def full(*arguments: object) -> ParameterSet:
+    """Arguments of a test that runs at full scale only."""
+    return pytest.param(*arguments, marks=pytest.mark.full)
+
+
+LAYERS = ["omp", full("tbb"), full("workqueue")]  # each compiles all kernels anew
 LIMITS = [8, 64, 250, 420]  # MiB of address space beyond what is taken: less than LLVM takes, than its first kernel takes, just enough
+LIMITED_STARTS = [
+    full(8, "cold"), (64, "cold"), (250, "cold"), (420, "cold"),
+    (8, "warm"), full(64, "warm"), (250, "warm"), full(420, "warm"),
+]  # fmt: skip
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")]
 
 PRELUDE = """
@@ -142,7 +153,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", full("spawn"), "forkserver"])
 def test_workers_of_a_loader_after_their_parent(method: str, tmp_path: Path) -> None:
     assert run_program(PRELUDE + LOADERS, tmp_path, method) == ["right"]
 
@@ -175,13 +186,18 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-@pytest.mark.parametrize("kind", ["Pool", "Executor"])
+POOL_METHODS = [
+    ("Pool", "fork"), full("Pool", "spawn"), ("Pool", "forkserver"),
+    full("Executor", "fork"), ("Executor", "spawn"), full("Executor", "forkserver"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "method"), POOL_METHODS)
 def test_pools_of_processes(kind: str, method: str, tmp_path: Path) -> None:
     assert run_program(PRELUDE + POOLS, tmp_path, kind, method) == ["right"]
 
 
-@pytest.mark.parametrize("backend", ["loky", "threading", "multiprocessing"])
+@pytest.mark.parametrize("backend", ["loky", "threading", full("multiprocessing")])
 def test_pools_of_joblib(backend: str, tmp_path: Path) -> None:
     pytest.importorskip("joblib", reason="its pools are tested where it is installed")
     assert run_program(PRELUDE + POOLS, tmp_path, "joblib", backend, PYTHONPATH=os.pathsep.join([str(tmp_path), *sys.path])) == ["right"]
@@ -299,8 +315,7 @@ for name, work in works.items():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't limit the address space")
-@pytest.mark.parametrize("before", ["cold", "warm"])
-@pytest.mark.parametrize("room", LIMITS)
+@pytest.mark.parametrize(("room", "before"), LIMITED_STARTS)
 def test_a_limited_address_space(room: int, before: str, tmp_path: Path) -> None:
     """LLVM and OpenMP would end the process: what there is no room for is refused, and all else is right."""
     lines = run_program(PRELUDE + LIMITED, tmp_path, str(room), before)
