@@ -14,16 +14,13 @@ from ..ir.scatter import is_placed
 from ..ir.tag_rules import can_merge_without_branches
 from ..ir.workspace_levels import Hashed, Marked, Workspace
 from ..schedule.facts import Target
-from .bounded_assembly import Appending
 from .environment import Env
 from .hoisting import hoist_loads
 from .long_sums import Lengths, block_sums
-from .lowering import by_worker, in_block, lower
-from .padded_assembly import Spacing, is_spaced
+from .lowering import in_block, lower
 from .peephole import simplify
-from .result_assembly import Assembly, Stage
+from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
 from .row_starts import reuse_starts
-from .scatter_assembly import Placement
 from .scattering import scattered
 from .short_rows import shorten
 from .workspaces import arrays_of, has_level, stamps, workspaces_of
@@ -45,8 +42,7 @@ class Param:
     size        extent of a variable
     cuts        start of each block of the outermost loop
     partial     partial sum of each block
-    starts      first position of each block, for each run of the result;
-                of each worker if the result is bounded
+    starts      first position of each block, for each run of the result
     heads       next position below each parent of the result, for each worker
     bounds      upper bound of the insertions into one row, for each block
     list, mark  coordinates in a workspace, and the stamp of each coordinate
@@ -121,18 +117,11 @@ def at_stage(stmt: ix.Stmt, stage: Stage) -> ix.Stmt:
     if not ix.result_of(stmt).tensor.is_assembled or _appends(stmt, stage):
         return stmt
 
-    def plain(inner: ix.Stmt) -> ix.Stmt:
-        match inner:
-            case ix.Forall(_, body, ix.Blend()) if not can_merge_without_branches(inner, appends=False):
-                return replace(inner, tag=ix.Serial(), body=plain(body))
-            case ix.Forall(_, body):
-                return replace(inner, body=plain(body))
-            case ix.Where(consumer, producer):
-                return ix.Where(plain(consumer), plain(producer))
-            case ix.Assignment():
-                return inner
+    def plain(loop: ix.Forall) -> ix.Forall:
+        is_impossible = isinstance(loop.tag, ix.Blend) and not can_merge_without_branches(loop, appends=False)
+        return replace(loop, tag=ix.Serial()) if is_impossible else loop
 
-    return plain(stmt)
+    return ix.map_loops(stmt, plain)
 
 
 def _appends(stmt: ix.Stmt, stage: Stage) -> bool:
@@ -245,7 +234,7 @@ def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
     body = lower(stmt, env)
     if has_threads(body):
         return body
-    return (*stamps(env), *by_worker(in_block(body, env, Const(0)), env, Const(0)))
+    return (*stamps(env), *in_block(body, env, Const(0)))
 
 
 def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:

@@ -7,81 +7,41 @@ from dataclasses import replace
 from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.level import Segment
-from ..ir.loop import Accumulate, Assign, Block, Const, Expr, For, Store, Var, call, names_used
-from .environment import Env, Lanes, Lower, clear, partial_register
+from ..ir.loop import Assign, Block, Const, Expr, For, Store, Var, call, names_used
+from .environment import Env, Lanes, Lower, clear, loop_over_blocks, partial_register, sum_of_blocks
 
 
-def lower_entries(stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower) -> Block:
+def lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: Env, lower: Lower) -> Block:
     """Sum the entries in full steps of all registers, then the remaining entries one by one, and run the consumer.
 
     Blocks consist of full steps. Their number does not depend on the number of threads, and their sums are added in order.
     """
-    walk = Walk(stmt, target, env, lower)
-    total = Var("total") if walk.tag.parallel else walk.register
-    summed = replace(env, registers={**env.registers, target.name: total})
-    steps = walk.in_blocks(total) if walk.tag.parallel else (*clear(target, walk.env), *walk.run(Const(0), walk.split))
-    split = (Assign(walk.split, walk.entries // walk.width * walk.width),) if walk.width > 1 and not walk.tag.parallel else ()
-    return (*split, *steps, *walk.rest(total), *lower(stmt.consumer, summed))
+    loops, term = ix.loops_of(stmt.producer), next(ix.assignments(stmt.producer))
+    walked = next(a.tensor for a in ix.accesses_in(term.rhs) if not a.tensor.is_scalar and a.tensor.shares is None)
+    name, depth = walked.name, len(walked.format.levels)
+    position, entries, steps, split = Var(f"p{name}{depth}"), Var(f"{name}_entries"), Var(f"{name}_steps"), Var(f"p{name}{depth}_split")
+    unknown = {loop.var: Var(loop.var.name) for loop in loops}
+    segments = (*(Segment(Var(f"p{name}{at + 1}")) for at in range(depth - 1)), Segment(position))
+    env = replace(env, coords={**env.coords, **unknown}, segments={**env.segments, name: segments})
 
+    def sum_into(register: Var, first: Expr, stop: Expr, inner: Env, width: int = 1) -> For:
+        body = lower(term, inner.with_register(target.name, register))
+        if needed := {var.name for var in unknown} & names_used(body):
+            raise ScheduleError(f"{term} needs {', '.join(sorted(needed))}, which a loop over entries doesn't know")
+        return For(position, first, stop, body, step=Const(width))
 
-class Walk:
-    """The loops of a sum over all entries of one operand."""
-
-    def __init__(self, stmt: ix.Where, target: ix.TensorVar, env: Env, lower: Lower):
-        loops = ix.loops_of(stmt.producer)
-        if not loops or not isinstance(tag := loops[0].tag, ix.FlatSum):
-            raise ScheduleError(f"expected a loop over entries, found {stmt.producer}")
-        self.tag, self.target, self.lower, self.loops = tag, target, lower, loops
-        self.body = next(ix.assignments(stmt.producer))
-        walked = next(a for a in ix.accesses_in(self.body.rhs) if not a.tensor.is_scalar and a.tensor.shares is None)
-        self.name, self.depth = walked.tensor.name, len(walked.tensor.format.levels)
-        self.position, self.entries = Var(f"p{self.name}{self.depth}"), Var(f"{self.name}_entries")
-        self.register, self.width = Var(target.name), tag.lanes * tag.registers
-        self.split = Var(f"{self.position.name}_split") if self.width > 1 else self.entries
-        self.env = self._at_position(env)
-
-    def _at_position(self, env: Env) -> Env:
-        """Return the environment at a position. Coordinates are unknown, and the body must not need them."""
-        unknown = {loop.var: Var(loop.var.name) for loop in self.loops}
-        segments = (*(Segment(Var(f"p{self.name}{at + 1}")) for at in range(self.depth - 1)), Segment(self.position))
-        registers = {**env.registers, self.target.name: self.register}
-        return replace(env, coords={**env.coords, **unknown}, segments={**env.segments, self.name: segments}, registers=registers)
-
-    def run(self, first: Expr, stop: Expr) -> Block:
-        """Sum full steps into the register."""
-        if self.width == 1:
-            return (For(self.position, first, stop, self._step(self.env)),)
-        tile = partial_register(self.target.name)
-        inner = replace(self.env, registers={**self.env.registers, self.target.name: tile}, varying=self.env.varying | {self.target.name})
-        inner = replace(inner, lanes=Lanes(self.loops[-1].var, self.tag.lanes, self.tag.registers))
-        loop = For(self.position, first, stop, self._step(inner), step=Const(self.width))
-        return (*clear(self.target, inner), loop, Accumulate(self.register, call("hsum", tile)))
-
-    def _step(self, env: Env) -> Block:
-        body = self.lower(self.body, env)
-        if unknown := {loop.var.name for loop in self.loops} & names_used(body):
-            raise ScheduleError(f"{self.body} needs {', '.join(sorted(unknown))}, which a loop over entries doesn't know")
-        return body
-
-    def in_blocks(self, total: Var) -> Block:
-        """Sum each block separately, then add the sums of all blocks."""
-        worker, block, steps, partial = Var("worker"), Var("block"), Var(f"{self.name}_steps"), Var("partial_vals")
-        workers, blocks = Var("workers"), Var("blocks")
-        first, stop = (steps * at // blocks * self.width for at in (block, block + 1))
-        block_body = (*clear(self.target, self.env), *self.run(first, stop), Store(partial, block, self.register))
-        inner = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, block_body)
-        join = For(block, Const(0), blocks, (Accumulate(total, partial[block]),))
-        return (
-            Assign(steps, self.entries // self.width),
-            For(worker, Const(0), workers, (inner,), parallel=True),
-            Assign(total, Const(0.0, self.target.dtype)),
-            join,
-            *((Assign(self.split, steps * self.width),) if self.width > 1 else ()),
-        )
-
-    def rest(self, total: Var) -> Block:
-        """Sum the entries after the last full step one by one."""
-        if self.width == 1:
-            return ()
-        env = replace(self.env, registers={**self.env.registers, self.target.name: total})
-        return (For(self.position, self.split, self.entries, self._step(env)),)
+    total, register, block, width = Var("total"), Var(target.name), Var("block"), tag.lanes * tag.registers
+    first, stop = (steps * at // Var("blocks") * width for at in (block, block + 1))
+    if width == 1:
+        sums: Block = (*clear(target, env.with_register(target.name, register)), sum_into(register, first, stop, env))
+        rest: Block = ()
+    else:
+        tile = partial_register(target.name)
+        inner = replace(env, lanes=Lanes(loops[-1].var, tag.lanes, tag.registers), varying=env.varying | {target.name})
+        cleared = clear(target, inner.with_register(target.name, tile))
+        sums = (*cleared, sum_into(tile, first, stop, inner, width), Assign(register, call("hsum", tile)))
+        rest = (Assign(split, steps * width), sum_into(total, split, entries, env))
+    run = loop_over_blocks((*sums, Store(Var("partial_vals"), block, register)))
+    workers = For(Var("worker"), Const(0), Var("workers"), (run,), parallel=True)
+    consumer = lower(stmt.consumer, env.with_register(target.name, total))
+    return (Assign(steps, entries // width), workers, *sum_of_blocks(total, target.dtype), *rest, *consumer)

@@ -13,7 +13,7 @@ from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt,
 from ..ir.workspace_levels import Held, Marked, Workspace
 from .branchless_merge import lower_blended
 from .coiteration import loop
-from .environment import Env, Lanes, clear, partial_register, size_of
+from .environment import Env, Lanes, clear, loop_over_blocks, partial_register, size_of, sum_of_blocks
 from .expressions import guarded, is_varying, joined, load, lower_product, named_position
 from .flat_sums import lower_entries
 from .scattering import lower_blocks
@@ -109,16 +109,9 @@ def lower_serial(stmt: ix.Forall, env: Env, bounds: tuple[Expr, Expr] | None = N
 
 def lower_parallel(stmt: ix.Forall, env: Env) -> Block:
     """Lower a parallel loop: each worker runs consecutive blocks. The bounds of blocks don't depend on the number of workers."""
-    worker, block = Var("worker"), Var("block")
-    workers, blocks, cuts = Var("workers"), Var("blocks"), Var("cuts")
+    block, cuts = Var("block"), Var("cuts")
     inner = in_block(lower_serial(replace(stmt, tag=ix.Serial()), env, (cuts[block], cuts[block + 1])), env, block)
-    run = For(block, blocks * worker // workers, blocks * (worker + 1) // workers, inner)
-    return (For(worker, Const(0), workers, (*stamps(env), *by_worker((run,), env, worker)), parallel=True),)
-
-
-def by_worker(body: Block, env: Env, worker: Expr) -> Block:
-    """Wrap a worker's body in the code that an assembled result needs for each worker."""
-    return body if env.assembly is None else env.assembly.in_worker(body, worker)
+    return (For(Var("worker"), Const(0), Var("workers"), (*stamps(env), loop_over_blocks(inner)), parallel=True),)
 
 
 def in_block(body: Block, env: Env, block: Expr) -> Block:
@@ -135,10 +128,11 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return _lower_held(stmt, target, env)
     if has_level(target, Workspace):
         return lower_workspace(stmt, env.assembly, env, lower)
-    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.FlatSum):
-        return lower_entries(stmt, target, env, lower)
-    if isinstance(stmt.producer, ix.Forall) and isinstance(stmt.producer.tag, ix.Parallel):
-        return _lower_parallel_sum(stmt, target, env)
+    match stmt.producer:
+        case ix.Forall(tag=ix.FlatSum() as tag):
+            return lower_entries(stmt, tag, target, env, lower)
+        case ix.Forall(tag=ix.Parallel()):
+            return _lower_parallel_sum(stmt, target, env)
     if not target.is_scalar:
         return (*lower(stmt.producer, env), *lower(stmt.consumer, env))
     inner = with_registers(stmt.producer, target, env)
@@ -186,16 +180,15 @@ def _varies(assignment: ix.Assignment, producer: ix.Stmt, env: Env) -> bool:
 
 def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     """Sum each block into one element of ``partial_vals``, then add the elements in order."""
-    block, partial, total = Var("block"), Var("partial_vals"), Var("total")
+    total = Var("total")
     inner = with_registers(stmt.producer, target, env)
     (outer,) = lower(stmt.producer, inner)
     if not isinstance(outer, For) or not isinstance(inner_loop := outer.body[-1], For):
         raise ScheduleError(f"expected a parallel loop, found {stmt.producer}")
     register = inner.registers[target.name]
-    run = replace(inner_loop, body=(*clear(target, inner), *inner_loop.body, Store(partial, block, register)))
-    join = For(block, Const(0), Var("blocks"), (Accumulate(total, partial[block]),))
-    summed = replace(inner, registers={**inner.registers, target.name: total})
-    return (replace(outer, body=(*outer.body[:-1], run)), Assign(total, Const(0.0, target.dtype)), join, *lower(stmt.consumer, summed))
+    run = replace(inner_loop, body=(*clear(target, inner), *inner_loop.body, Store(Var("partial_vals"), Var("block"), register)))
+    workers, summed = replace(outer, body=(*outer.body[:-1], run)), inner.with_register(target.name, total)
+    return (workers, *sum_of_blocks(total, target.dtype), *lower(stmt.consumer, summed))
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:

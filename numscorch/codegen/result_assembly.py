@@ -17,8 +17,8 @@ from typing import Literal
 from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.index import Access, IndexVar
-from ..ir.level import Mode, Segment
-from ..ir.loop import Accumulate, Assign, Block, Const, Expr, If, Stmt, Store, Var
+from ..ir.level import Level, Mode, Segment
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, If, Stmt, Store, Var
 
 Stage = Literal["bound", "room", "once", "count", "fill"]
 MOST_ENTRIES = Var("most")
@@ -70,10 +70,6 @@ class Assembly:
 
     def _array(self, level: int, which: str) -> Var:
         return Var(f"{self.access.tensor.name}{level + 1}_{which}")
-
-    def in_worker(self, body: Block, worker: Expr) -> Block:
-        """Wrap the blocks of a worker in the code that runs before and after them."""
-        return body
 
     def in_block(self, body: Block, block: Expr) -> Block:
         """Wrap the body of a block in the code that initialises the counters, and stores them at the end of a count."""
@@ -152,3 +148,101 @@ class Assembly:
             if run[0] == level + 1 and not self.counting:
                 return (Store(self._array(run[0], "pos"), self.place(level, coords) + 1, self._counter(run)),)
         return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Appending(Assembly):
+    """Assembly of a result whose number of entries is bounded in advance: one pass appends them without counting them first.
+
+    Each worker runs one block. ``starts`` holds the bound of its first position, and afterwards one past its last position.
+    The gaps between blocks are closed at the end.
+    """
+
+    def in_block(self, body: Block, block: Expr) -> Block:
+        start, (counter,) = Var("starts")[block], self.counters
+        return (Assign(counter, start), *body, Store(Var("starts"), block, counter))
+
+
+@dataclass(frozen=True, slots=True)
+class Placement(Assembly):
+    """Assembly of entries that arrive out of storage order: each is written to its final position.
+
+    ``heads`` has a number for each worker and each parent of the result's sparse levels. While counting, it is the number of
+    the worker's entries below the parent. While filling, it is the position of the next such entry. Each worker runs the same
+    blocks in both stages.
+    """
+
+    def in_block(self, body: Block, block: Expr) -> Block:
+        return body
+
+    def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
+        return body
+
+    @property
+    def heads(self) -> Var:
+        """The worker's part of the array, such as C_heads."""
+        return Var(f"{self.access.tensor.name}_heads")
+
+    def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        """Load the position of the next entry below its parent."""
+        ((first, _),) = self.runs
+        return () if self.counting else (Assign(self.counters[0], self.heads[self.place(first - 1, coords)]),)
+
+    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        ((first, last),) = self.runs
+        parent = self.place(first - 1, coords)
+        if self.counting:
+            return (Store(self.heads, parent, Const(1), add=True),)
+        stores: list[Stmt] = [
+            Store(self._array(at, "crd"), self.counters[0], coords[self.access.level_var(at)]) for at in range(first, last + 1)
+        ]
+        return (*stores, Store(self.heads, parent, self.counters[0] + 1))
+
+
+def is_spaced(format: Format) -> bool:
+    """Whether a format has a level that reserves room for each parent.
+
+    >>> is_spaced(Format("(i, j) -> (i: dense, j: hash)")), is_spaced(Format("ds"))
+    (True, False)
+    """
+    return any(level.spaced for level in format.levels)
+
+
+@dataclass(frozen=True, slots=True)
+class Spacing(Assembly):
+    """Assembly of copies in which each parent has room for its entries, whose number is known.
+
+    A padded level appends the entries of each parent and then fills the rest of its room. A hash table enters entries one by
+    one. The result has one such level, below a dense level; any levels below it are dense.
+    """
+
+    def in_block(self, body: Block, block: Expr) -> Block:
+        return body
+
+    def around(self, var: IndexVar, coords: Mapping[IndexVar, Expr], body: Block) -> Block:
+        at = self.access.indices.index(var)
+        if at == 1:
+            return body if self.appends_values else (*self.locate_entry(coords), *body, *self.append(coords))
+        if at > 1:
+            return body
+        mode = self.mode(1, coords)
+        closing = self._level.closed(mode, self.counters[0])
+        return body if closing is None else (Assign(self.counters[0], self._level.bounds(mode)[0]), *body, Do(closing))
+
+    def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        """Enter the next entry into a hash table and assign its position. A padded level needs no such code."""
+        place = self._level.entered(*self._current(coords))
+        return () if place is None else (Assign(self.counters[0], place),)
+
+    def append(self, coords: Mapping[IndexVar, Expr]) -> Block:
+        mode, coordinate = self._current(coords)
+        if self._level.entered(mode, coordinate) is not None:
+            return ()
+        return (Store(mode.crd, self.counters[0], coordinate), Accumulate(self.counters[0], Const(1)))
+
+    @property
+    def _level(self) -> Level:
+        return self.format.levels[1]
+
+    def _current(self, coords: Mapping[IndexVar, Expr]) -> tuple[Mode, Expr]:
+        return self.mode(1, coords), coords[self.access.level_var(1)]

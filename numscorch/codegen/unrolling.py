@@ -9,17 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import index as ix
-from ..ir.functions import REDUCTIONS, terms_of
+from ..ir.functions import REDUCTIONS, REGISTER_REDUCTIONS, terms_of
 from ..ir.lattice import make_lattice
-from ..ir.levels import Compressed
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
 from ..schedule import tuning
 from .coiteration import at_position
 from .environment import Env, Iterator, Lower, clear, partial_register
-from .expressions import gathered_product
+from .expressions import gathered_product, joined
 from .unroll_and_jam import interleaved
-
-JOINED = {"maximum": ("larger", "hmax"), "minimum": ("smaller", "hmin")}  # functions that join registers, and the lanes of one
 
 
 def _walked(stmt: ix.Forall, env: Env) -> Iterator:
@@ -37,7 +34,7 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
     zero = clear(target, env)[0].value
     step: list[Stmt] = []
     for u, register in enumerate(copies):
-        step += _step(stmt, it, it.position + u, _with_register(env, target, register), lower)
+        step += _step(stmt, it, it.position + u, env.with_register(target.name, register), lower)
     clears = tuple(Assign(register, zero) for register in copies[1:])
     remainder = _remainder_of_row(stmt, it, copies, env, lower)
     return (*_in_groups(it, times, tuple(step), clears), *remainder, *joined_copies(copies, target.name in env.varying))
@@ -47,36 +44,22 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     """Process a register of consecutive positions at once, and gather the values at their coordinates."""
     it, body, lanes = _walked(stmt, env), next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
-    walk = (
-        _walk_full
-        if not tag.masked or not isinstance(it.level, Compressed)
-        else _walk_padded
-        if _reads_rows(body.rhs, stmt.var)
-        else _walk_masked
-    )
-    left_over = () if walk is _walk_padded else (_one_by_one(stmt, it, env, lower),)
+    is_padded = _reads_rows(body.rhs, stmt.var)
+    left_over = () if is_padded else (_one_by_one(stmt, it, env, lower),)
     if body.lhs.indices:
         stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value()
         step: Block = (Do(call("store", *stored)),)
-        return (*walk(it, lanes, step, (Do(call("store", *stored, _left(it))),), ()), *left_over)
-    total, register = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name]
-    if body.op == "+=":
-        start, added = Const(0.0, body.lhs.tensor.dtype), terms.added_to(total)
-        last: Stmt = Accumulate(register, call("hsum", total))
-    else:
-        join, join_lanes = JOINED[REDUCTIONS[body.op].function]
-        start, added = Const(REDUCTIONS[body.op].identity, body.lhs.tensor.dtype), call(join, total, terms.value())
-        last = Assign(register, call(REDUCTIONS[body.op].function, register, call(join_lanes, total)))
+        return (*_walk_masked(it, lanes, step, (Do(call("store", *stored, _left(it))),), (), is_padded), *left_over)
+    total, register, reduction = partial_register(body.lhs.tensor.name), env.registers[body.lhs.tensor.name], REDUCTIONS[body.op]
+    across = call(REGISTER_REDUCTIONS[reduction.function or "+"], total)
+    is_sum = body.op == "+="
+    added = terms.added_to(total) if is_sum else joined(body.op, total, terms.value(), in_lanes=True)
+    last = Accumulate(register, across) if is_sum else Assign(register, joined(body.op, register, across))
     seen = [Var(f"{body.lhs.tensor.name}_seen")] if body.lhs.tensor.name in env.counted else []
     step = (Assign(total, added), *(Accumulate(count, Const(lanes)) for count in seen))
     remainder: Block = (Assign(total, call("first_lanes", added, total, _left(it))), *(Accumulate(count, _left(it)) for count in seen))
-    clears = (Assign(total, call("splat", start, lanes)),)
-    if walk is not _walk_full:
-        return (*walk(it, lanes, step, remainder, clears), last, *left_over)
-    *bounds, loop = _walk_full(it, lanes, step, (), ())
-    # rows shorter than a register skip the horizontal add
-    full_registers = If(BinOp("<", Var(f"{it.position.name}_start"), _split(it)), (*clears, loop, last))
-    return (*bounds, full_registers, *left_over)
+    clears = (Assign(total, call("splat", Const(reduction.identity, body.lhs.tensor.dtype), lanes)),)
+    return (*_walk_masked(it, lanes, step, remainder, clears, is_padded), last, *left_over)
 
 
 def _reads_rows(expr: ix.Expr, var: ix.IndexVar) -> bool:
@@ -89,25 +72,16 @@ def _left(it: Iterator) -> Expr:
     return it.end - it.position
 
 
-def _walk_full(it: Iterator, lanes: int, step: Block, remainder: Block, clears: Block) -> Block:
-    """Process the full registers of a row, without the remainder."""
-    return _in_groups(it, lanes, step, clears)
-
-
-def _walk_masked(it: Iterator, lanes: int, step: Block, remainder: Block, clears: Block) -> Block:
+def _walk_masked(it: Iterator, lanes: int, step: Block, remainder: Block, clears: Block, is_padded: bool) -> Block:
     """Process a row's full registers, then load a full register for the remainder and ignore the lanes past the row's end.
 
-    A load at the last rows could pass the tensor's last entry; their remainder is left to the caller. Rows of any length
-    mostly take the same branches.
+    A load at the last rows could pass the tensor's last entry; unless rows are padded, their remainder is left to the caller.
+    Rows of any length mostly take the same branches.
     """
-    is_inside = BinOp("<=", it.position, Var(f"{it.access.tensor.name}_entries") - lanes)
-    remainder = (Assign(_split(it), it.position), If(is_inside, (*remainder, Assign(_split(it), it.end))))
-    return _walk_padded(it, lanes, step, remainder, clears)
-
-
-def _walk_padded(it: Iterator, lanes: int, step: Block, remainder: Block, clears: Block) -> Block:
-    """Process a row's full registers, then the remainder, if a register may be loaded past the end of every row."""
     at, start = it.position, Var(f"{it.position.name}_start")
+    if not is_padded:
+        is_inside = BinOp("<=", at, Var(f"{it.access.tensor.name}_entries") - lanes)
+        remainder = (Assign(_split(it), at), If(is_inside, (*remainder, Assign(_split(it), it.end))))
     first, end = it.bounds
     loop = While(at < it.end - lanes, (*step, Accumulate(at, Const(lanes))))
     return (Assign(start, first), Assign(it.end, end), *clears, Assign(at, start), loop, *remainder)
@@ -123,7 +97,7 @@ def lower_jammed(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
     parts = [partial_register(f"{target.name}{u}") for u in range(times)]
     tile_sums = _in_tile(sums, parts, tile)
     step = [*(sums if tile_sums is None else tile_sums), Assign(total, call("hsums", *(parts if tile_sums is None else [tile])))]
-    inner = _with_register(replace(env, varying=env.varying | {target.name}), target, total)
+    inner = replace(env, varying=env.varying | {target.name}).with_register(target.name, total)
     product, values = gathered_product(consumer.rhs, stmt.var, it, times, inner), Var(f"{consumer.lhs.tensor.name}_vals")
     place = env.beside(consumer.lhs.tensor, it.position)
     value = product.added_to(call("load", values, place, times)) if consumer.op == "+=" else product.value()
@@ -144,7 +118,7 @@ def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: in
     copied_producer = ix.map_expr(producer, lambda a: replace(a, tensor=copy) if a.tensor == target else a)
     coordinate = Var(f"{stmt.var}_u{number}")  # no index variable has such a name
     inner = env.bind(stmt.var, coordinate, {it.name: it.segment(it.position + number)})
-    inner = replace(_with_register(inner, copy, Var(copy.name)), copy=(stmt.var, number))
+    inner = replace(inner.with_register(copy.name, Var(copy.name)), copy=(stmt.var, number))
     block = (Assign(coordinate, it.coordinate(it.position + number)), *lower(copied_producer, inner))
     return tuple(s for s in block if not (isinstance(s, Accumulate) and s.var.name == copy.name))
 
@@ -190,10 +164,6 @@ def _value_of_tile(values: list[Expr], parts: list[Var], tile: Var) -> Expr | No
     return None
 
 
-def _with_register(env: Env, target: ix.TensorVar, register: Var) -> Env:
-    return replace(env, registers={**env.registers, target.name: register})
-
-
 def _in_groups(it: Iterator, times: int, step: Block, clears: Block) -> Block:
     start, split = Var(f"{it.position.name}_start"), _split(it)
     first, end = it.bounds
@@ -220,7 +190,7 @@ def _remainder_of_row(stmt: ix.Forall, it: Iterator, copies: list[Var], env: Env
         return (_one_by_one(stmt, it, env, lower),)
     target = next(ix.assignments(stmt.body)).lhs.tensor
     return tuple(
-        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, _with_register(env, target, register), lower))
+        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, env.with_register(target.name, register), lower))
         for u, register in enumerate(copies[:-1])
     )
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from ..ir.coordinate_maps import Difference, Joined, Quotient
 from ..ir.derived_formats import flattened
 from ..ir.format import Format
+from ..ir.implicit import Difference, Joined, Quotient
 from ..ir.index import RELATION, Access, Assignment, IndexVar, TensorVar, product, variables_in
 from ..ir.level import INT32_MAX, Level
 from ..ir.levels import Dense

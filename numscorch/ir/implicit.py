@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import FormatError
 from .level import Arrays, Children, Entries, Level, Mode, Parents, ranges
 from .levels import Branchless, Size, Strided
-from .loop import Const, Expr, call
+from .loop import BinOp, Const, Expr, call
 from .padded import warn_of_padding
 
 
@@ -181,3 +181,61 @@ class Offset(Branchless, Implicit):
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         diagonal, row = stored.outer[-2], stored.outer[-1]
         return Children(1, row + diagonal - (stored.sizes[stored.at - 1] - 1), stored.parents)
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming(Branchless):
+    """One coordinate for each position of the parent, computed from the coordinates of the levels above.
+
+    Renaming levels split a coordinate into its parts, join parts into a coordinate, or compute a diagonal. Conversions
+    multiply by a pattern of such levels if source and target split the dimensions differently.
+    """
+
+    def determines(self, at: int, missing: frozenset[int]) -> bool:
+        return len(missing) == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient(Renaming):
+    """The part ``i // divisor`` or ``i % modulus // divisor`` of the first level's coordinate ``i``."""
+
+    divisor: int
+    modulus: int = 0
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        dividend = mode.outer[0] % self.modulus if self.modulus else mode.outer[0]
+        return dividend // self.divisor if self.divisor > 1 else dividend
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Renaming):
+    """The coordinate that the parts in the levels above make up.
+
+    Args:
+        sizes: the extents of all parts but the first, outermost first.
+        uneven: whether the dimension is not a whole number of blocks; coordinates past its end are then absent.
+    """
+
+    sizes: tuple[int, ...]
+    uneven: bool = False
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        joined = mode.outer[0]
+        for size, part in zip(self.sizes, mode.outer[1:], strict=True):
+            joined = joined * size + part
+        return joined
+
+    def present(self, mode: Mode, position: Expr) -> Expr | None:
+        return self.coordinate(mode, position) < mode.size if self.uneven else None
+
+    def determines(self, at: int, missing: frozenset[int]) -> bool:
+        return at not in missing or missing == {at}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference(Renaming):
+    """The diagonal that a row (the first level) and a column (the second level) lie on, counted from the lowest diagonal."""
+
+    def coordinate(self, mode: Mode, position: Expr) -> Expr:
+        row, column = mode.outer
+        return BinOp("-", column + mode.sizes[0] - Const(1), row)

@@ -369,6 +369,17 @@ def map_assignments(stmt: Stmt, change: Callable[[Assignment], Stmt]) -> Stmt:
             return Where(map_assignments(consumer, change), map_assignments(producer, change))
 
 
+def map_loops(stmt: Stmt, change: Callable[[Forall], Forall]) -> Stmt:
+    """The statement with ``change`` applied to every loop, innermost first."""
+    match stmt:
+        case Assignment():
+            return stmt
+        case Forall(_, body):
+            return change(replace(stmt, body=map_loops(body, change)))
+        case Where(consumer, producer):
+            return Where(map_loops(consumer, change), map_loops(producer, change))
+
+
 def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
     """The statement with ``change`` applied to every access, also on left sides."""
     return map_assignments(stmt, lambda inner: Assignment(change(inner.lhs), mapped(inner.rhs, change), inner.op))

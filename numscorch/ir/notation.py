@@ -67,11 +67,8 @@ TAGS: tuple[tuple[str, Callable[..., Tag]], ...] = (
     ("parallel_forall", Parallel),
     (rf"vector_forall<{COUNT} x {COUNT}(, once)?(?:, rest {COUNT})?(, masked)?(, overlapped)?>", _vector),
     (rf"unroll_forall<{COUNT}>", lambda times: Unroll(int(times))),
-    (rf"position_forall<{COUNT}(, masked)?>", lambda lanes, masked: Positions(int(lanes), bool(masked))),
-    (
-        rf"(parallel_)?entry_forall<{COUNT} x {COUNT}>",
-        lambda parallel, lanes, registers: FlatSum(int(lanes), int(registers), bool(parallel)),
-    ),
+    (rf"position_forall<{COUNT}>", lambda lanes: Positions(int(lanes))),
+    (rf"entry_forall<{COUNT} x {COUNT}>", lambda lanes, registers: FlatSum(int(lanes), int(registers))),
     (r"gallop_forall<(\w+)>", Gallop),
     (r"blend_forall(<ahead>)?", lambda ahead: Blend(bool(ahead))),
     (rf"tile_forall<{COUNT}>", lambda size: Tile(int(size))),

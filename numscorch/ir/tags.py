@@ -68,27 +68,25 @@ class Unroll(BaseTag):
 class Positions(BaseTag):
     """Load ``lanes`` consecutive positions of a sparse level into a register, and gather dense values at their coordinates.
 
-    The remaining positions of a row run one by one or, if ``masked``, in a register whose lanes past the row's end are masked.
+    The remaining positions of a row run in a register whose lanes past the row's end are masked.
     """
 
     lanes: int
-    masked: bool = False
     spelling: ClassVar[str] = "position_forall"
 
 
 @dataclass(frozen=True, slots=True)
 class FlatSum:
-    """Sum all entries of the operand below in a single loop over positions, in tiles of ``registers`` registers of ``lanes`` values.
+    """Sum all entries of the operand below in one loop over positions, in tiles of ``registers`` registers of ``lanes`` values.
 
-    If ``parallel``, blocks of positions run in parallel.
+    Blocks of positions run in parallel.
     """
 
     lanes: int
     registers: int
-    parallel: bool = False
 
     def __str__(self) -> str:
-        return f"{'parallel_' if self.parallel else ''}entry_forall<{self.lanes} x {self.registers}>"
+        return f"entry_forall<{self.lanes} x {self.registers}>"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ import numpy as np
 
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel
-from ..codegen.padded_assembly import is_spaced
-from ..codegen.result_assembly import Stage
+from ..codegen.result_assembly import Stage, is_spaced
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
 from ..frontend.requests import NAMES
@@ -99,7 +98,7 @@ class AssemblingBinder(Binder):
             "if n == 1:",
             f"    parents, S, starts = None, (0, {most}), np.zeros(1, np.int64)",
             "else:",
-            f"    parents = {self.cuts()}[{self.blocks} * np.arange(n + 1) // n] * {self.inner}",
+            f"    parents = {self.cuts()} * {self.inner}",
             f"    S = {starts_source}",
             "    starts = S[:-1].copy()",
             *self.workspace_lines(),
@@ -122,7 +121,7 @@ class AssemblingBinder(Binder):
 
     @property
     def pieces(self) -> str:
-        return "n" if self.placed else super().pieces  # placed entries are not summed
+        return "n" if self.parallel and (self.placed or self.bound is not None) else super().pieces  # entries are not summed
 
     @property
     def parents(self) -> int:

@@ -165,7 +165,8 @@ def _bind(
 
     Several workers run the kernel if there is enough work, or if the schedule asks for them.
     """
-    parallel = bool(request.options.parallel) or pays(stmt, problem.facts)
+    wanted = request.options.parallel
+    parallel = bool(wanted) or (wanted is None and pays(stmt, problem.facts))
     if problem.result.is_assembled:
         before = {stage: kernel_for(generate(stmt, host(), stage)) for stage in stages_of(stmt)[:-1]}
         binder: Binder = AssemblingBinder(problem, stmt, kernel, described, parallel, before)

@@ -20,7 +20,6 @@ from ..ir.index import (
     Expr,
     Forall,
     IndexVar,
-    Positions,
     Stmt,
     TensorVar,
     Vector,
@@ -35,14 +34,12 @@ from ..ir.index import (
     variables_in,
     wrap,
 )
-from ..ir.tag_rules import can_take_positions
 from ..ir.verify import verify
 from . import Step, tuning
-from .cost import fan_of
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
-from .vector import LANES, in_masks, result_tag, vectorize
+from .vector import LANES, result_tag, take_positions, vectorize
 from .workspace import NAMES, insert_workspaces
 
 
@@ -193,12 +190,9 @@ def _tag_loop(loop: Forall, facts: Facts, target: Target) -> Forall:
     var, term = loop.var, loop.body
     if not isinstance(term, Assignment) or term.lhs.tensor.dtype not in LANES or not can_run_in_registers(term.rhs):
         return loop
-    lanes = target.lanes(term.lhs.tensor.dtype)
-    sparse = [a for a in accesses_in(term.rhs) if a.sparse_levels(var)]
-    if sparse:
-        last = len(sparse[0].indices) - 1
-        lanes = in_masks(fan_of(sparse[0], last, facts), facts.spread(sparse[0].tensor.name, last), lanes)
-        return replace(loop, tag=Positions(lanes, masked=True)) if lanes and can_take_positions(loop) else loop
+    if any(a.sparse_levels(var) for a in accesses_in(term.rhs)):
+        gathered = take_positions(loop, term, facts, target)
+        return loop if gathered is None else gathered[0]
     accesses = [term.lhs, *accesses_in(term.rhs)]
     if term.op == "=" and var in term.lhs.indices and all(unit_stride(a, var) for a in accesses if var in a.indices):
         return replace(loop, tag=result_tag(facts.tiling(var)))

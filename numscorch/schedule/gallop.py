@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
-from ..ir.index import Assignment, Forall, Gallop, Serial, Stmt, Where, accesses_in, value_of
+from ..ir.index import Forall, Gallop, Serial, Stmt, accesses_in, map_loops, value_of
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
@@ -26,20 +26,13 @@ def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options 
     at j, A has about 4 coordinates and B 1.02e+03: A is walked, and the others are searched
     """
     reasons: list[str] = []
-    tagged = _tag_loops(stmt, facts, reasons)
-    return (tagged, "; ".join(reasons)) if reasons else None
 
+    def tagged(loop: Forall) -> Forall:
+        fans = fans_of(loop, facts) if isinstance(loop.tag, Serial) else {}
+        return replace(loop, tag=_choose_tag(str(loop.var), fans, reasons)) if fans else loop
 
-def _tag_loops(stmt: Stmt, facts: Facts, reasons: list[str]) -> Stmt:
-    match stmt:
-        case Forall(var, body, tag):
-            fans = fans_of(stmt, facts) if isinstance(tag, Serial) else {}
-            inner = _tag_loops(body, facts, reasons)
-            return replace(stmt, body=inner, tag=_choose_tag(str(var), fans, reasons)) if fans else replace(stmt, body=inner)
-        case Where(consumer, producer):
-            return Where(_tag_loops(consumer, facts, reasons), _tag_loops(producer, facts, reasons))
-        case Assignment():
-            return stmt
+    nest = map_loops(stmt, tagged)
+    return (nest, "; ".join(reasons)) if reasons else None
 
 
 def _choose_tag(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop | Serial:

@@ -19,7 +19,7 @@ from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_
 from . import cost, tuning
 from .empty_rows import without_empty_rows
 from .facts import GENERIC, Facts, Target
-from .longest import is_uneven
+from .lengths import is_uneven
 from .options import AUTOMATIC, Options
 from .workspace import moved_by
 

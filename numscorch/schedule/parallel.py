@@ -47,14 +47,12 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     if wanted == "":
         return stmt, "asked for: serial"
     parallel, why = _tag_outermost(stmt)
-    if wanted is not None and not any(loop.var.name == wanted and runs_in_blocks(loop.tag) for loop in loops_of(parallel)):
+    in_blocks = [loop.var.name for loop in loops_of(parallel) if runs_in_blocks(loop.tag)]
+    if wanted is not None and wanted not in in_blocks:
         raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
     steps = steps_of(parallel, facts)
-    note = (
-        ", by one worker, since there is too little to do for threads"
-        if parallel != stmt and wanted is None and steps < tuning.PARALLEL_STEPS
-        else ""
-    )
+    is_small = in_blocks and wanted is None and steps < tuning.PARALLEL_STEPS
+    note = ", by one worker, since there is too little to do for threads" if is_small else ""
     return parallel, f"about {steps:.3g} steps: {why}{note}"
 
 
@@ -73,20 +71,17 @@ def _tag_outermost(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt,
             return stmt, "but the outermost loop runs over that tile alone, serially"
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
             return replace(stmt, tag=Parallel()), f"blocks of {var}, whose results are disjoint"
-        case Where(_, Forall(tag=FlatSum())) if within:
-            return stmt, "but the sum over positions is taken tile by tile, serially"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
             return replace(stmt, producer=replace(producer, tag=Parallel())), f"a partial sum for each block of {var}"
-        case Where(Assignment(), Forall(tag=FlatSum() as tag) as producer):
-            parallel = replace(producer, tag=replace(tag, parallel=True))
-            return replace(stmt, producer=parallel), "a partial sum for each block of positions"
+        case Where(Assignment(), Forall(tag=FlatSum())):
+            return stmt, "a partial sum for each block of positions"
         case _:
             return stmt, "but the outermost loop scatters, searches or is vectorised, so it runs serially"
 
 
 def runs_in_blocks(tag: Tag) -> bool:
     """Whether a loop is cut into blocks that run in parallel."""
-    return isinstance(tag, Parallel) or (isinstance(tag, FlatSum) and tag.parallel)
+    return isinstance(tag, Parallel | FlatSum)
 
 
 def steps_of(stmt: Stmt, facts: Facts) -> float:

@@ -3,7 +3,7 @@
 The rounding error of a sum grows with the number of terms that a kernel adds sequentially to one place: the sum of a column of
 10^7 terms of 0.1 in float32 has an error of 9 %. After each block, the kernel moves the sums to other places. The cost of these
 moves limits the number of blocks. A matrix with many columns and one long column gets another loop order instead
-(``longest.is_uneven``).
+(``lengths.is_uneven``).
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import replace
 from math import prod
 
 from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, Serial, Stmt, Tile, Where, is_product, operands_of, value_of
+from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target
-from .longest import longest_sum
+from .lengths import longest_sum
 from .options import AUTOMATIC, Options
 
 
@@ -66,7 +67,7 @@ class _Pass:
 
     def _blocks(self, loop: Forall, facts: Facts) -> int | None:
         """The number of blocks of a loop, a power of two; None if the loop adds few terms to each place, or scatters nothing."""
-        loops, assignment = _loops_and_assignment(loop)
+        loops, assignment = around_result(loop)
         if not _is_scattered(assignment, loops):
             return None
         inner = dict.fromkeys(each.var for each in loops)
@@ -79,15 +80,6 @@ class _Pass:
             return None
         self.reasons.append(f"{assignment.lhs.tensor}: about {longest:.3g} terms in a sum, in blocks of {loop.var}")
         return 1 << count.bit_length() - 1
-
-
-def _loops_and_assignment(loop: Forall) -> tuple[list[Forall], Assignment]:
-    """This loop and the loops inside it around the assignment that they write, and the assignment."""
-    loops, inner = [loop], loop.body
-    while not isinstance(inner, Assignment):
-        loops += [inner] if isinstance(inner, Forall) else []
-        inner = inner.body if isinstance(inner, Forall) else inner.consumer
-    return loops, inner
 
 
 def _is_scattered(assignment: Assignment, loops: list[Forall]) -> bool:

@@ -22,6 +22,7 @@ from ..ir.index import (
     accesses_in,
     is_product,
     map_expr,
+    map_loops,
     operands_of,
     result_of,
     value_of,
@@ -91,14 +92,10 @@ def _choice(row: Access, var: IndexVar, outer: tuple[IndexVar, ...]) -> Choice |
 
 def _scatter_row(stmt: Stmt, row: Access, at: IndexVar, last: IndexVar) -> Stmt:
     """Scatter the row at the start of the body of the loop over ``at``, and read the dense arrays instead of it."""
-    match stmt:
-        case Forall(var, body) if var == at:
-            space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))
-            fill = Forall(last, Assignment(space, row))
-            return replace(stmt, body=Where(map_expr(body, lambda access: space if access == row else access), fill))
-        case Forall(_, body):
-            return replace(stmt, body=_scatter_row(body, row, at, last))
-        case Where(consumer, producer):
-            return Where(_scatter_row(consumer, row, at, last), _scatter_row(producer, row, at, last))
-        case Assignment():
-            return stmt
+    space = Access(TensorVar(f"{row.tensor}_row", Format((Marked(),)), row.tensor.dtype), (last,))
+
+    def scattered(loop: Forall) -> Forall:
+        body = map_expr(loop.body, lambda access: space if access == row else access)
+        return replace(loop, body=Where(body, Forall(last, Assignment(space, row)))) if loop.var == at else loop
+
+    return map_loops(stmt, scattered)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from ..errors import ScheduleError
-from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, Where, assignments, loops_of, operands_of, result_of
+from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, assignments, loops_of, map_assignments, operands_of, result_of
 from . import tuning
 from .facts import GENERIC, Facts, Target, itemsize
 from .loop_order import unit_stride
@@ -84,20 +84,11 @@ def _tile_size(access: Access, var: IndexVar, facts: Facts, target: Target) -> i
 def tiled(stmt: Stmt, var: IndexVar, size: int) -> Stmt:
     """Run the statement once for each tile; a sum over the variable is added to the result tile by tile."""
     lhs = result_of(stmt)
-    return Forall(var, stmt if var in lhs.indices else _accumulate(stmt, lhs), Tile(size))
 
+    def added(assignment: Assignment) -> Assignment:
+        return replace(assignment, op="+=") if assignment.op == "=" and assignment.lhs.tensor == lhs.tensor else assignment
 
-def _accumulate(stmt: Stmt, result: Access) -> Stmt:
-    """Let the statement add to the result instead of overwriting it."""
-    match stmt:
-        case Assignment(lhs, _, "=") if lhs.tensor == result.tensor:
-            return replace(stmt, op="+=")
-        case Assignment():
-            return stmt
-        case Forall(_, body):
-            return replace(stmt, body=_accumulate(body, result))
-        case Where(consumer, producer):
-            return Where(_accumulate(consumer, result), producer)
+    return Forall(var, stmt if var in lhs.indices else map_assignments(stmt, added), Tile(size))
 
 
 def refusal(var: IndexVar, stmt: Stmt) -> str | None:

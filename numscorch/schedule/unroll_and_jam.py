@@ -26,6 +26,7 @@ from ..ir.index import (
     Where,
     accesses_in,
     loops_of,
+    map_loops,
     operands_of,
     result_of,
     unwrap,
@@ -155,12 +156,4 @@ def _loaded(value: Expr) -> list[Access]:
 
 def _without_unrolling(stmt: Stmt) -> Stmt:
     """Remove unrolled loops over positions; the coordinates at once already give enough independent sums."""
-    match stmt:
-        case Forall(_, body, Unroll()):
-            return replace(stmt, tag=Serial(), body=_without_unrolling(body))
-        case Forall(_, body):
-            return replace(stmt, body=_without_unrolling(body))
-        case Where(consumer, producer):
-            return Where(consumer, _without_unrolling(producer))
-        case _:
-            return stmt
+    return map_loops(stmt, lambda loop: replace(loop, tag=Serial()) if isinstance(loop.tag, Unroll) else loop)

@@ -137,14 +137,19 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
     inner, term = unwrap(body.producer)
     if not inner or not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
         return None
-    var, register = inner[-1].var, target.lanes(term.lhs.tensor.dtype)
-    fan = _fan(var, term, facts)
-    if fan is None or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+    if not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS) or (gathered := take_positions(inner[-1], term, facts, target)) is None:
         return None
-    if not (lanes := in_masks(fan, _spread(var, term, facts), register)) or not can_take_positions(inner[-1]):
+    loop, why = gathered
+    return wrap(loops, replace(body, producer=wrap(inner[:-1], loop))), why
+
+
+def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target) -> tuple[Forall, str] | None:
+    """Take several positions of a row at once, gathered into a register; None if that is impossible or doesn't pay."""
+    fan = _fan(loop.var, term, facts)
+    lanes = 0 if fan is None else in_masks(fan, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
+    if not lanes or not can_take_positions(loop):
         return None
-    gathered = wrap(inner[:-1], replace(inner[-1], tag=Positions(lanes, masked=True)))
-    return wrap(loops, replace(body, producer=gathered)), f"about {fan:.3g} nonzeros in a row: {lanes} at once"
+    return replace(loop, tag=Positions(lanes)), f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
 
 
 def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
@@ -241,12 +246,10 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
     if _is_dense_loop(last.var, body, facts) and _varies(last.var, body):
         tag = _tag(facts.sum_tiling(last.var))
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
-    fan, spread = _fan(last.var, body, facts), _spread(last.var, body, facts)
-    register = target.lanes(body.lhs.tensor.dtype)
-    if fan is not None and body.op == "+=" and (lanes := in_masks(fan, spread, register)) and can_take_positions(last):
-        why = f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
-        return wrap(loops[:-1], replace(last, tag=Positions(lanes, masked=True))), why
-    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and spread == 1 and can_unroll(last):
+    if body.op == "+=" and (gathered := take_positions(last, body, facts, target)) is not None:
+        return wrap(loops[:-1], gathered[0]), gathered[1]
+    fan = _fan(last.var, body, facts)
+    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and _spread(last.var, body, facts) == 1 and can_unroll(last):
         return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 
@@ -281,5 +284,6 @@ def _spread(var: IndexVar, body: Assignment, facts: Facts) -> float:
 
 
 def _sparse_levels(var: IndexVar, body: Assignment) -> list[tuple[Access, int]]:
-    levels = [(access, at) for access in accesses_in(body.rhs) for at in access.sparse_levels(var)]
-    return [(access, at) for access, at in levels if not access.tensor.format.levels[at].ends]
+    """The sparse levels that a loop iterates, each once even if both the pattern and the values of an operand are read."""
+    levels = {(access.tensor.name, at): (access, at) for access in accesses_in(body.rhs) for at in access.sparse_levels(var)}
+    return [(access, at) for access, at in levels.values() if not access.tensor.format.levels[at].ends]

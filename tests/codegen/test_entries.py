@@ -127,7 +127,7 @@ def test_levels_of_a_pattern_are_not_read() -> None:
 def test_schedules_override_flattening() -> None:
     A = ns.from_torch(numbers(50, 60))
     assert "entry_forall" not in str(ns.explain("ij->", A, schedule="vectorize()"))
-    assert "parallel_entry_forall<" in str(ns.explain("ij->", A, schedule="parallelize(i)"))
+    assert "entry_forall<" in str(ns.explain("ij->", A, schedule="parallelize(i)"))
 
 
 def test_a_loop_over_entries_needs_one_sum() -> None:

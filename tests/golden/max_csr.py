@@ -1,6 +1,6 @@
 """B[i] max= A[i,j]
 
-    parallel_forall(i, where(B[i] = t, position_forall<8, masked>(j, t max= A[i,j])))
+    parallel_forall(i, where(B[i] = t, position_forall<8>(j, t max= A[i,j])))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (1)

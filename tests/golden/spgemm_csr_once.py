@@ -22,32 +22,33 @@ def body(worker, A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd,
     w_mark = shifted(w_mark, worker * w_size)
     w_vals = shifted(w_vals, worker * w_size)
     w_stamp = 0
-    pC2 = starts[worker]
-    pA2_start = int64(A2_pos[cuts[blocks * worker // workers]])
-    for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-        pA2_end = int64(A2_pos[i + 1])
-        w_stamp = w_stamp - 1
-        w_count = 0
-        for pA2 in range(pA2_start, pA2_end):
-            j = A2_crd[pA2]
-            for pB2 in range(B2_pos[j], B2_pos[j + 1]):
-                k = B2_crd[pB2]
-                if w_mark[k] != w_stamp:
-                    w_mark[k] = w_stamp
-                    w_list[w_count] = k
-                    w_vals[k] = float64(0.0)
-                    w_count += 1
-                w_vals[k] += A_vals[pA2] * B_vals[pB2]
-        if 1 < w_count:
-            ordered(w_list, w_mark, w_stamp, w_count, k_size)
-        for pw1 in range(w_count):
-            k = w_list[pw1]
-            C_vals[pC2] = w_vals[k]
-            C2_crd[pC2] = k
-            pC2 += 1
-        C2_pos[i + 1] = pC2
-        pA2_start = pA2_end
-    starts[worker] = pC2
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        pC2 = starts[block]
+        pA2_start = int64(A2_pos[cuts[block]])
+        for i in range(cuts[block], cuts[block + 1]):
+            pA2_end = int64(A2_pos[i + 1])
+            w_stamp = w_stamp - 1
+            w_count = 0
+            for pA2 in range(pA2_start, pA2_end):
+                j = A2_crd[pA2]
+                for pB2 in range(B2_pos[j], B2_pos[j + 1]):
+                    k = B2_crd[pB2]
+                    if w_mark[k] != w_stamp:
+                        w_mark[k] = w_stamp
+                        w_list[w_count] = k
+                        w_vals[k] = float64(0.0)
+                        w_count += 1
+                    w_vals[k] += A_vals[pA2] * B_vals[pB2]
+            if 1 < w_count:
+                ordered(w_list, w_mark, w_stamp, w_count, k_size)
+            for pw1 in range(w_count):
+                k = w_list[pw1]
+                C_vals[pC2] = w_vals[k]
+                C2_crd[pC2] = k
+                pC2 += 1
+            C2_pos[i + 1] = pC2
+            pA2_start = pA2_end
+        starts[block] = pC2
 
 
 def kernel(A2_pos, A2_crd, A_vals, B2_pos, B2_crd, B_vals, C2_pos, C2_crd, C_vals, w_list, w_mark, w_vals, w_size, cuts, starts, blocks, workers, k_size):

@@ -1,6 +1,6 @@
 """C[i] += A[i,j] * B[j]
 
-    parallel_forall(i, where(C[i] = t, position_forall<8, masked>(j, t += A[i,j] * B[j])))
+    parallel_forall(i, where(C[i] = t, position_forall<8>(j, t += A[i,j] * B[j])))
 
 A: CSR float32, int32 indices
 B: dense float32, strides (1)

@@ -1,6 +1,6 @@
 """C += A[i,j,k] * B
 
-    where(C = t, parallel_entry_forall<8 x 8>(i, forall(j, forall(k, t += B * A[i,j,k]))))
+    where(C = t, entry_forall<8 x 8>(i, forall(j, forall(k, t += B * A[i,j,k]))))
 
 A: CSF(3) float32, int32 indices
 B: dense float32

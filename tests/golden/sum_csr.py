@@ -1,6 +1,6 @@
 """B += A[i,j]
 
-    where(B = t, parallel_entry_forall<8 x 8>(i, forall(j, t += A[i,j])))
+    where(B = t, entry_forall<8 x 8>(i, forall(j, t += A[i,j])))
 
 A: CSR float32, int32 indices
 B: dense float32

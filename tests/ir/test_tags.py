@@ -26,10 +26,10 @@ TENSORS = {**MATRICES, **VECTORS, **DENSE, "t": TensorVar("t", Format("() -> ()"
 # for each tag: a statement, and a fragment of its source that the source with plain loops lacks
 IMPLEMENTED = {
     ix.Serial: ("forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "for pA2 in range("),
-    ix.Parallel: ("parallel_forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "in prange(workers)"),
+    ix.Parallel: ("parallel_forall(i, where(y[i] = t, forall(j, t += A[i,j] * x[j])))", "cuts[blocks * worker"),
     ix.Vector: ("forall(i, vector_forall<8 x 2, once>(k, where(Y[i,k] = t, forall(j, t += A[i,j] * X[j,k]))))", "load(X_vals, pX, 8, 2)"),
     ix.Unroll: ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * x[j])))", "t_3"),
-    ix.Positions: ("forall(i, where(y[i] = t, position_forall<4, masked>(j, t += A[i,j] * x[j])))", "gather"),
+    ix.Positions: ("forall(i, where(y[i] = t, position_forall<4>(j, t += A[i,j] * x[j])))", "gather"),
     ix.FlatSum: ("where(s = t, entry_forall<8 x 4>(i, forall(j, t += A[i,j])))", "A_entries // 32"),
     ix.Gallop: ("forall(i, where(y[i] = t, gallop_forall<A>(j, t += A[i,j] * B[i,j])))", "seek("),
     ix.Blend: ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] * B[i,j])))", "A_here & B_here"),
@@ -79,7 +79,7 @@ def test_tables_of_rows_are_specialized(over: str) -> None:
     [
         ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += A[i,j] * B[i,j])))", "only sums over one level"),
         ("forall(i, where(y[i] = t, unroll_forall<4>(j, t += x[j])))", "only sums over one level"),
-        ("forall(i, where(y[i] = t, position_forall<4, masked>(j, t += A[i,j] * B[i,j])))", "the last level of a single sparse operand"),
+        ("forall(i, where(y[i] = t, position_forall<4>(j, t += A[i,j] * B[i,j])))", "the last level of a single sparse operand"),
         ("forall(i, unroll_forall<4>(j, where(Y[i,j] = t, vector_forall<8 x 2, once>(k, t += A[i,j] * X[i,k]))))", "only dot products"),
         ("forall(i, blend_forall(j, Y[i,j] = A[i,j] * B[i,j]))", "need no branches"),
         ("forall(i, where(y[i] = t, blend_forall(j, t += A[i,j] + x[j])))", "need no branches"),
