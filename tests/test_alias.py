@@ -1,4 +1,4 @@
-"""``import numscorch as torch`` works: nothing of ours hides torch's, and what is ours keeps torch's promises."""
+"""``import numscorch as torch`` works: numscorch hides no function of torch without its documented behaviour."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import torch as real
 
 import numscorch as torch
 
-OURS = sorted(name for name in set(dir(real)) & set(vars(torch)) if not name.startswith("__"))
+SHARED = sorted(name for name in set(dir(real)) & set(vars(torch)) if not name.startswith("__"))
 
 
 def einsum() -> None:
-    """torch's documented examples."""
+    """The documented examples of torch."""
     x, y = real.randn(5), real.randn(4)
     assert real.equal(torch.einsum("i,j->ij", x, y), real.einsum("i,j->ij", x, y))
     A, left, right = real.randn(3, 5, 4), real.randn(2, 5), real.randn(2, 4)
@@ -38,7 +38,7 @@ def einsum() -> None:
 
 
 def load() -> None:
-    """A file, a buffer, and the keywords."""
+    """Loads from a file and a buffer, with keywords."""
     import io
 
     buffer = io.BytesIO()
@@ -51,7 +51,7 @@ def load() -> None:
 
 
 def save() -> None:
-    """Any object, to a path or a buffer, with the keywords."""
+    """Saves of any object to a path or a buffer, with keywords."""
     import io
     import tempfile
 
@@ -68,16 +68,16 @@ def save() -> None:
 def tensor() -> None:
     """Nested lists, numbers and arrays, with dtype and requires_grad."""
     for data in (1.5, [[0, 1], [2, 3]], real.arange(3.0).numpy(), [True, False]):
-        made, expected = torch.tensor(data), real.tensor(data)
-        assert type(made) is real.Tensor
-        assert made.dtype == expected.dtype
-        assert real.equal(made, expected)
+        result, expected = torch.tensor(data), real.tensor(data)
+        assert type(result) is real.Tensor
+        assert result.dtype == expected.dtype
+        assert real.equal(result, expected)
     assert torch.tensor([1, 2], dtype=real.float64, device="cpu", requires_grad=True).requires_grad
     assert torch.tensor(data=[1, 2]).dtype == real.int64
 
 
 def nn() -> None:
-    """Modules, parameters, functions."""
+    """Modules, parameters and functions."""
     layer = torch.nn.Linear(3, 2)
     assert isinstance(layer, real.nn.Linear)
     assert isinstance(torch.nn.Parameter(real.ones(2)), real.nn.Parameter)
@@ -89,10 +89,10 @@ def arithmetic() -> None:
     """Operators with alpha, out, dtype, dim, keepdim, numbers and gradients."""
     x, y = real.randn(3, 4), real.randn(4)
     for name in ("add", "sub", "mul", "div"):
-        ours, theirs = getattr(torch, name), getattr(real, name)
-        assert real.equal(ours(x, y), theirs(x, y))
-        assert real.equal(ours(x, 2), theirs(x, 2))
-        assert ours(x, y, out=(out := real.empty(3, 4))) is out
+        function, reference = getattr(torch, name), getattr(real, name)
+        assert real.equal(function(x, y), reference(x, y))
+        assert real.equal(function(x, 2), reference(x, 2))
+        assert function(x, y, out=(out := real.empty(3, 4))) is out
     assert real.equal(torch.add(x, y, alpha=2), x + 2 * y)
     assert real.equal(torch.div(x, y, rounding_mode="floor"), real.div(x, y, rounding_mode="floor"))
     assert real.equal(torch.add(input=x, other=y), x + y)
@@ -107,7 +107,7 @@ def arithmetic() -> None:
 
 
 def matmul() -> None:
-    """Vectors, matrices, batches that broadcast, out, gradients; torch's sparse matrices too."""
+    """Vectors, matrices, broadcast batches, out, gradients, and native sparse matrices."""
     vector, matrix, batch = real.randn(4), real.randn(3, 4), real.randn(2, 4, 5)
     for left, right in ((vector, vector), (matrix, vector), (matrix, batch), (batch[0].T, vector), (batch.mT, vector)):
         assert real.equal(torch.matmul(left, right), real.matmul(left, right))
@@ -118,7 +118,7 @@ def matmul() -> None:
 
 
 def stack() -> None:
-    """Any dimension, out, a tuple or a list, numbers of one dimension, gradients."""
+    """Any dimension, out, a tuple or a list, and gradients."""
     x, y = real.randn(2, 3), real.randn(2, 3, requires_grad=True)
     for dim in (0, 1, 2, -1):
         assert real.equal(torch.stack([x, y], dim), real.stack([x, y], dim))
@@ -130,20 +130,20 @@ def stack() -> None:
 
 
 def sort() -> None:
-    """Values and indices, in any dimension and direction."""
+    """Values and indices, for any dimension and direction."""
     x = real.randn(3, 4)
-    for given, keywords in (((), {}), ((0,), {}), ((), {"dim": 0, "descending": True}), ((), {"stable": True, "dim": 1}), ((1, True), {})):
-        ours, theirs = torch.sort(x, *given, **keywords), real.sort(x, *given, **keywords)
-        assert real.equal(ours.values, theirs.values)
-        assert real.equal(ours.indices, theirs.indices)
+    for args, keywords in (((), {}), ((0,), {}), ((), {"dim": 0, "descending": True}), ((), {"stable": True, "dim": 1}), ((1, True), {})):
+        result, expected = torch.sort(x, *args, **keywords), real.sort(x, *args, **keywords)
+        assert real.equal(result.values, expected.values)
+        assert real.equal(result.indices, expected.indices)
     out = real.empty(3, 4), real.empty(3, 4, dtype=real.long)
     assert torch.sort(input=x, out=out)[0] is out[0]
 
 
 def constants() -> None:
-    """Sizes one by one, in a sequence or by keyword; out, dtype, layout, device, requires_grad."""
+    """Sizes as arguments, as a sequence or by keyword; out, dtype, layout, device, requires_grad."""
     for name in ("zeros", "ones"):
-        ours, theirs = getattr(torch, name), getattr(real, name)
+        function, reference = getattr(torch, name), getattr(real, name)
         for args, keywords in (
             ((2, 3), {}),
             (((2, 3),), {}),
@@ -152,12 +152,12 @@ def constants() -> None:
             ((), {"size": (2, 3)}),
             ((), {"size": ()}),
         ):
-            made = ours(*args, **keywords, dtype=real.int32, device="cpu")
-            assert type(made) is real.Tensor
-            assert made.dtype == real.int32
-            assert real.equal(made, theirs(*args, **keywords, dtype=real.int32))
-        assert ours(2, 3, out=(out := real.empty(2, 3))) is out
-        assert ours(2, requires_grad=True).requires_grad
+            result = function(*args, **keywords, dtype=real.int32, device="cpu")
+            assert type(result) is real.Tensor
+            assert result.dtype == real.int32
+            assert real.equal(result, reference(*args, **keywords, dtype=real.int32))
+        assert function(2, 3, out=(out := real.empty(2, 3))) is out
+        assert function(2, requires_grad=True).requires_grad
     assert torch.zeros(2, 3, layout=real.sparse_csr).layout is real.sparse_csr
     assert torch.zeros((2, 3), layout=real.sparse_coo, dtype=real.float64).dtype == real.float64
     assert real.equal(torch.full((2, 3), 7), real.full((2, 3), 7))
@@ -171,7 +171,7 @@ def constants() -> None:
 
 
 def eye() -> None:
-    """One size or two, by keyword, out, dtype, layout."""
+    """One or two sizes, also by keyword; out, dtype, layout."""
     for args, keywords in (((3,), {}), ((2, 4), {}), ((), {"n": 3, "m": 2})):
         assert real.equal(torch.eye(*args, **keywords), real.eye(*args, **keywords))
     assert torch.eye(3, out=(out := real.empty(3, 3)), dtype=real.float32, requires_grad=False, layout=real.strided) is out
@@ -179,22 +179,22 @@ def eye() -> None:
 
 
 def random() -> None:
-    """The numbers that torch draws of the same seed, or generator; out."""
+    """The numbers that torch draws with the same seed or generator, and out."""
     for name in ("rand", "randn"):
-        ours, theirs = getattr(torch, name), getattr(real, name)
+        function, reference = getattr(torch, name), getattr(real, name)
         for args, keywords in (((2, 3), {}), (((2, 3),), {}), ((), {"size": (2, 3)}), ((3,), {"dtype": real.float64})):
             real.manual_seed(1)
-            made = ours(*args, **keywords)
+            result = function(*args, **keywords)
             real.manual_seed(1)
-            assert real.equal(made, theirs(*args, **keywords))
-        drawn = [f(4, generator=real.Generator().manual_seed(2)) for f in (ours, theirs)]
-        assert real.equal(*drawn)
-        assert ours(2, 3, out=(out := real.empty(2, 3))) is out
-        assert ours(2, requires_grad=True).requires_grad
+            assert real.equal(result, reference(*args, **keywords))
+        samples = [f(4, generator=real.Generator().manual_seed(2)) for f in (function, reference)]
+        assert real.equal(*samples)
+        assert function(2, 3, out=(out := real.empty(2, 3))) is out
+        assert function(2, requires_grad=True).requires_grad
 
 
 def index_arrays() -> None:
-    """torch's sparse tensors, with its keywords, its names of index arrays, and gradients."""
+    """Native sparse tensors, with keywords, names of index arrays, and gradients."""
     coo = torch.sparse_coo_tensor([[0, 1, 1], [2, 0, 2]], [3, 4, 5], (2, 4), dtype=real.float64, requires_grad=True)
     assert coo.layout is real.sparse_coo
     assert coo.requires_grad
@@ -208,15 +208,15 @@ def index_arrays() -> None:
         ("bsc", "ccol_indices", "row_indices", block),
     ):
         name, layout = f"sparse_{kind}_tensor", getattr(real, f"sparse_{kind}")
-        for made in (
+        for tensor in (
             getattr(torch, name)([0, 1, 2], [0, 1], values),
             getattr(torch, name)(
                 **{first: [0, 1, 2], second: [0, 1]}, values=values, size=(2, 2), dtype=real.float64, check_invariants=True
             ),
             torch.sparse_compressed_tensor([0, 1, 2], [0, 1], values, layout=layout),
         ):
-            assert made.layout is layout
-            assert real.equal(made.to_dense(), real.eye(2, dtype=made.dtype))
+            assert tensor.layout is layout
+            assert real.equal(tensor.to_dense(), real.eye(2, dtype=tensor.dtype))
 
 
 ARITHMETIC = ("add", "sub", "mul", "div", "sum", "mean", "amax", "amin", "softmax")
@@ -237,9 +237,9 @@ DOCUMENTED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse")  # torch's notices, of its own tensors
-@pytest.mark.parametrize("name", OURS)
-def test_what_is_ours_does_what_torch_documents(name: str) -> None:
+@pytest.mark.filterwarnings("ignore:Sparse")  # torch warns of its sparse tensors
+@pytest.mark.parametrize("name", SHARED)
+def test_shared_names_behave_as_torch_documents(name: str) -> None:
     assert name in DOCUMENTED, f"numscorch.{name} hides torch.{name}: say here what torch documents of it"
     DOCUMENTED[name]()
 
@@ -248,29 +248,29 @@ def test_what_is_ours_does_what_torch_documents(name: str) -> None:
     "name",
     ["Tensor", "as_tensor", "arange", "float32", "autograd", "ops", "sparse", "optim", "utils", "no_grad", "library", "linalg", "compile"],
 )
-def test_every_other_name_is_torchs(name: str) -> None:
+def test_other_names_are_torchs(name: str) -> None:
     assert getattr(torch, name) is getattr(real, name)
 
 
-def test_every_function_of_modules_but_these_is_torchs() -> None:
-    ours = {name for name in set(dir(real.nn.functional)) & set(vars(torch.nn.functional)) if not name.startswith("__")}
-    other = {name for name in ours if getattr(torch.nn.functional, name) is not getattr(real.nn.functional, name)}
-    assert other == {"one_hot", "scaled_dot_product_attention"}
+def test_functions_of_nn_are_torchs_except_two() -> None:
+    shared = {name for name in set(dir(real.nn.functional)) & set(vars(torch.nn.functional)) if not name.startswith("__")}
+    replaced = {name for name in shared if getattr(torch.nn.functional, name) is not getattr(real.nn.functional, name)}
+    assert replaced == {"one_hot", "scaled_dot_product_attention"}
 
 
 def test_attention_without_a_pattern_is_torchs() -> None:
     x, mask = real.randn(2, 3, 4), real.rand(3, 3) < 0.7
-    for given in ({}, {"is_causal": True}, {"attn_mask": mask | real.eye(3).bool()}, {"scale": 0.1}):
-        found, expected = (own.nn.functional.scaled_dot_product_attention(x, x, x, **given) for own in (torch, real))
-        assert real.equal(found, expected)
+    for options in ({}, {"is_causal": True}, {"attn_mask": mask | real.eye(3).bool()}, {"scale": 0.1}):
+        result, expected = (module.nn.functional.scaled_dot_product_attention(x, x, x, **options) for module in (torch, real))
+        assert real.equal(result, expected)
 
 
-def test_what_a_program_for_torch_uses_is_torchs() -> None:
+def test_common_names_of_programs_are_torchs() -> None:
     import numscorch.nn as modules
-    from numscorch import nn as ours
+    from numscorch import nn as nn_of_numscorch
     from numscorch.nn import Linear
 
-    assert ours is modules is torch.nn
+    assert nn_of_numscorch is modules is torch.nn
     assert Linear is real.nn.Linear
     assert torch.optim.Adam is real.optim.Adam
     assert torch.utils.data.DataLoader is real.utils.data.DataLoader
@@ -360,7 +360,7 @@ OTHER_ARGUMENTS: dict[str, tuple[object, ...]] = {
 
 
 def outcome(function: object, arguments: tuple[object, ...], **keywords: object) -> object:
-    """What it returns, or the type of what it raises."""
+    """The result of a call, or the type of its error."""
     real.manual_seed(0)
     try:
         return function(*arguments, **keywords)
@@ -368,43 +368,43 @@ def outcome(function: object, arguments: tuple[object, ...], **keywords: object)
         return type(error)
 
 
-@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated:UserWarning")  # torch's notice, once in a process
+@pytest.mark.filterwarnings("ignore:torch.chain_matmul is deprecated:UserWarning")  # torch warns once per process
 @pytest.mark.parametrize("name", sorted(torch.operators.PUBLIC - {"einsum", "stack", "empty_like"}))
 def test_every_operator_is_torchs_on_dense_tensors(name: str) -> None:
-    """Values, data types, shapes, and errors of calls that are wrong; einsum and stack are above, and empty_like promises no values."""
-    ours, theirs = getattr(torch, name), getattr(real, name)
-    one = real.tensor([[1.5, -0.5, 2.0], [0.25, 3.0, 1.0], [2.0, 0.5, 1.0]])
-    calls = [OTHER_ARGUMENTS.get(name, (one,)), (one, one), (one, 0), (one, real.ones(7)), ("text",), (), (one.long(),), (one, 9)]
+    """Values, data types, shapes and errors equal torch's; einsum and stack are tested above, and empty_like has no values."""
+    function, reference = getattr(torch, name), getattr(real, name)
+    A = real.tensor([[1.5, -0.5, 2.0], [0.25, 3.0, 1.0], [2.0, 0.5, 1.0]])
+    calls = [OTHER_ARGUMENTS.get(name, (A,)), (A, A), (A, 0), (A, real.ones(7)), ("text",), (), (A.long(),), (A, 9)]
     if name in SHAPED:
         calls.append(tuple(real.arange(float(real.Size(shape).numel())).reshape(shape) for shape in SHAPED[name]))
-    answered = 0
+    valid_calls = 0
     for arguments in calls:
-        made, expected = (outcome(function, copy.deepcopy(arguments)) for function in (ours, theirs))
+        result, expected = (outcome(candidate, copy.deepcopy(arguments)) for candidate in (function, reference))
         if isinstance(expected, type):
-            assert made is expected, arguments
+            assert result is expected, arguments
             continue
-        answered += 1
-        assert type(made) is type(expected)
-        real.testing.assert_close(made, expected, rtol=0, atol=0, equal_nan=True)
-    assert outcome(ours, (one,), no_such_keyword=1) is outcome(theirs, (one,), no_such_keyword=1)
-    assert answered, f"no call of torch.{name} is right: add one to OTHER_ARGUMENTS"
+        valid_calls += 1
+        assert type(result) is type(expected)
+        real.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+    assert outcome(function, (A,), no_such_keyword=1) is outcome(reference, (A,), no_such_keyword=1)
+    assert valid_calls, f"no call of torch.{name} is right: add one to OTHER_ARGUMENTS"
 
 
-def test_modules_of_ours_hide_no_attribute_of_torch() -> None:
+def test_modules_of_numscorch_hide_no_attribute_of_torch() -> None:
     names = {module.name for module in pkgutil.iter_modules(torch.__path__)}
     assert len(names) > 10
     assert {name for name in names if hasattr(real, name)} == {"nn"}
 
 
-def test_nothing_appears_by_importing_our_modules() -> None:
-    """Python binds a module in its package when it is imported; that too must hide nothing."""
+def test_imported_modules_hide_no_attribute_of_torch() -> None:
+    """Python binds an imported module in its package, so importing all modules must hide no attribute."""
     for module in pkgutil.walk_packages(torch.__path__, "numscorch."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    assert sorted(name for name in set(dir(real)) & set(vars(torch)) if not name.startswith("__")) == OURS
+    assert sorted(name for name in set(dir(real)) & set(vars(torch)) if not name.startswith("__")) == SHARED
 
 
-def test_nn_and_functional_are_ours() -> None:
+def test_nn_and_functional_are_modules_of_numscorch() -> None:
     import numscorch.nn
     from numscorch.nn import functional
 
@@ -415,21 +415,21 @@ def test_nn_and_functional_are_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(torch, real), (torch.nn, real.nn), (torch.nn.functional, real.nn.functional)], ids=["torch", "nn", "functional"]
+    ("module", "base"), [(torch, real), (torch.nn, real.nn), (torch.nn.functional, real.nn.functional)], ids=["torch", "nn", "functional"]
 )
-def test_dunder_names_are_refused(ours: ModuleType, theirs: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tools look for them to learn what a module is; torch's answer would be wrong."""
-    monkeypatch.setattr(theirs, "__probe__", 1, raising=False)
-    monkeypatch.setattr(theirs, "probe", 1, raising=False)
-    assert ours.probe == 1
-    assert not hasattr(ours, "__probe__")
-    with pytest.raises(AttributeError, match=f"module '{ours.__name__}' has no attribute '__probe__'"):
-        ours.__probe__  # noqa: B018
+def test_dunder_names_are_refused(module: ModuleType, base: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools query such names to identify a module, so torch's values would be wrong."""
+    monkeypatch.setattr(base, "__probe__", 1, raising=False)
+    monkeypatch.setattr(base, "probe", 1, raising=False)
+    assert module.probe == 1
+    assert not hasattr(module, "__probe__")
+    with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute '__probe__'"):
+        module.__probe__  # noqa: B018
     with pytest.raises(AttributeError, match="no_such_name"):
-        ours.no_such_name  # noqa: B018
+        module.no_such_name  # noqa: B018
 
 
-def test_our_names() -> None:
+def test_public_names() -> None:
     assert torch.__version__ != real.__version__
     assert all(name in vars(torch) for name in torch.__all__)
     assert set(torch.__all__) & set(dir(real)) <= set(DOCUMENTED)
@@ -439,8 +439,8 @@ def test_saved_by_one_and_loaded_by_the_other(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
     torch.save(model.state_dict(), tmp_path / "model.pt")
     for load in (torch.load, real.load):
-        read = load(tmp_path / "model.pt", weights_only=True)
-        assert all(real.equal(read[key], value) for key, value in model.state_dict().items())
+        state = load(tmp_path / "model.pt", weights_only=True)
+        assert all(real.equal(state[key], value) for key, value in model.state_dict().items())
     with (tmp_path / "model.pt").open("rb") as file:
         assert list(torch.load(file)) == list(model.state_dict())
 
@@ -458,9 +458,9 @@ def test_a_training_step_written_for_torch() -> None:
 
 
 def run(code: str) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    finished = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False, timeout=120)
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.strip()
 
 
 @pytest.mark.process
@@ -471,9 +471,9 @@ before = set(sys.modules)
 import numscorch
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 """
-    brought = set(run(code).split())
-    assert "numscorch" in brought
-    assert not brought & {
+    imported = set(run(code).split())
+    assert "numscorch" in imported
+    assert not imported & {
         "numba",
         "llvmlite",
         "scipy",
@@ -489,7 +489,7 @@ print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 
 
 @pytest.mark.process
-def test_torch_is_untouched_and_no_notice_reaches_the_user() -> None:
+def test_torch_is_not_modified_and_no_warning_is_shown() -> None:
     code = """
 import torch
 before = {name: id(value) for name, value in vars(torch).items()}, {name: id(value) for name, value in vars(torch.Tensor).items()}
@@ -505,7 +505,7 @@ print([name for b, a in zip(before, after) for name in b if a.get(name) != b[nam
 
 
 @pytest.mark.process
-def test_large_calls_warn_of_nothing() -> None:
+def test_large_calls_give_no_warning() -> None:
     code = """
 import torch, numscorch as ns
 A = ns.from_torch((torch.rand(600, 500) * (torch.rand(600, 500) < 0.3)).to_sparse_csr())

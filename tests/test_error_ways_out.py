@@ -1,4 +1,4 @@
-"""Errors of layers, plans, formats and files name what was asked for in the user's own words, and what to write instead."""
+"""Errors of layers, plans, formats and files name the arguments as users know them, and suggest a fix."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ MASK = torch.eye(4, 8) != 0
 A = ns.from_torch(torch.eye(4), ns.CSR)
 
 
-def told(call: Callable[[], object], kind: type[Exception]) -> str:
+def error_text(call: Callable[[], object], kind: type[Exception]) -> str:
     with pytest.raises(kind) as error:
         call()
     return str(error.value)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (8, 3), (5,), ()])
-def test_an_input_of_another_size_is_told_in_the_words_of_linear(shape: tuple[int, ...]) -> None:
+def test_inputs_of_another_size_are_refused_with_the_names_of_linear(shape: tuple[int, ...]) -> None:
     layer, sizes = SparseLinear(8, 4, density=0.5), "the weight has shape (4, 8), (out_features, in_features)"
     expected = f"input has shape {shape}, but its last dimension has to be in_features=8: {sizes}"
-    assert told(lambda: layer(torch.ones(shape)), ns.SizeError) == expected
-    assert told(lambda: torch.nn.functional.linear(torch.ones(shape), layer.weight.tensor), RuntimeError) == expected
+    assert error_text(lambda: layer(torch.ones(shape)), ns.SizeError) == expected
+    assert error_text(lambda: torch.nn.functional.linear(torch.ones(shape), layer.weight.tensor), RuntimeError) == expected
 
 
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
@@ -60,13 +60,13 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_what_says_which_entries_are_stored(name: str) -> None:
+def test_errors_of_density_and_pattern(name: str) -> None:
     options, kind, text = WRONG[name]
-    assert text in told(lambda: SparseLinear(8, 4, **options), kind)
+    assert text in error_text(lambda: SparseLinear(8, 4, **options), kind)
 
 
-def test_each_layer_names_itself() -> None:
-    assert told(lambda: SparseEmbedding(8, 4), ns.UnsupportedError).startswith("SparseEmbedding needs")
+def test_errors_name_the_layer() -> None:
+    assert error_text(lambda: SparseEmbedding(8, 4), ns.UnsupportedError).startswith("SparseEmbedding needs")
 
 
 PAIRS = torch.tensor([[0, 1], [1, 2]])
@@ -83,20 +83,20 @@ LAYERS: dict[str, tuple[Callable[[], torch.nn.Module], tuple[int, ...], tuple[An
 
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])
-def test_inputs_of_another_data_type_than_the_weights(name: str, dtype: torch.dtype) -> None:
-    """Each layer refuses them, as torch.nn.Linear does, in the same words."""
-    make, shape, more = LAYERS[name]
+def test_inputs_with_another_data_type_than_the_weights_are_refused(name: str, dtype: torch.dtype) -> None:
+    """Each layer refuses them with the same message, as torch.nn.Linear does."""
+    make, shape, args = LAYERS[name]
     layer, x = make(), torch.ones(shape, dtype=dtype)
-    text = told(lambda: layer(x, *more), RuntimeError)
+    text = error_text(lambda: layer(x, *args), RuntimeError)
     expected = rf"(x|input) has data type {str(dtype)[6:]}, but the weights of {name} have float32: pass (x|input)\.to\(torch\.float32\)"
     assert re.match(expected, text), text
     assert ("layer.to(torch.float64)" in text) == (dtype == torch.float64)
-    assert layer.double()(torch.ones(shape, dtype=torch.float64), *more).dtype == torch.float64
+    assert layer.double()(torch.ones(shape, dtype=torch.float64), *args).dtype == torch.float64
 
 
-def test_sparse_features_of_another_data_type() -> None:
+def test_sparse_features_with_another_data_type_are_refused() -> None:
     x = ns.from_torch(torch.eye(3, 4, dtype=torch.float64), ns.CSR)
-    text = told(lambda: ns.nn.GCNConv(4, 2)(x, PAIRS), ns.UnsupportedError)
+    text = error_text(lambda: ns.nn.GCNConv(4, 2)(x, PAIRS), ns.UnsupportedError)
     assert text.startswith("x has data type float64, but the weights of GCNConv")
 
 
@@ -110,11 +110,11 @@ WEIGHTS: dict[str, tuple[Any, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", WEIGHTS)
-def test_weights_that_a_sparse_layer_cannot_have(name: str) -> None:
+def test_invalid_weights_of_a_sparse_layer_are_refused(name: str) -> None:
     layer = SparseLinear(8, 4, density=0.5)
-    given, kind, text = WEIGHTS[name]
+    weight, kind, text = WEIGHTS[name]
     before = layer.weight
-    assert text in told(lambda: setattr(layer, "weight", given), kind)
+    assert text in error_text(lambda: setattr(layer, "weight", weight), kind)
     assert layer.weight is before
     layer.weight = ns.nn.Parameter(ns.from_torch(torch.ones(4, 8), ns.CSC))
     assert layer(torch.ones(2, 8)).shape == (2, 4)
@@ -124,7 +124,7 @@ NAMES = "valid formats are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(
 
 
 @pytest.mark.parametrize(
-    ("name", "near"),
+    ("name", "suggestion"),
     [
         ("CRS", "did you mean CSR? "),
         ("ellpack", "did you mean ELL? "),
@@ -133,12 +133,12 @@ NAMES = "valid formats are CSR, CSC, DCSR, DCSC, COO(2), CSF(3), ELL, DIA, BCSR(
         ("xyz", ""),
     ],
 )
-def test_formats_that_dont_exist_in_plans_and_conversions(name: str, near: str) -> None:
+def test_unknown_formats_suggest_a_similar_name(name: str, suggestion: str) -> None:
     for call in (lambda: A.to(name), lambda: SparsityPlan().weight("*", magnitude(0.5), format=name)):
-        assert told(call, ns.FormatError).startswith(f"unknown format {name!r}: {near}{NAMES}")
+        assert error_text(call, ns.FormatError).startswith(f"unknown format {name!r}: {suggestion}{NAMES}")
 
 
-def test_names_are_taken_in_any_case() -> None:
+def test_names_of_formats_ignore_case() -> None:
     assert A.to("csc").format == A.to("Csc").format == ns.CSC
 
 
@@ -155,7 +155,7 @@ READ = ".mtx, .mtx.gz, .tns, .tns.gz, .smtx, .smtx.gz, .npz, .safetensors"
         (ns.load, "there.mtx.gz", f"numscorch.load finds no such file; it reads {READ}; did you mean there.mtx?"),
     ],
 )
-def test_files_that_are_missing(call: Callable[[Path], object], name: str, text: str, tmp_path: Path) -> None:
+def test_missing_files(call: Callable[[Path], object], name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "there.mtx").write_text("")
     with pytest.raises(FileNotFoundError) as error:
         call(tmp_path / name)
@@ -163,29 +163,29 @@ def test_files_that_are_missing(call: Callable[[Path], object], name: str, text:
 
 
 @pytest.mark.parametrize("name", ["a.mtx", "a.npz"])
-def test_folders_that_are_missing(name: str, tmp_path: Path) -> None:
+def test_missing_folders(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=f"no such folder to write {name} in: make it first"):
         ns.save(A, tmp_path / "none" / name)
 
 
 @pytest.mark.parametrize("method", [SET, RigL])
-def test_dynamic_sparsity_of_a_dense_model_names_what_makes_it_sparse(method: Any) -> None:
+def test_dynamic_sparsity_of_a_dense_model_suggests_sparsify_model(method: Any) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(8, 4))
-    text = told(lambda: method(model, torch.optim.SGD(model.parameters()), every=1, fraction=0.5, until=9), ns.ExpressionError)
+    text = error_text(lambda: method(model, torch.optim.SGD(model.parameters()), every=1, fraction=0.5, until=9), ns.ExpressionError)
     assert "the model has none; sparsify_model(model, SparsityPlan().weight('*.weight', magnitude(0.9)), optimizer=optimizer)" in text
 
 
 @pytest.mark.filterwarnings("ignore:.* stores 10000 values for 100 entries")
-@pytest.mark.parametrize(("format", "each"), [("DIA", 4), ("ELL", 8), ("(i, j) -> (i: dense, j: bitmap)", 4)])
-def test_padding_that_wouldnt_fit_is_refused_rather_than_warned_of(format: str, each: int, plain: pytest.MonkeyPatch) -> None:
-    """Values take 4 bytes and more at each position, and so do coordinates, where each position has one."""
+@pytest.mark.parametrize(("format", "position_bytes"), [("DIA", 4), ("ELL", 8), ("(i, j) -> (i: dense, j: bitmap)", 4)])
+def test_padding_beyond_the_memory_limit_is_refused_without_a_warning(format: str, position_bytes: int, plain: pytest.MonkeyPatch) -> None:
+    """Each position stores a value of 4 bytes or more, and a coordinate unless coordinates are implicit."""
     row = torch.stack([torch.zeros(100, dtype=torch.int64), torch.arange(100)])
     scattered = torch.stack([torch.arange(100), torch.arange(100).flip(0)])
     B = ns.from_coo(row if format == "ELL" else scattered, torch.ones(100), (100, 100), ns.CSR)
     plain.setattr("numscorch.machine.memory.ASK_FROM", 100)
-    plain.setenv("NUMSCORCH_MEMORY_LIMIT", str(10_000 * each - 1))
-    text = told(lambda: B.to(format), ns.SizeError)
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", str(10_000 * position_bytes - 1))
+    text = error_text(lambda: B.to(format), ns.SizeError)
     assert "storing 10000 positions takes" in text
     assert "use compressed levels, which store just the entries, as in ns.DCSR" in text
-    plain.setenv("NUMSCORCH_MEMORY_LIMIT", str(10_000 * each))
+    plain.setenv("NUMSCORCH_MEMORY_LIMIT", str(10_000 * position_bytes))
     assert B.to(format).pattern.nnz == 10_000

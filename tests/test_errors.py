@@ -1,4 +1,4 @@
-"""Bad input: which error, what it says, and that nothing else changes."""
+"""Errors of bad input: their type and text, and that nothing else changes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_error(name: str) -> None:
+def test_errors(name: str) -> None:
     call, kind, text = BAD[name]
     with pytest.raises(kind) as error:
         call()
@@ -133,7 +133,7 @@ def test_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_nothing_changes_by_an_error(name: str) -> None:
+def test_errors_change_nothing(name: str) -> None:
     with pytest.raises(BAD[name][1]):
         BAD[name][0]()
     assert torch.equal(A.to_dense(), torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 1.0]]))
@@ -143,8 +143,8 @@ def test_nothing_changes_by_an_error(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_the_same_error_again(name: str) -> None:
-    """Nothing half-made is remembered."""
+def test_errors_repeat_at_the_second_call(name: str) -> None:
+    """Incomplete state of a failed call is not cached."""
     texts = []
     for _ in range(2):
         with pytest.raises(BAD[name][1]) as error:
@@ -153,8 +153,8 @@ def test_the_same_error_again(name: str) -> None:
     assert texts[0] == texts[1]
 
 
-def test_errors_are_ours_and_pythons() -> None:
-    """One base class catches all, and so does what a torch user would write."""
+def test_errors_derive_from_numscorchs_and_pythons_types() -> None:
+    """One base class catches all errors, as do the types that users of torch catch."""
     for kind, python in (
         (ns.ExpressionError, ValueError),
         (ns.SizeError, ValueError),

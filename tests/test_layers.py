@@ -1,4 +1,4 @@
-"""The layers of the package: import-linter's rule can fail, and no files import each other in a circle."""
+"""The layers of the package: import-linter detects violations, and no files import each other in a cycle."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("planted", ["from numscorch.api import einsum", "def f():\n    from ..nn import linear"])
-def test_an_upward_import_is_found(tmp_path: Path, planted: str) -> None:
+@pytest.mark.parametrize("violation", ["from numscorch.api import einsum", "def f():\n    from ..nn import linear"])
+def test_an_upward_import_is_detected(tmp_path: Path, violation: str) -> None:
     pytest.importorskip("importlinter", reason="import-linter is a development dependency")
     shutil.copytree(PACKAGE, tmp_path / "numscorch", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     assert lint(tmp_path).returncode == 0
     with (tmp_path / "numscorch" / "schedule" / "cost.py").open("a") as file:
-        file.write(f"\n\n{planted}\n")
-    done = lint(tmp_path)
-    assert done.returncode == 1
-    assert "numscorch.schedule" in done.stdout and "BROKEN" in done.stdout
+        file.write(f"\n\n{violation}\n")
+    finished = lint(tmp_path)
+    assert finished.returncode == 1
+    assert "numscorch.schedule" in finished.stdout and "BROKEN" in finished.stdout
 
 
 def imported(name: str, text: str, is_package: bool) -> Iterator[str]:
-    """The files that a file imports, in functions and for type checkers, too."""
+    """The files that a file imports, also in functions and for type checkers."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in FILES)
@@ -47,13 +47,13 @@ def imported(name: str, text: str, is_package: bool) -> Iterator[str]:
             base = parents[: len(parents) - node.level + 1] if node.level else []
             module = ".".join([*base, *(node.module.split(".") if node.module else [])])
             for alias in node.names:
-                if (found := f"{module}.{alias.name}") in FILES:
-                    yield found
+                if (submodule := f"{module}.{alias.name}") in FILES:
+                    yield submodule
                 elif module in FILES:
                     yield module
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
+def test_imports_have_no_cycles() -> None:
     graph = {
         name: set(imported(name, path.read_text(), path.name == "__init__.py")) - {name}
         for name, path in FILES.items()
@@ -66,8 +66,8 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
 
 
-def test_the_root_imports_what_is_public_and_nothing_imports_the_root() -> None:
+def test_no_file_but_commands_imports_the_root() -> None:
     for name, path in FILES.items():
-        of_commands = name.startswith("numscorch.commands") or name == "numscorch.__main__"
-        assert of_commands or "numscorch" not in imported(name, path.read_text(), path.name == "__init__.py"), name
+        is_command = name.startswith("numscorch.commands") or name == "numscorch.__main__"
+        assert is_command or "numscorch" not in imported(name, path.read_text(), path.name == "__init__.py"), name
     assert len(list(PACKAGE.glob("*.py"))) <= 8

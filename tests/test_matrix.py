@@ -1,4 +1,4 @@
-"""Every named format and many compositions of levels, as each operand and as the result, in many expressions, against dense tensors."""
+"""Named formats and compositions of levels, as operands and results of many expressions, compared with dense tensors."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from numscorch.selfcheck import EXPRESSIONS, RandomCheck, checks
 
 
 def sample(count: int, start: int) -> list[RandomCheck]:
-    """So many checks, spread over the whole list."""
-    listed = list(checks(compositions(), start))
-    random.Random(start).shuffle(listed)
-    while len(listed) < count:
+    """Random checks from the whole list."""
+    candidates = list(checks(compositions(), start))
+    random.Random(start).shuffle(candidates)
+    while len(candidates) < count:
         start += 1
-        listed += checks(compositions(), start)
-    return listed[:count]
+        candidates += checks(compositions(), start)
+    return candidates[:count]
 
 
-def test_the_list_is_long_enough() -> None:
+def test_the_list_covers_levels_and_orders() -> None:
     assert len({str(fmt) for fmt in compositions()}) >= 60 + len(NAMED)
     assert sum(map(len, EXPRESSIONS.values())) >= 40
     assert {level.spelling for fmt in compositions() for level in fmt.levels} == set(LEVELS)
@@ -36,7 +36,7 @@ def test_the_list_is_long_enough() -> None:
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("part", range(10))
-def test_every_format_in_every_expression(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_formats_in_expressions(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tuning, "COMPILE_ENTRIES", 0 if part % 2 else 1 << 16)
     with dispatch.uncompiled():
         stored = sum(check.run() for check in sample(scaled(2400), 1000 * part))
@@ -45,7 +45,7 @@ def test_every_format_in_every_expression(part: int, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("part", range(4))
-def test_a_sample_compiled(part: int) -> None:
+def test_formats_in_compiled_expressions(part: int) -> None:
     count = scaled(130)
     assert sum(check.run() for check in sample(count, 77 + part)) >= 0.5 * count
 
@@ -67,7 +67,7 @@ PARTNERS: dict[int, list[Format]] = {
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize("text", [*OUTER, "R[i,j,k,l] = A[i,j] * S[k,l]", *(text.replace("S", "x") for text in OUTER[:2])])
 def test_sparse_results_of_diagonals(text: str) -> None:
-    """In every order and format of a result, beside sparse partners in either order, and beside dense ones."""
+    """Results in several orders and formats, with sparse operands on either side, and with dense operands."""
     order, partners = text.split("=")[0].count(",") + 1, PARTNERS[1 if "S[k]" in text or "S[i]" in text else 2] if "S" in text else [ns.CSR]
     formats = [None, ns.COO(order), ns.CSF(order), Format("d" * (order - 1) + "s"), Format("d" * (order - 1) + "s", range(order)[::-1])]
     stored = 0

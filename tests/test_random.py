@@ -1,4 +1,4 @@
-"""Thousands of random einsums against numpy: un-jitted with checked pointers, and compiled for a sample."""
+"""Thousands of random einsums compared with NumPy: as Python with bounds checks, and a sample compiled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numscorch.tensors.validate import validate
 
 
 def check(case: Case) -> None:
-    """It fails unless the result is exactly numpy's, well formed, and in the format that was asked for."""
+    """Check that the result equals NumPy's, is valid, and has the requested format."""
     result = ns.einsum(case.expr, *case.operands(), format=case.result)
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
@@ -27,7 +27,7 @@ def check(case: Case) -> None:
 
 @pytest.mark.parametrize("part", range(10))
 def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    """Every kernel as Python with bounds checks, serial and in blocks, for three register widths."""
+    """Kernels run as Python with bounds checks, serial and in blocks, for three register widths."""
     count = scaled(2000)
     for seed in range(part * count, (part + 1) * count):
         any_choices(seed, fresh_plans)
@@ -36,26 +36,26 @@ def test_random_cases_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("part", range(2))
 def test_random_cases_with_one_pattern_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    """As above, where operands share a pattern, so that values are read beside the entries of others."""
+    """Operands share a pattern, so that values are read at positions of other operands."""
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
         any_choices(seed, fresh_plans)
         check(with_twins(random_case(seed)))
 
 
-def test_random_cases_with_one_pattern_read_values_beside_entries(fresh_plans: pytest.MonkeyPatch) -> None:
-    """Some of the first cases with one pattern do, at any scale."""
+def test_some_random_cases_with_one_pattern_read_values_of_shared_patterns(fresh_plans: pytest.MonkeyPatch) -> None:
+    """At any scale, at least one of 500 cases reads values of a shared pattern."""
     for seed in range(500):
         any_choices(seed, fresh_plans)
         check(with_twins(random_case(seed)))
-        if any("beside the entries of" in own.source.text for own in dispatch._kernels.values()):
+        if any("beside the entries of" in kernel.source.text for kernel in dispatch._kernels.values()):
             return
     pytest.fail("no case of 500 reads values beside the entries of another operand")
 
 
 @pytest.mark.parametrize("part", range(2))
 def test_random_cases_with_one_format_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    """As above, where two operands have the same indices and are stored alike, many of them in blocks or along diagonals."""
+    """Two operands have the same indices and format, often with blocks or diagonals."""
     count = scaled(500)
     for seed in range(part * count, (part + 1) * count):
         any_choices(seed, fresh_plans)

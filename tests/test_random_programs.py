@@ -1,4 +1,4 @@
-"""Random programs: what one kernel computes of several statements, and its gradients, are what the parts alone give."""
+"""Random programs: results and gradients of fused statements equal those of the separate statements."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from numscorch.programs import evaluation
 from numscorch.runtime.plans import uncompiled
 
 PARTS = 2
-Found = dict[str, Tensor | None]  # the result, and the gradient of each operand
+Results = dict[str, Tensor | None]  # the result, and the gradient of each operand
 
 
-class Watched:
-    """Which groups were found, and how many were computed with gradients."""
+class FusionCounts:
+    """Counts of groups that were fused, and of groups computed with gradients."""
 
     def __init__(self, patch: pytest.MonkeyPatch):
         self.groups = self.gradients = 0
         group_from, with_gradients = evaluation.group_from, evaluation.fused_with_gradients
 
         def group(*args: Any) -> Any:
-            made = group_from(*args)
-            self.groups += made is not None
-            return made
+            outcome = group_from(*args)
+            self.groups += outcome is not None
+            return outcome
 
         def gradients(*args: Any) -> Any:
-            made = with_gradients(*args)
-            self.gradients += made is not None
-            return made
+            outcome = with_gradients(*args)
+            self.gradients += outcome is not None
+            return outcome
 
         patch.setattr(evaluation, "group_from", group)
         patch.setattr(evaluation, "fused_with_gradients", gradients)
@@ -49,131 +49,131 @@ def result(program: Program) -> Any:
     return ns.evaluate(program.text, **program.operands())
 
 
-def gradients(program: Program) -> Found:
-    """The result's values, and gradients of a random subset of the operands, which the text decides."""
+def gradients(program: Program) -> Results:
+    """Values of the result, and gradients of a random subset of operands."""
     draw = random.Random(program.given[0].seed)
     operands = program.operands()
-    wanted: dict[int, Tensor] = {}
+    leaves: dict[int, Tensor] = {}
     for name in sorted(operands):
-        own = operands[name]
-        if id(own) not in wanted and draw.random() < 0.6:
-            wanted[id(own)] = values_of(own).detach().clone().requires_grad_()
-    taken = {name: _with(own, wanted[id(own)]) if id(own) in wanted else own for name, own in operands.items()}
-    made = values_of(ns.evaluate(program.text, **taken))
-    found: Found = {"the result": made.detach()}
-    if made.requires_grad:
-        upstream = torch.randn(made.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(made.dtype)
-        made.backward(upstream)
-    return found | {name: wanted[id(own)].grad for name, own in operands.items() if id(own) in wanted}
+        operand = operands[name]
+        if id(operand) not in leaves and draw.random() < 0.6:
+            leaves[id(operand)] = values_of(operand).detach().clone().requires_grad_()
+    inputs = {name: _with(operand, leaves[id(operand)]) if id(operand) in leaves else operand for name, operand in operands.items()}
+    output = values_of(ns.evaluate(program.text, **inputs))
+    results: Results = {"the result": output.detach()}
+    if output.requires_grad:
+        upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(output.dtype)
+        output.backward(upstream)
+    return results | {name: leaves[id(operand)].grad for name, operand in operands.items() if id(operand) in leaves}
 
 
 def _with(operand: Any, leaf: Tensor) -> Any:
     return operand.with_values(leaf) if isinstance(operand, ns.SparseTensor) else leaf
 
 
-def alone(compute: Callable[[Program], Any], program: Program) -> Any:
+def unfused(compute: Callable[[Program], Any], program: Program) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(evaluation, "group_from", lambda *_: None)
         return compute(program)
 
 
-def same_result(program: Program) -> str | None:
-    """None if fused and alone agree; a text that says how they differ. A program that the parts refuse raises."""
-    expected = alone(result, program)
+def result_difference(program: Program) -> str | None:
+    """A description of how fused and unfused results differ, or None. Programs that cannot run unfused raise."""
+    expected = unfused(result, program)
     try:
-        found = result(program)
+        fused = result(program)
     except Exception as error:
         return f"raises {type(error).__name__}: {error}"
-    kinds = [f"{made.format}" if isinstance(made, ns.SparseTensor) else "a torch tensor" for made in (found, expected)]
+    kinds = [f"{output.format}" if isinstance(output, ns.SparseTensor) else "a torch tensor" for output in (fused, expected)]
     if kinds[0] != kinds[1]:
         return f"is {kinds[0]}, not {kinds[1]}"
-    dense = [made.to_dense() if isinstance(made, ns.SparseTensor) else made for made in (found, expected)]
-    return how_they_differ(*dense)
+    dense = [output.to_dense() if isinstance(output, ns.SparseTensor) else output for output in (fused, expected)]
+    return difference_of(*dense)
 
 
-def same_gradients(program: Program) -> str | None:
-    """The same for gradients."""
-    expected = alone(gradients, program)
+def gradient_difference(program: Program) -> str | None:
+    """A description of how fused and unfused gradients differ, or None."""
+    expected = unfused(gradients, program)
     try:
-        found = gradients(program)
+        fused = gradients(program)
     except Exception as error:
         return f"raises {type(error).__name__}: {error}"
-    for name, own in expected.items():
-        both = found[name], own
-        like = next((made for made in both if made is not None), None)
+    for name, gradient in expected.items():
+        both = fused[name], gradient
+        like = next((tensor for tensor in both if tensor is not None), None)
         if like is None:
             continue
-        if why := how_they_differ(*(torch.zeros_like(like) if made is None else made for made in both)):  # none is zero
+        if why := difference_of(*(torch.zeros_like(like) if tensor is None else tensor for tensor in both)):  # a missing gradient is zero
             return f"{name}: {why}"
     return None
 
 
-def how_they_differ(found: Tensor, expected: Tensor) -> str | None:
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        return f"is {tuple(found.shape)} of {found.dtype}, not {tuple(expected.shape)} of {expected.dtype}"
+def difference_of(actual: Tensor, expected: Tensor) -> str | None:
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return f"is {tuple(actual.shape)} of {actual.dtype}, not {tuple(expected.shape)} of {expected.dtype}"
     tolerance = 1e-3 if expected.dtype == torch.float32 else 1e-9
     finite = expected[expected.isfinite()]
     scale = float(finite.abs().max()) if finite.numel() else 1.0
-    if torch.allclose(found, expected, rtol=tolerance, atol=tolerance * max(min(scale, 1e3), 0.1), equal_nan=True):
+    if torch.allclose(actual, expected, rtol=tolerance, atol=tolerance * max(min(scale, 1e3), 0.1), equal_nan=True):
         return None
-    is_same = (found == expected) | (found.isnan() & expected.isnan())
-    worst = torch.where(is_same, -1, (found - expected).abs().nan_to_num(torch.inf))
+    is_same = (actual == expected) | (actual.isnan() & expected.isnan())
+    worst = torch.where(is_same, -1, (actual - expected).abs().nan_to_num(torch.inf))
     at = tuple(int(x) for x in torch.unravel_index(worst.argmax(), worst.shape))
-    return f"at {at} {float(found[at])}, not {float(expected[at])}"
+    return f"at {at} {float(actual[at])}, not {float(expected[at])}"
 
 
 Compare = Callable[[Program], str | None]
 
 
 def shrunk(program: Program, compare: Compare) -> tuple[Program, str]:
-    """The smallest program found that still differs, and how."""
+    """The smallest program that still differs, and the difference."""
     why = compare(program) or ""
     for _ in range(300):
         for smaller in program.smaller():
-            if told := _told(smaller, compare):
-                program, why = smaller, told
+            if difference := difference_or_none(smaller, compare):
+                program, why = smaller, difference
                 break
         else:
             break
     return program, why
 
 
-def _told(program: Program, compare: Compare) -> str | None:
+def difference_or_none(program: Program, compare: Compare) -> str | None:
     try:
         return compare(program)
-    except Exception:  # the parts refuse it
+    except Exception:  # the program cannot run unfused
         return None
 
 
-def check(compare: Compare, seeds: range, share: int, counted: Callable[[Watched], int]) -> None:
-    """Compare the programs of these seeds: every ``share``-th like attention; what the parts refuse is left out, and many must be fused."""
+def check(compare: Compare, seeds: range, share: int, count_of: Callable[[FusionCounts], int]) -> None:
+    """Compare seeded programs, every ``share``-th like attention; many must be fused, and programs that cannot run are skipped."""
     print(f"programs of seeds {seeds.start} to {seeds.stop - 1}")
-    drawn = fused = 0
+    computed = fused = 0
     failed: list[str] = []
     with uncompiled(), pytest.MonkeyPatch.context() as patch:
-        watched = Watched(patch)
+        counts = FusionCounts(patch)
         for seed in seeds:
-            program, before = draw_program(seed, seed % share == 0), counted(watched)
+            program, before = draw_program(seed, seed % share == 0), count_of(counts)
             try:
                 why = compare(program)
-            except Exception:  # the parts refuse it
+            except Exception:  # the program cannot run unfused
                 continue
-            drawn, fused = drawn + 1, fused + (counted(watched) > before)
+            computed, fused = computed + 1, fused + (count_of(counts) > before)
             if why is not None:
                 small, why_small = shrunk(program, compare)
                 failed.append(f"seed {seed} {why}\n{program}\nshrunk: {why_small}\n{small}")
-    print(f"{drawn} of {len(seeds)} programs computed, {fused} of them fused")
+    print(f"{computed} of {len(seeds)} programs computed, {fused} of them fused")
     assert not failed, f"{len(failed)} programs differ\n\n" + "\n\n".join(failed)
-    assert drawn > len(seeds) // 2 and fused >= max(drawn // 25, 1)
+    assert computed > len(seeds) // 2 and fused >= max(computed // 25, 1)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_results_are_those_of_the_parts(part: int) -> None:
+def test_results_equal_those_of_the_parts(part: int) -> None:
     count = scaled(1000) // PARTS
-    check(same_result, range(10_000 * part, 10_000 * part + count), 2, lambda watched: watched.groups)
+    check(result_difference, range(10_000 * part, 10_000 * part + count), 2, lambda counts: counts.groups)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_gradients_are_those_of_the_parts(part: int) -> None:
+def test_gradients_equal_those_of_the_parts(part: int) -> None:
     count = scaled(1000) // PARTS
-    check(same_gradients, range(10_000 * part + 15_000, 10_000 * part + 15_000 + count), 1, lambda watched: watched.gradients)
+    check(gradient_difference, range(10_000 * part + 15_000, 10_000 * part + 15_000 + count), 1, lambda counts: counts.gradients)

@@ -1,4 +1,4 @@
-"""Random einsums and statements under every reduction, with masks and gradients, against dense torch: un-jitted, and a sample compiled."""
+"""Random einsums and statements with all reductions, masks and gradients, compared with dense torch: as Python, and a sample compiled."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from scale import scaled
 
 PARTS = 15
 COMPILED = 4
-VARIATIONS = 3  # cases with other values for each that is compiled
+VARIATIONS = 3  # cases with other values for each compiled case
 
 
 def run(cases: list[Case]) -> None:
-    """It fails with the line of each case that does."""
-    failed = [f"{told[:800]}\n    {case}" for case in cases if (told := failure(case))]
+    """Check cases, and list those that fail."""
+    failed = [f"{message[:800]}\n    {case}" for case in cases if (message := failure(case))]
     assert not failed, f"{len(failed)} of {len(cases)} cases\n" + "\n".join(failed)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_reductions_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    """30,000 in all at full scale; every kernel as Python with bounds checks, for other choices of the schedule each."""
+    """There are 30,000 cases at full scale, run as Python with bounds checks and different choices of the schedule."""
     count = scaled(30_000 // PARTS)
     for seed in range(part * count, (part + 1) * count):
         any_choices(seed, fresh_plans)
@@ -38,7 +38,7 @@ def test_random_reductions_unjitted(part: int, fresh_plans: pytest.MonkeyPatch) 
 @pytest.mark.filterwarnings("ignore:.* stores .* values for .* entries")
 @pytest.mark.parametrize("part", range(COMPILED))
 def test_random_reductions_compiled(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
-    """600 in all at full scale; each kernel computes several operands."""
+    """There are 600 cases at full scale; each kernel computes several sets of operands."""
     count = scaled(600 // COMPILED // VARIATIONS)
     for seed in range(10**6 + part * count, 10**6 + (part + 1) * count):
         case = random_case(seed, LONGER)
@@ -46,7 +46,7 @@ def test_random_reductions_compiled(part: int, fresh_plans: pytest.MonkeyPatch) 
 
 
 IN_BLOCKS = "(i, j) -> (i // 2: dense, j: compressed, i % 2: bitmap)"
-FOUND = (
+REGRESSIONS = (
     Case("ij,jk,kl->il", ((3, 3), (1, 0), (0, 1)), ("strided", "(i, j) -> (j // 2: compressed, i: dense, j % 2: dense)", "ss"), "or_and",
          "float64", "distinct", 1, result=IN_BLOCKS),
     Case("ij,k->ij", ((4, 4), (4,)), ("ds", "s"), "min=", "float64", "distinct", 101073, grads=(0, 1)),
@@ -65,33 +65,33 @@ FOUND = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", FOUND, ids=str)
-def test_a_case_that_was_wrong(case: Case, fresh_plans: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", REGRESSIONS, ids=str)
+def test_regressions(case: Case, fresh_plans: pytest.MonkeyPatch) -> None:
     any_choices(case.seed, fresh_plans)
     run([case])
 
 
-def test_every_family_is_drawn() -> None:
-    """Each reduction of each family of formats, reduced and not, at masks and with gradients, and each kind of value, in 3,000 cases."""
-    drawn = Counter(tag for seed in range(3000) for tag in random_case(seed).tags())
+def test_cases_cover_all_families() -> None:
+    """3,000 cases contain all combinations of reductions and families of formats, with masks and gradients, and all kinds of values."""
+    counts = Counter(tag for seed in range(3000) for tag in random_case(seed).tags())
     summed, families = ("reduced", "not reduced"), (*FAMILIES, "strided")
-    wanted = {f"{reduce}, {family}, {own}" for reduce, family, own in product((*REDUCE, *OPS), families, summed)}
-    wanted |= {f"gradient, {reduce}, {own}" for reduce, own in product((*REDUCE, *OPS), summed)}
-    wanted |= {f"gradient of {family}" for family in families} | {f"mask {family}" for family in FAMILIES}
-    wanted |= {f"mask, {reduce}" for reduce in REDUCE} | {f"mask, {own}" for own in summed} | {"gradient, mask True"}
-    wanted |= {f"result {family}" for family in families} | {f"dtype {dtype}" for dtype in DTYPES}
-    wanted |= {f"values {kind}" for kind in ("small", "unit", "inf", "nan", "distinct")} | {f"{count} operands" for count in (1, 2, 3)}
-    wanted |= {"size 0", "size 1", "broadcast", "junk", "statement", "einsum"}
-    assert {tag: drawn[tag] for tag in wanted if drawn[tag] < 3} == {}
+    expected = {f"{reduce}, {family}, {kind}" for reduce, family, kind in product((*REDUCE, *OPS), families, summed)}
+    expected |= {f"gradient, {reduce}, {kind}" for reduce, kind in product((*REDUCE, *OPS), summed)}
+    expected |= {f"gradient of {family}" for family in families} | {f"mask {family}" for family in FAMILIES}
+    expected |= {f"mask, {reduce}" for reduce in REDUCE} | {f"mask, {kind}" for kind in summed} | {"gradient, mask True"}
+    expected |= {f"result {family}" for family in families} | {f"dtype {dtype}" for dtype in DTYPES}
+    expected |= {f"values {kind}" for kind in ("small", "unit", "inf", "nan", "distinct")} | {f"{count} operands" for count in (1, 2, 3)}
+    expected |= {"size 0", "size 1", "broadcast", "junk", "statement", "einsum"}
+    assert {tag: counts[tag] for tag in expected if counts[tag] < 3} == {}
 
 
-def test_a_case_prints_the_line_that_makes_it_again() -> None:
+def test_the_text_of_a_case_creates_it() -> None:
     for seed in range(200):
         case = random_case(seed)
         assert eval(str(case), {"Case": Case}) == case
 
 
-def test_a_wrong_result_is_told(plain: pytest.MonkeyPatch) -> None:
+def test_wrong_results_are_detected(plain: pytest.MonkeyPatch) -> None:
     case = Case("ij,jk->ik", ((2, 3), (3, 2)), ("ds", "strided"), "max", "float64", "distinct", 3)
     assert check(case)
     with pytest.MonkeyPatch.context() as patch:
@@ -100,7 +100,7 @@ def test_a_wrong_result_is_told(plain: pytest.MonkeyPatch) -> None:
             check(case)
 
 
-def test_a_wrong_gradient_is_told(plain: pytest.MonkeyPatch) -> None:
+def test_wrong_gradients_are_detected(plain: pytest.MonkeyPatch) -> None:
     case = Case("ij,jk->ik", ((2, 3), (3, 2)), ("ds", "strided"), "max", "float64", "distinct", 3, grads=(0,))
     assert check(case)
     with pytest.MonkeyPatch.context() as patch:
@@ -110,6 +110,6 @@ def test_a_wrong_gradient_is_told(plain: pytest.MonkeyPatch) -> None:
 
 
 def _with_double_gradients(case: Case) -> tuple[Any, list[Given], Given | None]:
-    """The same result, whose gradient is twice as large."""
-    found, given, mask = made(case)
-    return 2 * found - found.detach(), given, mask
+    """The same result, with a doubled gradient."""
+    output, given, mask = made(case)
+    return 2 * output - output.detach(), given, mask

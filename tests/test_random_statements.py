@@ -1,4 +1,4 @@
-"""Random element-wise statements mean what Python reads in them, but for chains of comparisons, which are refused."""
+"""Random element-wise statements mean the same as in Python; chained comparisons are refused."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ PARTS = 3
 
 
 def check(case: Statement) -> None:
-    """It fails unless the result is Python's at each coordinate; a chain of comparisons is refused."""
+    """Check that the result equals Python's at each coordinate, or that chained comparisons are refused."""
     if is_chained(case.text):
         with pytest.raises(ns.ExpressionError, match="chain"):
             case.evaluated()
         return
-    found = case.evaluated()
-    dense = found.to_dense() if isinstance(found, ns.SparseTensor) else found
+    result = case.evaluated()
+    dense = result.to_dense() if isinstance(result, ns.SparseTensor) else result
     np.testing.assert_allclose(dense.numpy(), case.expected(), rtol=1e-12, err_msg=str(case))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_statement_means_what_python_reads(part: int, plain: pytest.MonkeyPatch) -> None:
+def test_statements_equal_python_expressions(part: int, plain: pytest.MonkeyPatch) -> None:
     count = scaled(3000 // PARTS)
     for seed in range(part * count, (part + 1) * count):
         check(random_statement(seed))
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_a_statement_of_integers_means_what_python_reads(part: int, plain: pytest.MonkeyPatch) -> None:
-    """Some operands are int64; quotients and functions convert them to the default data type, here float64."""
+def test_statements_of_integers_equal_python_expressions(part: int, plain: pytest.MonkeyPatch) -> None:
+    """Some operands are int64; quotients and functions convert them to the default data type, which is float64 here."""
     count = scaled(1500 // PARTS)
     torch.set_default_dtype(torch.float64)
     try:
@@ -45,6 +45,6 @@ def test_a_statement_of_integers_means_what_python_reads(part: int, plain: pytes
         torch.set_default_dtype(torch.float32)
 
 
-def test_chains_are_drawn() -> None:
+def test_some_statements_are_chained() -> None:
     chained = sum(is_chained(random_statement(seed).text) for seed in range(300))
     assert 60 < chained < 240

@@ -1,4 +1,4 @@
-"""Long sums in random formats: as exact as torch's, whether a register takes the terms or a loop scatters them."""
+"""Long sums in random formats are as exact as torch's, in registers and in scatter loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numscorch.ir.index import Blocks, loops_of
 from numscorch.ir.loop import Accumulate, Assign, Const, If, Var, While, all_of
 
 BLOCKED = "(i, j) -> (i // 2: dense, j // 2: compressed, i % 2: dense, j % 2: dense)"
-FOUND = (
+REGRESSIONS = (
     Case("ijk->ik", (("i", 2), ("j", 100_000), ("k", 1)), ("dss",)),
     Case("ij,i->j", (("i", 100_000), ("j", 2)), ("CSR", STRIDED)),
     Case("ijk,j->ik", (("i", 1), ("j", 100_000), ("k", 2)), ("COO(3)", STRIDED), dtype="float64"),
@@ -38,18 +38,18 @@ def test_random_long_sums(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
     assert failure(random_case(seed)) is None, random_case(seed)
 
 
-@pytest.mark.parametrize("case", FOUND, ids=str)
-def test_a_case_that_was_inexact(case: Case, fresh_plans: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", REGRESSIONS, ids=str)
+def test_regressions(case: Case, fresh_plans: pytest.MonkeyPatch) -> None:
     assert failure(case) is None
 
 
 @pytest.mark.parametrize(("expr", "shape", "format"), SCATTERED)
-def test_sums_in_blocks_take_each_term_once(expr: str, shape: tuple[int, ...], format: str, plain: pytest.MonkeyPatch) -> None:
+def test_sums_in_blocks_add_each_term_once(expr: str, shape: tuple[int, ...], format: str, plain: pytest.MonkeyPatch) -> None:
     generator = torch.Generator().manual_seed(0)
     full = torch.randint(0, 4, shape, generator=generator).float()
     A, others = ns.from_torch(full, format), [torch.randint(1, 4, shape[:-1], generator=generator).float()] * expr.count(",")
-    found = ns.einsum(expr, A, *others)
-    assert torch.equal(found if isinstance(found, torch.Tensor) else found.to_dense(), torch.einsum(expr, full, *others))
+    result = ns.einsum(expr, A, *others)
+    assert torch.equal(result if isinstance(result, torch.Tensor) else result.to_dense(), torch.einsum(expr, full, *others))
 
 
 def test_tall_matrices_are_summed_in_blocks_and_square_ones_are_not() -> None:
@@ -59,7 +59,7 @@ def test_tall_matrices_are_summed_in_blocks_and_square_ones_are_not() -> None:
     assert not any(isinstance(loop.tag, Blocks) for loop in loops[4])
 
 
-def test_a_merge_ends_earlier_where_its_sum_is_taken_in_blocks() -> None:
+def test_merges_are_cut_at_ends_of_blocks() -> None:
     p, q, n, t = Var("p"), Var("q"), Var("n"), Var("t")
     step = (Accumulate(t, Var("x")[p]), If(p < q, (Accumulate(p, Const(1)),)), If(q < p + 1, (Accumulate(q, Const(1)),)))
     merge = While(all_of([p < n, q < n]), step)
@@ -69,14 +69,14 @@ def test_a_merge_ends_earlier_where_its_sum_is_taken_in_blocks() -> None:
     assert [inner.condition for inner in loop.body if isinstance(inner, While)] == [all_of([p < Var("p_last1"), q < n])]
 
 
-def test_results_are_the_same_at_any_number_of_threads(fresh_plans: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(fresh_plans: pytest.MonkeyPatch) -> None:
     A, x = ns.from_torch(torch.rand(2, 20_000, 3), "dds"), torch.rand(2, 20_000)
     threads = torch.get_num_threads()
     try:
-        found = []
+        results = []
         for count in (1, 2):
             torch.set_num_threads(count)
-            found.append(ns.einsum("bij,bi->bj", A, x))
+            results.append(ns.einsum("bij,bi->bj", A, x))
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(*found)
+    assert torch.equal(*results)

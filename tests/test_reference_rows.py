@@ -1,4 +1,4 @@
-"""What other sparse compilers test, declare as gaps, or fail at, as ordinary cases: each expression in each mix of formats."""
+"""Expressions that other sparse compilers test, document as gaps, or fail on, in many mixes of formats."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ SIZES = {"i": 5, "j": 6, "k": 4, "l": 3, "m": 2, "b": 3}
 
 
 def array(term: str, seed: int, dense: bool) -> torch.Tensor:
-    """Small integers, some rows empty."""
+    """Small integers, with some empty rows."""
     generator = torch.Generator().manual_seed(seed)
     shape = [SIZES[name] for name in term]
     values = torch.randint(-3, 4, shape, generator=generator).double()
-    kept = torch.rand(shape, generator=generator) < 0.4
-    if kept.ndim:
-        kept[0] = False
-    return values if dense else values * kept
+    mask = torch.rand(shape, generator=generator) < 0.4
+    if mask.ndim:
+        mask[0] = False
+    return values if dense else values * mask
 
 
 def operand(term: str, fmt: ns.Format | str, seed: int) -> tuple[torch.Tensor, object]:
-    """The dense answer's operand, and ours."""
+    """A dense operand, and the same tensor in a format."""
     fmt = ns.Format(fmt) if isinstance(fmt, str) else fmt
     dense = array(term, seed, fmt.is_dense)
     return dense, dense if fmt.is_dense else ns.from_torch(dense).to(fmt)
 
 
-def agree(expr: str, formats: tuple[ns.Format | str, ...], result: ns.Format | str | None = None) -> None:
+def check(expr: str, formats: tuple[ns.Format | str, ...], result: ns.Format | str | None = None) -> None:
     terms = expr.split("->")[0].split(",")
     pairs = [operand(term, fmt, at) for at, (term, fmt) in enumerate(zip(terms, formats, strict=True))]
-    made = ns.einsum(expr, *(ours for _, ours in pairs), format=result)
+    actual = ns.einsum(expr, *(tensor for _, tensor in pairs), format=result)
     expected = torch.einsum(expr, *(dense for dense, _ in pairs))
-    dense = made.to_dense() if isinstance(made, ns.SparseTensor) else made
+    dense = actual.to_dense() if isinstance(actual, ns.SparseTensor) else actual
     assert torch.equal(dense, expected)
     if result is not None and not ns.Format(result).is_dense if isinstance(result, str) else result is not None:
-        assert isinstance(made, ns.SparseTensor)
+        assert isinstance(actual, ns.SparseTensor)
 
 
 MATRICES = ("ds", "ss", "oo", "sd")
@@ -88,7 +88,7 @@ ROWS: list[tuple[str, tuple[ns.Format | str, ...], ns.Format | str | None]] = [
 def test_row(number: int, plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
     expr, formats, result = ROWS[number]
     monkeypatch.setitem(SIZES, "j", 5 if expr in ("ii->i", "ii,ij->j", "ij,ji->") else 6)
-    agree(expr, formats, result)
+    check(expr, formats, result)
 
 
 @pytest.mark.parametrize("other", ["dd", *MATRICES, CSC], ids=str)
@@ -100,8 +100,8 @@ def test_addition(fmt: ns.Format | str, other: ns.Format | str, plain: pytest.Mo
         ("C[i,j] = A[i,j] - B[i,j]", a - b),
         ("C[j,i] = A[i,j] + B[i,j]", (a + b).T),
     ):
-        made = ns.evaluate(statement, A=A, B=B)
-        assert torch.equal(made.to_dense() if isinstance(made, ns.SparseTensor) else made, expected)
+        result = ns.evaluate(statement, A=A, B=B)
+        assert torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
 
 
 @pytest.mark.parametrize("fmt", ["ds", "ss", "oo"])

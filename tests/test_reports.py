@@ -1,4 +1,4 @@
-"""What users reported of sparse tensors elsewhere, each as a test that it works here; numbers are those of the reports."""
+"""Issues that users reported for sparse tensors of other libraries work here; names contain the numbers of the issues."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ X, Y = torch.randn(5, 3), torch.randn(6, 3)
 FORMATS = [ns.CSR, ns.CSC, ns.COO(2), ns.BCSR(2, 2)]
 
 formats = pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # raised by torch's compiler
 
 
 @pytest.fixture(autouse=True)
 def unjitted(plain: pytest.MonkeyPatch) -> None:
-    """Kernels run as Python here."""
+    """Run kernels as Python."""
 
 
 def leaf(full: torch.Tensor, format: ns.Format = ns.CSR) -> ns.SparseTensor:
@@ -47,8 +47,8 @@ def test_pytorch_16070_einsum_takes_sparse_operands(format: ns.Format) -> None:
 
 def test_pytorch_72065_batches_of_sparse_products() -> None:
     left, right = ns.stack([ns.from_torch(D), ns.from_torch(2 * D)]), ns.stack([ns.from_torch(E), ns.from_torch(-E)])
-    made = ns.einsum("bij,bjk->bik", left, right)
-    torch.testing.assert_close(made.to_dense(), torch.stack([D @ E, -2 * D @ E]))
+    result = ns.einsum("bij,bjk->bik", left, right)
+    torch.testing.assert_close(result.to_dense(), torch.stack([D @ E, -2 * D @ E]))
 
 
 @formats
@@ -84,11 +84,11 @@ def test_pytorch_49683_a_constructor_s_gradient_is_that_of_its_values() -> None:
 @formats
 def test_pytorch_134396_softmax_of_compressed_rows(format: ns.Format) -> None:
     full = D + (torch.eye(6, 5) * 1e-3)
-    made = torch.softmax(ns.from_torch(full, format), 1).to_dense()
+    result = torch.softmax(ns.from_torch(full, format), 1).to_dense()
     stored = ns.from_torch(full, format)
     inside = stored.with_values(torch.ones_like(stored.values)).to_dense() != 0
     expected = torch.softmax(torch.where(inside, full, -torch.inf), 1)
-    torch.testing.assert_close(made, expected.nan_to_num())
+    torch.testing.assert_close(result, expected.nan_to_num())
 
 
 @formats
@@ -109,7 +109,7 @@ def test_pytorch_3158_46307_sparse_times_broadcast_dense(shape: tuple[int, ...],
 
 @formats
 def test_pytorch_158861_broadcasting_along_each_dimension(format: ns.Format) -> None:
-    """torch repeats the wrong dimension, silently: rows and columns are told apart here by their numbers."""
+    """torch silently repeats the wrong dimension; here, rows and columns have different values."""
     ones = (D != 0).float()
     A = ns.from_torch(ones, format)
     rows, columns = torch.arange(1.0, 7)[:, None], torch.arange(10.0, 15)
@@ -121,7 +121,7 @@ def test_pytorch_158861_broadcasting_along_each_dimension(format: ns.Format) -> 
 
 @pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr], ids=str)
 def test_pytorch_116633_products_of_torchs_sparse_tensors(layout: torch.layout) -> None:
-    """As asked of torch's own tensors, hybrid ones too: the entries that are not stored stay 0."""
+    """Products of native sparse tensors, also hybrid ones, keep unstored entries 0."""
     native = D.to_sparse(layout=layout)
     for other in (torch.randn(6, 1), torch.randn(1, 5), torch.randn(5)):
         torch.testing.assert_close(ns.mul(native, other).to_dense(), D * other)
@@ -133,14 +133,14 @@ def test_pytorch_116633_products_of_torchs_sparse_tensors(layout: torch.layout) 
 def test_pytorch_150277_indexing_and_slices(format: ns.Format) -> None:
     A = ns.from_torch(D, format)
     mask = torch.tensor([True, False, True, False, True, True])
-    for found, expected in (
+    for result, expected in (
         (A[2], D[2]),
         (A[1:4, ::2], D[1:4, ::2]),
         (A[mask], D[mask]),
         (A[:, [4, 0]], D[:, [4, 0]]),
         (A[-1, -1], D[-1, -1]),
     ):
-        torch.testing.assert_close(found.to_dense() if isinstance(found, ns.SparseTensor) else found, expected)
+        torch.testing.assert_close(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
     with pytest.raises(ns.SizeError, match="index 6 is out of range along dim 0"):
         A[6]
 
@@ -178,15 +178,15 @@ def test_pytorch_9222_a_layer_of_blocks() -> None:
 def test_pytorch_56959_conversions_copy_neither_values_nor_indices() -> None:
     for dtype in (torch.int32, torch.int64):
         A = ns.from_coo(torch.tensor([[0, 1], [1, 0]], dtype=dtype), torch.ones(2), (2, 2))
-        there = A.to(ns.CSR)
-        back = there.to(ns.COO(2))
-        assert A.pattern.index_dtype == there.pattern.index_dtype == back.pattern.index_dtype == str(dtype).removeprefix("torch.")
-        assert there.values.data_ptr() == back.values.data_ptr() == A.values.data_ptr()
-        assert there.pattern.arrays[1][1].data_ptr() == A.pattern.arrays[1][0].data_ptr()
+        csr = A.to(ns.CSR)
+        coo = csr.to(ns.COO(2))
+        assert A.pattern.index_dtype == csr.pattern.index_dtype == coo.pattern.index_dtype == str(dtype).removeprefix("torch.")
+        assert csr.values.data_ptr() == coo.values.data_ptr() == A.values.data_ptr()
+        assert csr.pattern.arrays[1][1].data_ptr() == A.pattern.arrays[1][0].data_ptr()
 
 
 def test_pytorch_106141_coordinates_of_32_bits() -> None:
-    """torch widens those of COO to 64."""
+    """torch widens COO coordinates to 64 bits."""
     indices = torch.tensor([[0, 1, 1], [1, 0, 2]], dtype=torch.int32)
     A = ns.from_coo(indices, torch.ones(3), (2, 3))
     assert A.format == ns.COO(2)
@@ -202,7 +202,7 @@ def test_pytorch_102520_sizes_beyond_int32() -> None:
 
 
 class Net(torch.nn.Module):
-    """A sparse parameter, made of a dense one."""
+    """A module with a sparse parameter created from a dense tensor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,15 +216,15 @@ class Net(torch.nn.Module):
 def test_pytorch_171865_compiled_modules_with_sparse_weights(backend: str) -> None:
     torch.compiler.reset()
     net, inputs = Net(), torch.randn(4, 5)
-    made = torch.compile(net, fullgraph=True, backend=backend)(inputs)
-    made.sum().backward()
-    torch.testing.assert_close(made, inputs @ D.t())
+    output = torch.compile(net, fullgraph=True, backend=backend)(inputs)
+    output.sum().backward()
+    torch.testing.assert_close(output, inputs @ D.t())
     assert net.weight.grad is not None
     torch.compiler.reset()
 
 
 def test_pytorch_150083_inductor_asks_for_no_strides() -> None:
-    """A sparse matrix that a program is given, or holds."""
+    """The sparse matrix is an argument of the program, or captured by it."""
     torch.compiler.reset()
     A, inputs = ns.from_torch(D), torch.randn(5, 3)
     run = torch.compile(lambda sparse, x: torch.relu(ns.einsum("ij,jk->ik", sparse, x)) + ns.einsum("ij,jk->ik", A, x), fullgraph=True)
@@ -291,10 +291,10 @@ def test_pytorch_79542_distributed_data_parallel(tmp_path: Path) -> None:
 
 def test_pytorch_ao_143_a_mask_that_grows_again_while_training() -> None:
     layer = ns.nn.SparseLinear(5, 6, pattern=D)
-    grown = layer.weight.to_dense().detach() + torch.where(torch.eye(6, 5) * (D == 0) != 0, 1e-3, 0.0)
-    layer.weight = ns.nn.Parameter(ns.from_torch(grown))
+    denser = layer.weight.to_dense().detach() + torch.where(torch.eye(6, 5) * (D == 0) != 0, 1e-3, 0.0)
+    layer.weight = ns.nn.Parameter(ns.from_torch(denser))
     layer(torch.randn(2, 5)).sum().backward()
-    assert layer.weight.grad.nnz == int((grown != 0).sum())
+    assert layer.weight.grad.nnz == int((denser != 0).sum())
 
 
 @formats
@@ -306,8 +306,8 @@ def test_pytorch_sparse_248_einsum(format: ns.Format) -> None:
         ("ij,ij,jk->i", (A, A, B), torch.einsum("ij,ij,jk->i", D, D, E)),
         ("ij->ji", (A,), D.t()),
     ):
-        made = ns.einsum(expression, *operands)
-        torch.testing.assert_close(made.to_dense(), expected)
+        result = ns.einsum(expression, *operands)
+        torch.testing.assert_close(result.to_dense(), expected)
 
 
 @formats
@@ -329,19 +329,19 @@ def test_pytorch_sparse_27_products_and_sums_by_element(format: ns.Format) -> No
     torch.testing.assert_close((A - 2 * B).to_dense(), D - 2 * other)
 
 
-def test_pytorch_sparse_270_81_what_is_known_of_a_matrix_is_kept() -> None:
-    """Slow was what was found out anew at every call; how fast kernels are is measured in benchmarks/."""
+def test_pytorch_sparse_270_81_derived_data_of_a_matrix_is_cached() -> None:
+    """Reports were about data that was derived again at each call; benchmarks/ measures the speed of kernels."""
     A = ns.from_torch(D, ns.COO(2))
     ns.einsum("ij,ik->jk", A, Y)
-    known = dict(A.pattern.derived)
+    cached = dict(A.pattern.derived)
     for _ in range(3):
         ns.einsum("ij,ik->jk", A.with_values(A.values * 2), Y)
-    assert A.pattern.derived.keys() == known.keys()
-    assert all(A.pattern.derived[key] is value for key, value in known.items())
+    assert A.pattern.derived.keys() == cached.keys()
+    assert all(A.pattern.derived[key] is value for key, value in cached.items())
 
 
 def test_pytorch_sparse_250_395_nothing_is_built_at_installation() -> None:
-    """No extension that could be built against another torch: Python files alone."""
+    """The package has no compiled extension: it has Python files only."""
     home = Path(ns.__file__).parent
     files = [path for path in home.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     assert {path.suffix for path in files} <= {".py", ".typed", ".css"}

@@ -1,4 +1,4 @@
-"""The script that measures first steps in fresh processes, and the one that counts kernels, at the smallest sizes."""
+"""The scripts that time first steps in fresh processes and count kernels, at the smallest sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SMALL = 16
 
 
 @pytest.mark.parametrize("step", first_steps.STEPS)
-def test_every_step_has_a_bar_and_runs_at_the_smallest_size(step: str) -> None:
+def test_steps_have_a_bar_and_run_at_the_smallest_size(step: str) -> None:
     assert step in cold_start.BARS
     torch.manual_seed(0)
     first_steps.STEPS[step](SMALL)()
@@ -68,22 +68,22 @@ def test_a_second_process_compiles_nothing_and_neither_imports_sympy(tmp_path: P
 
 @pytest.mark.parametrize("collecting", [True, False])
 def test_a_kernel_is_compiled_without_collecting_garbage(collecting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Afterwards the collector is as it was before."""
-    found, before, plan_of = [], gc.isenabled(), dispatch._plan_of
+    """The state of the garbage collector is restored afterwards."""
+    states, was_enabled, plan_of = [], gc.isenabled(), dispatch._plan_of
 
-    def watched(*given: Any) -> Any:
-        found.append(gc.isenabled())
-        return plan_of(*given)
+    def watched(*args: Any) -> Any:
+        states.append(gc.isenabled())
+        return plan_of(*args)
 
     monkeypatch.setattr(dispatch, "_plan_of", watched)
     (gc.enable if collecting else gc.disable)()
     try:
         with dispatch.apart(dispatch.Tables(build, {}, {})):
             ns.einsum("ij,j->i", ns.from_torch(torch.eye(3)), torch.ones(3))
-        assert set(found) == {False}
+        assert set(states) == {False}
         assert gc.isenabled() == collecting
     finally:
-        (gc.enable if before else gc.disable)()
+        (gc.enable if was_enabled else gc.disable)()
 
 
 def test_the_table_shows_seconds_above_the_floor_and_ratios() -> None:
@@ -97,7 +97,7 @@ def test_the_table_shows_seconds_above_the_floor_and_ratios() -> None:
     assert Table(0.5, {"base": {"GCN": Start(0.4, 0.4, 0)}, "head": {"GCN": head}}).ratio("GCN") is None
 
 
-def test_rounds_take_turns_and_keep_the_least(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rounds_alternate_and_keep_the_minimum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     calls: list[tuple[str, bool]] = []
     seconds = iter((3.0, 2.0, 4.0, 1.0))
 
@@ -127,13 +127,13 @@ def test_bad_arguments_are_refused(arguments: Sequence[str], message: str, capsy
     assert message in capsys.readouterr().err
 
 
-def test_a_commit_that_is_missing_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_commit_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert cold_start.main(["--base", "no-such-commit"]) == 2
     assert "no-such-commit" in capsys.readouterr().err
 
 
 @pytest.mark.process
-def test_a_step_that_fails_shows_its_last_lines(tmp_path: Path) -> None:
+def test_errors_of_a_step_show_its_last_lines(tmp_path: Path) -> None:
     with pytest.raises(WorktreeError, match="KeyError: 'CNN'"):
         cold_start.seconds_of("CNN", ROOT, tmp_path)
 

@@ -1,4 +1,4 @@
-"""The dashboard's files: what stands on pages for runs that are plentiful, alone, foreign or missing. ``browser/`` looks at them."""
+"""Files of the dashboard for many runs, few runs, foreign files and missing data. ``browser/`` opens the pages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from benchmarks.records import Run
 pytest.importorskip("matplotlib")
 VOID = {"meta", "link", "input", "br"}
 LARGE = 1000 if scaled(1000) == 1000 else 200  # cases of a long history
-IMPLIED = {"td", "th", "tr", "tbody", "thead", "dt", "dd", "li", "html", "body"}  # elements that may end without saying so
+IMPLIED = {"td", "th", "tr", "tbody", "thead", "dt", "dd", "li", "html", "body"}  # elements whose end tag is optional
 
 
 def texts(site: Path) -> dict[str, str]:
@@ -38,7 +38,7 @@ def texts(site: Path) -> dict[str, str]:
 
 
 class Page(HTMLParser):
-    """Links, ids and what doesn't match, of a page."""
+    """Links, ids and unbalanced tags of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -51,8 +51,8 @@ class Page(HTMLParser):
         self.wrong += [f"{tag} stays open" for tag in self.open if tag not in IMPLIED]
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        self.ids += [told["id"]] if told.get("id") else []
+        attributes = dict(attrs)
+        self.ids += [attributes["id"]] if attributes.get("id") else []
         self.links += [str(value) for name, value in attrs if name in ("href", "src")]
         if tag not in VOID:
             self.open.append(tag)
@@ -78,7 +78,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two machines, a suite of two sizes, a file that was skipped."""
+    """Two machines, a suite of two sizes, and a skipped file."""
     site = tmp_path_factory.mktemp("small") / "site"
     other = {**synthetic.MACHINE, "processor": "Another", "fingerprint": "0123456789"}
     runs = some_runs(3, 48) + some_runs(2, 24, suite="quick") + some_runs(1, 24, machine=other)
@@ -100,7 +100,7 @@ def test_pages_are_well_formed(small: Path) -> None:
         assert len(set(page.ids)) == len(page.ids), name
 
 
-def test_every_link_leads_somewhere_within_the_site(small: Path) -> None:
+def test_links_within_the_site_are_valid(small: Path) -> None:
     for name, text in texts(small).items():
         page = Page(text)
         for link in page.links:
@@ -111,30 +111,30 @@ def test_every_link_leads_somewhere_within_the_site(small: Path) -> None:
                 assert ((small / name).parent / link).is_file(), (name, link)
 
 
-def test_nothing_is_loaded_from_elsewhere(large: Path) -> None:
+def test_pages_load_nothing_from_other_sites(large: Path) -> None:
     for name in ("index.html", "compile.html", "memory.html", "machines.html"):
-        away = {link for link in Page((large / name).read_text()).links if urlparse(link).scheme in ("http", "https")}
-        assert all(link.startswith(f"{REPOSITORY}/commit/") for link in away), name
+        external = {link for link in Page((large / name).read_text()).links if urlparse(link).scheme in ("http", "https")}
+        assert all(link.startswith(f"{REPOSITORY}/commit/") for link in external), name
     assert "url(" not in (large / "style.css").read_text()
     assert "fetch(" not in (large / "site.js").read_text()
 
 
-def test_commits_are_linked_only_where_the_repository_is_known(large: Path, small: Path) -> None:
+def test_commits_are_linked_if_the_repository_is_known(large: Path, small: Path) -> None:
     page = f"kernels/{slug('spmm')}.html"
     assert (large / page).read_text().count(f"{REPOSITORY}/commit/") > 20
     assert "/commit/" not in (small / page).read_text()
 
 
-def test_every_plot_of_a_kernel_tells_what_it_shows(small: Path) -> None:
+def test_plots_of_a_kernel_have_a_label(small: Path) -> None:
     page = (small / "kernels" / f"{slug('spmm')}.html").read_text()
-    told = re.findall(r'<svg[^>]*aria-label="([^"]+)"', page)
-    assert [text.split(" ")[0] for text in told] == ["spmm", "Time", "Time", "Roofline"]
-    assert "2 cases" in told[3]
+    labels = re.findall(r'<svg[^>]*aria-label="([^"]+)"', page)
+    assert [text.split(" ")[0] for text in labels] == ["spmm", "Time", "Time", "Roofline"]
+    assert "2 cases" in labels[3]
 
 
-def test_plots_have_the_pages_colours_alone(small: Path) -> None:
-    drawn = re.findall(r"<svg.*?</svg>", (small / "kernels" / f"{slug('spmm')}.html").read_text(), re.DOTALL)
-    for svg in drawn:
+def test_plots_use_the_colours_of_the_page(small: Path) -> None:
+    plots = re.findall(r"<svg.*?</svg>", (small / "kernels" / f"{slug('spmm')}.html").read_text(), re.DOTALL)
+    for svg in plots:
         assert "var(--s0)" in svg
         assert not re.search(r"(?:fill|stroke):\s*#", svg)
 
@@ -150,14 +150,14 @@ def test_a_case_shows_its_numbers_and_its_kernels(small: Path) -> None:
     assert "<b>def</b> kernel" in source
 
 
-def test_missing_peers_and_skipped_files_are_said(small: Path) -> None:
+def test_missing_peers_and_skipped_files_are_listed(small: Path) -> None:
     page = (small / "index.html").read_text()
     assert "PyG: not installed where this was measured" in page
     assert "foreign.json is no run of this suite" in page
     assert not re.search(r'<th scope="col">PyG', page)
 
 
-def test_other_machines_and_suites_have_overviews_of_their_own(small: Path) -> None:
+def test_other_machines_and_suites_have_separate_overviews(small: Path) -> None:
     page = (small / "index.html").read_text()
     assert "Other machines and suites (2)" in page
     others = re.findall(r'<li><a href="([^"]+/index.html)">', page)
@@ -165,43 +165,43 @@ def test_other_machines_and_suites_have_overviews_of_their_own(small: Path) -> N
     assert {"Another, 2 cores", "AMD EPYC 9R14, 2 cores"} <= set(re.findall(r"<h2>([^<]+)</h2>", (small / "machines.html").read_text()))
 
 
-def test_a_change_is_told_where_it_is_more_than_noise(large: Path) -> None:
+def test_changes_are_marked_if_they_exceed_noise(large: Path) -> None:
     page = (large / "index.html").read_text()
     changed = re.findall(r'<th scope="row"><a [^>]*>([^<]+)</a>(?:(?!<tr>).)*?([▲▼])', page.split('<div class="heat"')[1])
     assert sorted(changed) == [("rows", "▼"), ("spmm", "▲")]
 
 
-def test_runs_of_one_commit_that_differ_by_noise_change_nothing() -> None:
-    runs = [as_run(results) for results in synthetic.history(3, 240, seed=5)][:2]  # the last one is changed on purpose
+def test_runs_of_one_commit_have_no_clear_change() -> None:
+    runs = [as_run(results) for results in synthetic.history(3, 240, seed=5)][:2]  # the last run differs by construction
     view = views_of(runs)[0]
-    told = [change for cases in view.kernels.values() if (change := compared(view, cases, "best peer")[2]) and change.is_clear]  # type: ignore[index]
-    assert len(told) <= 1, told  # one family in a hundred runs is sped up
+    changes = [change for cases in view.kernels.values() if (change := compared(view, cases, "best peer")[2]) and change.is_clear]  # type: ignore[index]
+    assert len(changes) <= 1, changes  # one family in a hundred runs is faster by construction
 
 
-def test_a_change_of_few_cases_is_as_uncertain_as_they_differ() -> None:
-    together, apart = [Ratio(0.9, 0.001)] * 4, [Ratio(value, 0.001) for value in (0.7, 1.1, 0.8, 1.05)]
-    assert mean_change(together).is_clear
-    assert not mean_change(apart).is_clear
+def test_changes_of_few_cases_are_uncertain_if_the_cases_differ() -> None:
+    similar, scattered = [Ratio(0.9, 0.001)] * 4, [Ratio(value, 0.001) for value in (0.7, 1.1, 0.8, 1.05)]
+    assert mean_change(similar).is_clear
+    assert not mean_change(scattered).is_clear
 
 
 def test_cases_of_different_kernels_may_share_a_name() -> None:
     view = views_of(some_runs(1, 48))[0]
-    found = compared(view, view.latest.cases.values(), "best peer")
-    assert found is not None
-    assert found[1] == 48
+    comparison = compared(view, view.latest.cases.values(), "best peer")
+    assert comparison is not None
+    assert comparison[1] == 48
 
 
 @pytest.mark.full
 def test_two_hundred_runs_as_recorded_take_less_than_ten_kilobytes_for_each_case(tmp_path: Path) -> None:
     recorded, _ = read_history()
     newest = {run.suite: run for run in recorded}  # the oldest come first
-    runs = [again(newest[suite], at) for suite in ("full", "quick") for at in range(100)]
+    runs = [repeated_run(newest[suite], at) for suite in ("full", "quick") for at in range(100)]
     write_site(runs, tmp_path / "site", repository=REPOSITORY)
     assert sum(path.stat().st_size for path in (tmp_path / "site").rglob("*") if path.is_file()) < 10_000 * len(newest["full"].records)
 
 
-def again(run: Run, at: int) -> Run:
-    """Such a run of another commit on another day, somewhat slower or faster."""
+def repeated_run(run: Run, at: int) -> Run:
+    """The run as of another commit on another day, somewhat slower or faster."""
     records = []
     for record in run.records:
         scale = 1 + 0.05 * math.sin(at * at + len(records))
@@ -218,7 +218,7 @@ def test_one_run_has_no_change(tmp_path: Path) -> None:
     assert "▲" not in page.split('class="legend"')[0]
 
 
-def test_records_of_the_smallest_kind_have_pages(tmp_path: Path) -> None:
+def test_minimal_records_have_pages(tmp_path: Path) -> None:
     records = [
         {"kernel": "import", "what": "import <numscorch>", "threads": 1, "seconds": 0.1, "bar": {"at_most": 0.2}},
         {"kernel": "share", "what": "SpMV", "share": 0.9, "matrix": "cora", "nnz": 0, "threads": 1, "seconds": 0.0, "bytes": 3, "flops": 0},
@@ -232,7 +232,7 @@ def test_records_of_the_smallest_kind_have_pages(tmp_path: Path) -> None:
     assert "holds none of these numbers" in pages["memory.html"]
 
 
-def test_a_peer_without_columns_of_its_own_stands_with_its_library() -> None:
+def test_a_peer_without_a_column_is_shown_with_its_library() -> None:
     view = views_of(some_runs(1, 24))[0]
     assert view.columns == ["torch", "torch, int64", "SciPy", "pydata/sparse", "python-graphblas"]
     case = next(case for case in view.latest.cases.values() if "SciPy CSR" not in case.peers)
@@ -240,7 +240,7 @@ def test_a_peer_without_columns_of_its_own_stands_with_its_library() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in HERE.glob("[!_]*.py")))
-def test_examples_hold(name: str) -> None:
+def test_doctests(name: str) -> None:
     assert not doctest.testmod(importlib.import_module(f"benchmarks.dashboard.{name}"), optionflags=doctest.NORMALIZE_WHITESPACE).failed
 
 
@@ -254,7 +254,7 @@ def folders(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     yield str(tmp_path / "results"), "--history", str(tmp_path / "history"), "--output", str(tmp_path / "site")
 
 
-def test_nothing_recorded_is_a_page_that_says_how(folders: tuple[str, ...], tmp_path: Path) -> None:
+def test_an_empty_history_gives_a_page_with_instructions(folders: tuple[str, ...], tmp_path: Path) -> None:
     assert run(*folders) == 0
     assert "make bench-quick" in (tmp_path / "site/index.html").read_text()
 
@@ -274,7 +274,7 @@ def test_foreign_files_are_skipped_and_named(folders: tuple[str, ...], tmp_path:
     assert "broken.json can&#x27;t be read as JSON" in page
 
 
-def test_results_are_files_and_folders_whatever_their_names(tmp_path: Path) -> None:
+def test_results_are_files_and_folders_of_any_name(tmp_path: Path) -> None:
     (tmp_path / "of.today").mkdir()
     synthetic.write(tmp_path / "of.today", synthetic.history(2, 2))
     (tmp_path / "of.today" / "001.json").rename(tmp_path / "plain")
@@ -282,7 +282,7 @@ def test_results_are_files_and_folders_whatever_their_names(tmp_path: Path) -> N
     assert len(runs) == 2 and not skipped
 
 
-def test_a_run_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+def test_a_duplicate_run_counts_once(tmp_path: Path) -> None:
     synthetic.write(tmp_path / "one", synthetic.history(1, 2))
     synthetic.write(tmp_path / "again", synthetic.history(1, 2))
     runs, skipped = collect(tmp_path / "history", [tmp_path / "one", tmp_path / "again"])
@@ -300,16 +300,16 @@ def test_a_damaged_kernel_of_the_history_is_named(text: str, why: str, tmp_path:
     assert why in skipped["kernel_0.json"]
 
 
-def test_a_kernel_that_can_not_be_read_is_named(folders: tuple[str, ...], tmp_path: Path) -> None:
-    found = next(iter(synthetic.history(1, 24)))
-    names = sorted(found["numscorch"]["kernels"])
-    found["numscorch"]["kernels"] = names
-    synthetic.write(tmp_path / "history/runs", iter([found]))
+def test_a_kernel_that_cannot_be_read_is_named(folders: tuple[str, ...], tmp_path: Path) -> None:
+    results = next(iter(synthetic.history(1, 24)))
+    names = sorted(results["numscorch"]["kernels"])
+    results["numscorch"]["kernels"] = names
+    synthetic.write(tmp_path / "history/runs", iter([results]))
     (tmp_path / "history/kernels").mkdir()
     for name in names:
         (tmp_path / f"history/kernels/{name}.json").write_text("{")
     assert run(*folders) == 0
-    assert f"{found['benchmarks'][0]['extra_info']['kernels'][0]}.json can&#x27;t be read" in (tmp_path / "site/index.html").read_text()
+    assert f"{results['benchmarks'][0]['extra_info']['kernels'][0]}.json can&#x27;t be read" in (tmp_path / "site/index.html").read_text()
 
 
 def test_a_peer_without_a_time_and_a_call_without_one(folders: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -321,7 +321,7 @@ def test_a_peer_without_a_time_and_a_call_without_one(folders: tuple[str, ...], 
     assert "skipped 000.json: a record of spmm has no time of a peer" in capsys.readouterr().err
 
 
-def test_the_latest_run_is_the_latest_in_any_zone_and_chosen_cases_come_last() -> None:
+def test_the_latest_run_is_found_across_time_zones_and_partial_suites_come_last() -> None:
     first, second = some_runs(1, 24), some_runs(1, 24)
     east, west = (
         replace(run, time=time) for (run,), time in zip((first, second), ("2026-01-01T23:00:00+05:00", "2026-01-01T20:00:00"), strict=True)
@@ -332,14 +332,14 @@ def test_the_latest_run_is_the_latest_in_any_zone_and_chosen_cases_come_last() -
     assert [view.key[1] for view in views_of([part, quick])] == ["quick", "part"]
 
 
-def test_a_folder_of_something_else_is_not_replaced(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     with pytest.raises(SiteError, match=r"holds files that are no dashboard: name an empty or a new folder"):
         write_site([], tmp_path)
     assert (tmp_path / "precious.txt").read_text() == "mine"
 
 
-def test_a_site_is_replaced_whole(tmp_path: Path) -> None:
+def test_a_site_is_replaced_completely(tmp_path: Path) -> None:
     write_site(some_runs(1, 24), tmp_path / "site")
     write_site([], tmp_path / "site")
     assert not (tmp_path / "site/cases").exists()

@@ -1,4 +1,4 @@
-"""Examples: they draw their plot, and their results are those of the program they are compared with."""
+"""Examples draw their plots, and their results agree with those of the program they are compared with."""
 
 from __future__ import annotations
 
@@ -44,28 +44,28 @@ Run = Callable[..., list[str]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run an example in this process; the lines that it prints."""
+    """Function that runs an example in this process and returns its output lines."""
 
-    def printed(name: str, *arguments: str | Path) -> list[str]:
+    def run_example(name: str, *arguments: str | Path) -> list[str]:
         path = EXAMPLES / f"{name}.py"
         monkeypatch.syspath_prepend(EXAMPLES)
         monkeypatch.setattr(sys, "argv", [str(path), *map(str, arguments)])
         runpy.run_path(str(path), run_name="__main__")
         return capsys.readouterr().out.splitlines()
 
-    return printed
+    return run_example
 
 
 def check(lines: list[str], plot: Path) -> None:
-    """That a plot was saved, and that every difference that is told is small, at least one."""
+    """Check that a plot was saved, and that the printed differences, at least one, are small."""
     assert plot.read_bytes().startswith(b"\x89PNG") and plot.stat().st_size > 5000
-    told = [match for line in lines if (match := re.search(r"agree: largest difference (\S+), at most (\S+)", line))]
-    assert told
-    assert all(float(match[1]) <= float(match[2]) <= 0.05 for match in told)
+    differences = [match for line in lines if (match := re.search(r"agree: largest difference (\S+), at most (\S+)", line))]
+    assert differences
+    assert all(float(match[1]) <= float(match[2]) <= 0.05 for match in differences)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_an_example_agrees_with_its_twin_and_draws_a_plot(name: str, tmp_path: Path, run: Run) -> None:
+def test_examples_agree_with_their_reference_and_draw_a_plot(name: str, tmp_path: Path, run: Run) -> None:
     plot = tmp_path / "plot.png"
     lines = run(name, *QUICK[name].split(), "--out", plot)
     check(lines, plot)
@@ -73,7 +73,7 @@ def test_an_example_agrees_with_its_twin_and_draws_a_plot(name: str, tmp_path: P
 
 
 def idx(values: torch.Tensor) -> bytes:
-    """Unsigned bytes as the idx files of MNIST hold them."""
+    """Unsigned bytes in the idx format of MNIST."""
     sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
     return bytes([0, 0, 8, values.ndim]) + sizes + values.numpy().astype(np.uint8).tobytes()
 
@@ -93,11 +93,11 @@ def write_images(path: Path) -> None:
 
 
 def write_graph(path: Path) -> None:
-    """A ring of nodes without features, one of which has a loop, and one no edges."""
-    places, split = np.arange(40), {"train_idx": slice(0, 10), "val_idx": slice(10, 20), "test_idx": slice(20, 40)}
-    ring = np.stack([places[:-1], (places[:-1] + 1) % 39])
+    """A ring of nodes without features; one node has a loop, and one has no edges."""
+    nodes, split = np.arange(40), {"train_idx": slice(0, 10), "val_idx": slice(10, 20), "test_idx": slice(20, 40)}
+    ring = np.stack([nodes[:-1], (nodes[:-1] + 1) % 39])
     edges = np.concatenate([ring, ring[::-1], [[3], [3]]], 1)
-    np.savez(path, edge_index=edges, labels=places % 3, **{name: places[own] for name, own in split.items()})
+    np.savez(path, edge_index=edges, labels=nodes % 3, **{name: nodes[part] for name, part in split.items()})
 
 
 def write_texts(path: Path) -> None:
@@ -123,15 +123,15 @@ FILES: dict[str, tuple[str, Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_an_example_reads_a_file(name: str, tmp_path: Path, run: Run) -> None:
+def test_examples_read_files(name: str, tmp_path: Path, run: Run) -> None:
     torch.manual_seed(1)
-    file, write, few = FILES[name]
+    file, write, options = FILES[name]
     write(path := tmp_path / file)
     plot = tmp_path / "plot.png"
-    check(run(name, "--data", path, "--out", plot, *few.split()), plot)
+    check(run(name, "--data", path, "--out", plot, *options.split()), plot)
 
 
-def test_the_level_of_ones_own_is_an_operand_as_any_other(monkeypatch: pytest.MonkeyPatch, plain: pytest.MonkeyPatch) -> None:
+def test_the_custom_level_is_supported_as_operand(monkeypatch: pytest.MonkeyPatch, plain: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     ns.register_level(runpy.run_path(str(EXAMPLES / "own_level.py"))["Window"](3), most=50)
     full = torch.zeros(4, 7)
@@ -152,25 +152,25 @@ def test_the_level_of_ones_own_is_an_operand_as_any_other(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_layout_of_ones_own_takes_less_than_60_lines(name: str) -> None:
+def test_custom_layouts_take_less_than_60_lines(name: str) -> None:
     assert len((EXAMPLES / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
 
 
 @pytest.mark.full
-def test_the_gcn_reaches_what_kipf_and_welling_report_on_cora(tmp_path: Path, run: Run) -> None:
+def test_the_gcn_reaches_the_accuracy_of_kipf_and_welling_on_cora(tmp_path: Path, run: Run) -> None:
     if FOLDER not in os.environ:
         pytest.skip(f"{FOLDER} names no folder with graphs/cora.npz")
     lines = run("gcn", "--data", Path(os.environ[FOLDER]) / "graphs" / "cora.npz", "--seeds", "10", "--out", tmp_path / "plot.png")
-    told = [match for line in lines if (match := re.search(r"mean of 10 seeds: (\S+)%", line))]
-    assert float(told[0][1]) >= 81.0
+    accuracies = [match for line in lines if (match := re.search(r"mean of 10 seeds: (\S+)%", line))]
+    assert float(accuracies[0][1]) >= 81.0
 
 
 @pytest.mark.parametrize("name", ["unchanged_gcn", "unchanged_mlp"])
-def test_a_script_trains_as_its_dense_twin(name: str) -> None:
-    def printed(*arguments: str) -> list[str]:
+def test_unchanged_scripts_train_as_with_dense_tensors(name: str) -> None:
+    def output_lines(*arguments: str) -> list[str]:
         command = [sys.executable, "-W", "error::UserWarning", str(EXAMPLES / f"{name}.py"), *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
-    sparse, dense = printed(), printed("--dense")
-    assert sparse[0] != dense[0]  # the kind of tensor, or the number of parameters
+    sparse, dense = output_lines(), output_lines("--dense")
+    assert sparse[0] != dense[0]  # the kind of tensor or the number of parameters differs
     assert sparse[1:] == dense[1:]

@@ -1,4 +1,4 @@
-"""Threads and processes under load: never an abort, never a hang, and the same bits as alone."""
+"""Threads and processes under load never abort or hang, and their results are bitwise equal to those without load."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def same(left, right):
 
 
 def layer_or_skip(layer: str) -> dict[str, str]:
-    """What makes a process use a threading layer, which not every platform has."""
+    """Environment variables for a threading layer, or skip the test if the platform lacks it."""
     if layer == "omp" and sys.platform != "linux":
         pytest.skip("torch and Numba share OpenMP on Linux only")
     return {"NUMBA_THREADING_LAYER": layer}
@@ -115,7 +115,7 @@ print(len(first), min(turns.values()))
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_eight_threads_with_kernels_of_their_own(layer: str, tmp_path: Path) -> None:
+def test_eight_threads_with_different_kernels(layer: str, tmp_path: Path) -> None:
     (line,) = run_program(PRELUDE + EIGHT_THREADS, tmp_path, "1", "2", timeout=400, **layer_or_skip(layer))
     assert int(line.split()[0]) == 8
 
@@ -250,11 +250,11 @@ print("right")
 
 @pytest.mark.parametrize("layer", LAYERS)
 def test_forks_while_another_thread_runs_a_kernel(layer: str, tmp_path: Path) -> None:
-    assert run_program(PRELUDE + FORKED, tmp_path, timeout=180, **layer_or_skip(layer))[-1] == "right"  # before it, Numba may note the fork
+    assert run_program(PRELUDE + FORKED, tmp_path, timeout=180, **layer_or_skip(layer))[-1] == "right"  # Numba may print a fork before
 
 
-def test_one_thread_is_one_thread(tmp_path: Path) -> None:
-    """As many as torch is told, at every moment: what the other threads of the process computed is counted."""
+def test_the_number_of_threads_is_torchs(tmp_path: Path) -> None:
+    """The processor time of other threads shows that kernels use as many threads as torch."""
     code = """
 A, x = stored("CSR"), torch.randn(500, 512)
 
@@ -317,21 +317,21 @@ for name, work in works.items():
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't limit the address space")
 @pytest.mark.parametrize(("room", "before"), LIMITED_STARTS)
 def test_a_limited_address_space(room: int, before: str, tmp_path: Path) -> None:
-    """LLVM and OpenMP would end the process: what there is no room for is refused, and all else is right."""
+    """LLVM and OpenMP would end the process without memory; instead, calls that do not fit are refused, and the others are right."""
     lines = run_program(PRELUDE + LIMITED, tmp_path, str(room), before)
-    made = dict(line.split(": ") for line in lines)
-    assert "wrong" not in made.values()
-    assert made["too large"] == "refused"
+    outcomes = dict(line.split(": ") for line in lines)
+    assert "wrong" not in outcomes.values()
+    assert outcomes["too large"] == "refused"
     if before == "warm":
-        assert made["known"] == made["known again"] == "right"
+        assert outcomes["known"] == outcomes["known again"] == "right"
     if room < 100:
-        assert made["new"] == made["statement"] == "refused"
+        assert outcomes["new"] == outcomes["statement"] == "refused"
     if room == max(LIMITS):
-        assert made["small"] == "right"
+        assert outcomes["small"] == "right"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems don't limit the address space")
-def test_what_a_limit_refuses_says_so(tmp_path: Path) -> None:
+def test_errors_name_the_limit_of_the_address_space(tmp_path: Path) -> None:
     code = """
 import resource, warnings
 warnings.simplefilter("ignore")  # torch's, of its layouts
