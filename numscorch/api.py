@@ -30,7 +30,7 @@ from .programs.evaluation import evaluate_parts
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
-from .tensors.graph_breaks import beside_programs
+from .tensors.graph_breaks import graph_break
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor
 
@@ -97,7 +97,7 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from .compute.torch_compile import traced
+        from .compute.torch_compile import einsum_in_compiled_graph
         from .tensors.aside import aside
 
         if (
@@ -109,7 +109,7 @@ def einsum(
         ):
             named = {"out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
             return aside(einsum, expr, *operands, format=format, **named)
-        return traced(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
+        return einsum_in_compiled_graph(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
     is_plain = format is None and out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
     shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
     if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
@@ -129,7 +129,7 @@ def einsum(
     return compute(expr, operands, format, out)
 
 
-@beside_programs
+@graph_break
 def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifier: Any = None, **operands: Any) -> Any:
     """Evaluate statements of index notation over sparse and dense tensors.
 
@@ -250,12 +250,12 @@ def explain(
 def _check_expression(expr: Any) -> None:
     """Raise an OperandError if the expression is a module or a function."""
     if isinstance(expr, torch.nn.Module) and not isinstance(expr, SparseParameter):
-        way_out = "give one of its products, as in explain('ni,oi->no', x, layer.weight)"
+        suggestion = "give one of its products, as in explain('ni,oi->no', x, layer.weight)"
     elif callable(expr) and not isinstance(expr, OPERANDS):
-        way_out = "call ns.fuse(function).explain(*arguments)"
+        suggestion = "call ns.fuse(function).explain(*arguments)"
     else:
         return
-    raise OperandError(f"explain takes an expression and its operands, not {type(expr).__name__}: {way_out}")
+    raise OperandError(f"explain takes an expression and its operands, not {type(expr).__name__}: {suggestion}")
 
 
 def _explained(
@@ -361,8 +361,8 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
             raise IsADirectoryError(EISDIR, "numscorch.save writes a file, not a folder: name a file in it, such as A.npz", str(f))
         return torch.save(obj, f, *args, **kwargs)
     if not isinstance(A, SparseTensor):
-        kind, way_out = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""
-        raise FormatError(f"save of a {kind} to {f}: a {suffix} file holds a SparseTensor; save {way_out}to a .pt file")
+        kind, suggestion = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""
+        raise FormatError(f"save of a {kind} to {f}: a {suffix} file holds a SparseTensor; save {suggestion}to a .pt file")
     if args or kwargs.keys() - {"progress"}:
         raise UnsupportedError(f"save of a SparseTensor to a {suffix} file takes just progress=: other arguments are torch.save's")
     if suffix == ".npz":

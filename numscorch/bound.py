@@ -16,7 +16,7 @@ from .compute.chains import Chain
 from .compute.dispatch import pairs_for
 from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
 from .compute.native import wrap
-from .compute.operands import STRIDED, call_form, check_is_tensor, identify, in_transform, is_all_native, undeferred
+from .compute.operands import STRIDED, call_form, check_is_tensor, identify, in_transform, is_all_native, kernel_operand
 from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED
@@ -28,7 +28,7 @@ from .frontend.requests import NAMES
 from .ir.format import COO, Format, as_format, dense
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan
-from .tensors.graph_breaks import beside_programs
+from .tensors.graph_breaks import graph_break
 from .tensors.parameter import unwrapped
 from .tensors.sparse_tensor import SparseTensor
 
@@ -202,7 +202,7 @@ def name_of(format: Format | str) -> str:
     return format if isinstance(format, str) else format.name
 
 
-@beside_programs
+@graph_break
 def plan(
     expr: Any,
     *operands: Any,
@@ -273,7 +273,7 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     ready: list[Any] = []
     if not in_transform():
         with torch.no_grad():
-            ready = list(map(undeferred, identify(operands_read)[0]))
+            ready = list(map(kernel_operand, identify(operands_read)[0]))
     if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or pairs_for(request, ready):
         known = [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)]
         extents_of(request, known)
@@ -314,7 +314,7 @@ def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchE
     """The error that shows a plan's operands and the operands of a call."""
     expected = bound.operands
     names = ", ".join(NAMES[: len(expected)])
-    way_out = f"make another plan, ns.plan({bound.expr!r}, {names}), or call ns.einsum"
+    suggestion = f"make another plan, ns.plan({bound.expr!r}, {names}), or call ns.einsum"
     kind: type[NumscorchError] = ExpressionError
     if len(actual) != len(expected):
         message = f"the plan takes {len(expected)} operand{'s' * (len(expected) != 1)}, not {len(actual)}"
@@ -322,16 +322,16 @@ def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchE
         at = next(at for at, (spec, other) in enumerate(zip(expected, actual, strict=True)) if spec != other)
         message, kind = f"operand {NAMES[at]} is not what the plan was made for", _error_class(expected[at], actual[at])
         if sorted(map(repr, actual)) == sorted(map(repr, expected)):
-            way_out = f"pass the operands in the order {names}"
+            suggestion = f"pass the operands in the order {names}"
         elif kind is FormatError:
             sparse = f"ns.from_torch({NAMES[at]}, format)" if actual[at].is_dense else ".to(format)"
-            way_out = f"convert it with {'.to_dense()' if expected[at].is_dense else sparse}, or {way_out}"
+            suggestion = f"convert it with {'.to_dense()' if expected[at].is_dense else sparse}, or {suggestion}"
         elif kind is OperandError:
-            way_out = (
-                f"convert it with {'.cpu()' if actual[at].device != expected[at].device else f'.to({expected[at].dtype})'}, or {way_out}"
+            suggestion = (
+                f"convert it with {'.cpu()' if actual[at].device != expected[at].device else f'.to({expected[at].dtype})'}, or {suggestion}"
             )
     plan, call = "   ".join(_listed(expected)), "   ".join(_listed(actual))
-    return kind(f"{message}\n  plan    {plan}\n  given   {call}     {way_out}")
+    return kind(f"{message}\n  plan    {plan}\n  given   {call}     {suggestion}")
 
 
 def _error_class(expected: OperandSpec, actual: OperandSpec) -> type[NumscorchError]:

@@ -26,7 +26,7 @@ from .programs.surroundings import SCALARS, Wrapper, surroundings
 from .programs.traced_programs import TracedProgram, program_of, viewed
 from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 from .sparsifiers.results import evaluate_sparsified
-from .tensors.graph_breaks import beside_programs
+from .tensors.graph_breaks import graph_break
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor
 
@@ -165,7 +165,7 @@ class Fused(Wrapper):
             return Unfused(f"on proxies of tensors it raises {type(error).__name__}: {error}{_line_of(error)}", always=False), True
 
 
-@beside_programs
+@graph_break
 def _run(fused: Fused, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run the program, or the original function if it can't be fused."""
     program, operands = fused.program(args, kwargs)

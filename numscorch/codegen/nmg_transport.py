@@ -15,7 +15,7 @@ FAR = 1 << 62  # cost of an impossible move
 
 
 @jitted
-def share(weights: np.ndarray, scale: float, rows: np.ndarray, chunk: int, kinds: np.ndarray, first: int, last: int) -> None:
+def choose_combinations(weights: np.ndarray, scale: float, rows: np.ndarray, chunk: int, kinds: np.ndarray, first: int, last: int) -> None:
     """Find the combinations of the blocks first, ..., last - 1.
 
     Args:
@@ -34,17 +34,17 @@ def share(weights: np.ndarray, scale: float, rows: np.ndarray, chunk: int, kinds
     for block in range(first, last):
         for start in range(0, columns, chunk):
             width = min(chunk, columns - start)
-            prefer(weights[block, :, start : start + width], scale, rows, sums, chosen, room)
+            choose_best(weights[block, :, start : start + width], scale, rows, sums, chosen, room)
             for kind in range(count):
-                price(kind, sums, chosen, costs, mover, width)
-            while relieve(costs, mover, distance, before, room, sums, chosen, width):
+                price_moves(kind, sums, chosen, costs, mover, width)
+            while move_to_room(costs, mover, distance, before, room, sums, chosen, width):
                 pass
             for column in range(width):
                 kinds[block, start + column] = chosen[column]
 
 
 @jitted
-def prefer(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray, chosen: np.ndarray, room: np.ndarray) -> None:
+def choose_best(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray, chosen: np.ndarray, room: np.ndarray) -> None:
     """Compute what each column keeps under each combination, its best combination, and the room left in each combination."""
     count, width = rows.shape[0], weights.shape[1]
     for kind in range(count):
@@ -66,7 +66,7 @@ def prefer(weights: np.ndarray, scale: float, rows: np.ndarray, sums: np.ndarray
 
 
 @jitted
-def price(kind: int, sums: np.ndarray, chosen: np.ndarray, costs: np.ndarray, mover: np.ndarray, width: int) -> None:
+def price_moves(kind: int, sums: np.ndarray, chosen: np.ndarray, costs: np.ndarray, mover: np.ndarray, width: int) -> None:
     """Find the cheapest column to move from one combination to each other combination, and its cost."""
     count = sums.shape[1]
     for other in range(count):
@@ -80,7 +80,7 @@ def price(kind: int, sums: np.ndarray, chosen: np.ndarray, costs: np.ndarray, mo
 
 
 @jitted
-def relieve(
+def move_to_room(
     costs: np.ndarray,
     mover: np.ndarray,
     distance: np.ndarray,
@@ -117,6 +117,6 @@ def relieve(
         moved = before[moved]
     room[moved] += 1
     while last >= 0:
-        price(last, sums, chosen, costs, mover, width)
+        price_moves(last, sums, chosen, costs, mover, width)
         last = before[last]
     return True

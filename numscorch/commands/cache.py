@@ -100,10 +100,10 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _check_exists(path: Path, noun: str, way_out: str) -> None:
+def _check_exists(path: Path, noun: str, suggestion: str) -> None:
     """Raise a NumscorchError if a file doesn't exist."""
     if not path.exists():
-        raise NumscorchError(f"there is no {noun} {path}: {way_out}")
+        raise NumscorchError(f"there is no {noun} {path}: {suggestion}")
 
 
 def _warm(arguments: argparse.Namespace) -> int:

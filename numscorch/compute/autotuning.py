@@ -26,7 +26,7 @@ from ..schedule.loop_order import candidates
 from ..schedule.parallel import runs_in_blocks
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute, pairs_for
-from .operands import admit, call_form, undeferred
+from .operands import admit, call_form, kernel_operand
 
 ORDERS = 3  # loop orders to try besides the cheapest one
 DEARER = 16.0  # maximum modelled cost of a loop order, relative to the cheapest one
@@ -74,7 +74,7 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
     """
     stop = time.perf_counter() + seconds
     text, arguments = call_form(expr, operands)
-    ready = [undeferred(admit(operand)) for operand in arguments]
+    ready = [kernel_operand(admit(operand)) for operand in arguments]
     if not any(isinstance(operand, SparseTensor) for operand in ready):
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
     request = einsum_request(text, tuple([operand.ndim for operand in ready]))

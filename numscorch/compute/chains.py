@@ -16,7 +16,7 @@ from ..frontend.requests import NAMES, Request
 from ..runtime.plans import Plan, known_plan
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import dense_result
-from .operands import Deferred, identify
+from .operands import DeferredOperand, identify
 
 ChainStep = tuple[Callable[..., Any], tuple[int, ...]]
 """A function and the positions of its arguments: the chain's operands come first, then the results of earlier steps."""
@@ -59,7 +59,7 @@ class ChainRecorder:
         ready, signatures = identify(operands)
         plan = None
         if SparseTensor not in map(type, ready):
-            tensors = [o.tensor if isinstance(o, Deferred) else o for o in ready]
+            tensors = [o.tensor if isinstance(o, DeferredOperand) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
             self.steps.append((partial(dense_result, request), tuple(reads)))
         elif (plan := known_plan(request, format, signatures)) is not None:

@@ -27,7 +27,7 @@ from . import gradients
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_format, semiring_zero
-from .operands import STRIDED, Deferred, check_is_tensor, identify, in_transform, is_all_native, undeferred
+from .operands import STRIDED, DeferredOperand, check_is_tensor, identify, in_transform, is_all_native, kernel_operand
 from .outputs import check_before, write
 from .shortcuts import remember_call
 
@@ -51,8 +51,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         kinds = set(map(type, ready))
         if SparseTensor not in kinds:
             return _compute_dense(request, ready, format, out)
-        if Deferred in kinds:
-            ready, signatures = identify(list(map(undeferred, ready)))
+        if DeferredOperand in kinds:
+            ready, signatures = identify(list(map(kernel_operand, ready)))
         if (target := target_of(request, ready)) is not None:
             return _compute_promoted(request, operands, target, format, out)
         if pairs := pairs_for(request, ready):
@@ -157,7 +157,7 @@ def _compute_in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: An
 
 def _compute_dense(request: Request, operands: Sequence[Any], format: Format | str | None, out: Any) -> Any:
     """Compute an all-dense request by torch, including gradients."""
-    tensors: list[Any] = [o.tensor if isinstance(o, Deferred) else o for o in operands]
+    tensors: list[Any] = [o.tensor if isinstance(o, DeferredOperand) else o for o in operands]
     result: Any = dense_result(request, *tensors)
     wanted = wanted_format(format, result.ndim)
     if wanted is not None:

@@ -26,7 +26,7 @@ from ..frontend.gradient_requests import (
     gradient_of,
     has_reduced,
     of_one_term,
-    ties_of,
+    request_counting_ties,
     value_of_request,
     without_diagonals,
 )
@@ -88,7 +88,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
         return _in_format(multiplied(request, operands, format, compute), format, request)
     if request.op not in (*SUMS, *EXTREMES, CONSTANT, "*="):
         raise UnsupportedError(f"{request.op} reductions have no gradient: pass x.detach(), or A.with_values(A.values.detach())")
-    if (result := _by_values(request, operands)) is not None:
+    if (result := _compute_on_values(request, operands)) is not None:
         return _in_format(result, format, request)
     names = request.subscripts.operands
     if any(len(set(letters)) < len(letters) for letters in names):
@@ -117,7 +117,7 @@ def _in_format(result: SparseTensor | Tensor, format: Format | str | None, reque
 # ---- entry by entry
 
 
-def _by_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
+def _compute_on_values(request: Request, operands: Sequence[Any]) -> SparseTensor | None:
     """Compute an element-wise request on tensors that share a pattern by torch, on their values; None for other requests."""
     sparse = [o for o in operands if isinstance(o, SparseTensor)]
     pattern, result = sparse[0].pattern, request.subscripts.result
@@ -239,7 +239,7 @@ class DifferentiableCall:
         of_result = [result] if self.result is None else [SparseTensor(self.result, result)] * 2
         present = self.annihilating()
         ones = (self.tensor(k, torch.ones_like(values[k])) for k in present)
-        ties = ties_of(self.request, self.result is not None, present)
+        ties = request_counting_ties(self.request, self.result is not None, present)
         tie_counts = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
         counts = tie_counts if self.result is None else as_stored(tie_counts, self.result)
         if present and self.request.op not in SEMIRINGS:  # unstored terms are 0 and tie with it

@@ -47,14 +47,14 @@ def call_form(expr: Any, operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class DeferredOperand:
     """An operand that kernels cannot take directly: it requires grad or is lazily negated."""
 
     tensor: Tensor | SparseTensor
 
 
-def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
-    """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; Deferred if it requires grad.
+def admit(operand: Any) -> SparseTensor | Tensor | DeferredOperand:
+    """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; DeferredOperand if it requires grad.
 
     Raises:
         UnsupportedError: the operand is not a tensor.
@@ -64,11 +64,11 @@ def admit(operand: Any) -> SparseTensor | Tensor | Deferred:
         check_is_tensor(operand)
     if isinstance(operand, SparseTensor):
         if operand._values.requires_grad and is_grad_enabled():
-            return Deferred(operand)
+            return DeferredOperand(operand)
         return strided(operand) if operand.pattern.is_dense else operand
     is_strided = operand.layout is STRIDED
     if is_grad_enabled() and (is_strided or operand.requires_grad):
-        return Deferred(operand)
+        return DeferredOperand(operand)
     return operand.detach().resolve_neg() if is_strided else wrap(operand)
 
 
@@ -85,9 +85,9 @@ def check_is_tensor(operand: Any) -> None:
         raise OperandError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
 
 
-def undeferred(operand: SparseTensor | Tensor | Deferred) -> SparseTensor | Tensor:
+def kernel_operand(operand: SparseTensor | Tensor | DeferredOperand) -> SparseTensor | Tensor:
     """An operand that a kernel can take, without its gradient."""
-    if not isinstance(operand, Deferred):
+    if not isinstance(operand, DeferredOperand):
         return operand
     if isinstance(operand.tensor, SparseTensor):
         return strided(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
@@ -110,7 +110,7 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
         elif operand.layout is not STRIDED:
             operand = wrap(operand)
         elif operand.is_neg():
-            operand = Deferred(operand)
+            operand = DeferredOperand(operand)
         ready.append(operand)
     return ready, signatures_of(ready)
 

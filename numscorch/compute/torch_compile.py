@@ -58,7 +58,7 @@ def _computation_dtype(expr: str, dtypes: tuple[torch.dtype, ...], ranks: tuple[
     return promotion_of(einsum_request(expr, ranks), tuple(zip(dtypes, ranks, strict=True))).computed
 
 
-def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
+def einsum_in_compiled_graph(expr: str, operands: Sequence[Any], format: Any) -> Any:
     """Add the einsum to the traced program as an operator.
 
     If its result is sparse, it runs outside of the compiled program.
@@ -73,9 +73,9 @@ def traced(expr: str, operands: Sequence[Any], format: Any) -> Any:
         return aside(compute, expr, ready, format)
     if len(ready) > 2 and (pairs := _pairs_for(expr, ready)):
         for left, right, pair_expr in pairs[:-1]:
-            ready.append(traced(pair_expr, (ready[left], ready[right]), None))
+            ready.append(einsum_in_compiled_graph(pair_expr, (ready[left], ready[right]), None))
         left, right, expr = pairs[-1]
-        return traced(expr, (ready[left], ready[right]), format)
+        return einsum_in_compiled_graph(expr, (ready[left], ready[right]), format)
     texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "" for o in ready]
     values = [o._values if isinstance(o, SparseTensor) else o for o in ready]
     arrays = [array for o in ready if isinstance(o, SparseTensor) for array in arrays_of(o.pattern)]

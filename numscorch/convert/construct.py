@@ -191,11 +191,11 @@ def _from_entries(
     values: torch.Tensor | ArrayLike,
     shape: Sequence[int],
     format: Format | str | None,
-    way_out: str | None,
+    suggestion: str | None,
     *,
     check_invariants: bool,
 ) -> SparseTensor:
-    """Implement ``from_coo``; if ``way_out`` is given, entries must be sorted, and the error for unsorted entries ends with it."""
+    """Implement ``from_coo``; if ``suggestion`` is given, entries must be sorted, and the error for unsorted entries ends with it."""
     size = as_shape(shape)
     target = COO(len(size)) if format is None else as_format(format)
     check_order(target, size)
@@ -204,12 +204,14 @@ def _from_entries(
     if check_invariants:
         check_coordinates(table.numpy(), size)
     is_list = bool(size) and target.levels == COO(len(size)).levels
-    is_trusted = way_out is not None and not check_invariants
+    is_trusted = suggestion is not None and not check_invariants
     if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
         return adopted(list(table), entries, size, target)
     by_rows = range(len(size))
-    if way_out is not None and check_invariants and not any(is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order)):
-        raise disordered_entry(table.numpy(), by_rows, way_out)
+    if suggestion is not None and check_invariants and not any(
+        is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order)
+    ):
+        raise disordered_entry(table.numpy(), by_rows, suggestion)
     tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
     return noted(tensor, "a list of entries")
 

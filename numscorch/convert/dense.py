@@ -110,9 +110,9 @@ def numpy_values(A: SparseTensor, library: str) -> np.ndarray:
 
 def no_layout(A: SparseTensor, library: str) -> UnsupportedError:
     """An error for a format that a library does not support."""
-    way_out = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
-    way_out = ".to_dense()" if A.format.is_dense else f"{way_out} first"
-    return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {way_out}")
+    suggestion = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
+    suggestion = ".to_dense()" if A.format.is_dense else f"{suggestion} first"
+    return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {suggestion}")
 
 
 METHODS.update(to_dense=dense_as_asked, to_torch=to_torch, to_format=to_format)

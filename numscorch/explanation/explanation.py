@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from ..compute.operands import admit, undeferred
+from ..compute.operands import admit, kernel_operand
 from ..errors import FormatError, UnsupportedError
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import COMPILED, WIDENED
@@ -100,7 +100,7 @@ def explained(operand: Any) -> Any:
     """An operand of explain as a kernel takes it: a number becomes a tensor; formats and their texts are returned unchanged."""
     if isinstance(operand, str | Format):
         return operand
-    return undeferred(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
+    return kernel_operand(admit(torch.tensor(float(operand)) if isinstance(operand, int | float) else operand))
 
 
 def explain_problem(request: Request, operands: Sequence[Any], format: Format | str | None, text: str | None = None) -> Explanation:

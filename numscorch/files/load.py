@@ -74,8 +74,8 @@ def check_there(path: str | PathLike[str], call: str, kinds: Sequence[str] = SUF
     file = Path(path)
     if file.is_dir():
         inside = sorted(member.name for member in file.iterdir() if member.name.lower().endswith(tuple(kinds)))
-        way_out = f"did you mean {file / inside[0]}?" if inside else f"it reads {', '.join(kinds)}{others}"
-        raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder; {way_out}", str(path))
+        suggestion = f"did you mean {file / inside[0]}?" if inside else f"it reads {', '.join(kinds)}{others}"
+        raise IsADirectoryError(EISDIR, f"{call} reads a file, not a folder; {suggestion}", str(path))
     if file.exists():
         return
     stem = file.name[: len(file.name) - len(suffix_of(file) or file.suffix)]

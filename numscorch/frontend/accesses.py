@@ -118,13 +118,13 @@ class Accesses:
         """The computed expression, with the given factors in place of the operands."""
         request = self.request
         if request.mask is not None:
-            factors[request.mask] = [_pattern(factors[request.mask][0])]
+            factors[request.mask] = [_as_pattern_access(factors[request.mask][0])]
         if request.value is None:
             return product([factor for each in factors for factor in each])
 
         def read(access: Access) -> Expr:
             factor = factors[NAMES.index(access.tensor.name)]
-            return product(factor if access.tensor.has_values else [_pattern(factor[0]), *factor[1:]])
+            return product(factor if access.tensor.has_values else [_as_pattern_access(factor[0]), *factor[1:]])
 
         return with_dtype(mapped(request.value, read), dtype)
 
@@ -252,7 +252,7 @@ class Accesses:
         return tuple(counts)
 
 
-def _pattern(factor: Expr) -> Expr:
+def _as_pattern_access(factor: Expr) -> Expr:
     """The access to an operand's pattern alone; any other factor unchanged."""
     return replace(factor, tensor=replace(factor.tensor, dtype=PATTERN)) if isinstance(factor, Access) else factor
 

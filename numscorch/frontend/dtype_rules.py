@@ -43,5 +43,5 @@ def check_operators(request: Request, dtype: str) -> None:
         operators = set() if request.value is None else operators_in(request.value)
         refused = ({"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}) & operators | {request.op} - {"=", "+=", "*="}
         if refused:
-            way_out = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
-            raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {way_out}\n  {request}")
+            suggestion = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
+            raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {suggestion}\n  {request}")

@@ -181,7 +181,7 @@ def batched_request(request: Request, batched: tuple[bool, ...]) -> Request | No
 
 
 @lru_cache(maxsize=256)
-def ties_of(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> Request:
+def request_counting_ties(request: Request, is_sparse: bool, sparse: tuple[int, ...] = ()) -> Request:
     """The request that counts, for each result entry, the terms equal to the maximum or minimum.
 
     Its operands are, in order: the result's pattern if the result is sparse, the result, the operands except the mask, and

@@ -177,9 +177,9 @@ def check_loops(problem: Problem, options: Options) -> None:
     for directive, wanted in (("parallelize", options.parallel), ("vectorize", options.vector)):
         if wanted and wanted not in loops:
             parts = [loop for loop in loops if loop.startswith((f"{wanted}_out", f"{wanted}_in"))]
-            way_out = f"{wanted} is stored in parts: its loops are {', '.join(parts)}" if parts else "name one of these"
+            suggestion = f"{wanted} is stored in parts: its loops are {', '.join(parts)}" if parts else "name one of these"
             raise ScheduleError(
-                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {problem.stmt}     {way_out}"
+                f"{directive}({wanted}): no loop runs over {wanted}, only over {', '.join(loops)}\n  {problem.stmt}     {suggestion}"
             )
 
 

@@ -86,8 +86,8 @@ def _check_names(text: str, before: list[PlacedNames], after: list[PlacedNames],
         if name not in new:
             raise pointed(text, place, f"{name} is missing on the right: sum over it with einsum, or name it there")
         if name not in old and (name == ELLIPSIS or name not in given):
-            way_out = "name it on the left" if name == ELLIPSIS else f"give its size, as {name}=2, or name it on the left"
-            raise pointed(text, place, f"{name} is new, and has no size: {way_out}")
+            suggestion = "name it on the left" if name == ELLIPSIS else f"give its size, as {name}=2, or name it on the left"
+            raise pointed(text, place, f"{name} is new, and has no size: {suggestion}")
     for name in given:
         if name not in new:
             raise pointed(text, 0, f"{name}= names no dimension: the names are {', '.join(new)}")

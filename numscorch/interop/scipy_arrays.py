@@ -59,8 +59,8 @@ def _check_diagonals(count: int, length: int, dtype: np.dtype) -> None:
     Raises:
         SizeError: they exceed it.
     """
-    way_out = "store only the entries, with SciPy's .tocsr() or with .to(ns.CSR)"
-    check_entries(count * length, 1, dtype.itemsize, f"{count} diagonals", f"diagonals of length {length}", way_out)
+    suggestion = "store only the entries, with SciPy's .tocsr() or with .to(ns.CSR)"
+    check_entries(count * length, 1, dtype.itemsize, f"{count} diagonals", f"diagonals of length {length}", suggestion)
 
 
 def to_scipy(A: SparseTensor) -> sparray:

@@ -123,7 +123,7 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     if zeros:
         dtype = next((a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values), "float32")
         expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in zeros else a)
-    return _folded(expr)
+    return _without_zeros(expr)
 
 
 def terms_of(expr: Expr, op: str) -> Expr:
@@ -156,17 +156,17 @@ def is_zero(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.value == 0
 
 
-def _folded(expr: Expr) -> Expr:
+def _without_zeros(expr: Expr) -> Expr:
     match expr:
         case Binary(op, left, right):
-            return _folded_operator(op, _folded(left), _folded(right))
+            return _operator_without_zeros(op, _without_zeros(left), _without_zeros(right))
         case Apply(function, args):
-            return _folded_call(function, tuple(map(_folded, args)))
+            return _call_without_zeros(function, tuple(map(_without_zeros, args)))
         case Access() | Literal():
             return expr
 
 
-def _folded_operator(op: str, left: Expr, right: Expr) -> Expr:
+def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr:
     if op in "*/" and is_zero(left):
         return left
     if op == "*" and is_zero(right):
@@ -180,7 +180,7 @@ def _folded_operator(op: str, left: Expr, right: Expr) -> Expr:
     return Binary(op, left, right)
 
 
-def _folded_call(function: str, args: tuple[Expr, ...]) -> Expr:
+def _call_without_zeros(function: str, args: tuple[Expr, ...]) -> Expr:
     if function == "where" and isinstance(args[0], Literal):
         return args[1] if args[0].value != 0 else args[2]
     if function == "where" and isinstance(args[1], Literal) and args[1] == args[2]:

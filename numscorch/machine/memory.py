@@ -61,8 +61,8 @@ def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:
         SizeError: it is larger; the text suggests a sparse result.
     """
     sparse = CSR if len(shape) == 2 and shape[0] * 8 <= ASK_FROM else CSF(len(shape))
-    way_out = f"request a sparse result, as with format={spelled(sparse)}"
-    check_bytes(prod(shape) * itemsize, f"the dense result {'x'.join(map(str, shape))}", where, way_out)
+    suggestion = f"request a sparse result, as with format={spelled(sparse)}"
+    check_bytes(prod(shape) * itemsize, f"the dense result {'x'.join(map(str, shape))}", where, suggestion)
 
 
 def check_workspace(values: int, each: int, where: str, other: str) -> None:
@@ -94,14 +94,14 @@ def spelled(format: Format) -> str:
     return f"ns.{format.name}" if format.name in named_formats(format.order) else repr(format.name)
 
 
-def check_bytes(size: int, what: str, where: object, way_out: str) -> None:
+def check_bytes(size: int, what: str, where: object, suggestion: str) -> None:
     """Check an allocation against the limit: ``NUMSCORCH_MEMORY_LIMIT`` or, by default, half of the available memory.
 
     Args:
         size: bytes of the allocation.
         what: the object to allocate, for the error text.
         where: the request, for the error text.
-        way_out: the suggestion of the error text.
+        suggestion: the suggestion of the error text.
 
     Raises:
         SizeError: the allocation exceeds the limit.
@@ -109,11 +109,11 @@ def check_bytes(size: int, what: str, where: object, way_out: str) -> None:
     if size > ASK_FROM and size > limit():
         raise SizeError(
             f"{what} takes {size / 2**30:.3g} GiB, but the limit is {limit() / 2**30:.3g} GiB: set NUMSCORCH_MEMORY_LIMIT to change it\n"
-            f"  {where}     {way_out}"
+            f"  {where}     {suggestion}"
         )
 
 
-def check_entries(count: int, order: int, itemsize: int, what: str, where: object, way_out: str) -> None:
+def check_entries(count: int, order: int, itemsize: int, what: str, where: object, suggestion: str) -> None:
     """Check that ``count`` entries, each a value and one coordinate per dimension, are within the memory limit.
 
     Raises:
@@ -121,7 +121,7 @@ def check_entries(count: int, order: int, itemsize: int, what: str, where: objec
     """
     size = count * (itemsize + COORDINATE * order)
     if size > ASK_FROM:
-        check_bytes(size, f"{what}, of {count} entries,", where, way_out)
+        check_bytes(size, f"{what}, of {count} entries,", where, suggestion)
 
 
 def limit() -> int:

@@ -179,15 +179,15 @@ class SparseAttention(torch.nn.Module):
         """
         wanted = (length, length if keys is None else keys)
         if isinstance(self.pattern, SparseTensor):
-            pattern, way_out = (
+            pattern, suggestion = (
                 self.pattern,
                 "give a function from a length to a pattern, such as functools.partial(ns.nn.patterns.bigbird, block=16)",
             )
         else:
-            pattern, way_out = self._pattern_of_length(length), "give a fixed pattern of that shape"
+            pattern, suggestion = self._pattern_of_length(length), "give a fixed pattern of that shape"
         if tuple(pattern.shape) != wanted:
             raise SizeError(
-                f"the pattern has shape {tuple(pattern.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {way_out}"
+                f"the pattern has shape {tuple(pattern.shape)}, but there are {wanted[0]} queries and {wanted[1]} keys\n  {suggestion}"
             )
         return pattern
 

@@ -17,7 +17,7 @@ from ..api import einsum, evaluate
 from ..compute.operands import in_transform
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered
@@ -29,7 +29,7 @@ SLOPES = "Z[i,j,h] = stored(R[i,j,h]) * (R[i,j,h] - d[i,h]) * where(s[j,h] + t[i
 SAMPLED = "R[i,j,h] = stored(A[i,j,h]) * (G[i,h,c] * X[j,h,c])"
 
 
-@beside_programs
+@graph_break
 def attend(
     graph: SparseTensor,
     sources: Tensor,

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .edge_attention import by_heads
 from .graphs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph
@@ -40,7 +40,7 @@ class Edges:
         exponentials = (scores - largest[targets]).exp()
         return exponentials / exponentials.new_zeros(nodes, exponentials.shape[1]).index_add(0, targets, exponentials)[targets]
 
-    @beside_programs
+    @graph_break
     def matrix(self, weights: Tensor) -> SparseTensor:
         """Return the weights as a tensor (targets, sources, heads), summed over parallel edges."""
         heads, pattern = weights.shape[1], self.placement.pattern
@@ -84,7 +84,7 @@ class Edges:
         return start.scatter_reduce(0, index, features, REDUCTIONS[fill], include_self=False)[:nodes]
 
 
-@beside_programs
+@graph_break
 def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
     """Read the edges of a graph; ``size`` is (sources, targets). Added loops come last, as in PyTorch Geometric."""
     source, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS

@@ -7,7 +7,7 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
@@ -90,7 +90,7 @@ class SparseEmbeddingBag(torch.nn.Module):
             with torch.no_grad():
                 self.weight[self.padding_idx].fill_(0)
 
-    @beside_programs
+    @graph_break
     def forward(
         self,
         input: torch.Tensor | SparseTensor,

@@ -14,13 +14,13 @@ from torch.nn import functional
 
 from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .lazy import LAZY
 
 Features = Tensor | SparseTensor
-_attached = beside_programs(attached)
+_attached = graph_break(attached)
 
 
 def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -14,11 +14,11 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .attending import mask_bias, pattern_attention
+from .attention_kernels import mask_bias, pattern_attention
 from .joined import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
@@ -49,7 +49,7 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
     return full if dtype is None else full.to(dtype)
 
 
-@beside_programs
+@graph_break
 def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
     """Build the one-hot tensor; the coordinates are already in lexicographic order, so nothing is sorted."""
     classes = _check_classes(tensor, num_classes).detach().reshape(-1).numpy()
@@ -128,7 +128,7 @@ def scaled_dot_product_attention(
     return _sparse_attention(query, key, value, attn_mask if pattern is None else pattern, dropout_p, is_causal, scale, enable_gqa)
 
 
-@beside_programs
+@graph_break
 def _sparse_attention(
     query: torch.Tensor,
     key: torch.Tensor,
@@ -184,13 +184,14 @@ def _check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
         raise SizeError(f"key and value have different lengths: {key.shape[-2]} and {value.shape[-2]}\n  {shapes}")
     lengths = (query.shape[-2], key.shape[-2])
     if tuple(pattern.shape) != lengths:
-        way_out = (
+        suggestion = (
             f"make it for this length, such as patterns.bigbird({lengths[0]})"
             if lengths[0] == lengths[1]
             else f"make one of shape {lengths}"
         )
         raise SizeError(
-            f"pattern has shape {tuple(pattern.shape)}, but there are {lengths[0]} queries and {lengths[1]} keys\n  {shapes}\n  {way_out}"
+            f"pattern has shape {tuple(pattern.shape)}, but there are {lengths[0]} queries and {lengths[1]} keys\n"
+            f"  {shapes}\n  {suggestion}"
         )
     if not query.dtype == key.dtype == value.dtype or not query.is_floating_point():
         raise UnsupportedError(

@@ -20,7 +20,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..tensors.arrays import as_indices, as_values
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import is_identity, of_entries, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
@@ -33,7 +33,7 @@ FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
 
 
-@beside_programs
+@graph_break
 def gcn_norm(
     graph: Any,
     edge_weight: Tensor | None = None,
@@ -98,14 +98,14 @@ def _gcn_norm(
     return edges.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(edges.matrix(dtype, loops, fill)))
 
 
-@beside_programs
+@graph_break
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """Return the matrix that sums source features at each target; ``size`` is (sources, targets)."""
     edges = read_graph(graph, edge_weight, size)
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
 
-@beside_programs
+@graph_break
 def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """Return the matrix that averages source features at each target; ``size`` is (sources, targets)."""
     edges = read_graph(graph, None, size)
@@ -118,7 +118,7 @@ def means(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     return edges.remember(("means", dtype), make)
 
 
-@beside_programs
+@graph_break
 def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor:
     """Return a CSR matrix with a stored 0 at each edge; its max-plus product with features is each target's maximum.
 
@@ -140,7 +140,7 @@ def zeros(graph: Any, size: tuple[int, int], dtype: torch.dtype) -> SparseTensor
     return edges.remember(("zeros", dtype), make)
 
 
-@beside_programs
+@graph_break
 def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_self_loops: bool) -> SparseTensor:
     """Return the number of edges from each source to each target, in CSR; edge weights are ignored.
 

@@ -15,7 +15,7 @@ from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -113,7 +113,7 @@ class MoE(torch.nn.Module):
         return f"experts={count}, top_k={self.top_k}, d_in={d_in}, d_out={d_out}, density={self.top_k / count:.3g}"
 
 
-@beside_programs
+@graph_break
 def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) -> SparseTensor:
     """Return the top_k largest scores of each row as a CSR matrix. Differentiable.
 
@@ -148,7 +148,7 @@ def _largest(scores: torch.Tensor, top_k: int) -> tuple[torch.Tensor, torch.Tens
     return scores.gather(1, chosen), chosen
 
 
-@beside_programs
+@graph_break
 def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
     """Compute ``einsum("bn,bd,ndh->bh", gates, input, experts)`` by three einsums that load each expert once per four tokens.
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..api import einsum
 from ..ir.format import CSR
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -19,7 +19,7 @@ from .graphs import zeros
 from .remembering import remembered
 
 
-@beside_programs
+@graph_break
 def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
     """Return the maximum of the source features at each target, or 0 for targets without edges; sparse for sparse features.
 

@@ -208,14 +208,14 @@ def block(mask: torch.Tensor | np.ndarray | Sequence[Sequence[bool]], size: int)
 @lru_cache(MAX_PATTERNS)
 def _sliding_window(n: int, w: int) -> Pattern:
     rows, w = np.arange(n), min(w, n)
-    way_out = f"choose a smaller window; as mask= of an einsum, ns.zeros({n}, {n}, format={f'{BAND}({w}, {w}))'!r}) stores no indices"
-    return pattern_of_ranges(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n, way_out)
+    suggestion = f"choose a smaller window; as mask= of an einsum, ns.zeros({n}, {n}, format={f'{BAND}({w}, {w}))'!r}) stores no indices"
+    return pattern_of_ranges(np.maximum(rows - w, 0), np.minimum(rows + w + 1, n), n, suggestion)
 
 
 @lru_cache(4)  # smaller capacity: these patterns are large
 def _causal(n: int) -> Pattern:
-    way_out = "torch.nn.functional.scaled_dot_product_attention(is_causal=True) stores no pattern"
-    return pattern_of_ranges(np.zeros(n, np.int64), np.arange(1, n + 1), n, way_out)
+    suggestion = "torch.nn.functional.scaled_dot_product_attention(is_causal=True) stores no pattern"
+    return pattern_of_ranges(np.zeros(n, np.int64), np.arange(1, n + 1), n, suggestion)
 
 
 @lru_cache(MAX_PATTERNS)

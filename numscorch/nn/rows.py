@@ -63,18 +63,18 @@ def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def _check_columns(count: int, rows: int, way_out: str = WAY_OUT) -> None:
+def _check_columns(count: int, rows: int, suggestion: str = WAY_OUT) -> None:
     """Check that the column indices of a pattern fit in the memory limit."""
-    check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", way_out)
+    check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", suggestion)
 
 
-def pattern_of_ranges(low: np.ndarray, high: np.ndarray, n: int, way_out: str) -> Pattern:
+def pattern_of_ranges(low: np.ndarray, high: np.ndarray, n: int, suggestion: str) -> Pattern:
     """Make the CSR pattern (n, n) whose row i stores the columns from ``low[i]`` to ``high[i]``, exclusive.
 
     Raises:
-        SizeError: the columns exceed the memory limit; the error ends with ``way_out``.
+        SizeError: the columns exceed the memory limit; the error ends with ``suggestion``.
     """
-    _check_columns(int((high - low).sum()), n, way_out)
+    _check_columns(int((high - low).sum()), n, suggestion)
     return of_rows(high - low, runs(low, high - low), (n, n))
 
 

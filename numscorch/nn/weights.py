@@ -155,9 +155,9 @@ def check_weight(owner: WithSparseWeight, value: Any) -> None:
     kind, shape = type(owner).__name__, tuple(owner.weight.shape)
     if not isinstance(value, SparseParameter):
         description = "a SparseTensor" if isinstance(value, SparseTensor) else f"a {type(value).__name__}"
-        way_out = "ns.nn.Parameter(A)"
-        way_out += "" if isinstance(value, SparseTensor) else " of a SparseTensor A, such as ns.from_torch(weight)"
-        raise OperandError(f"the weight of {kind} is a sparse parameter of shape {shape}, not {description}: set {way_out}")
+        suggestion = "ns.nn.Parameter(A)"
+        suggestion += "" if isinstance(value, SparseTensor) else " of a SparseTensor A, such as ns.from_torch(weight)"
+        raise OperandError(f"the weight of {kind} is a sparse parameter of shape {shape}, not {description}: set {suggestion}")
     if tuple(value.shape) != shape:
         raise SizeError(
             f"the weight of {kind} has shape {shape}, but the parameter has {tuple(value.shape)}: "
@@ -299,8 +299,10 @@ def _block_entries(blocks: torch.Tensor, height: int, width: int) -> torch.Tenso
 def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
     """Make a tensor of zeros at the entries of a pattern; all dimensions after the first count as columns."""
     if isinstance(pattern, str | Format) or is_number(pattern):
-        way_out = f"density={pattern} draws random entries" if is_number(pattern) else "format= sets the storage format"
-        raise OperandError(f"pattern={described(pattern)}: give the entries to store, a mask or sparse tensor of shape {shape}; {way_out}")
+        suggestion = f"density={pattern} draws random entries" if is_number(pattern) else "format= sets the storage format"
+        raise OperandError(
+            f"pattern={described(pattern)}: give the entries to store, a mask or sparse tensor of shape {shape}; {suggestion}"
+        )
     if not isinstance(pattern, SparseTensor | torch.Tensor):
         pattern = from_scipy(pattern) if hasattr(pattern, "tocsr") else as_tensor(pattern, "pattern")
     if pattern.ndim > 2 and tuple(pattern.shape[:1]) == shape[:1] and math.prod(pattern.shape[1:]) == shape[1]:

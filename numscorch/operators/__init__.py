@@ -17,7 +17,7 @@ from ..compute.gradients import attached
 from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
 from ..ir.format import COO, sorted_format
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
@@ -133,7 +133,7 @@ TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
 TABLES.update({other: TABLES[name] for other, name in SYNONYMS.items()})
 TABLES.update(in_place_of(TABLES))
 OPERATORS.update({name: function if name in DIRECT else checked(name, function) for name, function in PRODUCT_OPERATORS.items()})
-OPERATORS.update({name: beside_programs(checked(name, implementation)) for name, implementation in TABLES.items()})
+OPERATORS.update({name: graph_break(checked(name, implementation)) for name, implementation in TABLES.items()})
 
 
 def entries_of(named: Mapping[str, Callable[..., Any]]) -> dict[Callable[..., Any], Callable[..., Any]]:
@@ -196,9 +196,9 @@ FUNCTIONS.update(
     }
 )
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
-OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = beside_programs(getitem), beside_programs(setitem), iterated
-OPERATORS["contains"] = beside_programs(contains)
-OPERATORS.update({name: beside_programs(implementation) for name, implementation in BITWISE.items()})
+OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = graph_break(getitem), graph_break(setitem), iterated
+OPERATORS["contains"] = graph_break(contains)
+OPERATORS.update({name: graph_break(implementation) for name, implementation in BITWISE.items()})
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:

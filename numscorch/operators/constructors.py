@@ -16,7 +16,7 @@ from ..ir.format import Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_shape
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
 from .objects import LIKE
@@ -36,7 +36,7 @@ def in_formats(
     """
 
     def decorate(sparse: Constructor) -> Constructor:
-        make = beside_programs(sparse)
+        make = graph_break(sparse)
 
         @wraps(sparse)
         def constructor(*args: Any, format: Format | str | None = None, **kwargs: Any) -> Any:
@@ -243,9 +243,9 @@ def drawn(count: int, among: int, generator: torch.Generator | None = None) -> n
     return places[is_drawn]
 
 
-def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, way_out: str) -> None:
+def _check_room(count: int, shape: tuple[int, ...], dtype: torch.dtype, format: Format, suggestion: str) -> None:
     """Refuse ``count`` entries that, with their coordinates, exceed the memory limit."""
-    check_entries(count, len(shape), dtype.itemsize, f"a tensor of shape {shape}", format, way_out)
+    check_entries(count, len(shape), dtype.itemsize, f"a tensor of shape {shape}", format, suggestion)
 
 
 def _from_sorted(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:

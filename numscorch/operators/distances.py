@@ -19,7 +19,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import div, is_sparse, mul, sub
 from .naming import with_name
 from .products import check_inner
-from .rearranging import place
+from .rearranging import normalize_dim
 from .reducing import Dim, amax, mean as average, sum as total
 from .statistics import root
 
@@ -146,7 +146,7 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torc
     tensor([0.9899, 0.0000])
     """
     shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
-    at = place(dim, len(shape))
+    at = normalize_dim(dim, len(shape))
     first, second = (t if t.ndim == len(shape) else t.reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
     lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
     return strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])

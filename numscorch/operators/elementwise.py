@@ -80,8 +80,8 @@ def _warn_if_dense(form: str, operands: Mapping[str, Any]) -> None:
     names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
     form = form.format(A="A", B="B", C="C")
     size = prod(broadcast_shape(form, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
-    way_out = "it is not 0 at 0: A.with_values(...) keeps to the stored entries, A.to_dense() requests a dense tensor"
-    densifying(form, names, size, way_out)
+    suggestion = "it is not 0 at 0: A.with_values(...) keeps to the stored entries, A.to_dense() requests a dense tensor"
+    densifying(form, names, size, suggestion)
 
 
 @lru_cache(maxsize=1024)
@@ -314,8 +314,8 @@ def _boolean_operator(sign: str, name: str) -> Callable[..., Any]:
             kind = getattr(operand, "dtype", type(operand))
             if kind not in (torch.bool, bool):
                 dtype_name = kind if isinstance(kind, torch.dtype) else kind.__name__
-                way_out = f"use {name} to compare entries with 0, or .to_dense() for bitwise operations"
-                raise UnsupportedError(f"{sign} of {dtype_name} works on bits, but SparseTensors support it for bool only: {way_out}")
+                suggestion = f"use {name} to compare entries with 0, or .to_dense() for bitwise operations"
+                raise UnsupportedError(f"{sign} of {dtype_name} works on bits, but SparseTensors support it for bool only: {suggestion}")
         return OPERATORS[name](*operands)
 
     return with_name(operator, name, f"{name} of boolean tensors.")

@@ -22,7 +22,7 @@ from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import is_sparse
 from .indexing import as_plain_index, expand_keys, in_range, select_coordinates, selection_of
-from .rearranging import place, reshape
+from .rearranging import normalize_dim, reshape
 from .unary import written
 
 
@@ -177,7 +177,7 @@ def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
     Raises:
         UnsupportedError: the index has more than one dimension.
     """
-    at, index = place(dim, input.ndim), torch.atleast_1d(torch.as_tensor(index))
+    at, index = normalize_dim(dim, input.ndim), torch.atleast_1d(torch.as_tensor(index))
     if index.ndim != 1:
         raise UnsupportedError(f"an index of shape {tuple(index.shape)}: index a dimension by a list of numbers or a mask")
     return getitem(input, (*[slice(None)] * at, index))
@@ -194,7 +194,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
     tensor([[2.],
             [3.]])
     """
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     if not index.numel():  # torch accepts an empty index of any shape
         return input.values.new_zeros(index.shape)
     fits = index.ndim == input.ndim and all(
@@ -224,7 +224,7 @@ def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None =
     """Like :func:`gather`, but other dimensions broadcast; without a dimension, like :func:`take`."""
     if dim is None:
         return take(input, indices.reshape(-1))
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     if indices.ndim != input.ndim:
         raise SizeError(f"take_along_dim of a {input.ndim}-dimensional tensor by a {indices.ndim}-dimensional index: they must agree")
     shape = list(broadcast_shape("take_along_dim", *([1 if d == at else size for d, size in enumerate(t.shape)] for t in (input, indices))))

@@ -13,7 +13,7 @@ from ..ir.format import CSC, CSR, sorted_format
 from ..ir.level import ranges
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .rearranging import Moved, Read, place, rearranged
+from .rearranging import Moved, Read, normalize_dim, rearranged
 
 Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension
 
@@ -135,13 +135,13 @@ def _along(input: SparseTensor, dim: int, selection: Selection) -> Any:
 
 def select(input: SparseTensor, dim: int, index: int) -> Any:
     """The slice at one coordinate of a dimension; the dimension is removed."""
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     return _along(input, at, selection_of(int(index), input.shape[at], at))
 
 
 def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
     """``length`` slices of a dimension, from ``start`` on."""
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     size = input.shape[at]
     first = start + size * (start < 0)
     if not 0 <= first <= first + length <= size:
@@ -174,7 +174,7 @@ def triu(input: SparseTensor, diagonal: int = 0) -> SparseTensor:
 
 def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
-    first, second = place(dim1, input.ndim), place(dim2, input.ndim)
+    first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)
     if first == second:
         raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
     rows, columns = input.shape[first], input.shape[second]

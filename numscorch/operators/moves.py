@@ -29,7 +29,7 @@ from .rearranging import (
     expand,
     fitting,
     flatten,
-    place,
+    normalize_dim,
     rearranged,
     reshape,
     transpose,
@@ -45,7 +45,7 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     tensor([[2., 3.],
             [1., 0.]])
     """
-    flipped = tuple(place(d, input.ndim) for d in as_integers(*(dims or (named["dims"],))))
+    flipped = tuple(normalize_dim(d, input.ndim) for d in as_integers(*(dims or (named["dims"],))))
     if len(set(flipped)) < len(flipped):
         raise SizeError(f"flip of dims {flipped}: name each once")
 
@@ -76,7 +76,7 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     """
     if dims is None or dims == ():
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    steps, at = as_integers(shifts), tuple(place(d, input.ndim) for d in as_integers(dims))
+    steps, at = as_integers(shifts), tuple(normalize_dim(d, input.ndim) for d in as_integers(dims))
     if len(steps) != len(at):
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 
@@ -147,7 +147,7 @@ def rot90(input: SparseTensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Any:
     tensor([[2., 3.],
             [1., 0.]])
     """
-    first, second = (place(d, input.ndim) for d in dims) if len(dims) == 2 else (0, 0)
+    first, second = (normalize_dim(d, input.ndim) for d in dims) if len(dims) == 2 else (0, 0)
     if first == second:
         raise SizeError(f"rot90 of dims {tuple(dims)}: name two different ones")
     if k % 4 == 0:
@@ -176,7 +176,7 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
     repeats = strided(repeats)
     if dim is None:
         return repeat_interleave(flatten(input), repeats, 0)
-    size, counts = input.shape[place(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
+    size, counts = input.shape[normalize_dim(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
     if len(counts) not in (1, size) or bool((counts < 0).any()):
         raise SizeError(f"repeat_interleave of {size} slices by {counts.tolist()}: give one number, or one for each slice")
     index = torch.repeat_interleave(torch.arange(size), counts.expand(size))
@@ -202,7 +202,7 @@ def diag(input: SparseTensor, diagonal: int = 0) -> Any:
 def diag_embed(input: SparseTensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Any:
     """Matrices in two new dimensions with the last dimension's entries on a diagonal."""
     order = input.ndim + 1
-    rows, columns = place(dim1, order), place(dim2, order)
+    rows, columns = normalize_dim(dim1, order), normalize_dim(dim2, order)
     if rows == columns:
         raise SizeError(f"diag_embed in dim {dim1} and dim {dim2}: give two different dimensions")
     size = input.shape[-1] + abs(offset)
@@ -251,7 +251,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
 
 def movedim(input: SparseTensor, source: Any, destination: Any) -> SparseTensor:
     """Move dimensions to other positions; the remaining ones keep their order. No array is copied."""
-    before, after = ([place(d, input.ndim) for d in as_integers(dims_)] for dims_ in (source, destination))
+    before, after = ([normalize_dim(d, input.ndim) for d in as_integers(dims_)] for dims_ in (source, destination))
     if len(before) != len(after) or len(set(before)) < len(before) or len(set(after)) < len(after):
         raise SizeError(f"movedim from {source} to {destination}: give equally many distinct dimensions")
     remaining = iter([d for d in range(input.ndim) if d not in before])
@@ -264,7 +264,7 @@ def unflatten(input: SparseTensor, dim: int, sizes: Sequence[int]) -> Any:
     Raises:
         SizeError: the product of the sizes is not the dimension's size.
     """
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     parts = complete_sizes((sizes,), input.shape[at : at + 1])
     return reshape(input, (*input.shape[:at], *parts, *input.shape[at + 1 :]))
 

@@ -14,7 +14,7 @@ from ..ir.format import COO
 from ..tensors.sparse_tensor import SparseTensor
 from .indexing import narrow, select
 from .moves import MOVES
-from .rearranging import cat, join_entries, place
+from .rearranging import cat, join_entries, normalize_dim
 from .stacking import common_format
 
 at_least_1d, at_least_2d, at_least_3d = (MOVES[f"atleast_{order}d"] for order in (1, 2, 3))
@@ -80,7 +80,7 @@ def _split(name: str, input: SparseTensor, sections: Any, dim: int) -> tuple[Any
     Raises:
         SizeError: torch refuses the sizes or the number of parts.
     """
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     try:
         parts = getattr(torch, name)(torch.empty(input.shape[at], device="meta"), sections)
     except RuntimeError as error:
@@ -124,7 +124,7 @@ def vsplit(input: SparseTensor, indices_or_sections: Any) -> tuple[Any, ...]:
 
 def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
     """The slices along a dimension; the dimension is removed."""
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     return tuple(select(input, at, number) for number in range(input.shape[at]))
 
 

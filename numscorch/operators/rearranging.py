@@ -79,8 +79,8 @@ def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
     Raises:
         SizeError: the message has the size and the limit.
     """
-    way_out = "every copy is stored: an einsum over the tensor itself reads each entry once"
-    check_entries(count, len(shape), A.dtype.itemsize, f"the result of shape {tuple(shape)}", A.format, way_out)
+    suggestion = "every copy is stored: an einsum over the tensor itself reads each entry once"
+    check_entries(count, len(shape), A.dtype.itemsize, f"the result of shape {tuple(shape)}", A.format, suggestion)
 
 
 def _cached(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> Conversion:
@@ -106,13 +106,13 @@ def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:
     return CSR if len(shape) == 2 and shape[0] <= tuning.COUNTED_COORDINATES * max(A.nnz, 1 << 10) else COO(len(shape))
 
 
-def place(dim: Any, ndim: int) -> int:
+def normalize_dim(dim: Any, ndim: int) -> int:
     """A dimension as a nonnegative number.
 
     Raises:
         RangeError: the dimension does not exist.
 
-    >>> place(-1, 3)
+    >>> normalize_dim(-1, 3)
     2
     """
     if not isinstance(dim, int) or not -ndim <= dim < ndim:
@@ -131,7 +131,7 @@ def as_integers(*numbers: Any) -> tuple[int, ...]:
 
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
     """Swap two dimensions; no array is copied."""
-    order, first, second = list(range(input.ndim)), place(dim0, input.ndim), place(dim1, input.ndim)
+    order, first, second = list(range(input.ndim)), normalize_dim(dim0, input.ndim), normalize_dim(dim1, input.ndim)
     order[first], order[second] = second, first
     return input.permute(*order)
 
@@ -189,7 +189,7 @@ def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
     """Merge the dimensions from ``start_dim`` to ``end_dim``."""
     if not input.ndim:
         return reshape(input, 1)
-    first, last = place(start_dim, input.ndim), place(end_dim, input.ndim)
+    first, last = normalize_dim(start_dim, input.ndim), normalize_dim(end_dim, input.ndim)
     if first > last:
         raise SizeError(f"flatten from dim {start_dim} to {end_dim}: start_dim comes after end_dim")
     return reshape(input, (*input.shape[:first], prod(input.shape[first : last + 1]), *input.shape[last + 1 :]))
@@ -198,14 +198,14 @@ def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
 def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
     """Remove dimensions of size 1: all of them, or the listed ones."""
     named = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
-    squeezed = {place(d, input.ndim) for d in named}
+    squeezed = {normalize_dim(d, input.ndim) for d in named}
     return reshape(input, [size for at, size in enumerate(input.shape) if at not in squeezed or size != 1])
 
 
 def unsqueeze(input: SparseTensor, dim: int) -> Any:
     """Insert a dimension of size 1."""
     sizes = list(input.shape)
-    sizes.insert(place(dim, input.ndim + 1), 1)
+    sizes.insert(normalize_dim(dim, input.ndim + 1), 1)
     return reshape(input, sizes)
 
 
@@ -253,7 +253,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     every = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
     parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
     first = parts[0]
-    at = place(dim, first.ndim)
+    at = normalize_dim(dim, first.ndim)
     other_sizes = [(t.ndim, *t.shape[:at], *t.shape[at + 1 :]) for t in parts]
     if any(sizes != other_sizes[0] for sizes in other_sizes):
         raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")

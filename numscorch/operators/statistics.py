@@ -21,7 +21,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import narrow
 from .naming import with_name
-from .rearranging import cat, flatten, place, transpose
+from .rearranging import cat, flatten, normalize_dim, transpose
 from .reducing import Dim, amax, amin, normalize_dims, sum as total
 from .unary import of_dense
 
@@ -105,7 +105,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     >>> diff(A, prepend=A[:, :1]).to_dense()
     tensor([[0., 2., 3.]])
     """
-    at = place(dim, input.ndim)
+    at = normalize_dim(dim, input.ndim)
     if not n:
         return input
     parts = [part for part in (prepend, input, append) if part is not None]
@@ -138,12 +138,12 @@ def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bo
     Raises:
         SizeError: the dimension has fewer than k entries.
     """
-    at = place(dim, input.ndim) if input.ndim else 0
+    at = normalize_dim(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
         raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer")
     transposed_ = transpose(input, at, input.ndim - 1)
-    where, way_out = f"k={k} of shape {tuple(input.shape)}", "take a smaller k, or the entries in parts"
-    check_entries(prod(transposed_.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, way_out)
+    where, suggestion = f"k={k} of shape {tuple(input.shape)}", "take a smaller k, or the entries in parts"
+    check_entries(prod(transposed_.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, suggestion)
     *rows, columns = coordinates(transposed_.pattern)
     *sizes, size = transposed_.shape
     row = numbered(rows, sizes).expand(len(columns))

@@ -76,8 +76,8 @@ def layout(A: SparseTensor) -> torch.layout:
     if A.format.is_dense:
         return torch.strided
     if (stored_layout := own_layout(A)) is None:
-        way_out = "A.format says how it is stored, and .to_sparse() and .to_sparse_csr() convert it"
-        raise AttributeError(f"torch has no layout for {A.format.name}: {way_out}", name="layout", obj=A)
+        suggestion = "A.format says how it is stored, and .to_sparse() and .to_sparse_csr() convert it"
+        raise AttributeError(f"torch has no layout for {A.format.name}: {suggestion}", name="layout", obj=A)
     return stored_layout.layout
 
 
@@ -99,8 +99,8 @@ def _array(name: str, by_rows: bool, at: int) -> Callable[[SparseTensor], torch.
         stored_layout = own_layout(input)
         if stored_layout is None or stored_layout.layout not in COMPRESSED or (stored_layout.layout in BY_ROWS) != by_rows:
             kind = "CSR or BSR" if by_rows else "CSC or BSC"
-            way_out = ".to_sparse_csr()" if by_rows else ".to_sparse_csc()"
-            raise UnsupportedError(f"{name} of {input.format.name}, which is not {kind}: convert it with {way_out}, or use .indices()")
+            suggestion = ".to_sparse_csr()" if by_rows else ".to_sparse_csc()"
+            raise UnsupportedError(f"{name} of {input.format.name}, which is not {kind}: convert it with {suggestion}, or use .indices()")
         return compressed_arrays(input.pattern, stored_layout)[at].clone()
 
     return with_name(array, name, f"A copy of torch's {name} in the order of the values. O(nnz).")

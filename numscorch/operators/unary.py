@@ -59,10 +59,10 @@ def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     """torch's function of the dense tensor; ``what`` is the end of its docstring."""
     torch_function = torchs(name)
     hint = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) keeps to the stored entries, "
-    way_out = f"{hint if what == NOT_ZERO else ''}A.to_dense() requests a dense tensor"
+    suggestion = f"{hint if what == NOT_ZERO else ''}A.to_dense() requests a dense tensor"
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        return torch_function(densified(input, name, way_out), *args, **kwargs)
+        return torch_function(densified(input, name, suggestion), *args, **kwargs)
 
     return with_name(function, name, f"torch's {name}, {what}.")
 

@@ -12,10 +12,10 @@ from ..errors import NumscorchError, SizeError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.parser import parse_einsum
 from ..frontend.problem import size_clash
-from .tracing import CALLS, TRACERS, Mismatch, Node, Sparsified, Traced
+from .tracing import CALLS, TRACERS, Mismatch, Sparsified, Traced, TracedNode
 
 
-def _node_of(value: Any) -> Node:
+def _node_of(value: Any) -> TracedNode:
     """Return the node of an argument: a traced tensor or a finite number."""
     if isinstance(value, Traced):
         return value._node
@@ -26,10 +26,10 @@ def _node_of(value: Any) -> Node:
         raise TRACERS[-1].stop(why)
     if not math.isfinite(value):
         raise TRACERS[-1].stop(f"the number {value}")
-    return Node("number", repr(float(value)))
+    return TracedNode("number", repr(float(value)))
 
 
-def _traced(node: Node) -> Traced:
+def _traced(node: TracedNode) -> Traced:
     return Traced(TRACERS[-1], node)
 
 
@@ -43,14 +43,14 @@ def elementwise(kind: str, form: str, *values: Any, is_test: bool = False) -> Tr
     return _broadcast(kind, form, nodes, is_test)
 
 
-def _broadcast(kind: str, form: str, nodes: tuple[Node, ...], is_test: bool) -> Traced:
+def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: bool) -> Traced:
     """Make a node of arguments that broadcast."""
     try:
         shape = broadcast_shape(form, *(node.shape for node in nodes))
     except SizeError as error:
         raise TRACERS[-1].stop(str(error), Mismatch) from error
     used = frozenset(d + len(shape) - len(node.shape) for node in nodes for d in node.used)
-    return _traced(Node(kind, form, shape, used, nodes, is_test=is_test))
+    return _traced(TracedNode(kind, form, shape, used, nodes, is_test=is_test))
 
 
 def _operator(op: str, is_test: bool = False) -> Callable[..., Traced]:
@@ -117,7 +117,7 @@ def logical_not(input: Any) -> Traced:
     node = _node_of(input)
     if not node.is_test:
         raise ValueError("arguments other than comparisons")
-    return _traced(Node("op", "-", node.shape, node.used, (Node("number", "1.0"), node), is_test=True))
+    return _traced(TracedNode("op", "-", node.shape, node.used, (TracedNode("number", "1.0"), node), is_test=True))
 
 
 def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
@@ -161,7 +161,7 @@ def _viewed(input: Traced, axes: Sequence[int | None]) -> Traced:
     node = input._node
     shape = tuple(1 if axis is None else node.shape[axis] for axis in axes)
     used = frozenset(at for at, axis in enumerate(axes) if axis in node.used)
-    return _traced(Node("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
+    return _traced(TracedNode("view", "", shape, used, (node,), tuple(axes), is_test=node.is_test))
 
 
 def matmul(input: Any, other: Any) -> Traced:
@@ -212,7 +212,7 @@ def einsum(expr: Any, *operands: Any, **options: Any) -> Traced:
     sizes, result = subscripts.sizes(shapes), subscripts.result
     varying = {names[d] for node, names in zip(nodes, subscripts.operands, strict=True) for d in node.used}
     used = frozenset(at for at, name in enumerate(result) if name in varying)
-    return _traced(Node("contract", "", tuple(sizes[name] for name in result), used, nodes, (*subscripts.operands, result)))
+    return _traced(TracedNode("contract", "", tuple(sizes[name] for name in result), used, nodes, (*subscripts.operands, result)))
 
 
 def _reduction(op: str) -> Callable[..., Traced]:
@@ -226,7 +226,7 @@ def _reduction(op: str) -> Callable[..., Traced]:
             raise TRACERS[-1].stop("the maximum or minimum of an empty tensor", Mismatch)
         result_dims = [d for d in range(input.ndim) if d not in reduced]
         shape, used = tuple(node.shape[d] for d in result_dims), frozenset(at for at, d in enumerate(result_dims) if d in node.used)
-        result = _traced(Node("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
+        result = _traced(TracedNode("reduce", op, shape, used, (node,), tuple(sorted(reduced))))
         return _viewed(result, [result_dims.index(d) if d in result_dims else None for d in range(input.ndim)]) if keepdim else result
 
     return reduction
@@ -244,7 +244,7 @@ def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) ->
     place, node = _place(dim, input.ndim), input._node
     if dtype is not None or place not in node.used or node.is_test:
         raise ValueError("dtype=, booleans, or a broadcast dimension")
-    return _traced(Node("softmax", "", node.shape, node.used, (node,), (place,)))
+    return _traced(TracedNode("softmax", "", node.shape, node.used, (node,), (place,)))
 
 
 CALLS |= {

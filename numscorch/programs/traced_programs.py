@@ -10,7 +10,7 @@ from typing import Any
 from ..ir.format import dense
 from ..ir.index import Access, Apply, Assignment, Binary, Expr, IndexVar, Literal, TensorVar, factors_of, product, variables_in
 from .traced_repeats import uses_of, without_repeats
-from .tracing import Node
+from .tracing import TracedNode
 
 LETTERS = "ijklmnpqrstuvw"
 KEEPING_ZERO = ("abs", "erf", "gelu", "relu", "sqrt", "tanh")
@@ -28,7 +28,7 @@ class TracedProgram:
     sparsifier: Any = None
 
 
-def program_of(root: Node, used: Names) -> TracedProgram:
+def program_of(root: TracedNode, used: Names) -> TracedProgram:
     """Return the program that computes a node; new names avoid the ``used`` ones."""
     root = without_repeats(root, leads)
     writer = _Writer(root, used)
@@ -39,12 +39,12 @@ def program_of(root: Node, used: Names) -> TracedProgram:
     return TracedProgram("\n".join(writer.lines), reads, missing, "dense" if base.kind == "reduce" and len(base.shape) < 2 else None)
 
 
-def viewed(node: Node) -> Node:
+def viewed(node: TracedNode) -> TracedNode:
     """Return the node under any number of views."""
     return viewed(node.args[0]) if node.kind == "view" else node
 
 
-def leads(node: Node) -> bool:
+def leads(node: TracedNode) -> bool:
     """Return whether a node has a sparse operand's pattern, or part of it, so that it can sample other factors of a product."""
     match node.kind:
         case "operand":
@@ -64,10 +64,10 @@ def leads(node: Node) -> bool:
 class _Writer:
     """Writes statements; nodes that are read more than once, and reductions, get separate statements."""
 
-    def __init__(self, root: Node, used: Names):
+    def __init__(self, root: TracedNode, used: Names):
         self.lines: list[str] = []
         self.names = set(used)
-        self.named: dict[Node, str] = {}
+        self.named: dict[TracedNode, str] = {}
         self.uses = uses_of(viewed(root), viewed)
 
     def fresh(self, name: str) -> str:
@@ -76,7 +76,7 @@ class _Writer:
         self.names.add(free)
         return free
 
-    def emit(self, node: Node, name: str) -> None:
+    def emit(self, node: TracedNode, name: str) -> None:
         """Write the statements that compute a node."""
         base, letters = viewed(node), index_letters()
         names = list(islice(letters, len(base.args[0].shape if base.kind == "reduce" else base.shape)))
@@ -89,13 +89,13 @@ class _Writer:
         else:
             self._assign(name, node, _outer_names(node, names), self._inline(base, names, letters, is_open=True, is_root=True))
 
-    def _assign(self, name: str, node: Node, names: Names, body: Expr, op: str = "=") -> None:
+    def _assign(self, name: str, node: TracedNode, names: Names, body: Expr, op: str = "=") -> None:
         self.lines.append(str(Assignment(_access(name, node, names), body, op)))
 
-    def _softmax(self, node: Node, base: Node, name: str, names: Names) -> None:
+    def _softmax(self, node: TracedNode, base: TracedNode, name: str, names: Names) -> None:
         """Write a softmax over stored entries: exp(score - maximum), divided by the sum."""
         (arg,) = base.args
-        scores = self._atom(arg, names)
+        scores = self._as_operand(arg, names)
         rows = replace(base, used=base.used - set(base.axes))
         largest, shifted, total = (self.fresh(n) for n in ("m", "E", "l"))
         self._assign(largest, rows, names, scores, "stored max=")
@@ -104,10 +104,10 @@ class _Writer:
         self._assign(total, rows, names, _access(shifted, base, names), "+=")
         self._assign(name, node, _outer_names(node, names), Binary("/", _access(shifted, base, names), _access(total, rows, names)))
 
-    def _atom(self, node: Node, names: Names) -> Expr:
+    def _as_operand(self, node: TracedNode, names: Names) -> Expr:
         """Return an access to an operand or a named node, or a number; other nodes get a separate statement first."""
         if node.kind == "view":
-            return self._atom(node.args[0], _inner_names(node, names))
+            return self._as_operand(node.args[0], _inner_names(node, names))
         if node.kind == "number":
             return Literal(float(node.form), "float64", is_float=True)
         if node.kind == "operand":
@@ -119,7 +119,7 @@ class _Writer:
         return _access(self.named[node], node, names)
 
     def _inline(
-        self, node: Node, names: Names, letters: Iterator[str], is_open: bool, is_root: bool = False, lead: Expr | None = None
+        self, node: TracedNode, names: Names, letters: Iterator[str], is_open: bool, is_root: bool = False, lead: Expr | None = None
     ) -> Expr:
         """Return a node's expression; ``is_open`` allows a contraction in it.
 
@@ -129,11 +129,11 @@ class _Writer:
             return self._inline(node.args[0], _inner_names(node, names), letters, is_open, is_root, lead)
         is_once = is_root or self.uses[node] < 2
         if node in self.named or node.kind in ("operand", "number", "reduce", "softmax") or not is_once:
-            return self._atom(node, names)
+            return self._as_operand(node, names)
         if node.kind == "contract":
             if lead is not None and set(map(str, variables_in(lead))) == set(names) and len(names) == len(node.used):
                 return self._sampled(node, names, letters, lead)
-            return product(self._factors(node, names, letters)) if is_open else self._atom(node, names)
+            return product(self._factors(node, names, letters)) if is_open else self._as_operand(node, names)
         if node.form == "*" and (masked := self._masked(node, names, letters, is_open)) is not None:
             return masked
         is_open = is_open and (node.kind == "call" or node.form not in ("*", "/"))
@@ -142,7 +142,7 @@ class _Writer:
         ]
         return Apply(node.form, tuple(args)) if node.kind == "call" else Binary(node.form, *args)
 
-    def _masked(self, node: Node, names: Names, letters: Iterator[str], is_open: bool) -> Expr | None:
+    def _masked(self, node: TracedNode, names: Names, letters: Iterator[str], is_open: bool) -> Expr | None:
         """Return a product with a sparse factor, at whose entries contractions in the other factor are computed; None if not one."""
         for at, factor in enumerate(node.args):
             other = node.args[1 - at]
@@ -150,30 +150,30 @@ class _Writer:
                 continue
             is_sampled = viewed(other).kind == "contract" and other.shape == node.shape and len(other.used) == len(names)
             if is_sampled and not is_open:
-                return self._atom(node, names)
-            lead = self._atom(factor, names)
+                return self._as_operand(node, names)
+            lead = self._as_operand(factor, names)
             inner = self._inline(other, _aligned(names, other), letters, is_open=is_sampled, lead=None if is_sampled else lead)
             factors = factors_of(inner) if is_sampled else [inner]
             return product([lead, *factors] if at == 0 else [*factors, lead])
         return None
 
-    def _has_contraction(self, node: Node) -> bool:
+    def _has_contraction(self, node: TracedNode) -> bool:
         """Return whether a node's text would contain a contraction."""
         base = viewed(node)
         if base in self.named or self.uses[base] > 1:
             return False
         return base.kind == "contract" or (base.kind in ("op", "call") and any(map(self._has_contraction, base.args)))
 
-    def _factors(self, node: Node, names: Names, letters: Iterator[str]) -> list[Expr]:
+    def _factors(self, node: TracedNode, names: Names, letters: Iterator[str]) -> list[Expr]:
         """Return the factors of a contraction, each an access."""
         *terms, result = node.axes
         index_names = dict(zip(result, names, strict=True))
         for name in (name for term in terms for name in term):
             if name not in index_names:
                 index_names[name] = next(letters)
-        return [self._atom(arg, [index_names[name] for name in term]) for arg, term in zip(node.args, terms, strict=True)]
+        return [self._as_operand(arg, [index_names[name] for name in term]) for arg, term in zip(node.args, terms, strict=True)]
 
-    def _sampled(self, node: Node, names: Names, letters: Iterator[str], lead: Expr) -> Expr:
+    def _sampled(self, node: TracedNode, names: Names, letters: Iterator[str], lead: Expr) -> Expr:
         """Write a statement for a contraction at a sparse tensor's entries, and return the access to it."""
         factors = self._factors(node, names, letters)
         name = self.fresh("T")
@@ -187,23 +187,23 @@ def index_letters() -> Iterator[str]:
         yield from (letter + (str(turn) if turn else "") for letter in LETTERS)
 
 
-def _access(name: str, node: Node, names: Names) -> Access:
+def _access(name: str, node: TracedNode, names: Names) -> Access:
     """Make an access to a tensor; dimensions of size 1 have no index."""
     return Access(TensorVar(name, dense(len(node.used))), tuple(IndexVar(names[d]) for d in sorted(node.used)))
 
 
-def _aligned(names: Names, node: Node) -> Names:
+def _aligned(names: Names, node: TracedNode) -> Names:
     """Return the index names of a tensor that broadcasts: those of the last dimensions."""
     return names[len(names) - len(node.shape) :]
 
 
-def _inner_names(view: Node, names: Names) -> list[str]:
+def _inner_names(view: TracedNode, names: Names) -> list[str]:
     """Return the index names of a view's argument, given those of the view."""
     inner = dict(zip(view.axes, names, strict=True))
     return [inner[d] for d in range(len(view.args[0].shape))]
 
 
-def _outer_names(node: Node, names: Names) -> list[str]:
+def _outer_names(node: TracedNode, names: Names) -> list[str]:
     """Return the index names of a view, given those of the node under it."""
     if node.kind != "view":
         return list(names)

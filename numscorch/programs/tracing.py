@@ -41,7 +41,7 @@ class Mismatch(Stop):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Node:
+class TracedNode:
     """A tensor that a traced function computes.
 
     ``kind`` is operand, number, op, call, contract, reduce, softmax or view; ``form`` is the operand's name, the number, the operator or
@@ -55,7 +55,7 @@ class Node:
     form: str
     shape: tuple[int, ...] = ()
     used: frozenset[int] = frozenset()
-    args: tuple[Node, ...] = ()
+    args: tuple[TracedNode, ...] = ()
     axes: tuple[Any, ...] = ()
     is_sparse: bool = False  # whether it is a sparse operand
     is_test: bool = False  # whether torch's result is boolean
@@ -66,7 +66,7 @@ class Sparsified:
     """A sparsified tensor; a traced function may only return it, and any other use stops the tracer."""
 
     tracer: Tracer
-    node: Node
+    node: TracedNode
     sparsifier: Any
     format: Any
 
@@ -99,7 +99,7 @@ class Tracer:
 
     def operand(self, name: str, shape: Sequence[int], is_sparse: bool) -> Traced:
         """Make the placeholder of an operand."""
-        return Traced(self, Node("operand", name, tuple(shape), frozenset(range(len(shape))), is_sparse=is_sparse))
+        return Traced(self, TracedNode("operand", name, tuple(shape), frozenset(range(len(shape))), is_sparse=is_sparse))
 
 
 @contextmanager
@@ -139,7 +139,7 @@ class Traced:
 
     __slots__ = ("_node", "_tracer")
 
-    def __init__(self, tracer: Tracer, node: Node):
+    def __init__(self, tracer: Tracer, node: TracedNode):
         self._tracer, self._node = tracer, node
 
     @classmethod

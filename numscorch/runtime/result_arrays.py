@@ -275,8 +275,8 @@ class ResultLayout:
         """Check an allocation against the memory limit; unless it is ``padded``, no other format takes much less memory."""
         if size <= memory.ASK_FROM:
             return
-        way_out = compressed_instead(self.format.order) if padded else "no format takes much less memory: compute the result in parts"
-        check_bytes(size, what, str(self.format), way_out)
+        suggestion = compressed_instead(self.format.order) if padded else "no format takes much less memory: compute the result in parts"
+        check_bytes(size, what, str(self.format), suggestion)
 
     def _check_count(self, total: int, has: str = "has") -> int:
         if self.index_dtype == "int32" and total > INT32_MAX:

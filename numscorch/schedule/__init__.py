@@ -14,7 +14,7 @@ from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .branchless_merge import merge_without_branches
 from .facts import Facts, Target
-from .flat_sums import flatten_sum
+from .flatten_sum import flatten_sum
 from .gallop import gallop
 from .loop_order import order_loops
 from .options import AUTOMATIC, Options

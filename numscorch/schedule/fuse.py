@@ -49,7 +49,7 @@ def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...],
     order = outer if members[-1].lhs.tensor.prunes else _outer_order(outer, facts)  # appended entries come in order
     reserved = {var.name for member in members for var in (*variables_in(member.rhs), *outer)}
     bodies = [_schedule_member(member, order, facts, target, member is not members[-1]) for member in members]
-    nest = fused([_rename_registers(body, reserved) for body in bodies], reserved)
+    nest = fused([_rename_scalar_sums(body, reserved) for body in bodies], reserved)
     loops = wrap([Forall(var, nest) for var in order], nest)
     steps = [Step("fuse", verify(loops), _why_fused(members, order, loops))]
     parallel, why = parallelize(loops, facts)
@@ -228,7 +228,7 @@ def _join_loops(consumer: Stmt, producer: Stmt, reserved: Collection[str]) -> St
             row = next(assignments(writer))
             if row.op != "=" or (not isinstance(row.rhs, Access) and _times_read(reader, row.lhs) > 1):
                 return None
-            writer = _rename_registers(writer, _registers(reader).union(reserved))
+            writer = _rename_scalar_sums(writer, _registers(reader).union(reserved))
             row = next(assignments(writer))
             inlined = map_rhs(reader, lambda rhs: mapped(rhs, lambda a: row.rhs if a == row.lhs else a))
             return Forall(var, inlined if isinstance(writer, Assignment) else _replace_assignment(inlined, writer), tag)
@@ -241,11 +241,11 @@ def _registers(stmt: Stmt) -> set[str]:
     return {a.lhs.tensor.name for a in assignments(stmt) if a.lhs.tensor.is_scalar}
 
 
-def _rename_registers(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
+def _rename_scalar_sums(stmt: Stmt, names_in_use: Collection[str]) -> Stmt:
     """Rename the registers of a statement whose names are in use.
 
     >>> from ..ir.notation import parse_stmt
-    >>> print(_rename_registers(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
+    >>> print(_rename_scalar_sums(parse_stmt("where(T_row[k] = t, forall(j, t += A[j] * X[j,k]))"), {"t", "u"}))
     where(T_row[k] = v, forall(j, v += A[j] * X[j,k]))
     """
     registers = _registers(stmt)

@@ -91,7 +91,7 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
         case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
-            inner, why = _vectorize_sum(producer, facts, target)
+            inner, why = _tag_summed_loop(producer, facts, target)
             return wrap(_unroll_dot_products(loops, consumer, inner), Where(consumer, inner)), why
         case _:
             return stmt, "the innermost loop is neither contiguous nor a sum"
@@ -145,11 +145,11 @@ def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Tar
 
 def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target) -> tuple[Forall, str] | None:
     """Take several positions of a row at once, gathered into a register; None if that is impossible or doesn't pay."""
-    fan = _fan(loop.var, term, facts)
-    lanes = 0 if fan is None else in_masks(fan, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
+    count = _entries_per_row(loop.var, term, facts)
+    lanes = 0 if count is None else in_masks(count, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
     if not lanes or not can_take_positions(loop):
         return None
-    return replace(loop, tag=Positions(lanes)), f"about {fan:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
+    return replace(loop, tag=Positions(lanes)), f"about {count:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
 
 
 def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
@@ -228,17 +228,17 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
     """Number of nonzeros to add at once, so that the sums of a narrow tile are independent."""
-    fan = _fan(var, body, facts)
-    if fan is None or fan < tuning.SEVERAL_SUMS_ROW or not can_unroll(Forall(var, body)):
+    entries_per_row = _entries_per_row(var, body, facts)
+    if entries_per_row is None or entries_per_row < tuning.SEVERAL_SUMS_ROW or not can_unroll(Forall(var, body)):
         return 1
     return max(tuning.SUMS_IN_FLIGHT // max(tag.registers, tag.tail), 1)
 
 
-def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
+def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
     """Tag the innermost summed loop."""
     loops, body = unwrap(producer)
     if isinstance(body, Where) and isinstance(body.consumer, Assignment):
-        inner, why = _vectorize_sum(body.producer, facts, target)
+        inner, why = _tag_summed_loop(body.producer, facts, target)
         return wrap(loops, Where(body.consumer, inner)), why
     if not loops or not isinstance(body, Assignment):
         return producer, "nothing to vectorise"
@@ -248,13 +248,13 @@ def _vectorize_sum(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, 
         return wrap(loops[:-1], replace(last, tag=tag)), f"{last.var} is contiguous and summed: {tag}"
     if body.op == "+=" and (gathered := take_positions(last, body, facts, target)) is not None:
         return wrap(loops[:-1], gathered[0]), gathered[1]
-    fan = _fan(last.var, body, facts)
-    if fan is not None and fan >= tuning.FOUR_SUMS_ROW and _spread(last.var, body, facts) == 1 and can_unroll(last):
-        return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {fan:.3g} nonzeros in a row: four partial sums"
+    count = _entries_per_row(last.var, body, facts)
+    if count is not None and count >= tuning.FOUR_SUMS_ROW and _spread(last.var, body, facts) == 1 and can_unroll(last):
+        return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {count:.3g} nonzeros in a row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 
 
-def in_masks(fan: float, spread: float, lanes: int) -> int:
+def in_masks(entries_per_row: float, spread: float, lanes: int) -> int:
     """Number of positions of a row to sum at once, with the end of the row masked; 0 if that does not pay.
 
     Long rows take a whole register, short rows four positions. In even rows, steps of four positions cost less than the unused
@@ -263,16 +263,16 @@ def in_masks(fan: float, spread: float, lanes: int) -> int:
     >>> in_masks(3.0, 1.0, 16), in_masks(3.0, 2.0, 16), in_masks(20.0, 1.0, 16), in_masks(20.0, 2.0, 16), in_masks(100.0, 1.0, 8)
     (0, 4, 4, 16, 8)
     """
-    if fan < (tuning.GATHER_ROW if spread == 1 else tuning.FOUR_SUMS_ROW) or lanes == 1:
+    if entries_per_row < (tuning.GATHER_ROW if spread == 1 else tuning.FOUR_SUMS_ROW) or lanes == 1:
         return 0
     return (
         lanes
-        if fan >= tuning.GATHER_ROW * (tuning.MASKED_REGISTER if spread == 1 else tuning.MASKED_REGISTER_UNEVEN)
+        if entries_per_row >= tuning.GATHER_ROW * (tuning.MASKED_REGISTER if spread == 1 else tuning.MASKED_REGISTER_UNEVEN)
         else min(tuning.GATHERED_POSITIONS, lanes)
     )
 
 
-def _fan(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
+def _entries_per_row(var: IndexVar, body: Assignment, facts: Facts) -> float | None:
     """Average coordinates per parent in the sparse level that a loop iterates; None unless it iterates exactly one."""
     levels = _sparse_levels(var, body)
     return cost.fan_of(*levels[0], facts) if len(levels) == 1 else None

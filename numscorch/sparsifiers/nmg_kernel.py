@@ -20,13 +20,13 @@ TEXT = '''"""Which n of m rows each column keeps, in chunks of columns that shar
 
 from numba import carray, prange
 
-from numscorch.codegen.nmg_transport import share
+from numscorch.codegen.nmg_transport import choose_combinations
 
 
 def body(worker, weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers):
     shaped, shared = carray(weights, (blocks, m, columns)), carray(kinds, (blocks, columns))
     first, last = blocks * worker // workers, blocks * (worker + 1) // workers
-    share(shaped, scale, carray(rows, (combinations, n)), chunk, shared, first, last)
+    choose_combinations(shaped, scale, carray(rows, (combinations, n)), chunk, shared, first, last)
 
 
 def kernel(weights, scale, rows, n, m, columns, chunk, kinds, blocks, combinations, workers):

@@ -90,8 +90,9 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         is_module = isinstance(tensor, torch.nn.Module) and not isinstance(tensor, SparseParameter)
-        way_out = 'for a model, give a weight: model.get_parameter("0.weight")' if is_module else "for a sparse tensor, give A.to_dense()"
-        raise OperandError(f"report takes a dense tensor, not {type(tensor).__name__}: {way_out}")
+        weight = 'for a model, give a weight: model.get_parameter("0.weight")'
+        suggestion = weight if is_module else "for a sparse tensor, give A.to_dense()"
+        raise OperandError(f"report takes a dense tensor, not {type(tensor).__name__}: {suggestion}")
     scores = magnitudes("report", tensor)
     total = _sum(scores)
     if not isfinite(total):

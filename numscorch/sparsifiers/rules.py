@@ -12,7 +12,7 @@ from typing import Any
 
 from ..programs import traced_calls as traced_calls  # registers the traceable functions
 from ..programs.fusion import NotFused
-from ..programs.tracing import Node, Stop, Traced, Tracer, at_work
+from ..programs.tracing import Stop, Traced, TracedNode, Tracer, at_work
 from .kinds import Kind, kept_by, kind_of
 from .patterned import n_m
 from .registration import Registered
@@ -51,7 +51,7 @@ def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
     return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order))
 
 
-def _trace(function: Callable[[Any], Any], order: int) -> Node:
+def _trace(function: Callable[[Any], Any], order: int) -> TracedNode:
     """Trace a sparsifier's answer for a stand-in.
 
     Raises:
@@ -76,7 +76,7 @@ def _trace(function: Callable[[Any], Any], order: int) -> Node:
     return answer._node
 
 
-def _rule_of(answer: Node) -> tuple[PruningRule, dict[str, float]]:
+def _rule_of(answer: TracedNode) -> tuple[PruningRule, dict[str, float]]:
     """Translate a traced answer to a rule, and its numbers by name.
 
     Raises:
@@ -90,7 +90,7 @@ def _rule_of(answer: Node) -> tuple[PruningRule, dict[str, float]]:
     return PruningRule(condition, is_negation), {name: number for number, name in numbers.items()}
 
 
-def _text(node: Node, numbers: dict[float, str]) -> str:
+def _text(node: TracedNode, numbers: dict[float, str]) -> str:
     """Print a node as an expression of the value, in parentheses; numbers other than 0 and 1 become operands."""
     match node.kind:
         case "operand":

@@ -17,7 +17,7 @@ from ..ir.format import COO, CSR, Format, as_format
 from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
-from ..tensors.graph_breaks import beside_programs
+from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
@@ -32,7 +32,7 @@ NARROW = (torch.float16, torch.bfloat16)  # data types that kernels copy but do 
 RESULTS = ("dense", "infer", "auto")  # values of einsum's format= that are not formats
 
 
-@beside_programs
+@graph_break
 def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, format: Format | str | None = None) -> SparseTensor:
     """Store the entries of a tensor that a sparsifier keeps, explicit zeros included; gradients flow to the tensor.
 
@@ -71,8 +71,8 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     _check_tensor(tensor)
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in RESULTS:
-        way_out = "give a sparse format, such as ns.CSR; for a dense result, use tensor * sparsifier(tensor)"
-        raise FormatError(f"sparsify in {format!r}: {way_out}")
+        suggestion = "give a sparse format, such as ns.CSR; for a dense result, use tensor * sparsifier(tensor)"
+        raise FormatError(f"sparsify in {format!r}: {suggestion}")
     wanted = None if format is None else as_format(format)
     if isinstance(tensor, SparseTensor):
         return _sparsify_stored(tensor, sparsifier, wanted)
@@ -85,12 +85,12 @@ def _check_tensor(tensor: Any) -> None:
         return
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         description = tensor.layout if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        way_out = "convert it with ns.from_torch()"
+        suggestion = "convert it with ns.from_torch()"
         if isinstance(tensor, torch.nn.Module):
-            way_out = "use sparsify_model to make a model's weights sparse"
+            suggestion = "use sparsify_model to make a model's weights sparse"
         elif callable(tensor) and not isinstance(tensor, torch.Tensor):
-            way_out = "the tensor comes first, as in sparsify(tensor, magnitude(0.9))"
-        raise OperandError(f"sparsify takes a dense tensor or a SparseTensor, not {description}: {way_out}")
+            suggestion = "the tensor comes first, as in sparsify(tensor, magnitude(0.9))"
+        raise OperandError(f"sparsify takes a dense tensor or a SparseTensor, not {description}: {suggestion}")
     if tensor.is_meta:
         raise UnsupportedError("sparsify of a meta tensor, which has no values: give it values first, as with to_empty(device='cpu')")
 

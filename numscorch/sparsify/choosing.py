@@ -59,8 +59,8 @@ def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: N
     ['0.weight']
     """
     if not known:
-        way_out = "sparsify_model(model, SparsityPlan().weight('*.weight', magnitude(0.9)), optimizer=optimizer) makes it sparse first"
-        raise ExpressionError(f"weights={names!r} names no {kind}: the model has none; {way_out}")
+        suggestion = "sparsify_model(model, SparsityPlan().weight('*.weight', magnitude(0.9)), optimizer=optimizer) makes it sparse first"
+        raise ExpressionError(f"weights={names!r} names no {kind}: the model has none; {suggestion}")
     first = {id(pattern): name for name, pattern in known.items()}
     places = {site.name: first[id(site.parameter)] for site in sites_of(bare(model)) if id(site.parameter) in first}
     chosen = {places[name] for pattern in patterns(names) for name in matched(pattern, places, f"weights={pattern!r} names no {kind}")}

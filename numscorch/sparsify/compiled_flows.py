@@ -23,7 +23,7 @@ _rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def traced(rule: Flow, output: Tensor) -> Any:
+def sparsify_in_compiled_graph(rule: Flow, output: Tensor) -> Any:
     """Sparsify a module's output within a trace.
 
     The result is dense with zeros, unless the rule has a format and the trace allows graph breaks.
@@ -56,8 +56,8 @@ def _kept(number: int, output: Tensor) -> Tensor:
     if rule is None:
         raise UnsupportedError("the plan's rule that this program was compiled with is gone: compile or export the model again")
     if rule.format is not None:
-        what, way_out = f"{rule.format.name} {tuple(output.shape)}", "leave out format= of the rule, or fullgraph=True"
-        message = f"programs that torch compiles as a whole pass it on dense; {way_out}"
+        what, suggestion = f"{rule.format.name} {tuple(output.shape)}", "leave out format= of the rule, or fullgraph=True"
+        message = f"programs that torch compiles as a whole pass it on dense; {suggestion}"
         densifying(f'activation("{rule.name}")', what, output.nbytes, message)
     return mask_of(output, rule.sparsifier).contiguous()
 

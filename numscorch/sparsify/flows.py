@@ -32,9 +32,9 @@ class SparseActivation(Flow):
 
     def _sparse(self, output: torch.Tensor) -> Any:
         if torch.compiler.is_compiling():
-            from .compiled_flows import traced  # imported here: it imports torch's compiler
+            from .compiled_flows import sparsify_in_compiled_graph  # imported here: it imports torch's compiler
 
-            return traced(self, output)
+            return sparsify_in_compiled_graph(self, output)
         if self.format is not None:
             return sparsify(output, self.sparsifier, self.format)
         return torch.where(mask_of(output.detach(), self.sparsifier), output, torch.zeros((), dtype=output.dtype))

@@ -104,8 +104,8 @@ def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weigh
     levels = [[f"level{at}_{array}" for array in level.arrays] for at, level in enumerate(format.levels)]
     if (names := sorted(chain(*levels))) != sorted(arrays):
         message = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
-        way_out = "was it truncated?" if metadata else "give the result of state_dict(), which has the format, not a plain dict of it"
-        raise OperandError(f"{message}: {way_out}")
+        suggestion = "was it truncated?" if metadata else "give the result of state_dict(), which has the format, not a plain dict of it"
+        raise OperandError(f"{message}: {suggestion}")
     pattern = checked_pattern(format, extents, tuple(tuple(arrays[array].detach().clone() for array in level) for level in levels))
     if values.numel() != pattern.nnz:
         raise SizeError(f"has {values.numel()} values in the state, but index arrays for {pattern.nnz}: was it truncated?")

@@ -11,7 +11,7 @@ import torch
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def beside_programs(function: F) -> F:
+def graph_break(function: F) -> F:
     """Decorate a function that torch.compile must not trace; calling it causes a graph break."""
 
     @wraps(function)

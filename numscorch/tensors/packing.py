@@ -290,8 +290,8 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     if shared is not None:
         return shared, None
     if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # arrays may be smaller than the list
-        where, way_out = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
-        memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, way_out)
+        where, suggestion = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
+        memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, suggestion)
     columns, positions = level_coordinates(pattern)
     table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
     table[:] = 0

@@ -13,7 +13,7 @@ import torch
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_tensor, check_values
-from .graph_breaks import beside_programs
+from .graph_breaks import graph_break
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
 from .packing import coordinates, entry_count
@@ -183,7 +183,7 @@ class SparseTensor(PythonOperators):
         """The shape, or the size of one dimension."""
         return self.shape if dim is None else self.shape[dim]
 
-    @beside_programs
+    @graph_break
     def indices(self) -> torch.Tensor:
         """A copy of the coordinates of stored entries: int64, shape (ndim, nnz), in storage order. O(nnz)."""
         return coordinates(self.pattern).clone()
@@ -192,12 +192,12 @@ class SparseTensor(PythonOperators):
         """A tensor with the same pattern and other values of the same shape; tensors and NumPy arrays are not copied."""
         return SparseTensor(self.pattern, values)
 
-    @beside_programs
+    @graph_break
     def to_dense(self) -> torch.Tensor:
         """Convert to a dense tensor of the same shape; unstored entries are 0."""
         return METHODS["to_dense"](self)
 
-    @beside_programs
+    @graph_break
     def to_torch(self) -> torch.Tensor:
         """Convert to a torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
 
@@ -233,7 +233,7 @@ class SparseTensor(PythonOperators):
         """Convert to a DGL graph with an edge from i to j for each ``A[i, j]``; values become the edge data ``weight``."""
         return METHODS["to_dgl"](self, weight)
 
-    @beside_programs
+    @graph_break
     def to(
         self,
         target: Format | torch.dtype | torch.layout | torch.device | str | torch.Tensor | SparseTensor | None = None,
@@ -284,7 +284,7 @@ class SparseTensor(PythonOperators):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
         return METHODS["to_format"](self, dense(self.ndim) if target == "dense" else as_format(target))
 
-    @beside_programs
+    @graph_break
     def permute(self, *order: int | Sequence[int], dims: Sequence[int] | None = None) -> SparseTensor:
         """Permute the dimensions, given as separate arguments or as a sequence; shares all arrays.
 
@@ -303,7 +303,7 @@ class SparseTensor(PythonOperators):
         result._view, result._address = self._view, self._address
         return result
 
-    @beside_programs
+    @graph_break
     def t(self) -> SparseTensor:
         """Transpose a matrix; shares all arrays (a CSR matrix becomes CSC).
 
@@ -340,7 +340,7 @@ class SparseTensor(PythonOperators):
         """Select ``self`` where a condition holds, else another tensor or a number: ``torch.where(condition, self, other)``."""
         return OPERATORS["where"](condition, self, other)
 
-    @beside_programs
+    @graph_break
     def coalesce(self) -> SparseTensor:
         """Sort the coordinates of unordered levels; returns the tensor itself if its coordinates are sorted."""
         return METHODS["coalesce"](self)
@@ -371,7 +371,7 @@ class SparseTensor(PythonOperators):
     def _repr_html_(self) -> str:
         return METHODS["card"](self)
 
-    @beside_programs
+    @graph_break
     def spy(self, ax: Axes | None = None, **kwargs: Any) -> Axes:
         """Plot the pattern with matplotlib; large patterns are drawn as densities of all entries, on a log scale.
 

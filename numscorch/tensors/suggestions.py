@@ -14,7 +14,7 @@ SHARED = "use A.values.numpy() or A.to_scipy(), which share memory, or .to_dense
 MASKED = "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()"
 FILTERED = "write it as an einsum, or use .to_dense()"
 
-WAYS_OUT: dict[str, str] = {
+SUGGESTIONS: dict[str, str] = {
     **dict.fromkeys(("sort", "argsort", "msort", "median", "nanmedian", "quantile", "nanquantile", "kthvalue", "mode"), ORDERED),
     **dict.fromkeys(("histc", "histogram", "histogramdd", "bincount", "unique", "unique_consecutive", "bucketize"), COUNTED),
     **dict.fromkeys(
@@ -64,13 +64,13 @@ def type_name(tensor: object) -> str:
     return f"{type(tensor).__name__} ({ADVICE})"
 
 
-def way_out(name: str) -> str:
+def suggestion(name: str) -> str:
     """What to write instead of one of torch's functions.
 
-    >>> way_out("linalg_solve")
+    >>> suggestion("linalg_solve")
     'use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())'
     """
-    return WAYS_OUT.get(name, MASKED if name.startswith("masked.") else DENSE)
+    return SUGGESTIONS.get(name, MASKED if name.startswith("masked.") else DENSE)
 
 
 def refusal(name: str) -> str:
@@ -79,4 +79,4 @@ def refusal(name: str) -> str:
     >>> refusal("as_strided")
     "torch's as_strided does not take a SparseTensor yet: a SparseTensor has no strides: use slices, reshape and permute"
     """
-    return f"torch's {name} does not take a SparseTensor yet: {way_out(name)}"
+    return f"torch's {name} does not take a SparseTensor yet: {suggestion(name)}"

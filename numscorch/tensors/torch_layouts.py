@@ -224,8 +224,8 @@ def format_of(layout: torch.layout, ndim: int, blocksize: Sequence[int] | None =
     if layout is not torch.sparse_coo and layout not in COMPRESSED:
         raise UnsupportedError(f"{name} is not a supported sparse layout: .to_dense() makes a strided tensor")
     if (layout in BLOCKED) != (blocksize is not None):
-        way_out = f"name its block, as .to_{name}((b0, b1)), or .to(ns.BCSR(b0, b1))" if blocksize is None else "leave blocksize out"
-        raise UnsupportedError(f"{name} {'has blocks' if blocksize is None else 'has no blocks'}: {way_out}")
+        suggestion = f"name its block, as .to_{name}((b0, b1)), or .to(ns.BCSR(b0, b1))" if blocksize is None else "leave blocksize out"
+        raise UnsupportedError(f"{name} {'has blocks' if blocksize is None else 'has no blocks'}: {suggestion}")
     sparse = ndim - dense if layout is torch.sparse_coo else 2
     block = tuple(map(int, blocksize)) if blocksize is not None else (1, 1)
     if dense < 0 or sparse < 1 or ndim - dense < sparse or len(block) != 2 or min(block) < 1:

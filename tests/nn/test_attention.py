@@ -12,7 +12,7 @@ import torch
 
 import numscorch as ns
 from numscorch.nn import functional as F, patterns
-from numscorch.nn.attending import program
+from numscorch.nn.attention_kernels import program
 from numscorch.runtime import plans as dispatch
 
 theirs = torch.nn.functional.scaled_dot_product_attention

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import numscorch as ns
 from numscorch import operators
-from numscorch.tensors import suggestions as ways_out
+from numscorch.tensors import suggestions
 
 pytestmark = pytest.mark.usefixtures("plain")
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
@@ -238,9 +238,9 @@ def test_errors_of_unsupported_methods_suggest_a_replacement(name: str, text: st
     assert text in str(error.value)
 
 
-def test_ways_out_name_functions_of_torch_that_numscorch_does_not_support() -> None:
+def test_suggestions_name_functions_of_torch_that_numscorch_does_not_support() -> None:
     homes = (torch, torch.Tensor, F, torch.linalg, torch.fft, torch.autograd)
-    for name in ways_out.WAYS_OUT:
+    for name in suggestions.SUGGESTIONS:
         bare = name.removeprefix("linalg_").removeprefix("fft_")
         functions = [getattr(home, attribute) for home in homes for attribute in {name, bare} if hasattr(home, attribute)]
         assert functions, name

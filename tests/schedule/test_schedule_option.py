@@ -120,19 +120,19 @@ def test_a_parallel_loop_that_scatters_is_refused(plain: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "way_out"),
+    ("text", "suggestion"),
     [
         ("parallelize(i)", "i is stored in parts: its loops are i_out, i_in"),
         ("vectorize(j)", "j is stored in parts: its loops are j_out, j_in"),
         ("parallelize(z)", "name one of these"),
     ],
 )
-def test_unknown_loops_are_refused(text: str, way_out: str, plain: pytest.MonkeyPatch) -> None:
+def test_unknown_loops_are_refused(text: str, suggestion: str, plain: pytest.MonkeyPatch) -> None:
     with pytest.raises(ns.ScheduleError) as error:
         ns.einsum("ij,jk->ik", A.to(ns.BCSR(2, 2)), X, schedule=text)
     first, second = str(error.value).splitlines()
     assert first == f"{text}: no loop runs over {text[-2]}, only over i_out, j_out, i_in, j_in, k"
-    assert second.endswith(way_out)
+    assert second.endswith(suggestion)
 
 
 def test_options() -> None:

@@ -44,7 +44,7 @@ def flatten_sum(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
         return None
     match stmt:
         case Where(Assignment() as consumer, Forall(tag=Serial()) as nest) if consumer.lhs.tensor.is_scalar:
-            if (loops_and_term := _flatten(nest)) is None or (operand := _find_operand(*loops_and_term)) is None:
+            if (loops_and_term := _flatten(nest)) is None or (operand := _operand_visited_once(*loops_and_term)) is None:
                 return None
             (outer, *loops), body = loops_and_term
             flattened = wrap([replace(outer, tag=_tag(body, operand, facts, target)), *loops], body)
@@ -67,7 +67,7 @@ def _flatten(nest: Stmt) -> tuple[list[Forall], Assignment] | None:
     return None
 
 
-def _find_operand(loops: list[Forall], body: Assignment) -> Access | None:
+def _operand_visited_once(loops: list[Forall], body: Assignment) -> Access | None:
     """The operand whose entries the loops visit exactly once; None if they read any tensor that does not share its positions."""
     operands = [access for access in accesses_in(body.rhs) if not access.tensor.is_scalar]
     owners = {access for access in operands if access.tensor.shares is None}
