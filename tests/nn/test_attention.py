@@ -1,4 +1,4 @@
-"""Attention at a pattern's entries, against torch's dense attention with a mask: values and gradients."""
+"""scaled_dot_product_attention with a sparse pattern against torch's with a dense mask: values and gradients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numscorch.nn import functional as F, patterns
 from numscorch.nn.attention_kernels import program
 from numscorch.runtime import plans as dispatch
 
-theirs = torch.nn.functional.scaled_dot_product_attention
+dense_reference = torch.nn.functional.scaled_dot_product_attention
 
 
 def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
@@ -23,24 +23,24 @@ def some(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
 
 
 def dense_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: Any, **options: Any) -> torch.Tensor:
-    """torch's, with the pattern as a mask; rows without entries are nan there, or differ, and zeros here."""
+    """torch's attention with the pattern as a mask. Rows without entries are 0 here; in torch they may be nan."""
     mask = patterns.union(pattern).to_dense() != 0
-    made = theirs(query, key, value, mask | ~mask.any(1, keepdim=True), **options)
-    return torch.where(mask.any(1, keepdim=True), made, torch.zeros(()).to(made))
+    result = dense_reference(query, key, value, mask | ~mask.any(1, keepdim=True), **options)
+    return torch.where(mask.any(1, keepdim=True), result, torch.zeros(()).to(result))
 
 
 def check(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, pattern: Any, call: Callable[..., Any] | None = None, **options: Any
 ) -> None:
     """Values and gradients equal torch's."""
-    ours = (call or F.scaled_dot_product_attention)(query, key, value, pattern, **options)
+    result = (call or F.scaled_dot_product_attention)(query, key, value, pattern, **options)
     expected = dense_attention(query, key, value, pattern, **options)
-    torch.testing.assert_close(ours, expected)
-    assert ours.isfinite().all()
+    torch.testing.assert_close(result, expected)
+    assert result.isfinite().all()
     upstream = some(*expected.shape, dtype=expected.dtype, seed=9).detach()
-    given = torch.autograd.grad(ours, (query, key, value), upstream)
-    wanted = torch.autograd.grad(expected, (query, key, value), upstream)
-    torch.testing.assert_close(given, wanted, rtol=1e-4, atol=1e-5)
+    gradients = torch.autograd.grad(result, (query, key, value), upstream)
+    expected_gradients = torch.autograd.grad(expected, (query, key, value), upstream)
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-5)
 
 
 PATTERNS: dict[str, Callable[[int], ns.SparseTensor]] = {
@@ -55,7 +55,7 @@ PATTERNS: dict[str, Callable[[int], ns.SparseTensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", PATTERNS)
-def test_equals_torchs_with_a_mask(name: str, dtype: torch.dtype) -> None:
+def test_values_and_gradients_equal_torchs_with_a_mask(name: str, dtype: torch.dtype) -> None:
     check(*(some(2, 3, 18, 8, dtype=dtype, seed=seed) for seed in range(3)), PATTERNS[name](18))
 
 
@@ -68,19 +68,19 @@ def test_leading_dimensions_broadcast() -> None:
     check(some(2, 3, 18, 8), some(3, 18, 8, seed=1), some(1, 1, 18, 8, seed=2), PATTERNS["window"](18))
 
 
-def test_queries_keys_and_values_of_other_sizes() -> None:
+def test_queries_keys_and_values_of_different_sizes() -> None:
     mask = torch.rand(12, 18, generator=torch.Generator().manual_seed(0)) < 0.3
     check(some(2, 12, 8), some(2, 18, 8, seed=1), some(2, 18, 5, seed=2), patterns.block(mask, 1))
 
 
-def test_no_heads_no_tokens() -> None:
+def test_no_heads_and_no_tokens() -> None:
     pattern = patterns.causal(18)
     assert F.scaled_dot_product_attention(*(torch.ones(2, 0, 18, 8) for _ in "qkv"), pattern).shape == (2, 0, 18, 8)
     assert F.scaled_dot_product_attention(*(torch.ones(2, 0, 8) for _ in "qkv"), patterns.causal(0)).shape == (2, 0, 8)
 
 
 @pytest.mark.parametrize("form", ["CSC", "COO(2)", "DCSR", "BCSR(3, 3)", "torch COO", "torch CSR", "bool False", "parameter"])
-def test_a_pattern_is_what_is_stored(form: str) -> None:
+def test_patterns_in_every_format(form: str) -> None:
     pattern = patterns.block(torch.eye(6), 3)
     given: dict[str, Callable[[], Any]] = {
         "torch COO": lambda: pattern.to_dense().to_sparse_coo(),
@@ -91,7 +91,7 @@ def test_a_pattern_is_what_is_stored(form: str) -> None:
     check(*(some(2, 18, 8, seed=seed) for seed in range(3)), given[form]() if form in given else pattern.to(form))
 
 
-def test_by_keyword_and_scaled() -> None:
+def test_keywords_and_scale() -> None:
     q, k, v = (some(18, 8, seed=seed) for seed in range(3))
     check(q, k, v, PATTERNS["window"](18), scale=0.5)
     check(q, k, v, PATTERNS["window"](18), lambda q, k, v, p: F.scaled_dot_product_attention(q, k, v, pattern=p))
@@ -102,16 +102,16 @@ def test_by_keyword_and_scaled() -> None:
 @pytest.mark.parametrize("dropout_p", [0.0, 1e-9])
 def test_a_scale_is_any_number(scale: Any, dropout_p: float) -> None:
     q, k, v = (some(18, 8, seed=seed) for seed in range(3))
-    made = F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), dropout_p, scale=scale)
-    torch.testing.assert_close(made, dense_attention(q, k, v, PATTERNS["window"](18), scale=0.5))
+    result = F.scaled_dot_product_attention(q, k, v, PATTERNS["window"](18), dropout_p, scale=scale)
+    torch.testing.assert_close(result, dense_attention(q, k, v, PATTERNS["window"](18), scale=0.5))
 
 
-def test_an_infinite_scale_gives_what_torch_gives() -> None:
+def test_infinite_scales_give_nan_as_in_torch() -> None:
     q, k, v = (some(18, 8, seed=seed) for seed in range(3))
     mask = patterns.causal(18).to_dense() != 0
     for scale in (float("inf"), float("nan")):
-        made = F.scaled_dot_product_attention(q, k, v, patterns.causal(18), scale=scale)
-        assert torch.equal(made.isnan(), theirs(q, k, v, mask, scale=scale).isnan())
+        result = F.scaled_dot_product_attention(q, k, v, patterns.causal(18), scale=scale)
+        assert torch.equal(result.isnan(), dense_reference(q, k, v, mask, scale=scale).isnan())
 
 
 def test_other_scales_run_the_same_kernels() -> None:
@@ -125,18 +125,18 @@ def test_other_scales_run_the_same_kernels() -> None:
     assert run(0.25) == run(3.0) == known
 
 
-def test_the_scale_keeps_scores_in_registers_and_gradients_fused() -> None:
+def test_scaled_scores_stay_in_registers_and_gradients_fuse() -> None:
     given = {name: some(2, 18, 8, seed=seed) for seed, name in enumerate("QKV")}
     text = str(ns.explain(program(1), A=PATTERNS["window"](18), c=torch.tensor(0.5), **given))
     assert "unroll_forall<4>(j, where(S_row[j] = stored(A[i,j]) * D * t, vector_forall<" in text
     assert "gradient          fused: " in text
 
 
-def test_causal_leaves_out_what_comes_later() -> None:
+def test_is_causal_drops_later_keys() -> None:
     q, k, v = (some(18, 8, seed=seed) for seed in range(3))
     pattern = PATTERNS["window"](18)
-    ours = F.scaled_dot_product_attention(q, k, v, pattern, is_causal=True)
-    torch.testing.assert_close(ours, dense_attention(q, k, v, patterns.intersection(pattern, patterns.causal(18))))
+    result = F.scaled_dot_product_attention(q, k, v, pattern, is_causal=True)
+    torch.testing.assert_close(result, dense_attention(q, k, v, patterns.intersection(pattern, patterns.causal(18))))
 
 
 def test_fewer_heads_of_keys_than_of_queries() -> None:
@@ -144,41 +144,42 @@ def test_fewer_heads_of_keys_than_of_queries() -> None:
 
 
 def test_dropout_drops_probabilities() -> None:
-    """Of values that are the identity, the result is the probabilities."""
+    """With the identity as values, the result contains the probabilities."""
     q, k = some(18, 8), some(18, 8, seed=1)
     pattern = patterns.sliding_window(18, 3)
     whole = F.scaled_dot_product_attention(q, k, torch.eye(18), pattern)
     torch.manual_seed(0)
-    made = torch.stack([F.scaled_dot_product_attention(q, k, torch.eye(18), pattern, dropout_p=0.25) for _ in range(40)])
-    is_dropped = (made == 0) & (pattern.to_dense() != 0)
+    results = torch.stack([F.scaled_dot_product_attention(q, k, torch.eye(18), pattern, dropout_p=0.25) for _ in range(40)])
+    is_dropped = (results == 0) & (pattern.to_dense() != 0)
     share = float(is_dropped.sum() / (40 * pattern.nnz))
     assert 0.22 < share < 0.28
-    torch.testing.assert_close(made, torch.where(is_dropped, torch.zeros(()), whole / 0.75).expand_as(made))
+    torch.testing.assert_close(results, torch.where(is_dropped, torch.zeros(()), whole / 0.75).expand_as(results))
 
 
-def test_without_a_pattern_it_is_torchs() -> None:
+def test_without_a_pattern_it_is_torchs_function() -> None:
     q, k, v = (some(2, 18, 8, seed=seed) for seed in range(3))
     mask = torch.ones(18, 18).tril().bool()
-    assert torch.equal(F.scaled_dot_product_attention(q, k, v), theirs(q, k, v))
-    assert torch.equal(F.scaled_dot_product_attention(q, k, v, mask, scale=0.1), theirs(q, k, v, mask, scale=0.1))
-    assert torch.equal(F.scaled_dot_product_attention(q, k, v, is_causal=True), theirs(q, k, v, is_causal=True))
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v), dense_reference(q, k, v))
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v, mask, scale=0.1), dense_reference(q, k, v, mask, scale=0.1))
+    assert torch.equal(F.scaled_dot_product_attention(q, k, v, is_causal=True), dense_reference(q, k, v, is_causal=True))
 
 
 def test_second_gradients() -> None:
     q, k, v = (some(6, 3, dtype=torch.float64, seed=seed) for seed in range(3))
-    assert torch.autograd.gradgradcheck(lambda *own: F.scaled_dot_product_attention(*own, patterns.sliding_window(6, 1)), (q, k, v))
+    call = lambda q, k, v: F.scaled_dot_product_attention(q, k, v, patterns.sliding_window(6, 1))  # noqa: E731
+    assert torch.autograd.gradgradcheck(call, (q, k, v))
 
 
-@pytest.mark.parametrize("dtype, off", [(torch.float16, 0.01), (torch.bfloat16, 0.05)], ids=str)
-def test_16_bits(dtype: torch.dtype, off: float) -> None:
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float16, 0.01), (torch.bfloat16, 0.05)], ids=str)
+def test_16_bits(dtype: torch.dtype, tolerance: float) -> None:
     q, k, v = (some(2, 18, 8, seed=seed).detach() for seed in range(3))
-    made = F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), PATTERNS["window"](18))
-    assert made.dtype == dtype
-    torch.testing.assert_close(made.float(), dense_attention(q, k, v, PATTERNS["window"](18)), rtol=off, atol=off)
+    result = F.scaled_dot_product_attention(q.to(dtype), k.to(dtype), v.to(dtype), PATTERNS["window"](18))
+    assert result.dtype == dtype
+    torch.testing.assert_close(result.float(), dense_attention(q, k, v, PATTERNS["window"](18)), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
-def test_torch_compiles_around_it() -> None:
+def test_torch_compiles_around_attention() -> None:
     pattern = patterns.sliding_window(18, 3)
     call = lambda q: F.scaled_dot_product_attention(q * 2, q, q, pattern) + 1  # noqa: E731
     q = some(2, 18, 8)
@@ -239,16 +240,16 @@ def test_errors(name: str) -> None:
     assert all(text in str(error.value) for text in texts), error.value
 
 
-def test_whole_numbers_are_no_padding() -> None:
+def test_integers_are_no_padding() -> None:
     layer, x = ns.nn.SparseAttention(ns.nn.patterns.sliding_window(4, 1)), torch.ones(1, 4, 2)
     with pytest.raises(ns.UnsupportedError, match=r"torch\.int64"):
         layer(x, x, x, key_padding_mask=torch.zeros(1, 4, dtype=torch.int64))
 
 
-def test_autocast_takes_queries_keys_and_values_of_any_precision() -> None:
+def test_autocast_accepts_queries_keys_and_values_of_different_types() -> None:
     x, weight = torch.randn(1, 4, 8), torch.randn(8, 8)
     with torch.autocast("cpu", torch.bfloat16):
-        made = ns.nn.functional.scaled_dot_product_attention(x @ weight, x, x, pattern=ns.nn.patterns.sliding_window(4, 4))
+        result = ns.nn.functional.scaled_dot_product_attention(x @ weight, x, x, pattern=ns.nn.patterns.sliding_window(4, 4))
         expected = torch.nn.functional.scaled_dot_product_attention(x @ weight, x, x)
-    assert made.dtype is expected.dtype is torch.bfloat16
-    torch.testing.assert_close(made, expected, rtol=0.05, atol=0.05)
+    assert result.dtype is expected.dtype is torch.bfloat16
+    torch.testing.assert_close(result, expected, rtol=0.05, atol=0.05)

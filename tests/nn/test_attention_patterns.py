@@ -1,4 +1,4 @@
-"""Patterns of attention: which entries they store, against their definitions entry by entry."""
+"""Patterns of attention against their definitions, entry by entry."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def dense(n: int, m: int, attends: Callable[[int, int], bool]) -> torch.Tensor:
 
 
 def check(pattern: ns.SparseTensor, expected: torch.Tensor) -> None:
-    """Valid, sorted, in CSR of float32 ones, and just these entries."""
+    """Checks for a valid, sorted CSR tensor of float32 ones with exactly the expected entries."""
     validate(pattern.pattern)
     assert pattern.format == ns.CSR
     assert pattern.dtype == torch.float32
@@ -52,7 +52,7 @@ def test_global_tokens(n: int) -> None:
 
 @pytest.mark.parametrize("n", LENGTHS)
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
-def test_random_blocks_are_whole_distinct_and_as_many_as_asked(n: int, count: int) -> None:
+def test_random_blocks_are_whole_distinct_and_as_many_as_requested(n: int, count: int) -> None:
     pattern, blocks = patterns.random_blocks(n, 4, count, seed=3), -(-n // 4)
     validate(pattern.pattern)
     whole = torch.zeros(blocks * 4, blocks * 4)
@@ -62,21 +62,21 @@ def test_random_blocks_are_whole_distinct_and_as_many_as_asked(n: int, count: in
     assert chosen.sum(1).tolist() == [min(count, blocks)] * blocks
 
 
-def test_random_places_follow_from_the_seed() -> None:
+def test_random_blocks_depend_on_the_seed() -> None:
     first, second = patterns.random_blocks(64, 4, 2, seed=0), patterns.random_blocks(64, 4, 2, seed=1)
     assert not torch.equal(first.to_dense(), second.to_dense())
     patterns._block_rows.cache_clear()
     assert torch.equal(patterns.random_blocks(64, 4, 2, seed=0).to_dense(), first.to_dense())
 
 
-def test_random_places_are_equally_likely() -> None:
-    drawn = sum(patterns.random_blocks(4, 1, 2, seed=seed).to_dense() for seed in range(600))
-    assert torch.all((drawn - 300).abs() < 75), drawn  # six standard deviations
+def test_random_blocks_are_equally_likely() -> None:
+    counts = sum(patterns.random_blocks(4, 1, 2, seed=seed).to_dense() for seed in range(600))
+    assert torch.all((counts - 300).abs() < 75), counts  # six standard deviations
 
 
 @pytest.mark.parametrize("n", [*LENGTHS, 100])
 @pytest.mark.parametrize("window", [0, 1, 2, 3, 99])
-def test_bigbird_is_its_window_its_global_tokens_and_random_blocks(n: int, window: int) -> None:
+def test_bigbird_joins_its_window_global_tokens_and_random_blocks(n: int, window: int) -> None:
     pattern = patterns.bigbird(n, block=4, global_=2, random=2, window=window, seed=5)
     before, after = (window + 1) // 2, window // 2
     fixed = dense(n, n, lambda i, j: i < 2 or j < 2 or -before <= j // 4 - i // 4 <= after)
@@ -85,19 +85,19 @@ def test_bigbird_is_its_window_its_global_tokens_and_random_blocks(n: int, windo
     check(pattern, stored)
     assert torch.all(stored >= fixed)
     blocks = -(-n // 4)
-    for block in range(1, blocks):  # no row of these is global
+    for block in range(1, blocks):  # their rows are not global
         row = stored[block * 4]
         outside = [other for other in range(blocks) if not -before <= other - block <= after]
-        found = [other for other in outside if bool(row[max(other * 4, 2) : other * 4 + 4].all())]
-        assert min(2, len(outside)) <= len(found) + (0 in outside) <= min(2, len(outside)) + 1  # block 0 is partly global
+        whole = [other for other in outside if bool(row[max(other * 4, 2) : other * 4 + 4].all())]
+        assert min(2, len(outside)) <= len(whole) + (0 in outside) <= min(2, len(outside)) + 1  # block 0 is partly global
 
 
 def test_bigbird_as_in_scorchs_evaluation() -> None:
     pattern = patterns.bigbird(512)
     counts = pattern.to_dense().sum(1)
     assert torch.all(counts[:2] == 512)
-    assert torch.all(counts[16:-16] >= 3 * 16 + 2 * 16)  # its own block, two sliding ones, two random ones
-    assert torch.all(counts[16:-16] <= 3 * 16 + 2 * 16 + 2)  # and two tokens
+    assert torch.all(counts[16:-16] >= 3 * 16 + 2 * 16)  # the diagonal block, two blocks of the window, two random blocks
+    assert torch.all(counts[16:-16] <= 3 * 16 + 2 * 16 + 2)  # and two global tokens
     check(patterns.bigbird(512, global_=[0, 1]), pattern.to_dense())
 
 
@@ -116,18 +116,18 @@ def test_blocks(shape: tuple[int, int]) -> None:
     check(patterns.block(mask.long() * 2, 3), expected)
 
 
-def test_joined() -> None:
+def test_unions_and_intersections() -> None:
     a, b, c = patterns.causal(9), patterns.sliding_window(9, 2), patterns.random_blocks(9, 3, 1)
-    da, db, dc = (own.to_dense() for own in (a, b, c))
+    da, db, dc = (pattern.to_dense() for pattern in (a, b, c))
     check(patterns.union(a, b, c), ((da + db + dc) > 0).float())
     check(patterns.intersection(a, b, c), da * db * dc)
     check(patterns.union(c), dc)
-    check(patterns.intersection(a, db), da * db)  # a strided tensor's nonzeros
+    check(patterns.intersection(a, db), da * db)  # the nonzeros of a strided tensor
     check(patterns.union(a.to(ns.CSC), db.to_sparse_coo()), ((da + db) > 0).float())
     check(patterns.intersection(patterns.causal(0), patterns.causal(0)), torch.zeros(0, 0))
 
 
-def test_pythons_operators_join_patterns_of_bool() -> None:
+def test_operators_of_bool_patterns() -> None:
     a, b = patterns.causal(9).to(torch.bool), patterns.sliding_window(9, 2).to(torch.bool)
     assert torch.equal((a | b).to_dense().float(), patterns.union(a, b).to_dense())
     assert torch.equal((a & b).to_dense().float(), patterns.intersection(a, b).to_dense())
@@ -145,7 +145,7 @@ SHARED: dict[str, Callable[[], ns.SparseTensor]] = {
 
 
 @pytest.mark.parametrize("name", SHARED)
-def test_the_same_arguments_share_a_pattern_but_no_values(name: str) -> None:
+def test_equal_arguments_share_a_pattern_but_no_values(name: str) -> None:
     first = SHARED[name]()
     first.values.zero_()
     second = SHARED[name]()
@@ -153,8 +153,8 @@ def test_the_same_arguments_share_a_pattern_but_no_values(name: str) -> None:
     assert bool((second.values == 1).all())
 
 
-def test_a_long_sequence_takes_memory_for_its_entries() -> None:
-    n = 40_000  # a mask of bytes would be 1.6 GB
+def test_memory_of_a_long_sequence_is_proportional_to_its_entries() -> None:
+    n = 40_000  # a mask of one byte per entry would take 1.6 GB
     pattern = patterns.bigbird(n, block=16, global_=[7])
     counts = np.diff(pattern.pattern.level_arrays(1)[0])
     assert pattern.nnz < n * 84

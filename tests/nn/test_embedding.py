@@ -15,29 +15,29 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# bags that are empty, hold an item twice, and items in no order
+# empty bags, a bag with an item twice, unsorted items
 ITEMS, STARTS = torch.tensor([4, 1, 1, 5, 0, 2, 4, 3]), torch.tensor([0, 0, 3, 3, 7])
 
 
 def twins(**arguments: Any) -> tuple[SparseEmbeddingBag, torch.nn.EmbeddingBag]:
-    ours, theirs = SparseEmbeddingBag(6, 5, **arguments), torch.nn.EmbeddingBag(6, 5, **arguments)
-    assert ours.load_state_dict(theirs.state_dict()) == ([], [])
-    assert theirs.load_state_dict(ours.state_dict()) == ([], [])
-    return ours, theirs
+    bags, reference = SparseEmbeddingBag(6, 5, **arguments), torch.nn.EmbeddingBag(6, 5, **arguments)
+    assert bags.load_state_dict(reference.state_dict()) == ([], [])
+    assert reference.load_state_dict(bags.state_dict()) == ([], [])
+    return bags, reference
 
 
-def check_twins(ours: SparseEmbeddingBag, theirs: torch.nn.EmbeddingBag, *args: Any) -> None:
-    made, expected = ours(*args), theirs(*args)
-    torch.testing.assert_close(made, expected)
-    upstream = torch.randn(made.shape, generator=generator(9), dtype=made.dtype)
-    made.backward(upstream)
+def check_twins(bags: SparseEmbeddingBag, reference: torch.nn.EmbeddingBag, *args: Any) -> None:
+    result, expected = bags(*args), reference(*args)
+    torch.testing.assert_close(result, expected)
+    upstream = torch.randn(result.shape, generator=generator(9), dtype=result.dtype)
+    result.backward(upstream)
     expected.backward(upstream)
-    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+    torch.testing.assert_close(bags.weight.grad, reference.weight.grad)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 @pytest.mark.parametrize("padding", [None, 1, -2])
-def test_results_and_gradients_are_torchs(mode: str, padding: int | None, plain: None) -> None:
+def test_results_and_gradients_equal_torchs(mode: str, padding: int | None, plain: None) -> None:
     check_twins(*twins(mode=mode, padding_idx=padding), ITEMS, STARTS)
     check_twins(*twins(mode=mode, padding_idx=padding), ITEMS.reshape(2, 4))
     check_twins(*twins(mode=mode, padding_idx=padding, dtype=torch.float64), ITEMS.int(), STARTS.int())
@@ -47,25 +47,24 @@ def test_results_and_gradients_are_torchs(mode: str, padding: int | None, plain:
 @pytest.mark.parametrize("shape", [(8,), (2, 4)])
 @pytest.mark.parametrize("padding", [None, 1])
 def test_weights_of_items(shape: tuple[int, ...], padding: int | None, plain: None) -> None:
-    ours, theirs = twins(mode="sum", padding_idx=padding)
+    layers = twins(mode="sum", padding_idx=padding)
     weights = [torch.randn(shape, generator=generator()).requires_grad_() for _ in range(2)]
-    made, expected = (
-        bags(ITEMS.reshape(shape), STARTS if len(shape) == 1 else None, own) for bags, own in zip((ours, theirs), weights, strict=True)
-    )
-    torch.testing.assert_close(made, expected)
-    made.square().sum().backward()
+    starts = STARTS if len(shape) == 1 else None
+    result, expected = (layer(ITEMS.reshape(shape), starts, weight) for layer, weight in zip(layers, weights, strict=True))
+    torch.testing.assert_close(result, expected)
+    result.square().sum().backward()
     expected.square().sum().backward()
     torch.testing.assert_close(weights[0].grad, weights[1].grad)
-    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad)
+    torch.testing.assert_close(layers[0].weight.grad, layers[1].weight.grad)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_no_bags_and_no_items(mode: str, plain: None) -> None:
-    ours, theirs = twins(mode=mode)
+    bags, reference = twins(mode=mode)
     nothing = torch.empty(0, dtype=torch.int64)
-    assert ours(nothing, nothing).shape == theirs(nothing, nothing).shape == (0, 5)
-    assert torch.equal(ours(nothing, torch.tensor([0, 0])), torch.zeros(2, 5))
-    assert torch.equal(ours(nothing.reshape(3, 0)), torch.zeros(3, 5))
+    assert bags(nothing, nothing).shape == reference(nothing, nothing).shape == (0, 5)
+    assert torch.equal(bags(nothing, torch.tensor([0, 0])), torch.zeros(2, 5))
+    assert torch.equal(bags(nothing.reshape(3, 0)), torch.zeros(3, 5))
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2)], ids=lambda f: f.name)
@@ -81,10 +80,10 @@ def test_a_sparse_matrix_of_bags(format: ns.Format, plain: None) -> None:
     rows, items = (full != 0).nonzero().t()
     starts = torch.searchsorted(rows, torch.arange(4))
     for mode in ("mean", "max"):
-        ours, theirs = twins(mode=mode)
-        torch.testing.assert_close(ours(ones), theirs(items, starts))
+        bags, reference = twins(mode=mode)
+        torch.testing.assert_close(bags(ones), reference(items, starts))
         with pytest.raises(ns.UnsupportedError, match="values other than 1: weights require mode='sum'"):
-            ours(A)
+            bags(A)
 
 
 def test_equal_maxima_share_the_gradient(plain: None) -> None:
@@ -93,13 +92,13 @@ def test_equal_maxima_share_the_gradient(plain: None) -> None:
     assert bags.weight.grad.flatten().tolist() == [0.5, 0.5, 0.0]
 
 
-def test_autocast_leaves_tables_alone(plain: None) -> None:
-    ours, theirs = twins(mode="mean")
+def test_autocast_keeps_tables_in_float32(plain: None) -> None:
+    bags, reference = twins(mode="mean")
     with torch.autocast("cpu", torch.bfloat16):
-        torch.testing.assert_close(ours(ITEMS, STARTS), theirs(ITEMS, STARTS))
+        torch.testing.assert_close(bags(ITEMS, STARTS), reference(ITEMS, STARTS))
 
 
-def test_what_is_out_of_range_is_refused() -> None:
+def test_indices_out_of_range_are_refused() -> None:
     bags = SparseEmbeddingBag(6, 5)
     for item in (6, -1):
         with pytest.raises(ns.RangeError, match=rf"item 1 of the input is {item}: with num_embeddings=6, indices go from 0 to 5"):
@@ -113,7 +112,7 @@ def test_what_is_out_of_range_is_refused() -> None:
         SparseEmbeddingBag(6, 5, padding_idx=6)
 
 
-def test_what_is_not_taken_is_refused() -> None:
+def test_unsupported_arguments_are_refused() -> None:
     bags = SparseEmbeddingBag(6, 5)
     with pytest.raises(ns.OperandError, match=r"input is a tensor \(8,\) of torch.float32: indices"):
         bags(ITEMS.float(), STARTS)
@@ -129,6 +128,6 @@ def test_what_is_not_taken_is_refused() -> None:
         bags(ns.from_torch(torch.eye(5)))
     with pytest.raises(ns.SizeError, match="mode='prod'"):
         SparseEmbeddingBag(6, 5, mode="prod")
-    for arguments, told in (({"max_norm": 1.0}, "renorm_"), ({"scale_grad_by_freq": True}, "weight.grad"), ({"sparse": True}, "dense")):
-        with pytest.raises(ns.UnsupportedError, match=told):
+    for arguments, text in (({"max_norm": 1.0}, "renorm_"), ({"scale_grad_by_freq": True}, "weight.grad"), ({"sparse": True}, "dense")):
+        with pytest.raises(ns.UnsupportedError, match=text):
             SparseEmbeddingBag(6, 5, **arguments)

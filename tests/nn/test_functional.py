@@ -1,4 +1,4 @@
-"""Functions of modules: one_hot, and everything else torch's."""
+"""torch.nn.functional of numscorch: one_hot with sparse results; other functions are torch's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numscorch.nn import functional as F
 from numscorch.tensors.validate import validate
 
 pytestmark = pytest.mark.usefixtures("plain")
-theirs = torch.nn.functional.one_hot
+reference = torch.nn.functional.one_hot
 
 
 def classes(*shape: int) -> torch.Tensor:
@@ -20,11 +20,11 @@ def classes(*shape: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(), (6,), (0,), (2, 3), (2, 0, 3), (2, 3, 2)], ids=str)
-def test_as_torchs(shape: tuple[int, ...]) -> None:
+def test_values_equal_torchs(shape: tuple[int, ...]) -> None:
     x = classes(*shape)
     for count in (5, 9, *([-1] if x.numel() else [])):
         A = F.one_hot(x, count, sparse=True)
-        expected = theirs(x, count)
+        expected = reference(x, count)
         validate(A.pattern)
         assert A.dtype == torch.int64
         assert A.nnz == x.numel()
@@ -39,21 +39,21 @@ def test_any_format(fmt: ns.Format) -> None:
     x = classes(7)
     A = F.one_hot(x, 6, format=fmt, dtype=torch.float64)
     assert A.format.levels[0] == fmt.levels[0]
-    assert torch.equal(A.to_dense(), theirs(x, 6).double())
+    assert torch.equal(A.to_dense(), reference(x, 6).double())
 
 
 def test_by_keyword() -> None:
     x = classes(4)
     for name in ("tensor", "input"):
-        assert torch.equal(F.one_hot(**{name: x}, num_classes=5, sparse=True).to_dense(), theirs(x, 5))
+        assert torch.equal(F.one_hot(**{name: x}, num_classes=5, sparse=True).to_dense(), reference(x, 5))
 
 
-def test_classes_that_no_memory_holds() -> None:
+def test_classes_beyond_dense_memory() -> None:
     A = F.one_hot(torch.tensor([10**12, 3]), sparse=True)
     assert A.shape == (2, 10**12 + 1)
 
 
-def test_what_is_stored_is_a_copy() -> None:
+def test_the_result_copies_its_classes() -> None:
     x = classes(4)
     A = F.one_hot(x, 5, sparse=True)
     before = A.to_dense()
@@ -72,11 +72,11 @@ BAD: dict[str, tuple[Any, tuple[int, ...], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_errors_are_torchs(name: str) -> None:
+def test_errors_equal_torchs(name: str) -> None:
     given, count, text = BAD[name]
     x = torch.as_tensor(given)
     with pytest.raises(RuntimeError) as expected:
-        theirs(x, *count)
+        reference(x, *count)
     with pytest.raises(type(expected.value)):
         F.one_hot(x, *count)
     with pytest.raises(type(expected.value), match=text) as error:
@@ -84,14 +84,14 @@ def test_errors_are_torchs(name: str) -> None:
     assert isinstance(error.value, ns.SizeError)
 
 
-def test_the_rest_is_torchs() -> None:
+def test_other_functions_are_torchs() -> None:
     A = ns.from_torch(torch.tensor([[0.0, -2.0], [3.0, 0.0]]))
     assert F.relu is torch.nn.functional.relu
     assert F.relu(A).to_dense().tolist() == [[0.0, 0.0], [3.0, 0.0]]
     assert torch.equal(F.relu(torch.tensor([-1.0, 2.0])), torch.tensor([0.0, 2.0]))
 
 
-def test_torch_compiles_it() -> None:
+def test_one_hot_compiles() -> None:
     x = classes(4)
     compiled = torch.compile(lambda x: F.one_hot(x, 5) + 1, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(x), theirs(x, 5) + 1)
+    assert torch.equal(compiled(x), reference(x, 5) + 1)

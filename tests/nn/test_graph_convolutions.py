@@ -1,4 +1,4 @@
-"""Graph convolutions give PyTorch Geometric's results and gradients, from its weights, on any graph."""
+"""Graph convolutions have the results and gradients of PyTorch Geometric for its weights, on any graph."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WEIGHTS = torch.rand(EDGES.shape[1], generator=torch.Generator().manual_seed(2))
 
 Make = Callable[[Any], Any]
 GCN: dict[str, Make] = {
-    "as it is": lambda nn: nn.GCNConv(IN, OUT),
+    "default": lambda nn: nn.GCNConv(IN, OUT),
     "improved": lambda nn: nn.GCNConv(IN, OUT, improved=True),
     "no loops": lambda nn: nn.GCNConv(IN, OUT, add_self_loops=False),
     "not normalised": lambda nn: nn.GCNConv(IN, OUT, normalize=False),
@@ -61,54 +61,54 @@ BIPARTITE: dict[str, Make] = {
 
 @pytest.mark.parametrize("weight", [None, WEIGHTS], ids=["unweighted", "weighted"])
 @pytest.mark.parametrize("make", GCN.values(), ids=GCN)
-def test_gcn_is_pygs(make: Make, weight: Tensor | None) -> None:
+def test_gcn_equals_pygs(make: Make, weight: Tensor | None) -> None:
     same_as_pyg(make(ns.nn), make(pyg), X, EDGES, weight)
 
 
 @pytest.mark.parametrize("make", LAYERS.values(), ids=LAYERS)
-def test_convolutions_are_pygs(make: Make) -> None:
+def test_convolutions_equal_pygs(make: Make) -> None:
     same_as_pyg(make(ns.nn), make(pyg), X, EDGES)
 
 
 @pytest.mark.parametrize("make", BIPARTITE.values(), ids=BIPARTITE)
-def test_convolutions_between_two_kinds_of_nodes_are_pygs(make: Make) -> None:
+def test_bipartite_convolutions_equal_pygs(make: Make) -> None:
     same_as_pyg(make(ns.nn), make(pyg), PAIR, BETWEEN)
 
 
-def test_gin_between_two_kinds_of_nodes_is_pygs() -> None:
+def test_bipartite_gin_equals_pygs() -> None:
     same_as_pyg(ns.nn.GINConv(network()), pyg.GINConv(network()), (PAIR[0], X), BETWEEN)
 
 
 @pytest.mark.parametrize("name", ["mean", "max", "GAT, heads", "GIN"])
-def test_targets_without_features_are_pygs(name: str) -> None:
-    ours, theirs = LAYERS[name](ns.nn), LAYERS[name](pyg)
-    ours.load_state_dict(theirs.state_dict())
+def test_targets_without_features_equal_pygs(name: str) -> None:
+    layer, reference = LAYERS[name](ns.nn), LAYERS[name](pyg)
+    layer.load_state_dict(reference.state_dict())
     pair, size = (PAIR[0], None), (SOURCES, NODES)
-    close(ours(pair, BETWEEN, size=size), theirs(pair, BETWEEN, size=size))
+    close(layer(pair, BETWEEN, size=size), reference(pair, BETWEEN, size=size))
 
 
 @pytest.mark.parametrize("name", ["mean", "max", "mean, of length 1", "GAT, heads", "GAT, no loops", "GIN"])
-def test_a_matrix_says_how_many_targets_without_features_there_are(name: str) -> None:
-    ours, theirs = LAYERS[name](ns.nn), LAYERS[name](pyg)
-    ours.load_state_dict(theirs.state_dict())
+def test_the_shape_of_a_matrix_gives_the_number_of_targets(name: str) -> None:
+    layer, reference = LAYERS[name](ns.nn), LAYERS[name](pyg)
+    layer.load_state_dict(reference.state_dict())
     pair, A = (PAIR[0], None), ns.adj_t(BETWEEN.unique(dim=1), size=(SOURCES, NODES))
-    expected = theirs(pair, BETWEEN.unique(dim=1), size=(SOURCES, NODES))
-    close(ours(pair, A), expected)
-    close(ours(pair, A, size=(SOURCES, NODES)), expected)
-    if "GAT" not in name:  # whose loops PyTorch Geometric can't add to such a matrix
-        close(ours(pair, A.to_torch()), theirs(pair, A.to_torch()))
+    expected = reference(pair, BETWEEN.unique(dim=1), size=(SOURCES, NODES))
+    close(layer(pair, A), expected)
+    close(layer(pair, A, size=(SOURCES, NODES)), expected)
+    if "GAT" not in name:  # PyTorch Geometric cannot add self loops to such a matrix
+        close(layer(pair, A.to_torch()), reference(pair, A.to_torch()))
     with pytest.raises(ns.SizeError, match=r"has shape \(40, 30\), but there are features of 29 sources and 40 targets"):
-        ours((PAIR[0][1:], None), A)
+        layer((PAIR[0][1:], None), A)
 
 
-@pytest.mark.parametrize("name", ["as it is", "improved", "mean", "max", "GIN, eps trained", "GAT, heads"])
-def test_double_precision_is_pygs(name: str) -> None:
+@pytest.mark.parametrize("name", ["default", "improved", "mean", "max", "GIN, eps trained", "GAT, heads"])
+def test_double_precision_equals_pygs(name: str) -> None:
     make = (GCN | LAYERS)[name]
     same_as_pyg(make(ns.nn), make(pyg), X, EDGES, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("name", ["as it is", "mean", "max", "GIN, eps trained", "GAT, heads"])
-def test_larger_graphs_are_pygs(name: str) -> None:
+@pytest.mark.parametrize("name", ["default", "mean", "max", "GIN, eps trained", "GAT, heads"])
+def test_larger_graphs_equal_pygs(name: str) -> None:
     make, nodes = (GCN | LAYERS)[name], 3000
     x = torch.randn(nodes, IN, generator=torch.Generator().manual_seed(6))
     edges = torch.randint(0, nodes, (2, 20_000), generator=torch.Generator().manual_seed(7))
@@ -116,8 +116,8 @@ def test_larger_graphs_are_pygs(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["SparseTensor", "CSC", "torch's CSR", "torch's COO"])
-@pytest.mark.parametrize("name", ["as it is", "mean", "max", "GIN", "GAT, heads"])
-def test_an_adjacency_matrix_says_what_its_edges_say(name: str, kind: str) -> None:
+@pytest.mark.parametrize("name", ["default", "mean", "max", "GIN", "GAT, heads"])
+def test_an_adjacency_matrix_equals_its_edges(name: str, kind: str) -> None:
     A = adjacency(EDGES)
     given = {"SparseTensor": A, "CSC": A.to(ns.CSC), "torch's CSR": A.to_torch(), "torch's COO": A.to(ns.COO(2)).to_torch()}[kind]
     make = (GCN | LAYERS)[name]
@@ -125,7 +125,7 @@ def test_an_adjacency_matrix_says_what_its_edges_say(name: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("name", ["no loops", "not normalised", "mean", "GIN"])
-def test_a_weighted_adjacency_matrix_is_pygs(name: str) -> None:
+def test_a_weighted_adjacency_matrix_equals_pygs(name: str) -> None:
     A = adjacency(EDGES)
     A = A.with_values(torch.rand(A.nnz) + 0.1)
     make = (GCN | LAYERS)[name]
@@ -133,18 +133,18 @@ def test_a_weighted_adjacency_matrix_is_pygs(name: str) -> None:
 
 
 @pytest.mark.parametrize("improved", [False, True])
-def test_loops_that_are_added_to_a_matrix_weigh_what_pygs_weigh(improved: bool) -> None:
-    A = adjacency(EDGES[:, EDGES[0] != EDGES[1]])  # PyTorch Geometric adds to loops that a matrix has
+def test_self_loops_added_to_a_matrix_have_pygs_weights(improved: bool) -> None:
+    A = adjacency(EDGES[:, EDGES[0] != EDGES[1]])  # PyTorch Geometric would add to existing loops
     same_as_pyg(ns.nn.GCNConv(IN, OUT, improved), pyg.GCNConv(IN, OUT, improved), X, A, theirs_graph=(A.to_torch(),))
 
 
-def test_improved_loops_need_weights_as_in_pyg() -> None:
+def test_improved_self_loops_require_weights_as_in_pyg() -> None:
     same_as_pyg(ns.nn.GCNConv(IN, OUT, improved=True), pyg.GCNConv(IN, OUT, improved=True), X, EDGES)
     assert torch.equal(gcn_norm(EDGES, improved=True).to_dense(), gcn_norm(EDGES).to_dense())
     assert not torch.equal(gcn_norm(adjacency(EDGES), improved=True).to_dense(), gcn_norm(adjacency(EDGES)).to_dense())
 
 
-def test_loops_of_a_weighted_matrix_remain_as_those_of_an_edge_list_do() -> None:
+def test_self_loops_of_a_weighted_matrix_are_kept_as_in_an_edge_list() -> None:
     A = adjacency(EDGES)
     A = A.with_values(torch.rand(A.nnz) + 0.1)
     for improved in (False, True):
@@ -152,28 +152,26 @@ def test_loops_of_a_weighted_matrix_remain_as_those_of_an_edge_list_do() -> None
         close(gcn_norm(A, improved=improved).to_dense(), of_edges.to_dense())
 
 
-def test_the_largest_of_negative_features_is_one_of_them() -> None:
+def test_the_maximum_of_negative_features_equals_pygs() -> None:
     same_as_pyg(ns.nn.SAGEConv(IN, OUT, aggr="max"), pyg.SAGEConv(IN, OUT, aggr="max"), -X.abs() - 1, EDGES)
 
 
-def test_equal_largest_features_share_the_gradient_as_in_pyg() -> None:
-    edges, ties = (
-        torch.unique(EDGES, dim=1),
-        X.round() + 0.5,
-    )  # torch's scatter_reduce gives a part of it to its own zeros, where 0 is largest
+def test_equal_maxima_share_the_gradient_as_in_pyg() -> None:
+    edges = torch.unique(EDGES, dim=1)
+    ties = X.round() + 0.5  # no zeros: where 0 is the maximum, torch's scatter_reduce gives its initial zeros a share
     same_as_pyg(ns.nn.SAGEConv(IN, OUT, aggr="max"), pyg.SAGEConv(IN, OUT, aggr="max"), ties, edges)
 
 
 def test_isolated_nodes() -> None:
     none = torch.empty(2, 0, dtype=torch.int64)
-    for name in ("as it is", "mean", "max", "GIN", "GAT, no loops"):
+    for name in ("default", "mean", "max", "GIN", "GAT, no loops"):
         make = (GCN | LAYERS)[name]
         same_as_pyg(make(ns.nn), make(pyg), X, none)
     assert not LAYERS["GAT, no loops"](ns.nn)(X, none).any(), "no edges, and no bias: nothing arrives"
 
 
-@pytest.mark.parametrize("name", ["as it is", "mean", "max", "GIN", "GAT, heads"])
-def test_sparse_features_give_what_dense_ones_give(name: str) -> None:
+@pytest.mark.parametrize("name", ["default", "mean", "max", "GIN", "GAT, heads"])
+def test_sparse_features_equal_dense_features(name: str) -> None:
     layer = (GCN | LAYERS)[name](ns.nn)
     bag = X * (X > 1)
     expected = layer(bag, EDGES)
@@ -187,31 +185,31 @@ def test_sparse_features_give_what_dense_ones_give(name: str) -> None:
 
 
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2)], ids=str)
-def test_the_largest_of_sparse_features_is_pygs_of_dense_ones(format: ns.Format) -> None:
-    """Of negative features, one that isn't stored is the largest where some neighbour lacks it, and only there."""
-    ours, theirs = ns.nn.SAGEConv(IN, OUT, aggr="max"), pyg.SAGEConv(IN, OUT, aggr="max")
-    ours.load_state_dict(theirs.state_dict())
+def test_the_maximum_of_sparse_features_equals_pygs_of_dense_features(format: ns.Format) -> None:
+    """An unstored 0 is the maximum of negative features, if some neighbour lacks the feature."""
+    layer, reference = ns.nn.SAGEConv(IN, OUT, aggr="max"), pyg.SAGEConv(IN, OUT, aggr="max")
+    layer.load_state_dict(reference.state_dict())
     shares = torch.rand(X.shape, generator=torch.Generator().manual_seed(8))
     for bag in (X * (X > 1), -X.abs() * (shares > 0.3), -X.abs() - 1, X * 0):
         for edges in (EDGES, EDGES[:, :30], EDGES[:, :0]):
             dense, stored = bag.clone().requires_grad_(), ns.from_torch(bag, format)
             stored.values.requires_grad_()
-            results = theirs(dense, edges), ours(stored, edges)
+            results = reference(dense, edges), layer(stored, edges)
             close(results[1], results[0])
-            ours.zero_grad(), theirs.zero_grad()
+            layer.zero_grad(), reference.zero_grad()
             for result in results:
                 result.square().sum().backward()
             assert dense.grad is not None and stored.grad is not None
             close(stored.grad.to_dense(), dense.grad * (bag != 0))
-            close(ours.lin_l.weight.grad, theirs.lin_l.weight.grad)
+            close(layer.lin_l.weight.grad, reference.lin_l.weight.grad)
 
 
-def test_features_may_be_a_sparse_tensor_of_torchs() -> None:
+def test_features_may_be_a_sparse_tensor_of_torch() -> None:
     layer, bag = ns.nn.GCNConv(IN, OUT), X * (X > 1)
     close(layer(bag.to_sparse_csr(), EDGES), layer(bag, EDGES))
 
 
-def test_the_contraction_path_decides_what_is_multiplied_first() -> None:
+def test_the_contraction_path_selects_the_first_product() -> None:
     def first(inputs: int, outputs: int, stored: int | None = None) -> tuple[int, int]:
         shapes = ((9000, 9000), (9000, inputs), (outputs, inputs))
         pair = pairs_of(parse_einsum(PROPAGATED, (2, 2, 2)), shapes, (90_000, stored, None))[0]
@@ -222,18 +220,18 @@ def test_the_contraction_path_decides_what_is_multiplied_first() -> None:
     assert first(500, 500, stored=40_000) == (1, 2), "few features are stored, and A @ x would store more"
 
 
-def test_weights_of_edges_are_trained() -> None:
-    ours, theirs = ns.nn.GCNConv(IN, OUT), pyg.GCNConv(IN, OUT)
-    ours.load_state_dict(theirs.state_dict())
+def test_weights_of_edges_have_gradients() -> None:
+    layer, reference = ns.nn.GCNConv(IN, OUT), pyg.GCNConv(IN, OUT)
+    layer.load_state_dict(reference.state_dict())
     edges = torch.unique(EDGES, dim=1)
-    own, other = (WEIGHTS[: edges.shape[1]].clone().requires_grad_() for _ in range(2))
-    for _ in range(2):  # nothing that was remembered belongs to a graph of gradients that is gone
-        ours(X, edges, own).square().sum().backward()
-        theirs(X, edges, other).square().sum().backward()
-    close(own.grad, other.grad)
+    weights, other = (WEIGHTS[: edges.shape[1]].clone().requires_grad_() for _ in range(2))
+    for _ in range(2):  # cached matrices must not belong to a freed autograd graph
+        layer(X, edges, weights).square().sum().backward()
+        reference(X, edges, other).square().sum().backward()
+    close(weights.grad, other.grad)
 
 
-def test_a_matrix_that_is_a_parameter_is_trained() -> None:
+def test_a_matrix_that_is_a_parameter_has_a_gradient() -> None:
     A = ns.nn.Parameter(adjacency(EDGES))
     ns.nn.GCNConv(IN, OUT)(X, A).sum().backward()
     assert A.values.grad is not None and A.values.grad.abs().sum() > 0
@@ -241,40 +239,40 @@ def test_a_matrix_that_is_a_parameter_is_trained() -> None:
 
 @pytest.mark.parametrize("slope", [0.2, -0.3])
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_gradients_of_attention_are_those_of_its_differences(slope: float, dropout: float) -> None:
-    """The gradients of gradients as well; of a graph with equal edges and isolated nodes, and the same dropped weights."""
+def test_gradients_of_attention_equal_finite_differences(slope: float, dropout: float) -> None:
+    """First and second gradients agree, with duplicate edges, isolated nodes and the same dropped weights."""
     edges = EDGES[:, -40:]
     graph = multiplicities(edges, (NODES, NODES), torch.float64, add_self_loops=False)
     assert int(graph.values.max()) > 1
-    given = [torch.randn(NODES, 3, *own, dtype=torch.float64, requires_grad=True) for own in ((2,), (), ())]
+    inputs = [torch.randn(NODES, 3, *size, dtype=torch.float64, requires_grad=True) for size in ((2,), (), ())]
 
     def attended(x: Tensor, s: Tensor, t: Tensor) -> Tensor:
         torch.manual_seed(0)
         return attend(graph, x, s, t, slope, dropout, True)
 
-    assert torch.autograd.gradcheck(attended, given, fast_mode=True)
-    assert torch.autograd.gradgradcheck(attended, given, fast_mode=True)
+    assert torch.autograd.gradcheck(attended, inputs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(attended, inputs, fast_mode=True)
 
 
 def test_attention_never_overflows() -> None:
     graph = multiplicities(EDGES, (NODES, NODES), torch.float32, add_self_loops=True)
     scores = torch.randn(NODES, 3) * 1e4
     for slope in (0.2, 0.0, -0.3, 1.5):
-        made = attend(graph, torch.ones(NODES, 3, 2), scores, scores, slope, 0.0, False)
-        close(made, torch.ones(NODES, 3, 2))
+        result = attend(graph, torch.ones(NODES, 3, 2), scores, scores, slope, 0.0, False)
+        close(result, torch.ones(NODES, 3, 2))
 
 
 def test_dropout_of_attention_keeps_the_mean() -> None:
     layer = ns.nn.GATConv(IN, OUT, dropout=0.5)
-    made = torch.stack([layer(X, EDGES) for _ in range(100)])
-    assert made.var(0).max() > 0
-    torch.testing.assert_close(made.mean(0), layer.eval()(X, EDGES), rtol=0.3, atol=0.3)
+    results = torch.stack([layer(X, EDGES) for _ in range(100)])
+    assert results.var(0).max() > 0
+    torch.testing.assert_close(results.mean(0), layer.eval()(X, EDGES), rtol=0.3, atol=0.3)
 
 
-# ---- what is remembered
+# ---- caches
 
 
-def test_the_normalised_matrix_is_remembered_with_the_graph() -> None:
+def test_the_normalised_matrix_is_cached_with_the_graph() -> None:
     edges, weights = EDGES.clone(), WEIGHTS.clone()
     assert gcn_norm(edges, num_nodes=NODES) is gcn_norm(edges, num_nodes=NODES)
     assert gcn_norm(edges, weights, NODES) is gcn_norm(edges, weights, NODES)
@@ -284,33 +282,33 @@ def test_the_normalised_matrix_is_remembered_with_the_graph() -> None:
     assert gcn_norm(edges, num_nodes=NODES).pattern is not gcn_norm(edges, num_nodes=NODES + 1).pattern
 
 
-def test_what_is_written_to_is_normalised_again() -> None:
+def test_written_graphs_are_normalised_again() -> None:
     edges, weights, A = EDGES.clone(), WEIGHTS.clone(), adjacency(EDGES)
     native = A.with_values(A.values.clone()).to_torch()
-    for written, made in (
+    for written, normalised in (
         (edges, lambda: gcn_norm(edges, num_nodes=NODES)),
         (weights, lambda: gcn_norm(edges, weights, NODES)),
         (A.values, lambda: gcn_norm(A)),
         (native.values(), lambda: gcn_norm(native)),
     ):
-        before = made().to_dense()
+        before = normalised().to_dense()
         written[..., 0] += 3
-        assert not torch.equal(before, made().to_dense())
-    for moved, made in ((weights, lambda: gcn_norm(edges, weights, NODES)), (A.values, lambda: gcn_norm(A))):
-        before = made().to_dense()
-        moved.data = torch.rand(len(moved))
-        assert not torch.equal(before, made().to_dense())
+        assert not torch.equal(before, normalised().to_dense())
+    for replaced, normalised in ((weights, lambda: gcn_norm(edges, weights, NODES)), (A.values, lambda: gcn_norm(A))):
+        before = normalised().to_dense()
+        replaced.data = torch.rand(len(replaced))
+        assert not torch.equal(before, normalised().to_dense())
     A.values = torch.rand(A.nnz)
     close(gcn_norm(A).to_dense(), gcn_norm(A.with_values(A.values.clone())).to_dense())
 
 
-def test_weights_within_a_transform_are_normalised_each_time() -> None:
+def test_weights_within_vmap_are_normalised_in_every_call() -> None:
     batch, layer = torch.rand(3, len(WEIGHTS)), ns.nn.GCNConv(IN, OUT)
     close(torch.vmap(lambda weights: layer(X, EDGES, weights))(batch), torch.stack([layer(X, EDGES, weights) for weights in batch]))
 
 
-def test_what_torch_does_not_count_as_writing_goes_unnoticed() -> None:
-    """As the documentation says, with the ways out."""
+def test_writes_that_torch_does_not_count_are_missed() -> None:
+    """The documentation describes this limit and its workarounds."""
     weights = WEIGHTS.clone()
     before = gcn_norm(EDGES, weights, NODES)
     weights.data[0] += 3
@@ -325,7 +323,7 @@ def test_what_torch_does_not_count_as_writing_goes_unnoticed() -> None:
     assert gcn_norm(edges, num_nodes=NODES) is gcn_norm(edges, num_nodes=NODES)
 
 
-def test_nothing_remembered_keeps_a_graph_alive() -> None:
+def test_caches_keep_no_graph_alive() -> None:
     gc.collect()
     before = len(_entries)
     edges = torch.unique(EDGES, dim=1)
@@ -341,13 +339,13 @@ def test_nothing_remembered_keeps_a_graph_alive() -> None:
     assert len(_entries) == before
 
 
-def test_what_inference_remembers_can_be_trained_with() -> None:
+def test_results_cached_in_inference_mode_can_be_used_in_training() -> None:
     edges, layer = EDGES.clone(), ns.nn.GCNConv(IN, OUT)
     with torch.inference_mode():
         expected = layer(X, edges)
-    made = layer(X, edges)
-    made.sum().backward()
-    close(made.detach(), expected.clone())
+    result = layer(X, edges)
+    result.sum().backward()
+    close(result.detach(), expected.clone())
 
 
 def test_a_cached_layer_keeps_its_first_graph() -> None:
@@ -360,16 +358,16 @@ def test_a_cached_layer_keeps_its_first_graph() -> None:
     assert not layer._kept
 
 
-def test_a_cached_layer_trains_the_weights_of_edges() -> None:
+def test_a_cached_layer_trains_weights_of_edges() -> None:
     layer, weights = ns.nn.GCNConv(IN, OUT, cached=True), WEIGHTS.clone().requires_grad_()
     with torch.no_grad():
         layer(X, EDGES, weights)
-    found = []
+    gradients = []
     for _ in range(2):
         layer(X, EDGES, weights).sum().backward()
-        found.append(weights.grad.clone())
+        gradients.append(weights.grad.clone())
         weights.grad = None
-    close(found[0], found[1])
+    close(gradients[0], gradients[1])
     copy.deepcopy(layer)
 
 
@@ -388,24 +386,24 @@ def test_a_cached_layer_trains_the_values_of_a_matrix_and_after_inference() -> N
 def test_a_cached_layer_keeps_a_matrix_for_each_data_type() -> None:
     layer = ns.nn.GCNConv(IN, OUT, cached=True)
     first = layer(X, EDGES)
-    made = layer.double()(X.double(), EDGES)
-    close(made.float(), first)
-    assert {dtype: kept.dtype for dtype, kept in layer._kept.items()} == {own: own for own in (torch.float32, torch.float64)}
+    result = layer.double()(X.double(), EDGES)
+    close(result.float(), first)
+    assert {dtype: matrix.dtype for dtype, matrix in layer._kept.items()} == {dtype: dtype for dtype in (torch.float32, torch.float64)}
 
 
 # ---- modules
 
 
 @pytest.mark.parametrize("name", [*GCN, *LAYERS])
-def test_layers_are_printed_and_named_as_pygs(name: str) -> None:
+def test_layers_print_and_name_parameters_as_pygs(name: str) -> None:
     make = (GCN | LAYERS)[name]
-    ours, theirs = make(ns.nn), make(pyg)
-    assert repr(ours) == repr(theirs)
-    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
-    theirs.load_state_dict(ours.state_dict())
+    layer, reference = make(ns.nn), make(pyg)
+    assert repr(layer) == repr(reference)
+    assert {k: v.shape for k, v in layer.state_dict().items()} == {k: v.shape for k, v in reference.state_dict().items()}
+    reference.load_state_dict(layer.state_dict())
 
 
-@pytest.mark.parametrize("name", ["as it is", "max, projected", "GIN, eps trained", "GAT, averaged"])
+@pytest.mark.parametrize("name", ["default", "max, projected", "GIN, eps trained", "GAT, averaged"])
 def test_layers_are_copied_and_saved(name: str) -> None:
     layer = (GCN | LAYERS)[name](ns.nn)
     expected = layer(X, EDGES)
@@ -421,12 +419,12 @@ def test_layers_are_copied_and_saved(name: str) -> None:
 def test_weights_start_within_pygs_bounds() -> None:
     torch.manual_seed(0)
     for make in (lambda nn: nn.GCNConv(60, 80), lambda nn: nn.SAGEConv(60, 80), lambda nn: nn.GATConv(60, 40, heads=4)):
-        theirs = dict(make(pyg).named_parameters())
-        for name, own in make(ns.nn).named_parameters():
-            torch.testing.assert_close(own.abs().max(), theirs[name].abs().max(), rtol=0.1, atol=0)
+        expected = dict(make(pyg).named_parameters())
+        for name, parameter in make(ns.nn).named_parameters():
+            torch.testing.assert_close(parameter.abs().max(), expected[name].abs().max(), rtol=0.1, atol=0)
 
 
-class Net(torch.nn.Module):
+class TwoConvolutions(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = ns.nn.GCNConv(IN, 8), ns.nn.GCNConv(8, OUT)
@@ -437,8 +435,8 @@ class Net(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")  # torch's compiler asks for it
-def test_two_layers_are_compiled_by_torch() -> None:
-    net = Net()
+def test_two_layers_compile() -> None:
+    net = TwoConvolutions()
     for graph in (EDGES, adjacency(EDGES)):
         expected = net(X, graph)
         compiled = torch.compile(net, backend="aot_eager")
@@ -449,8 +447,8 @@ def test_two_layers_are_compiled_by_torch() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
-def test_two_layers_of_known_graphs_are_one_program() -> None:
-    net = Net()
+def test_two_cached_layers_compile_to_one_program() -> None:
+    net = TwoConvolutions()
     net.first.cached = net.second.cached = True
     expected = torch.autograd.grad(net(X, EDGES).sum(), list(net.parameters()))
     torch.compiler.reset()
@@ -459,7 +457,7 @@ def test_two_layers_of_known_graphs_are_one_program() -> None:
     close(torch.autograd.grad(compiled(X, EDGES).sum(), list(net.parameters())), expected)
 
 
-# ---- what isn't taken
+# ---- invalid arguments
 
 X3 = torch.ones(3, IN)
 GRAPH = torch.tensor([[0, 1], [1, 2]])
@@ -596,7 +594,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("call", "error", "text"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_told(call: Callable[[], Any], error: type[Exception], text: str) -> None:
+def test_invalid_arguments_are_refused(call: Callable[[], Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         call()
 
@@ -610,5 +608,5 @@ def test_weights_of_another_layer_are_refused() -> None:
 def test_autocast(layer: torch.nn.Module) -> None:
     x, edges = torch.randn(5, 3), torch.tensor([[0, 1, 2, 4, 0, 1, 3], [1, 2, 3, 4, 3, 0, 0]])
     with torch.autocast("cpu", torch.bfloat16):
-        made = layer(x, edges)
-    torch.testing.assert_close(made.float(), layer(x, edges), rtol=0.1, atol=0.1)
+        result = layer(x, edges)
+    torch.testing.assert_close(result.float(), layer(x, edges), rtol=0.1, atol=0.1)

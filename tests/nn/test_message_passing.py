@@ -1,4 +1,4 @@
-"""Arguments that convolutions share with PyTorch Geometric's: aggregations, directions, batches, lazy sizes, features of edges."""
+"""Arguments shared with PyTorch Geometric's convolutions: aggregations, directions, batches, lazy sizes, features of edges."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ FEW = BETWEEN[:, (BETWEEN[1] < PAIR[0].shape[0] - 5)]  # PyTorch Geometric reduc
 
 
 @pytest.mark.parametrize("aggr", AGGREGATIONS, ids=str)
-def test_aggregations_are_pygs(aggr: Any) -> None:
-    ours, theirs = ns.nn.SAGEConv(IN, OUT, aggr=aggr), pyg.SAGEConv(IN, OUT, aggr=aggr)
-    assert repr(ours) == repr(theirs)
-    same_as_pyg(ours, theirs, X, EDGES, dtype=torch.float64)
+def test_aggregations_equal_pygs(aggr: Any) -> None:
+    layer, reference = ns.nn.SAGEConv(IN, OUT, aggr=aggr), pyg.SAGEConv(IN, OUT, aggr=aggr)
+    assert repr(layer) == repr(reference)
+    same_as_pyg(layer, reference, X, EDGES, dtype=torch.float64)
     same_as_pyg(ns.nn.SAGEConv(WIDE, OUT, aggr=aggr), pyg.SAGEConv(WIDE, OUT, aggr=aggr), PAIR, BETWEEN, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("aggr", ["mean", "max", "min", "var"])
-def test_aggregations_of_gin_are_pygs(aggr: str) -> None:
+def test_aggregations_of_gin_equal_pygs(aggr: str) -> None:
     same_as_pyg(ns.nn.GINConv(network(), aggr=aggr), pyg.GINConv(network(), aggr=aggr), X, EDGES)
 
 
@@ -53,7 +53,7 @@ def test_aggregations_of_sparse_features_and_matrices(aggr: Any) -> None:
     close(layer(x, adjacency(EDGES)), expected)
 
 
-def test_weights_are_refused_where_they_would_be_ignored() -> None:
+def test_weights_that_an_aggregation_ignores_are_refused() -> None:
     for aggr in ("max", "min", "var", "std"):
         with pytest.raises(ns.UnsupportedError, match="has values other than 1"):
             ns.nn.SAGEConv(IN, OUT, aggr=aggr)(X, adjacency(EDGES) * 2)
@@ -63,7 +63,7 @@ def test_weights_are_refused_where_they_would_be_ignored() -> None:
 
 
 @pytest.mark.parametrize("name", ["GCN", "GCN, weighted", "SAGE", "GIN", "GAT"])
-def test_messages_from_targets_to_sources_are_pygs(name: str) -> None:
+def test_messages_from_targets_to_sources_equal_pygs(name: str) -> None:
     makes: dict[str, Make] = {
         "GCN": lambda nn: nn.GCNConv(IN, OUT, **REVERSED),
         "GCN, weighted": lambda nn: nn.GCNConv(IN, OUT, **REVERSED),
@@ -75,7 +75,7 @@ def test_messages_from_targets_to_sources_are_pygs(name: str) -> None:
     same_as_pyg(makes[name](ns.nn), makes[name](pyg), X, EDGES, *weights)
 
 
-DIRECTED = EDGES.unique(dim=1)  # adj_t has one entry for equal edges
+DIRECTED = EDGES.unique(dim=1)  # adj_t stores duplicate edges once
 CONVOLUTIONS: dict[str, Make] = {
     "GCN": lambda nn, **flow: nn.GCNConv(IN, OUT, **flow),
     "SAGE": lambda nn, **flow: nn.SAGEConv(IN, OUT, **flow),
@@ -88,19 +88,19 @@ CONVOLUTIONS: dict[str, Make] = {
 @pytest.mark.parametrize("format", [ns.CSR, ns.CSC, ns.COO(2), "torch's CSR"], ids=str)
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_adj_t_says_what_its_edges_say(name: str, flow: str, format: Any) -> None:
-    """PyTorch Geometric takes no matrix from targets to sources, so that it is given the edges."""
+def test_adj_t_equals_its_edges(name: str, flow: str, format: Any) -> None:
+    """PyTorch Geometric refuses matrices with flow='target_to_source', so the reference gets edges."""
     A = ns.adj_t(DIRECTED, size=NODES, format=ns.CSR if isinstance(format, str) else format)
     assert not torch.equal(A.to_dense(), A.to_dense().t())
     given = A.to_torch() if isinstance(format, str) else A
-    ours, theirs = (CONVOLUTIONS[name](nn, flow=flow) for nn in (ns.nn, pyg))
-    same_as_pyg(ours, theirs, X, given, theirs_graph=(DIRECTED,))
-    close(ours(X, given), ours(X, DIRECTED))
+    layer, reference = (CONVOLUTIONS[name](nn, flow=flow) for nn in (ns.nn, pyg))
+    same_as_pyg(layer, reference, X, given, theirs_graph=(DIRECTED,))
+    close(layer(X, given), layer(X, DIRECTED))
 
 
 @pytest.mark.parametrize("format", [ns.DCSR, ns.DCSC, "(i, j) -> (i: dense, j: hash)", "(i, j) -> (j: dense, i: bitmap)"], ids=str)
 @pytest.mark.parametrize("name", [*CONVOLUTIONS, "SAGE, min", "SAGE, var"])
-def test_formats_that_store_edges_only_give_what_csr_gives(name: str, format: Any) -> None:
+def test_formats_without_padding_give_the_results_of_csr(name: str, format: Any) -> None:
     makes = CONVOLUTIONS | {f"SAGE, {aggr}": partial(_sage, aggr=aggr) for aggr in ("min", "var")}
     layer = makes[name](ns.nn)
     close(layer(X, ns.adj_t(DIRECTED, size=NODES, format=format)), layer(X, ns.adj_t(DIRECTED, size=NODES)))
@@ -125,36 +125,36 @@ def test_formats_with_padding_are_refused(name: str, format: str) -> None:
 
 
 @pytest.mark.parametrize("flow", ["source_to_target", "target_to_source"])
-def test_a_weighted_adj_t_says_what_its_weighted_edges_say(flow: str) -> None:
+def test_a_weighted_adj_t_equals_its_weighted_edges(flow: str) -> None:
     weights = torch.rand(EDGES.shape[1])
     layer = ns.nn.GCNConv(IN, OUT, add_self_loops=False, flow=flow)
     close(layer(X, ns.adj_t(EDGES, weights, NODES)), layer(X, EDGES, weights))
 
 
 @pytest.mark.parametrize("name", ["SAGE", "SAGE, max", "GIN"])
-def test_adj_t_between_two_kinds_of_nodes_says_what_its_edges_say(name: str) -> None:
+def test_a_bipartite_adj_t_equals_its_edges(name: str) -> None:
     edges, pair = BETWEEN.unique(dim=1), (PAIR[0], X)
-    ours, theirs = CONVOLUTIONS[name](ns.nn), CONVOLUTIONS[name](pyg)
-    same_as_pyg(ours, theirs, pair, ns.adj_t(edges, size=(len(pair[0]), NODES)), theirs_graph=(edges,))
+    layer, reference = CONVOLUTIONS[name](ns.nn), CONVOLUTIONS[name](pyg)
+    same_as_pyg(layer, reference, pair, ns.adj_t(edges, size=(len(pair[0]), NODES)), theirs_graph=(edges,))
 
 
-def test_the_norm_of_a_matrix_the_other_way_is_remembered() -> None:
+def test_the_norm_of_a_matrix_in_the_other_direction_is_cached() -> None:
     A = ns.adj_t(DIRECTED, size=NODES)
     assert gcn_norm(A, flow="target_to_source") is gcn_norm(A, flow="target_to_source")
 
 
-def test_the_norm_of_edges_the_other_way_is_that_of_flipped_ones() -> None:
+def test_the_norm_in_the_other_direction_is_that_of_flipped_edges() -> None:
     close(gcn_norm(EDGES, None, NODES, False, True, "target_to_source").to_dense(), gcn_norm(EDGES.flip(0), None, NODES).to_dense())
 
 
-# ---- batches of features of one graph
+# ---- batches of features
 
 
 NODE_DIMS = [(name, node_dim) for name in ("GCN", "SAGE", "SAGE, several", "GIN") for node_dim in (-2, 1, 0)]
 
 
-@pytest.mark.parametrize(("name", "node_dim"), [pair for pair in NODE_DIMS if pair != ("GCN", 0)])  # which PyTorch Geometric can't
-def test_batches_are_pygs(name: str, node_dim: int) -> None:
+@pytest.mark.parametrize(("name", "node_dim"), [pair for pair in NODE_DIMS if pair != ("GCN", 0)])  # unsupported in PyTorch Geometric
+def test_batches_equal_pygs(name: str, node_dim: int) -> None:
     makes: dict[str, Make] = {
         "GCN": lambda nn: nn.GCNConv(IN, OUT, node_dim=node_dim),
         "SAGE": lambda nn: nn.SAGEConv(IN, OUT, node_dim=node_dim, normalize=True),
@@ -165,16 +165,16 @@ def test_batches_are_pygs(name: str, node_dim: int) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: ns.nn.GCNConv(IN, OUT), lambda: ns.nn.SAGEConv(IN, OUT), lambda: ns.nn.GINConv(network())])
-def test_each_of_a_batch_is_convolved(make: Callable[[], Any]) -> None:
+def test_each_item_of_a_batch_is_convolved(make: Callable[[], Any]) -> None:
     layer = make()
     x = STATIC.reshape(1, 3, NODES, IN)
-    close(layer(x, EDGES)[0], torch.stack([layer(own, EDGES) for own in STATIC]))
+    close(layer(x, EDGES)[0], torch.stack([layer(features, EDGES) for features in STATIC]))
     assert layer(STATIC[:0], EDGES).shape == (0, NODES, OUT)
     layer.node_dim = 0
-    close(layer(STATIC.transpose(0, 1), EDGES).transpose(0, 1), torch.stack([layer(own, EDGES) for own in STATIC]))
+    close(layer(STATIC.transpose(0, 1), EDGES).transpose(0, 1), torch.stack([layer(features, EDGES) for features in STATIC]))
 
 
-# ---- sizes that the first input tells
+# ---- sizes inferred from the first input
 
 LAZY: dict[str, tuple[Make, Any]] = {
     "GCN": (lambda nn: nn.GCNConv(-1, OUT), X),
@@ -187,27 +187,27 @@ LAZY: dict[str, tuple[Make, Any]] = {
 
 
 @pytest.mark.parametrize("name", LAZY)
-def test_lazy_sizes_are_pygs(name: str) -> None:
+def test_lazy_sizes_equal_pygs(name: str) -> None:
     make, x = LAZY[name]
-    ours, theirs, graph = make(ns.nn), make(pyg), EDGES if x is X else BETWEEN
-    assert repr(ours) == repr(theirs)
-    assert list(ours.state_dict()) == list(theirs.state_dict())
-    copied, started = copy.deepcopy(ours), make(ns.nn)
+    lazy, reference, graph = make(ns.nn), make(pyg), EDGES if x is X else BETWEEN
+    assert repr(lazy) == repr(reference)
+    assert list(lazy.state_dict()) == list(reference.state_dict())
+    copied, started = copy.deepcopy(lazy), make(ns.nn)
     started.reset_parameters()
-    started.load_state_dict(ours.state_dict())
-    theirs(x, graph)
-    ours(x, graph)
-    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
-    for layer in (ours, copied, started, pickle.loads(pickle.dumps(ours))):
-        same_as_pyg(layer, copy.deepcopy(theirs), x, graph)
-    same_as_pyg(make(ns.nn), copy.deepcopy(theirs), x, graph)
-    ours.reset_parameters()
+    started.load_state_dict(lazy.state_dict())
+    reference(x, graph)
+    lazy(x, graph)
+    assert {k: v.shape for k, v in lazy.state_dict().items()} == {k: v.shape for k, v in reference.state_dict().items()}
+    for layer in (lazy, copied, started, pickle.loads(pickle.dumps(lazy))):
+        same_as_pyg(layer, copy.deepcopy(reference), x, graph)
+    same_as_pyg(make(ns.nn), copy.deepcopy(reference), x, graph)
+    lazy.reset_parameters()
     with pytest.raises(ns.SizeError, match="has shape"):
-        ours(tuple(own[:, 1:] for own in x) if isinstance(x, tuple) else x[:, 1:], graph)
+        lazy(tuple(part[:, 1:] for part in x) if isinstance(x, tuple) else x[:, 1:], graph)
 
 
 @pytest.mark.parametrize("make", [lambda nn, size: nn.GCNConv(size, 80), lambda nn, size: nn.GATConv(size, 40, heads=4)])
-def test_lazy_weights_start_as_others_do(make: Callable[[Any, int], Any]) -> None:
+def test_lazy_weights_have_the_usual_initial_range(make: Callable[[Any, int], Any]) -> None:
     torch.manual_seed(0)
     lazy, other = make(ns.nn, -1), make(ns.nn, 60)
     lazy(torch.ones(NODES, 60), EDGES)
@@ -219,68 +219,68 @@ def test_lazy_weights_start_as_others_do(make: Callable[[Any, int], Any]) -> Non
 FILLS: list[Any] = ["mean", "add", "min", "max", "mul", 0.5, torch.tensor([1.0, -1.0, 2.0])]
 
 
-def with_features(ours: Any, theirs: Any, x: Any, graph: Tensor, features: Tensor, **options: Any) -> None:
-    """Equal outputs, and gradients of features of nodes and edges, and of every parameter."""
-    ours.load_state_dict(theirs.state_dict())
-    found = []
-    for layer in (ours.double(), theirs.double()):
+def check_with_features(layer: Any, reference: Any, x: Any, graph: Tensor, features: Tensor, **options: Any) -> None:
+    """Outputs agree, and so do gradients of node features, edge features and every parameter."""
+    layer.load_state_dict(reference.state_dict())
+    tensors = []
+    for module in (layer.double(), reference.double()):
         given = leaves(x, torch.float64), leaves(features, torch.float64)
-        result = layer(given[0], graph, given[1], **options)
+        result = module(given[0], graph, given[1], **options)
         result, *weights = result if isinstance(result, tuple) else (result,)
         upstream = torch.linspace(-1, 1, result.numel(), dtype=torch.float64).reshape(result.shape)
         (result * upstream).sum().backward()
-        found.append([result, *(w for pair in weights for w in pair), given[1].grad, *(p.grad for p in layer.parameters())])
-        for own in given[0] if isinstance(given[0], tuple) else given[:1]:
-            found[-1].append(own.grad)
-    for own, other in zip(*found, strict=True):
-        close(own, other)
+        tensors.append([result, *(w for pair in weights for w in pair), given[1].grad, *(p.grad for p in module.parameters())])
+        for features_of_nodes in given[0] if isinstance(given[0], tuple) else given[:1]:
+            tensors[-1].append(features_of_nodes.grad)
+    for tensor, expected in zip(*tensors, strict=True):
+        close(tensor, expected)
 
 
 @pytest.mark.parametrize("fill", FILLS, ids=str)
-def test_features_of_edges_are_pygs(fill: Any) -> None:
+def test_features_of_edges_equal_pygs(fill: Any) -> None:
     def make(nn: Any) -> Any:
         return nn.GATConv(IN, OUT, heads=2, edge_dim=3, fill_value=fill)
 
     assert {k: v.shape for k, v in make(ns.nn).state_dict().items()} == {k: v.shape for k, v in make(pyg).state_dict().items()}
-    with_features(make(ns.nn), make(pyg), X, EDGES, FEATURES)
+    check_with_features(make(ns.nn), make(pyg), X, EDGES, FEATURES)
 
 
 @pytest.mark.parametrize(
     "options", [{"add_self_loops": False}, {"concat": False, "residual": True}, REVERSED, {"negative_slope": -0.3}], ids=str
 )
-@pytest.mark.parametrize("wanted", [None, True])
-def test_attention_along_edges_is_pygs(options: dict[str, Any], wanted: bool | None) -> None:
+@pytest.mark.parametrize("return_weights", [None, True])
+def test_attention_along_edges_equals_pygs(options: dict[str, Any], return_weights: bool | None) -> None:
     def make(nn: Any) -> Any:
         return nn.GATConv(IN, OUT, heads=2, edge_dim=3, **options)
 
-    with_features(make(ns.nn), make(pyg), X, EDGES, FEATURES, return_attention_weights=wanted)
+    check_with_features(make(ns.nn), make(pyg), X, EDGES, FEATURES, return_attention_weights=return_weights)
 
 
-def test_features_of_edges_between_two_kinds_of_nodes_are_pygs() -> None:
+def test_bipartite_features_of_edges_equal_pygs() -> None:
     def make(nn: Any) -> Any:
         return nn.GATConv((-1, -1), OUT, heads=2, edge_dim=-1)
 
-    ours, theirs = make(ns.nn), make(pyg)
-    theirs(PAIR, FEW, FEATURES[: FEW.shape[1]])
-    with_features(ours, theirs, PAIR, FEW, FEATURES[: FEW.shape[1]])
-    with_features(ns.nn.GATConv(IN, OUT, edge_dim=1), pyg.GATConv(IN, OUT, edge_dim=1), X, EDGES, FEATURES[:, 0])
+    layer, reference = make(ns.nn), make(pyg)
+    reference(PAIR, FEW, FEATURES[: FEW.shape[1]])
+    check_with_features(layer, reference, PAIR, FEW, FEATURES[: FEW.shape[1]])
+    check_with_features(ns.nn.GATConv(IN, OUT, edge_dim=1), pyg.GATConv(IN, OUT, edge_dim=1), X, EDGES, FEATURES[:, 0])
 
 
 @pytest.mark.parametrize("name", ["plain", "edge_dim without features", "sparse features"])
-def test_attention_weights_are_pygs(name: str) -> None:
+def test_attention_weights_equal_pygs(name: str) -> None:
     edge_dim = 3 if "edge_dim" in name else None
-    ours, theirs = (nn.GATConv(IN, OUT, heads=2, edge_dim=edge_dim) for nn in (ns.nn, pyg))
-    ours.load_state_dict(theirs.state_dict())
+    layer, reference = (nn.GATConv(IN, OUT, heads=2, edge_dim=edge_dim) for nn in (ns.nn, pyg))
+    layer.load_state_dict(reference.state_dict())
     x = X * (X > 0) if "sparse" in name else X
-    result, (edges, weights) = ours(ns.from_torch(x, ns.CSR) if "sparse" in name else x, EDGES, return_attention_weights=True)
-    expected, (their_edges, their_weights) = theirs(x, EDGES, return_attention_weights=True)
+    result, (edges, weights) = layer(ns.from_torch(x, ns.CSR) if "sparse" in name else x, EDGES, return_attention_weights=True)
+    expected, (expected_edges, expected_weights) = reference(x, EDGES, return_attention_weights=True)
     close(result, expected)
-    assert torch.equal(edges, their_edges)
-    close(weights, their_weights)
-    close(result, ours(x, EDGES, return_attention_weights=False))
+    assert torch.equal(edges, expected_edges)
+    close(weights, expected_weights)
+    close(result, layer(x, EDGES, return_attention_weights=False))
 
 
-def test_attention_weights_of_a_matrix_are_a_matrix_of_each_head() -> None:
+def test_attention_weights_of_a_matrix_are_a_sparse_tensor_with_heads() -> None:
     layer = ns.nn.GATConv(IN, OUT, heads=2)
     distinct = EDGES.unique(dim=1)
     result, weights = layer(X, adjacency(EDGES), return_attention_weights=True)
@@ -291,7 +291,7 @@ def test_attention_weights_of_a_matrix_are_a_matrix_of_each_head() -> None:
     close(weights.to_dense().sum(1), torch.ones(NODES, 2))
 
 
-def test_dropped_attention_weights_are_those_that_were_used() -> None:
+def test_returned_attention_weights_include_dropout() -> None:
     layer = ns.nn.GATConv(IN, OUT, heads=2, dropout=0.5, bias=False)
     result, (edges, weights) = layer(X, EDGES, return_attention_weights=True)
     assert 0.3 < float((weights == 0).float().mean()) < 0.7

@@ -1,4 +1,4 @@
-"""MoE against the slides' computation, which multiplies every token by every expert: values and gradients."""
+"""MoE against dense reference einsums that multiply every token by every expert: values and gradients."""
 
 from __future__ import annotations
 
@@ -23,42 +23,42 @@ def some(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torc
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype).requires_grad_()
 
 
-def slides(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
-    """Dispatch, experts, combination, all dense."""
+def dense_moe(x: torch.Tensor, gates: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:
+    """Dense dispatch, experts and combination."""
     dispatch = x.unsqueeze(1).expand(-1, len(experts), -1)
     outputs = torch.einsum("bnd,ndh->bnh", dispatch, experts)
     return torch.einsum("bnh,bn->bh", outputs, gates)
 
 
 def check(x: torch.Tensor, gates: ns.SparseTensor, experts: torch.Tensor) -> None:
-    """Values and gradients equal those of dense gates."""
+    """Values and gradients agree with those of dense gates."""
     values = gates.values.detach().requires_grad_()
     gates = gates.with_values(values)
-    made, expected = mixture(x, gates, experts), slides(x, gates.to_dense(), experts)
-    close(made, expected)
+    result, expected = mixture(x, gates, experts), dense_moe(x, gates.to_dense(), experts)
+    close(result, expected)
     upstream = some(*expected.shape, seed=7, dtype=x.dtype).detach()
-    close(torch.autograd.grad(made, (x, values, experts), upstream), torch.autograd.grad(expected, (x, values, experts), upstream))
+    close(torch.autograd.grad(result, (x, values, experts), upstream), torch.autograd.grad(expected, (x, values, experts), upstream))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("top_k", [1, 2, N])
-def test_equals_the_slides(top_k: int, dtype: torch.dtype) -> None:
+def test_values_and_gradients_equal_the_dense_computation(top_k: int, dtype: torch.dtype) -> None:
     scores = some(B, N, seed=1, dtype=dtype).softmax(1)
     check(some(B, D, dtype=dtype), top_k_gates(scores, top_k), some(N, D, H, seed=2, dtype=dtype))
 
 
-def test_one_hot_gates_as_in_the_slides() -> None:
+def test_one_hot_gates() -> None:
     x, experts = some(B, D), some(N, D, H, seed=2)
     scores = torch.rand(B, N, generator=torch.Generator().manual_seed(0))
     gates = F.one_hot(scores.argmax(1), N, sparse=True, dtype=torch.float32)
     check(x, gates, experts)
-    close(mixture(x, gates.to(ns.CSC), experts), slides(x, gates.to_dense(), experts))
-    close(mixture(x, gates.to_torch(), experts), slides(x, gates.to_dense(), experts))
+    close(mixture(x, gates.to(ns.CSC), experts), dense_moe(x, gates.to_dense(), experts))
+    close(mixture(x, gates.to_torch(), experts), dense_moe(x, gates.to_dense(), experts))
     close(mixture(x, gates, experts), ns.einsum("bn,bd,ndh->bh", gates, x, experts))
 
 
-def test_equals_the_slides_with_a_sparse_dispatch() -> None:
-    """The slides' three einsums, in formats that keep the chosen experts alone."""
+def test_a_sparse_dispatch_gives_the_same_result() -> None:
+    """Three einsums whose results store selected experts only."""
     x, experts, gates = some(B, D).detach(), some(N, D, H, seed=2).detach(), top_k_gates(some(B, N, seed=1).softmax(1).detach(), 2)
     dispatch = ns.einsum("bd,bn->bnd", x, gates, format="dsd")
     assert dispatch.nnz == gates.nnz * D
@@ -81,14 +81,14 @@ def test_gates_of_any_layout_get_their_gradient(form: str) -> None:
         "parameter": lambda: ns.nn.Parameter(ns.from_torch(dense)),
     }
     gates = layouts[form]()
-    made = MoE(experts, gate=False)(x, gates)
+    result = MoE(experts, gate=False)(x, gates)
     other = dense.clone().requires_grad_()
-    expected = slides(x, other, experts)
-    close(made, expected)
-    made.square().sum().backward()
+    expected = dense_moe(x, other, experts)
+    close(result, expected)
+    result.square().sum().backward()
     expected.square().sum().backward()
-    given = gates.grad.to_dense() if form == "parameter" else source.grad.to_dense()
-    close(given, other.grad * (dense != 0))
+    gradient = gates.grad.to_dense() if form == "parameter" else source.grad.to_dense()
+    close(gradient, other.grad * (dense != 0))
 
 
 def test_experts_without_tokens_and_tokens_without_experts() -> None:
@@ -115,24 +115,23 @@ def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) 
     patterns = (plan.slot_tokens, plan.group_experts, plan.token_slots)
     for pattern in patterns:
         validate(pattern)
-    taken, owners, given = (
-        ns.SparseTensor(own, torch.ones(own.nnz)).to_dense() for own in (plan.slot_tokens, plan.group_experts, plan.token_slots)
+    tokens_of_slots, experts_of_groups, slots_of_tokens = (
+        ns.SparseTensor(pattern, torch.ones(pattern.nnz)).to_dense() for pattern in patterns
     )
-    assert torch.equal(taken, given.T)
-    assert torch.all(taken.sum(1) <= 1)
-    assert torch.equal(given @ owners.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
+    assert torch.equal(tokens_of_slots, slots_of_tokens.T)
+    assert torch.all(tokens_of_slots.sum(1) <= 1)
+    assert torch.equal(slots_of_tokens @ experts_of_groups.repeat_interleave(4, 0), (gates.to_dense() != 0).float())
 
 
-def test_sizes_dont_follow_from_where_tokens_go() -> None:
-    even, uneven = (F.one_hot(own, N, sparse=True).pattern for own in (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64)))
-    shapes = [
-        [own.shape for own in (plan.slot_tokens, plan.group_experts, plan.token_slots)] for plan in map(plan_dispatch, (even, uneven))
-    ]
+def test_sizes_do_not_depend_on_the_selected_experts() -> None:
+    choices = (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64))
+    plans = [plan_dispatch(F.one_hot(experts, N, sparse=True).pattern) for experts in choices]
+    shapes = [[part.shape for part in (plan.slot_tokens, plan.group_experts, plan.token_slots)] for plan in plans]
     assert shapes[0] == shapes[1]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
-def test_torch_compiles_around_it() -> None:
+def test_torch_compiles_around_moe() -> None:
     layer, x = MoE(N, 2, D, H), some(B, D)
     close(torch.compile(layer, backend="eager")(x), layer(x))
 
@@ -144,18 +143,18 @@ def test_second_gradients() -> None:
     assert torch.autograd.gradgradcheck(lambda x, values, experts: mixture(x, gates.with_values(values), experts), given)
 
 
-def test_the_module_learns_where_tokens_go() -> None:
-    """Tokens of two kinds, each with a map of its own: one expert for both can't do it."""
+def test_the_gate_learns() -> None:
+    """Tokens of two kinds need different linear maps, so one expert for both has a larger loss."""
     torch.manual_seed(0)
     x = torch.randn(64, D)
     x[:32, 0], x[32:, 0] = 3.0, -3.0
     maps = torch.randn(2, D, H)
-    wanted = torch.cat([x[:32] @ maps[0], x[32:] @ maps[1]])
+    targets = torch.cat([x[:32] @ maps[0], x[32:] @ maps[1]])
     layer = MoE(N, top_k=2, d_in=D, d_out=H)
     adam = torch.optim.Adam(layer.parameters(), 0.05)
     losses = []
     for _ in range(60):
-        loss = torch.nn.functional.mse_loss(layer(x), wanted)
+        loss = torch.nn.functional.mse_loss(layer(x), targets)
         adam.zero_grad()
         loss.backward()
         adam.step()
@@ -165,30 +164,30 @@ def test_the_module_learns_where_tokens_go() -> None:
 
 
 @pytest.mark.parametrize("normalize", [False, True])
-def test_the_module_is_gate_softmax_top_k_and_mixture(normalize: bool) -> None:
+def test_the_module_combines_gate_softmax_top_k_and_mixture(normalize: bool) -> None:
     torch.manual_seed(1)
     layer = MoE(N, 2, D, H, normalize=normalize)
     x = some(3, B, D)
-    made = layer(x)
+    result = layer(x)
     scores = layer.gate(x.reshape(-1, D)).softmax(1)
-    kept = scores >= scores.topk(2).values[:, -1:]
-    gates = torch.where(kept, scores, torch.zeros(()))
+    mask = scores >= scores.topk(2).values[:, -1:]
+    gates = torch.where(mask, scores, torch.zeros(()))
     gates = gates / gates.sum(1, keepdim=True) if normalize else gates
-    expected = slides(x.reshape(-1, D), gates, layer.experts).reshape(3, B, H)
-    close(made, expected)
+    expected = dense_moe(x.reshape(-1, D), gates, layer.experts).reshape(3, B, H)
+    close(result, expected)
     inputs = [x, *layer.parameters()]
-    close(torch.autograd.grad(made.square().sum(), inputs), torch.autograd.grad(expected.square().sum(), inputs))
+    close(torch.autograd.grad(result.square().sum(), inputs), torch.autograd.grad(expected.square().sum(), inputs))
 
 
-def test_weights_and_gates_that_are_given() -> None:
+def test_given_experts_and_scores() -> None:
     weight, x = torch.nn.Parameter(some(N, D, H).detach()), some(B, D)
     layer = MoE(weight, top_k=1, gate=False)
     assert layer.experts is weight
     assert list(layer.state_dict()) == ["experts"]
     scores = torch.rand(B, N)
     best = F.one_hot(scores.argmax(1), N)
-    close(layer(x, scores), slides(x, best * scores, weight))
-    close(layer(x, ns.from_torch(best.float())), slides(x, best.float(), weight))
+    close(layer(x, scores), dense_moe(x, best * scores, weight))
+    close(layer(x, ns.from_torch(best.float())), dense_moe(x, best.float(), weight))
     assert MoE(some(N, D, H).detach().double()).gate.weight.dtype == torch.float64
 
 
@@ -213,7 +212,7 @@ def test_repr() -> None:
 
 x, w = torch.ones(B, D), torch.ones(N, D, H)
 BAD: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "more than there are": (lambda: MoE(4, 5, 2, 2), ns.SizeError, "top_k=5 of 4 experts: choose between 1 and 4"),
+    "more than all": (lambda: MoE(4, 5, 2, 2), ns.SizeError, "top_k=5 of 4 experts: choose between 1 and 4"),
     "none": (lambda: MoE(4, 0, 2, 2), ns.SizeError, "top_k=0"),
     "a fraction": (lambda: MoE(4, 2.0, 2, 2), ns.UnsupportedError, "top_k=2.0 of 4 experts: give an integer between 1 and 4"),
     "a fraction of scores": (lambda: top_k_gates(torch.ones(3, 2), 1.0), ns.UnsupportedError, "give an integer"),

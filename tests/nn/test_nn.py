@@ -1,4 +1,4 @@
-"""Modules with sparse weights against their dense twins of torch; copies, states and programs of every module."""
+"""Modules with sparse weights against torch's dense modules; copies, states and compilation of every module."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
 from numscorch.sparsify import block_magnitude, magnitude
 
-KEEPING = [magnitude(0.6), block_magnitude(2, 3, 0.5), lambda t: t > 0]
-named = pytest.mark.parametrize("sparsifier", KEEPING, ids=["magnitude", "block_magnitude", "callable"])
+SPARSIFIERS = [magnitude(0.6), block_magnitude(2, 3, 0.5), lambda t: t > 0]
+named = pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=["magnitude", "block_magnitude", "callable"])
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -33,26 +33,28 @@ def read_back(state: Any) -> Any:
 
 
 def masked(weight: torch.Tensor, sparsifier: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """The dense weight without what isn't kept, its gradient where it is kept."""
+    """The dense weight with zeros where the sparsifier keeps nothing; gradients flow to kept entries."""
     return weight * sparsifier(weight.detach().flatten(1)).reshape(weight.shape)
 
 
-def compare(sparse: torch.nn.Module, weight: torch.Tensor, made: torch.Tensor, expected: torch.Tensor, inputs: list[torch.Tensor]) -> None:
-    """Results, and the gradients of the input, the weight where it is stored, and the bias."""
-    torch.testing.assert_close(made, expected)
-    upstream = torch.randn(made.shape, generator=generator(9), dtype=made.dtype)
-    made.backward(upstream)
+def compare(
+    sparse: torch.nn.Module, weight: torch.Tensor, result: torch.Tensor, expected: torch.Tensor, inputs: list[torch.Tensor]
+) -> None:
+    """Results agree, and so do the gradients of inputs and of the weight at stored entries."""
+    torch.testing.assert_close(result, expected)
+    upstream = torch.randn(result.shape, generator=generator(9), dtype=result.dtype)
+    result.backward(upstream)
     expected.backward(upstream)
     torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
-    found = sparse.weight.grad
-    stored = found.with_values(torch.ones_like(found.values)).to_dense() != 0
-    torch.testing.assert_close(found.to_dense(), torch.where(stored, weight.grad.flatten(1), 0.0))
+    gradient = sparse.weight.grad
+    stored = gradient.with_values(torch.ones_like(gradient.values)).to_dense() != 0
+    torch.testing.assert_close(gradient.to_dense(), torch.where(stored, weight.grad.flatten(1), 0.0))
 
 
 class TestLinear:
     @named
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_it_is_the_layer_with_a_masked_weight(self, sparsifier: Any, dtype: torch.dtype, plain: None) -> None:
+    def test_it_equals_the_layer_with_a_masked_weight(self, sparsifier: Any, dtype: torch.dtype, plain: None) -> None:
         dense = torch.nn.Linear(7, 5, dtype=dtype)
         layer = SparseLinear.from_dense(dense, sparsifier)
         assert layer.weight.dtype == layer.bias.dtype == dtype
@@ -66,15 +68,15 @@ class TestLinear:
             compare(layer, full, layer(inputs[0]), expected, inputs)
             torch.testing.assert_close(layer.bias.grad, dense.bias.grad)
 
-    def test_the_format_is_the_sparsifiers_unless_one_is_asked_for(self) -> None:
+    def test_the_default_format_is_the_sparsifiers(self) -> None:
         dense = torch.nn.Linear(6, 4)
-        assert SparseLinear.from_dense(dense, KEEPING[2]).weight.format == ns.CSR
+        assert SparseLinear.from_dense(dense, SPARSIFIERS[2]).weight.format == ns.CSR
         layer = SparseLinear.from_dense(dense, block_magnitude(2, 2, 0.5))
         assert layer.weight.format == ns.BCSR(2, 2)
         assert "bias=True, density=0.5, BCSR(2, 2)" in repr(layer)
         assert SparseLinear.from_dense(dense, block_magnitude(2, 2, 0.5), "CSC").weight.format == ns.CSC
 
-    def test_what_is_frozen_stays_so_and_nothing_is_shared(self) -> None:
+    def test_frozen_parameters_stay_frozen_and_nothing_is_shared(self) -> None:
         dense = torch.nn.Linear(6, 4).eval()
         dense.weight.requires_grad_(False)
         layer = SparseLinear.from_dense(dense, magnitude(0.5))
@@ -91,14 +93,14 @@ class TestLinear:
         assert dense.weight.all()
         assert SparseLinear.from_dense(torch.nn.Linear(6, 4, bias=False), magnitude(0.5)).bias is None
 
-    def test_weights_that_are_zero_but_kept_are_trained(self) -> None:
+    def test_kept_zeros_are_stored(self) -> None:
         dense = torch.nn.Linear(6, 4)
         torch.nn.init.zeros_(dense.weight)
         assert SparseLinear.from_dense(dense, lambda weight: weight == 0).weight.nnz == 24
 
     @pytest.mark.parametrize(("format", "nnz"), [("CSR", 25), ("BCSR(2, 2)", 24), ("BCSR(16, 1)", 32), ("BCSR(3, 3)", 27)])
-    def test_a_density_is_that_of_the_format(self, format: str, nnz: int) -> None:
-        """Drawn entry by entry, nearly every block would be stored."""
+    def test_a_density_counts_stored_entries_of_the_format(self, format: str, nnz: int) -> None:
+        """Blocks are drawn as a whole: entries drawn one by one would store nearly every block."""
         weight = SparseLinear(6, 16, density=0.25, format=format).weight
         assert weight.format.name == format
         assert abs(weight.nnz - nnz) <= 9
@@ -116,7 +118,7 @@ class TestLinear:
         weight = SparseLinear(6, 4, pattern=forms[pattern]()).weight
         assert torch.equal(weight.with_values(torch.ones(weight.nnz)).to_dense() != 0, mask)
 
-    def test_what_does_not_fit_is_refused(self) -> None:
+    def test_invalid_patterns_and_sparsifiers_are_refused(self) -> None:
         with pytest.raises(ns.SizeError, match=r"pattern has shape \(6, 4\), but the weight has \(4, 6\): \(out_features, in_features\)"):
             SparseLinear(6, 4, pattern=torch.ones(6, 4))
         with pytest.raises(ns.SizeError, match=r"returned a mask of shape \(4,\) for a tensor of shape \(4, 6\)"):
@@ -141,15 +143,15 @@ MODULES: dict[str, Callable[..., torch.nn.Module]] = {
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_device_and_dtype_are_taken_as_by_torchs_modules(name: str) -> None:
+def test_device_and_dtype_are_accepted_as_by_torchs_modules(name: str) -> None:
     for device in ("cpu", torch.device("cpu"), torch.device("cpu", 0), None):
-        assert {own.dtype for own in MODULES[name](device=device, dtype=torch.float64).parameters()} == {torch.float64}
+        assert {parameter.dtype for parameter in MODULES[name](device=device, dtype=torch.float64).parameters()} == {torch.float64}
     for device in ("meta", torch.device("cuda:0"), "mps"):
         with pytest.raises(ns.UnsupportedError, match=f"{name} on device=.*: numscorch runs on the CPU, so leave device= out"):
             MODULES[name](device=device)
 
 
-def test_sizes_are_not_left_to_the_first_input() -> None:
+def test_lazy_sizes_are_refused() -> None:
     for make in (
         lambda: SparseLinear(-1, 3, density=0.5),
         lambda: SparseLinear(-1, 3, pattern=torch.ones(3, 4)),
@@ -165,7 +167,7 @@ class TestState:
         mask = torch.rand(4, 4, generator=generator(seed)) < 0.5
         return SparseLinear(4, 4, pattern=mask, format=format)
 
-    def test_one_of_the_same_pattern_is_loaded(self) -> None:
+    def test_a_state_of_the_same_pattern_is_loaded(self) -> None:
         layer, other = self.layer(), self.layer()
         assert other.load_state_dict(read_back(layer.state_dict())) == ([], [])
         assert torch.equal(layer.weight.values, other.weight.values)
@@ -178,15 +180,15 @@ class TestState:
 
     def test_the_error_of_another_pattern_names_both(self) -> None:
         net, other = torch.nn.Sequential(self.layer()), torch.nn.Sequential(self.layer(1))
-        own, theirs = net[0].weight, other[0].weight
-        assert own.nnz != theirs.nnz
-        told = f"stores {theirs.nnz} entries in the state, other {own.nnz} in the model; call ns.sparsify.load_patterns(model, state"
+        weight, source = net[0].weight, other[0].weight
+        assert weight.nnz != source.nnz
+        message = f"stores {source.nnz} entries in the state, other {weight.nnz} in the model; call ns.sparsify.load_patterns(model, state"
         for state in (read_back(other.state_dict()), dict(other.state_dict())):
-            with pytest.raises(RuntimeError, match=re.escape(told)) as error:
+            with pytest.raises(RuntimeError, match=re.escape(message)) as error:
                 net.load_state_dict(state)
             assert len(str(error.value)) < 300
 
-    def test_without_strict_what_fits_is_loaded(self) -> None:
+    def test_without_strict_matching_weights_are_loaded(self) -> None:
         net, other = torch.nn.Sequential(self.layer(), self.layer()), torch.nn.Sequential(self.layer(1), self.layer())
         before = net[0].weight.values.clone()
         assert net.load_state_dict(other.state_dict(), strict=False) == (["0.weight.values"], [])
@@ -194,8 +196,8 @@ class TestState:
         assert torch.equal(net[0].bias, other[0].bias)
         assert torch.equal(net[1].weight.values, other[1].weight.values)
 
-    def test_the_same_arrays_in_another_format_are_another_pattern(self) -> None:
-        """Columns read as rows would be a transposed weight."""
+    def test_equal_index_arrays_in_another_format_are_another_pattern(self) -> None:
+        """Columns read as rows would transpose the weight."""
         pattern = torch.eye(4)
         layer, other = SparseLinear(4, 4, pattern=pattern), SparseLinear(4, 4, pattern=pattern, format=ns.CSC)
         with pytest.raises(RuntimeError, match=r"weight\.values \(is stored as CSC in the state, as CSR in the model"):
@@ -205,7 +207,7 @@ class TestState:
         with pytest.raises(RuntimeError, match=r"has different index arrays in the state than in the model \(CSR\)"):
             layer.load_state_dict(dict(SparseLinear(4, 4, pattern=pattern, format="COO(2)").state_dict()))
 
-    def test_a_dense_layers_state_is_refused_with_the_way_out(self) -> None:
+    def test_a_dense_layers_state_is_refused_and_the_error_names_from_dense(self) -> None:
         layer, dense = self.layer(), torch.nn.Linear(4, 4)
         with pytest.raises(RuntimeError, match=r"a dense weight of shape \(4, 4\), .*SparseLinear\.from_dense\(module, sparsifier\)"):
             layer.load_state_dict(dense.state_dict())
@@ -226,9 +228,9 @@ CONVOLUTIONS: dict[str, dict[str, Any]] = {
 
 class TestConv2d:
     @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")  # of torch's own
-    @pytest.mark.parametrize("sparsifier", KEEPING[::2], ids=["magnitude", "callable"])
+    @pytest.mark.parametrize("sparsifier", SPARSIFIERS[::2], ids=["magnitude", "callable"])
     @pytest.mark.parametrize("case", CONVOLUTIONS)
-    def test_it_is_the_convolution_with_a_masked_weight(self, case: str, sparsifier: Any, plain: None) -> None:
+    def test_it_equals_the_convolution_with_a_masked_weight(self, case: str, sparsifier: Any, plain: None) -> None:
         dense = torch.nn.Conv2d(2, 3, **CONVOLUTIONS[case])
         layer = SparseConv2d.from_dense(dense, sparsifier)
         inputs = [torch.randn(2, 2, 6, 5, generator=generator()).requires_grad_() for _ in range(2)]
@@ -256,7 +258,7 @@ class TestConv2d:
         with pytest.raises(ns.SizeError, match=r"but the weight has \(3, 8\): \(out_channels, in_channels \* kernel height"):
             SparseConv2d(2, 3, 2, pattern=torch.ones(2, 3, 2, 2))
 
-    def test_the_ledger_lists_the_unfolded_input(self, plain: None) -> None:
+    def test_the_unfolded_input_is_in_the_ledger(self, plain: None) -> None:
         layer, pointwise = SparseConv2d(2, 3, 2, density=0.5), SparseConv2d(2, 3, 1, density=0.5)
         x = torch.ones(1, 2, 3, 3)
         with torch.no_grad(), ns.ledger() as led:
@@ -266,7 +268,7 @@ class TestConv2d:
         (entry,) = [entry for entry in led if "unfolded" in entry.what]
         assert (entry.kind, entry.bytes) == ("copy", 8 * 4 * 4)
 
-    def test_what_is_not_taken_is_refused(self) -> None:
+    def test_unsupported_arguments_are_refused(self) -> None:
         with pytest.raises(ns.UnsupportedError, match=r"groups=2 is not supported by SparseConv2d: with groups=1"):
             SparseConv2d.from_dense(torch.nn.Conv2d(2, 2, 1, groups=2), magnitude(0.5))
         with pytest.raises(ns.UnsupportedError, match=r"padding_mode='reflect' is not supported .*functional\.pad"):
@@ -306,8 +308,8 @@ def test_copies_pickles_and_states(name: str, plain: None) -> None:
     for parameter in other.parameters():
         parameter.data.zero_()
     assert other.load_state_dict(read_back(module.state_dict())) == ([], [])
-    for made in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), other):
-        assert torch.equal(made(*inputs), expected)
+    for copied in (copy.deepcopy(module), pickle.loads(pickle.dumps(module)), other):
+        assert torch.equal(copied(*inputs), expected)
     doubled = copy.deepcopy(module).to(torch.float64)
     wide = [x.double() if x.is_floating_point() else x for x in inputs]
     torch.testing.assert_close(doubled(*wide), expected.double(), rtol=1e-5, atol=1e-5)
@@ -317,8 +319,8 @@ def test_copies_pickles_and_states(name: str, plain: None) -> None:
 
 @each
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
-def test_compiled_programs(name: str) -> None:
-    """Of torch's compiler, and of ours."""
+def test_compiled_modules(name: str) -> None:
+    """torch.compile gives the results of eager modules, and every parameter gets a gradient."""
     module, inputs = modules()[name]
     expected = module(*inputs)
     torch.compiler.reset()
@@ -330,18 +332,18 @@ def test_compiled_programs(name: str) -> None:
 
 
 @each
-def test_what_modules_print(name: str) -> None:
-    shown = repr(modules()[name][0])
-    wanted = {
+def test_repr(name: str) -> None:
+    text = repr(modules()[name][0])
+    expected = {
         "linear": "in_features=7, out_features=5, bias=True, density=0.4, CSR",
         "conv": "2, 3, kernel_size=(3, 3), stride=(1, 1), density=0.407, CSR",
         "embedding": "SparseEmbeddingBag(6, 5, mode='sum')",
     }
-    assert wanted[name] in shown
+    assert expected[name] in text
 
 
 @pytest.mark.parametrize("format", [ns.NM(2, 4), ns.NM(1, 2, 8), ns.NMG(2, 4, 2)], ids=lambda format: format.name)
-def test_a_density_draws_what_a_structured_format_can_hold(format: ns.Format) -> None:
+def test_a_density_of_a_structured_format_matches_its_blocks(format: ns.Format) -> None:
     layer = ns.nn.SparseLinear(24, 32, density=0.5, format=format)
     assert layer.weight.format.name == format.name and abs(layer.weight.density - 0.5) < 0.01
     assert layer(torch.ones(2, 24)).shape == (2, 32)
@@ -349,26 +351,26 @@ def test_a_density_draws_what_a_structured_format_can_hold(format: ns.Format) ->
         ns.nn.SparseLinear(24, 32, density=0.3, format=format)
 
 
-class TestWhatTorchDoesToWeights:
-    """TorchScript and torch.nn.utils.prune know dense weights only."""
+class TestTorchUtilities:
+    """TorchScript and torch.nn.utils.prune support dense weights only."""
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.jit
-    @pytest.mark.parametrize("within", [False, True])
-    def test_torchscript_is_refused_with_the_way_out(self, within: bool, plain: None) -> None:
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_torchscript_is_refused_and_the_error_names_export(self, nested: bool, plain: None) -> None:
         layer, x = SparseLinear(6, 4, density=0.5), torch.ones(2, 6)
-        model: Any = torch.nn.Sequential(layer) if within else layer
-        told = r"of a sparse weight: TorchScript.*torch\.export\.export.*densify_model"
+        model: Any = torch.nn.Sequential(layer) if nested else layer
+        message = r"of a sparse weight: TorchScript.*torch\.export\.export.*densify_model"
         for call in (
             lambda: torch.jit.trace(model, x),
             lambda: torch.jit.trace(lambda x: model(x), x),
             lambda: torch.jit.script(model),
             lambda: torch.onnx.export(model, (x,), io.BytesIO(), dynamo=False),
         ):
-            with pytest.raises(ns.UnsupportedError, match=told):
+            with pytest.raises(ns.UnsupportedError, match=message):
                 call()
         assert model(x).shape == (2, 4)
 
-    def test_pruning_by_torch_is_refused_with_the_way_out(self, plain: None) -> None:
+    def test_pruning_by_torch_is_refused_and_the_error_names_gradual_pruning(self, plain: None) -> None:
         layer = SparseLinear(6, 4, density=0.5)
         before, x = repr(layer), torch.ones(2, 6)
         for module, name in ((layer, "weight"), (layer.weight, "values")):
@@ -377,7 +379,7 @@ class TestWhatTorchDoesToWeights:
         assert repr(layer) == before
         assert layer(x).shape == (2, 4)
 
-    def test_names_that_a_weight_has_not_are_seen_by_hasattr(self) -> None:
+    def test_hasattr_of_missing_attributes_is_false(self) -> None:
         weight = SparseLinear(6, 4, density=0.5).weight
         assert not hasattr(weight, "imag")
         with pytest.raises(RuntimeError, match=r"imag of torch\.float32 values"):

@@ -1,4 +1,4 @@
-"""SparseAttention and the encoder layer, against torch's modules with the pattern as a dense mask."""
+"""SparseAttention and SparseTransformerEncoderLayer against torch's modules with the pattern as a dense mask."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from numscorch.nn import SparseAttention, SparseTransformerEncoderLayer, functio
 
 L, D = 18, 8
 PATTERN = patterns.union(patterns.sliding_window(L, 2), patterns.global_tokens(L, 1))
-MASK = PATTERN.to_dense() == 0  # torch's modules say what is left out
+MASK = PATTERN.to_dense() == 0  # torch's modules mask True entries out
 close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-5)
 
 
@@ -24,80 +24,80 @@ def tokens(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def pair(bias: bool = True, batch_first: bool = True) -> tuple[torch.nn.MultiheadAttention, SparseAttention]:
-    """torch's module, and ours with its weights."""
+    """torch's module, and SparseAttention with its weights."""
     torch.manual_seed(1)
-    theirs = torch.nn.MultiheadAttention(D, 2, bias=bias, batch_first=batch_first)
-    ours = SparseAttention(PATTERN, D, 2, bias=bias, batch_first=batch_first)
-    ours.load_state_dict(theirs.state_dict())
-    return theirs, ours
+    reference = torch.nn.MultiheadAttention(D, 2, bias=bias, batch_first=batch_first)
+    layer = SparseAttention(PATTERN, D, 2, bias=bias, batch_first=batch_first)
+    layer.load_state_dict(reference.state_dict())
+    return reference, layer
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape, batch_first", [((3, L, D), True), ((L, 3, D), False), ((L, D), True), ((L, D), False)], ids=str)
-def test_equals_multihead_attention(bias: bool, shape: tuple[int, ...], batch_first: bool) -> None:
-    theirs, ours = pair(bias, batch_first)
+def test_results_and_gradients_equal_multihead_attention(bias: bool, shape: tuple[int, ...], batch_first: bool) -> None:
+    reference, layer = pair(bias, batch_first)
     x = tokens(*shape)
-    made, weights = ours(x, x, x)
-    expected, _ = theirs(x, x, x, attn_mask=MASK, need_weights=False)
+    result, weights = layer(x, x, x)
+    expected, _ = reference(x, x, x, attn_mask=MASK, need_weights=False)
     assert weights is None
-    close(made, expected)
-    given = torch.autograd.grad(made.square().sum(), [x, *ours.parameters()])
-    wanted = torch.autograd.grad(expected.square().sum(), [x, *theirs.parameters()])
-    close(given, wanted)
+    close(result, expected)
+    gradients = torch.autograd.grad(result.square().sum(), [x, *layer.parameters()])
+    expected_gradients = torch.autograd.grad(expected.square().sum(), [x, *reference.parameters()])
+    close(gradients, expected_gradients)
 
 
-def test_query_key_and_value_apart() -> None:
-    theirs, ours = pair()
+def test_different_queries_keys_and_values() -> None:
+    reference, layer = pair()
     q, k, v = (tokens(3, L, D, seed=seed) for seed in range(3))
-    close(ours(q, k, v)[0], theirs(q, k, v, attn_mask=MASK)[0])
+    close(layer(q, k, v)[0], reference(q, k, v, attn_mask=MASK)[0])
 
 
 def test_padding() -> None:
-    theirs, ours = pair()
+    reference, layer = pair()
     x, padding = tokens(3, L, D), torch.zeros(3, L, dtype=torch.bool)
     padding[1, 9:], padding[2, 5] = True, True
-    made, expected = ours(x, x, x, key_padding_mask=padding)[0], theirs(x, x, x, attn_mask=MASK, key_padding_mask=padding)[0]
-    close(made, expected)
-    close(torch.autograd.grad(made.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
+    result, expected = layer(x, x, x, key_padding_mask=padding)[0], reference(x, x, x, attn_mask=MASK, key_padding_mask=padding)[0]
+    close(result, expected)
+    close(torch.autograd.grad(result.sum(), x)[0], torch.autograd.grad(expected.sum(), x)[0])
     added = torch.zeros(3, L).masked_fill(padding, -torch.inf) + 0.1
-    close(ours(x, x, x, key_padding_mask=added)[0], expected)
+    close(layer(x, x, x, key_padding_mask=added)[0], expected)
     row = torch.zeros(L, dtype=torch.bool)
     row[5] = True
-    close(ours(x[0], x[0], x[0], key_padding_mask=row)[0], theirs(x[0], x[0], x[0], attn_mask=MASK, key_padding_mask=row)[0])
+    close(layer(x[0], x[0], x[0], key_padding_mask=row)[0], reference(x[0], x[0], x[0], attn_mask=MASK, key_padding_mask=row)[0])
 
 
 @pytest.mark.parametrize("dropout", [0.0, 1e-9])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
-def test_padded_keys_are_left_out_however_large_their_scores(dtype: torch.dtype, dropout: float) -> None:
+def test_padded_keys_are_ignored_however_large_their_scores(dtype: torch.dtype, dropout: float) -> None:
     q, k, v = ((20 * tokens(1, L, 4, seed=seed)).detach().to(dtype) for seed in range(3))
     padding = torch.zeros(1, L, dtype=torch.bool)
     padding[0, 3:] = True
     k[0, 3:] *= 1e30 if dtype != torch.float16 else 50
     everything = torch.ones(L, L)
-    made = SparseAttention(everything.to_sparse(), dropout=dropout)(q, k, v, key_padding_mask=padding)
+    result = SparseAttention(everything.to_sparse(), dropout=dropout)(q, k, v, key_padding_mask=padding)
     expected = F.scaled_dot_product_attention(q.float(), k.float(), v.float(), ~padding[:, None].expand(1, L, L))
-    assert made.dtype == dtype
-    torch.testing.assert_close(made, expected.to(dtype))
+    assert result.dtype == dtype
+    torch.testing.assert_close(result, expected.to(dtype))
     added = torch.zeros(1, L).masked_fill(padding, -torch.inf)
     assert torch.equal(
         SparseAttention(everything.to_sparse())(q, k, v, key_padding_mask=added), SparseAttention(everything.to_sparse())(q, k, v, padding)
     )
 
 
-def test_what_is_added_to_the_scores_of_keys_is_trained() -> None:
-    theirs, ours = pair()
+def test_scores_added_to_keys_have_gradients() -> None:
+    reference, layer = pair()
     x, added = tokens(3, L, D).detach(), tokens(3, L, seed=4)
-    made = ours(x, x, x, key_padding_mask=added)[0]
+    result = layer(x, x, x, key_padding_mask=added)[0]
     mask = (added[:, None, None] + torch.zeros(L, L).masked_fill(MASK, -torch.inf)).expand(3, 2, L, L).reshape(6, L, L)
-    expected = theirs(x, x, x, attn_mask=mask)[0]
-    close(made, expected)
-    close(torch.autograd.grad(made.square().sum(), added)[0], torch.autograd.grad(expected.square().sum(), added)[0])
+    expected = reference(x, x, x, attn_mask=mask)[0]
+    close(result, expected)
+    close(torch.autograd.grad(result.square().sum(), added)[0], torch.autograd.grad(expected.square().sum(), added)[0])
 
 
-def test_a_query_whose_keys_all_are_padding_gets_their_mean() -> None:
+def test_a_query_with_padded_keys_only_gets_their_mean() -> None:
     x = tokens(L, D)
-    made = SparseAttention(PATTERN)(x, x, x, key_padding_mask=torch.ones(L, dtype=torch.bool))
-    close(made, (~MASK).float() @ x / (~MASK).sum(1, keepdim=True))
+    result = SparseAttention(PATTERN)(x, x, x, key_padding_mask=torch.ones(L, dtype=torch.bool))
+    close(result, (~MASK).float() @ x / (~MASK).sum(1, keepdim=True))
 
 
 def test_without_projections_it_is_the_function() -> None:
@@ -111,59 +111,60 @@ def test_without_projections_it_is_the_function() -> None:
     close(module(q, k, v, key_padding_mask=padding), F.scaled_dot_product_attention(q, k, v, ~MASK & ~padding))
 
 
-def test_it_starts_as_torchs_does() -> None:
+def test_initial_weights_have_torchs_range() -> None:
     torch.manual_seed(0)
-    theirs = torch.nn.MultiheadAttention(D, 2)
+    reference = torch.nn.MultiheadAttention(D, 2)
     torch.manual_seed(0)
-    ours = SparseAttention(PATTERN, D, 2)
-    assert ours.state_dict().keys() == theirs.state_dict().keys()
-    bounds = [float(own.state_dict()["in_proj_weight"].abs().max()) for own in (ours, theirs)]
+    layer = SparseAttention(PATTERN, D, 2)
+    assert layer.state_dict().keys() == reference.state_dict().keys()
+    bounds = [float(module.state_dict()["in_proj_weight"].abs().max()) for module in (layer, reference)]
     assert abs(bounds[0] - bounds[1]) < 0.05
-    assert not ours.in_proj_bias.any()
-    assert not ours.out_proj.bias.any()
+    assert not layer.in_proj_bias.any()
+    assert not layer.out_proj.bias.any()
 
 
 def test_from_dense() -> None:
-    theirs, _ = pair(bias=False)
-    ours = SparseAttention.from_dense(theirs.double().eval(), PATTERN)
+    reference, _ = pair(bias=False)
+    layer = SparseAttention.from_dense(reference.double().eval(), PATTERN)
     x = tokens(3, L, D).double()
-    close(ours(x, x, x)[0], theirs(x, x, x, attn_mask=MASK)[0])
-    assert not ours.training
+    close(layer(x, x, x)[0], reference(x, x, x, attn_mask=MASK)[0])
+    assert not layer.training
     with pytest.raises(ns.UnsupportedError, match="kdim"):
         SparseAttention.from_dense(torch.nn.MultiheadAttention(D, 2, kdim=4), PATTERN)
     with pytest.raises(ns.OperandError, match=r"takes a torch\.nn\.MultiheadAttention, not Linear"):
         SparseAttention.from_dense(torch.nn.Linear(D, D), PATTERN)
 
 
-def test_from_dense_keeps_the_settings_of_each_module() -> None:
-    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, dropout=0.3, batch_first=True)
-    theirs.self_attn.dropout, theirs.dropout1.p, theirs.norm2.eps = 0.0, 0.5, 1e-2
-    theirs.norm1.eval()
+def test_from_dense_keeps_the_settings_of_each_part() -> None:
+    reference = torch.nn.TransformerEncoderLayer(D, 2, 16, dropout=0.3, batch_first=True)
+    reference.self_attn.dropout, reference.dropout1.p, reference.norm2.eps = 0.0, 0.5, 1e-2
+    reference.norm1.eval()
     for name in ("linear1.weight", "norm2.bias", "self_attn.in_proj_weight", "self_attn.out_proj.bias"):
-        theirs.get_parameter(name).requires_grad_(False)
-    ours = SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)
-    assert (ours.self_attn.dropout, ours.dropout.p, ours.dropout1.p, ours.dropout2.p) == (0.0, 0.3, 0.5, 0.3)
-    assert (ours.norm1.eps, ours.norm2.eps) == (1e-5, 1e-2)
-    assert {name: own.training for name, own in ours.named_modules()} == {name: own.training for name, own in theirs.named_modules()}
-    frozen = [{name for name, own in layer.named_parameters() if not own.requires_grad} for layer in (ours, theirs)]
+        reference.get_parameter(name).requires_grad_(False)
+    sparse = SparseTransformerEncoderLayer.from_dense(reference, PATTERN)
+    assert (sparse.self_attn.dropout, sparse.dropout.p, sparse.dropout1.p, sparse.dropout2.p) == (0.0, 0.3, 0.5, 0.3)
+    assert (sparse.norm1.eps, sparse.norm2.eps) == (1e-5, 1e-2)
+    modes = [{name: module.training for name, module in layer.named_modules()} for layer in (sparse, reference)]
+    assert modes[0] == modes[1]
+    frozen = [{name for name, p in layer.named_parameters() if not p.requires_grad} for layer in (sparse, reference)]
     assert frozen[0] == frozen[1] and len(frozen[0]) == 4
-    attention = SparseAttention.from_dense(theirs.self_attn, PATTERN)
+    attention = SparseAttention.from_dense(reference.self_attn, PATTERN)
     assert not attention.in_proj_weight.requires_grad and attention.out_proj.weight.requires_grad
 
 
-def test_from_dense_of_modules_that_are_shared_or_others() -> None:
-    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, batch_first=True)
-    theirs.dropout2 = theirs.dropout1
-    theirs.dropout1.p = 0.5
-    assert SparseTransformerEncoderLayer.from_dense(theirs, PATTERN).dropout2.p == 0.5
-    theirs.dropout1 = torch.nn.Identity()
-    theirs.self_attn.dropout = theirs.dropout.p = theirs.dropout2.p = 0.0
-    ours, x = SparseTransformerEncoderLayer.from_dense(theirs, PATTERN), tokens(2, L, D)
-    assert isinstance(ours.dropout1, torch.nn.Identity)
-    close(ours(x), theirs(x, src_mask=MASK))
+def test_from_dense_of_shared_and_replaced_parts() -> None:
+    reference = torch.nn.TransformerEncoderLayer(D, 2, 16, batch_first=True)
+    reference.dropout2 = reference.dropout1
+    reference.dropout1.p = 0.5
+    assert SparseTransformerEncoderLayer.from_dense(reference, PATTERN).dropout2.p == 0.5
+    reference.dropout1 = torch.nn.Identity()
+    reference.self_attn.dropout = reference.dropout.p = reference.dropout2.p = 0.0
+    layer, x = SparseTransformerEncoderLayer.from_dense(reference, PATTERN), tokens(2, L, D)
+    assert isinstance(layer.dropout1, torch.nn.Identity)
+    close(layer(x), reference(x, src_mask=MASK))
 
 
-def test_a_function_makes_patterns_for_any_length() -> None:
+def test_a_function_gives_patterns_of_any_length() -> None:
     calls: list[int] = []
 
     def window(n: int) -> ns.SparseTensor:
@@ -171,7 +172,7 @@ def test_a_function_makes_patterns_for_any_length() -> None:
         return patterns.sliding_window(n, 4)
 
     module = SparseAttention(window, D, 2)
-    for n in (1, 3, L, 3):  # a sequence may be shorter than the window
+    for n in (1, 3, L, 3):  # the window may be longer than the sequence
         x = tokens(2, n, D)
         assert module(x, x, x)[0].shape == (2, n, D)
     assert calls == [1, 3, L]
@@ -188,7 +189,7 @@ def test_dropout_in_training_only() -> None:
     assert torch.equal(module(x, x, x), F.scaled_dot_product_attention(x, x, x, PATTERN))
 
 
-def test_a_pattern_is_no_buffer_and_no_state() -> None:
+def test_a_pattern_is_neither_buffer_nor_state() -> None:
     module = SparseAttention(PATTERN, D, 2)
     assert not list(module.buffers())
     assert not any("pattern" in name for name in module.state_dict())
@@ -198,10 +199,10 @@ def test_a_pattern_is_no_buffer_and_no_state() -> None:
     assert torch.equal(copy.deepcopy(module)(x, x, x)[0], module(x, x, x)[0])
 
 
-def test_layers_that_are_deep_copies_share_one_pattern() -> None:
+def test_deep_copies_of_a_layer_share_one_pattern() -> None:
     layer = SparseTransformerEncoderLayer(PATTERN, D, 2, dim_feedforward=8)
     layers = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).layers
-    assert all(own.self_attn.pattern.pattern is PATTERN.pattern for own in layers)
+    assert all(copied.self_attn.pattern.pattern is PATTERN.pattern for copied in layers)
     assert layers[0].self_attn.in_proj_weight is not layers[1].self_attn.in_proj_weight
     function = partial(patterns.bigbird, block=4)
     assert copy.deepcopy(SparseAttention(function, D, 2)).pattern_for(L).pattern is function(L).pattern
@@ -211,42 +212,42 @@ def test_layers_that_are_deep_copies_share_one_pattern() -> None:
 @pytest.mark.parametrize("activation, bias", [("relu", True), ("gelu", False), (torch.tanh, True)])
 def test_the_encoder_layer_equals_torchs(norm_first: bool, activation: Any, bias: bool) -> None:
     torch.manual_seed(2)
-    theirs = torch.nn.TransformerEncoderLayer(D, 2, 16, 0.0, activation, 1e-3, batch_first=True, norm_first=norm_first, bias=bias)
-    ours = SparseTransformerEncoderLayer(PATTERN, D, 2, 16, 0.0, activation, 1e-3, norm_first=norm_first, bias=bias)
-    ours.load_state_dict(theirs.state_dict())
+    reference = torch.nn.TransformerEncoderLayer(D, 2, 16, 0.0, activation, 1e-3, batch_first=True, norm_first=norm_first, bias=bias)
+    layer = SparseTransformerEncoderLayer(PATTERN, D, 2, 16, 0.0, activation, 1e-3, norm_first=norm_first, bias=bias)
+    layer.load_state_dict(reference.state_dict())
     x = tokens(3, L, D)
-    for made in (ours(x), SparseTransformerEncoderLayer.from_dense(theirs, PATTERN)(x)):
-        close(made, theirs(x, src_mask=MASK))
+    for result in (layer(x), SparseTransformerEncoderLayer.from_dense(reference, PATTERN)(x)):
+        close(result, reference(x, src_mask=MASK))
     padding = torch.zeros(3, L, dtype=torch.bool)
     padding[0, -3:] = True
-    close(ours(x, src_key_padding_mask=padding), theirs(x, src_mask=MASK, src_key_padding_mask=padding))
-    given = torch.autograd.grad(ours(x).square().sum(), list(ours.parameters()))
-    wanted = torch.autograd.grad(theirs(x, src_mask=MASK).square().sum(), list(theirs.parameters()))
-    close(given, wanted)
+    close(layer(x, src_key_padding_mask=padding), reference(x, src_mask=MASK, src_key_padding_mask=padding))
+    gradients = torch.autograd.grad(layer(x).square().sum(), list(layer.parameters()))
+    expected_gradients = torch.autograd.grad(reference(x, src_mask=MASK).square().sum(), list(reference.parameters()))
+    close(gradients, expected_gradients)
 
 
-def test_torchs_encoder_stacks_it() -> None:
+def test_torchs_encoder_stacks_the_layer() -> None:
     torch.manual_seed(3)
     layer = torch.nn.TransformerEncoderLayer(D, 2, 16, 0.0, batch_first=True)
-    theirs = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    reference = torch.nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     sparse = SparseTransformerEncoderLayer.from_dense(layer, PATTERN)
-    ours = torch.nn.TransformerEncoder(sparse, 2, enable_nested_tensor=False)
-    ours.load_state_dict(theirs.state_dict())
+    encoder = torch.nn.TransformerEncoder(sparse, 2, enable_nested_tensor=False)
+    encoder.load_state_dict(reference.state_dict())
     x = tokens(3, L, D)
-    close(ours(x), theirs(x, mask=MASK))
-    close(ours.eval()(x), theirs.eval()(x, mask=MASK))
+    close(encoder(x), reference(x, mask=MASK))
+    close(encoder.eval()(x), reference.eval()(x, mask=MASK))
 
 
-def test_it_learns() -> None:
-    """To say, everywhere, the mark of the first token, which is global."""
+def test_the_layer_learns() -> None:
+    """Every token learns the sign of the first token, which is global."""
     torch.manual_seed(0)
     layer, head = SparseTransformerEncoderLayer(PATTERN, D, 2, 16, dropout=0.0), torch.nn.Linear(D, 1)
     x = torch.randn(64, L, D)
-    wanted = x[:, :1, 0].sign().expand(64, L)
+    targets = x[:, :1, 0].sign().expand(64, L)
     adam = torch.optim.Adam([*layer.parameters(), *head.parameters()], 0.02)
     losses = []
     for _ in range(15):
-        loss = torch.nn.functional.mse_loss(head(layer(x)).squeeze(-1), wanted)
+        loss = torch.nn.functional.mse_loss(head(layer(x)).squeeze(-1), targets)
         adam.zero_grad()
         loss.backward()
         adam.step()
