@@ -33,7 +33,7 @@ class Window(Level):
         np.minimum.at(first, entries.parents, entries.coordinates)
         places = entries.coordinates - first[entries.parents]
         if places.max(initial=0) >= self.width or (len(first) and entries.size < self.width):
-            raise ns.FormatError(f"has no place for {entries.size} coordinates, or for some {places.max(initial=0)} apart")
+            raise ns.FormatError(f"cannot store {entries.size} coordinates, or some {places.max(initial=0)} apart")
         return self, (first,), entries.parents * self.width + places, self.count((first,), entries.count, entries.size)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:

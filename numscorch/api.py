@@ -234,11 +234,11 @@ def explain(
             named, timed = named | {"timed": timed}, False
         if schedule is not None or mask is not None or reduce != "sum":
             option = f"schedule={schedule!r}" if schedule is not None else "mask=" if mask is not None else f"reduce={reduce!r}"
-            raise UnsupportedError(f"{option}: statements take none, only einsum does\n  {expr}")
+            raise UnsupportedError(f"{option} is an option of einsum; statements have none\n  {expr}")
         page = explain_program(expr, named, format) if sparsifier is None else explain_sparsified(expr, named, sparsifier, format)
         return timed_story(page, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else page
     if named:
-        raise ExpressionError(f"{', '.join(named)}: an einsum's operands have no names: give them in order\n  {expr}")
+        raise ExpressionError(f"{', '.join(named)}: operands of einsum are positional: give them in order\n  {expr}")
     expr, operands = call_form(expr, operands)
     page, request, operands_read = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
     if not timed:

@@ -128,7 +128,7 @@ class BoundEinsum:
         return self._einsum(operands, out)
 
     def _checked(self, *args: Any, out: Any = None) -> Any:
-        """The result of a call that the most recent fitting doesn't take."""
+        """The result of a call whose operands don't match the most recent fitting."""
         operands = tuple([operand for operand in args if operand is not ABSENT])
         if TRACERS and holds_traced(operands):
             return self._einsum(operands, out)
@@ -248,7 +248,7 @@ def plan(
     >>> product(A, torch.ones(3, 4))
     Traceback (most recent call last):
     ...
-    numscorch.SizeError: operand B is not what the plan was made for
+    numscorch.SizeError: operand B does not match the plan
       plan    A: 2x3 (CSR, float32)   B: 3x2 (dense, float32)
       given   A: 2x3 (CSR, float32)   B: 3x4 (dense, float32)     make another plan, ns.plan('ij,jk->ik', A, B), or call ns.einsum
     """
@@ -320,7 +320,7 @@ def _mismatch(bound: BoundEinsum, actual: tuple[OperandSpec, ...]) -> NumscorchE
         message = f"the plan takes {len(expected)} operand{'s' * (len(expected) != 1)}, not {len(actual)}"
     else:
         at = next(at for at, (spec, other) in enumerate(zip(expected, actual, strict=True)) if spec != other)
-        message, kind = f"operand {NAMES[at]} is not what the plan was made for", _error_class(expected[at], actual[at])
+        message, kind = f"operand {NAMES[at]} does not match the plan", _error_class(expected[at], actual[at])
         if sorted(map(repr, actual)) == sorted(map(repr, expected)):
             suggestion = f"pass the operands in the order {names}"
         elif kind is FormatError:

@@ -61,7 +61,7 @@ class FusedExplanation(Paged):
 
     def __str__(self) -> str:
         if isinstance(self.program, Unfused):
-            return f"{self.name} runs as it is written: {self.program.why}"
+            return f"{self.name} runs unfused: {self.program.why}"
         return "\n".join([f"{self.name} is this program:", "", *(f"  {line}" for line in self.text.splitlines()), "", self.story])
 
     __repr__ = __str__
@@ -162,7 +162,9 @@ class Fused(Wrapper):
         except Stop as stop:
             return Unfused(f"{stop}{_line_of(stop)}", always=not isinstance(stop, Mismatch)), tracer.reads_sizes
         except Exception as error:  # the function then runs unfused, and raises its own error if it fails
-            return Unfused(f"on proxies of tensors it raises {type(error).__name__}: {error}{_line_of(error)}", always=False), True
+            return Unfused(
+                f"with proxies instead of tensors it raises {type(error).__name__}: {error}{_line_of(error)}", always=False
+            ), True
 
 
 @graph_break
@@ -231,7 +233,7 @@ def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
     if isinstance(result, Sparsified):
         program = _program(Traced(tracer, result.node), tracer, names)
         if program.missing or program.format is not None:
-            raise tracer.stop("what is sparsified is a sum, or has a dimension of size 1")
+            raise tracer.stop("the sparsified result is a sum, or has a dimension of size 1")
         return replace(program, sparsifier=result.sparsifier, format=result.format)
     if not isinstance(result, Traced):
         raise tracer.stop(f"it returns {'several results' if isinstance(result, list | tuple | dict) else type(result).__name__}")
@@ -239,7 +241,7 @@ def _program(result: Any, tracer: Tracer, names: list[str]) -> TracedProgram:
     if viewed(node).kind == "operand":
         raise tracer.stop("it computes nothing")
     if node.is_test:
-        raise tracer.stop("it returns truth values")
+        raise tracer.stop("it returns a bool tensor")
     return program_of(node, names)
 
 
@@ -260,7 +262,7 @@ def _unsupported_operands(operands: list[Any]) -> str | None:
         return "every operand is dense, so torch computes it"
     kinds = {str(o.dtype).removeprefix("torch.") for o in operands}
     if len(kinds) > 1 or operands[0].dtype not in FUSED:
-        return f"operands of {' and '.join(sorted(kinds))}: all must be floats of one type"
+        return f"operands of data type {' and '.join(sorted(kinds))}: all must be floats of one type"
     return None
 
 

@@ -10,7 +10,7 @@ REFUSALS = (
     r"^out= of \w+ with a SparseTensor: use the returned tensor",
     r"_ of a dense tensor or a number would store every entry: use \w+, whose result is dense",
     r"^cat of sparse and dense tensors: convert one",
-    r"of the stack is a dense tensor beside sparse ones: make it one",
+    r"of the stack is a dense tensor, but others are sparse: make it sparse",
     r"of two sparse tensors: make one dense with \.to_dense\(\)",
     r"^the ellipsis of the operands is missing from the result: write \.\.\. there",
     r"^tensordot of shapes .*: 1 is not \d|^tensordot of shapes .*: \d+ is not 1",

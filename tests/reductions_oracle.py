@@ -114,11 +114,11 @@ class Wrong(AssertionError):
 
 ALLOWED = (
     r"the mean of torch\.(int64|bool) values would be truncated to integers",
-    r"plus= of int\d+ values, which have no infinity for a result without terms",
-    r"sums of truth values that aren't products: count with",
-    r"has no place for the coordinates .*: use a compressed level",
-    r"has no coordinate for each of the \d+ above: transpose it",
-    r"statements have no semirings: use einsum",
+    r"plus= of int\d+ values: an empty reduction needs infinity",
+    r"only products of bool operands can be summed: count with",
+    r"cannot store the coordinates .*: use a compressed level",
+    r"has fewer coordinates than the level above, \d+: transpose it",
+    r"statements do not support semirings: use einsum",
     r"no gradient goes through a product of terms at a mask: multiply by the mask afterwards",
 )
 """Messages of documented errors."""

@@ -164,7 +164,7 @@ def test_missing_files(call: Callable[[Path], object], name: str, text: str, tmp
 
 @pytest.mark.parametrize("name", ["a.mtx", "a.npz"])
 def test_missing_folders(name: str, tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=f"no such folder to write {name} in: make it first"):
+    with pytest.raises(FileNotFoundError, match=f"no such folder to write {name} in: create it first"):
         ns.save(A, tmp_path / "none" / name)
 
 

@@ -74,7 +74,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
     "a semiring of integers": (
         lambda: ns.einsum("i->", ns.from_torch(torch.ones(2, dtype=torch.int32)), reduce="min_plus"),
         ns.UnsupportedError,
-        "min plus= of int32 values, which have no infinity for a result without terms: convert the operands with .to(torch.float64)",
+        "min plus= of int32 values: an empty reduction needs infinity, which int32 lacks; convert the operands with .to(torch.float64)",
     ),
     "not on the CPU": (
         lambda: ns.einsum("ij,jk->ik", A, x.to("meta")),

@@ -42,7 +42,7 @@ def lower_blended(stmt: ix.Forall, env: Env, lower: Callable[[ix.Stmt, Env], Blo
 
 
 def _walk_equal(var: ix.IndexVar, walked: list[Iterator], env: Env, lattice: Lattice, case: Case) -> While:
-    """Walk two rows while their coordinates are equal. Nothing is masked, and positions don't wait for the predicted comparison.
+    """Walk two rows while their coordinates are equal. Nothing is masked, and the branch on the comparison is predicted.
 
     Rows of tensors with the same pattern or the same blocks are equal to the end. Other rows leave this loop early, once per row.
     """

@@ -63,7 +63,7 @@ def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bou
 
 
 def _walked_alone(iterators: list[Iterator], lattice: Lattice) -> Iterator | None:
-    """Return the only operand of an intersection that must be walked, if the others have all coordinates below an end; else None."""
+    """Return the only operand that an intersection must walk; None unless the others have every coordinate below an end."""
     walked = [it for it in iterators if not it.level.ends]
     alone = len(walked) == 1 < len(iterators) and lattice.points == (lattice.iterated,)
     return walked[0] if alone and (walked[0].level.is_unique or walked[0].is_single) and walked[0].here is None else None
@@ -191,8 +191,8 @@ def _cases(
 def united_loop(var: IndexVar, iterators: list[Iterator], env: Env, lattice: Lattice, case: Case, bounds: Bounds | None = None) -> Block:
     """Merge all operands in one loop with one body. Absent operands are 0 and have no positions in the levels below.
 
-    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each would have as many one level
-    below.
+    With a loop and a case for each point, a sum of n operands would have 3**n bodies, and each body 3**n bodies of the next
+    level.
     """
     coord, coords = Var(var.name), {it.name: Var(f"{var}{it.name}") for it in iterators}
     at = {name: BinOp("==", position, coord) for name, position in coords.items()}

@@ -143,7 +143,7 @@ class Env:
         return self.strided_position(access, access.indices)
 
     def beside(self, tensor: TensorVar, position: Expr) -> Expr:
-        """Return the position of the value beside a position of the pattern; a workspace of one row counts from the row's start."""
+        """Return the position of the value for a position of the pattern; a workspace of one row counts from the row's start."""
         if not tensor.is_row:
             return position
         owner = next(a for a in self.operands if a.tensor.name == tensor.shares)

@@ -138,9 +138,9 @@ def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> 
 
 
 def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """Return when an access, product, quotient or remainder is present, and the environment in which it is; None means always.
+    """Return the condition under which an access, product, quotient or remainder is present (None: always), and the environment then.
 
-    An absent expression is 0 whatever its other factors are: an absent entry times infinity adds no term to a sum.
+    A product with an absent factor is 0, whatever its other factors are: an absent entry times infinity adds no term to a sum.
     """
     if isinstance(expr, Access) or is_annihilated(expr):
         return guarded(expr, env)
@@ -148,7 +148,7 @@ def presence(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 
 
 def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
-    """Return the condition under which an expression is nonzero, or None if it is known to be, and the environment where it holds."""
+    """Return the condition under which an expression may be nonzero (None: always), and the environment then."""
     least = least_sets(expr, env.conditions)
     if not least or frozenset() in least:
         return None, env

@@ -27,7 +27,7 @@ def lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: En
     def sum_into(register: Var, first: Expr, stop: Expr, inner: Env, width: int = 1) -> For:
         body = lower(term, inner.with_register(target.name, register))
         if needed := {var.name for var in unknown} & names_used(body):
-            raise ScheduleError(f"{term} needs {', '.join(sorted(needed))}, which a loop over entries doesn't know")
+            raise ScheduleError(f"{term} needs {', '.join(sorted(needed))}, which a loop over entries does not compute")
         return For(position, first, stop, body, step=Const(width))
 
     total, register, block, width = Var("total"), Var(target.name), Var("block"), tag.lanes * tag.registers

@@ -100,7 +100,7 @@ def _set_once(block: Block) -> dict[str, Expr]:
 
 
 def _changed(block: Block) -> set[str]:
-    """Return the variables and arrays that a block writes, arrays that it stores registers into among them."""
+    """Return the variables and arrays that a block writes, including arrays that it stores registers into."""
     return names_written(block).union(*(names_in(node.args[0]) for node in _calls(block) if node.function == "store"))
 
 

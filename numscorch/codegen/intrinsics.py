@@ -47,7 +47,7 @@ def _first(context: Any, builder: Any, count: Any, count_type: Any, lanes: int) 
 
 
 def masks_of(context: Any, builder: Any, tile: RegisterTile, left: Any, left_type: Any) -> list[Any]:
-    """Return a mask for each register of a tile, or None for all lanes. ``left`` is the number of lanes of the last one, if given."""
+    """Return a mask for each register of a tile; None stands for all lanes. ``left``, if given, limits the lanes of the last one."""
     last = None if isinstance(left_type, types.Omitted) else _first(context, builder, left, left_type, tile.lanes)
     return [*[None] * (tile.count - 1), last]
 

@@ -148,7 +148,7 @@ def build_plain(source: Source) -> Kernel:
 
 
 def jit_is_disabled() -> bool:
-    """Whether NUMBA_DISABLE_JIT asks for plain Python."""
+    """Whether NUMBA_DISABLE_JIT requests plain Python."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 
 

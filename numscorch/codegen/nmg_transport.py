@@ -1,7 +1,7 @@
 """Choose the combination that each column of an n:m:g block keeps, so that the sum of the kept magnitudes is maximal.
 
-Each column first takes the combination with its largest values. If more columns of a chunk take a combination than may,
-columns move one by one along the cheapest path to a combination with room. As in the transportation problem, the final
+Each column first takes the combination with its largest values. If more columns of a chunk take a combination than its
+capacity, columns move one by one along the cheapest path to a combination with room. As in the transportation problem, the final
 assignment is optimal (Ahuja, Magnanti, Orlin, "Network Flows", 1993, section 9.7).
 """
 

@@ -29,7 +29,7 @@ from ..ir.loop import (
 
 
 def simplify(block: Block) -> Block:
-    """Merge the clearing of a register with the only sum added to it, drop unread variables, and fuse loops over consecutive runs.
+    """Assign a register's only sum instead of clearing and adding, drop unread variables, and fuse loops over consecutive runs.
 
     >>> from numscorch.ir.loop import Store
     >>> t, y = Var("t"), Var("y")

@@ -20,7 +20,7 @@ from .result_assembly import Assembly
 
 @dataclass(frozen=True, slots=True)
 class PruningTest:
-    """An entry's value, and when it is stored: if ``condition`` is nonzero, or, if ``is_dropped``, zero; None means always."""
+    """An entry's value and its condition. Entries are stored if it is nonzero (zero if ``is_dropped``); None stores all entries."""
 
     value: ix.Expr
     condition: ix.Expr | None

@@ -100,7 +100,7 @@ class Assembly:
         return bool(self.runs) and self.runs[-1][1] == len(self.format.levels) - 1
 
     def locate_entry(self, coords: Mapping[IndexVar, Expr]) -> Block:
-        """Return the code that finds the next entry's position, if that is not a counter of the block."""
+        """Return the code that computes the next entry's position; empty if a counter of the block holds it."""
         return ()
 
     def append(self, coords: Mapping[IndexVar, Expr]) -> Block:

@@ -20,8 +20,8 @@ GOLDEN = 0x278DDE6E5FD29F05  # 2**62 divided by the golden ratio; its multiples 
 LOW = (1 << 62) - 1  # mask of the low 62 bits
 SHORT = 24  # number of keys up to which insertion sort is fastest
 FEW = 8  # number of coordinates up to which sorting is faster than a bitmap
-SCAN = 4  # marks scanned in the time that one bit of a bitmap is set and found
-WORDS = 16  # words of a bitmap scanned in the time that one bit is set and found
+SCAN = 4  # marks that can be scanned in the time of setting and finding one bit of a bitmap
+WORDS = 16  # words of a bitmap that can be scanned in the same time
 F = TypeVar("F", bound=Callable[..., Any])
 lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
 on_stack = cast("Callable[[int], Any]", intrinsics.on_stack)
@@ -53,7 +53,7 @@ def truth(condition: Any, one: Any) -> Any:
 
 @jitted
 def outranked(row: Any, at: int, m: int, size: int) -> Any:
-    """Count the values in a place's block of m that rank above its own: larger magnitudes, and equal ones behind it.
+    """Count the values that rank above ``row[at]`` in its block of m: those larger in magnitude, and equal values after it.
 
     NaN ranks above no value, and no value ranks above NaN.
     """

@@ -32,9 +32,9 @@ MODULES = {  # modules of the functions that are called; those not listed are in
     "int64": "numpy",
 }
 NOTES = {
-    "bound": "This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.",
-    "room": "This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.",
-    "once": "This kernel appends the entries of the result where there is room for all that may be inserted.",
+    "bound": "This kernel counts the most insertions into one row; the next ones count the result's entries and write them.",
+    "room": "This kernel counts all insertions; the next one appends the result's entries to arrays with room for that many.",
+    "once": "This kernel appends the result's entries to arrays with room for all insertions.",
     "count": "This kernel counts the entries of the result; a second one writes them.",
     "fill": "",
 }
@@ -127,9 +127,9 @@ def describe(access: ix.Access) -> str:
         strides = f", strides ({', '.join(tensor.strides)})" if tensor.strides else ""
         return f"{tensor.name}: dense {tensor.dtype}{strides}"
     if tensor.shares and not tensor.is_row and tensor.format.is_dense and tensor.format.order:
-        return f"{tensor.name}: {tensor.dtype}, beside the entries of {tensor.shares}"
+        return f"{tensor.name}: {tensor.dtype}, one value per entry of {tensor.shares}"
     shared = f", the pattern of {tensor.shares}" if tensor.shares else ""
-    largest = f", of every {tensor.largest[1]} the {tensor.largest[0]} largest" if tensor.largest else ""
+    largest = f", the {tensor.largest[0]} largest of every {tensor.largest[1]}" if tensor.largest else ""
     return f"{tensor.name}: {tensor.format.name} {tensor.dtype}, {tensor.index_dtype} indices{shared}{largest}"
 
 

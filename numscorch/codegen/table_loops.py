@@ -32,7 +32,7 @@ def lower_kinds(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
 
 
 def lower_kind_tiles(stmt: ix.Forall, env: Env, lower: Lower) -> Block:
-    """Lower the body for the positions of each kind, chunk by chunk. Their number is a constant except in a shorter last chunk."""
+    """Lower the body for the positions of each kind, chunk by chunk. Only a shorter last chunk needs computed bounds."""
     it, chunk = env.iterated(stmt.var)[0], Var(f"{stmt.var}_chunk")
     start, stop = Var(f"{it.position.name}_start"), Var(f"{it.position.name}_end")
     empty = BinOp("==", chunk, Const(0))

@@ -65,7 +65,7 @@ def interleaved(blocks: list[Block]) -> Block:
     """Interleave blocks of the same shape, statement by statement. Statements that all blocks share run once.
 
     Raises:
-        TypeError: a ``while`` differs between blocks. Shared statements before it run once, and can't start several loops.
+        TypeError: a ``while`` differs between blocks; the shared statements before it could initialize only one of the loops.
 
     >>> from numscorch.ir.loop import Accumulate, Load
     >>> x = Load(Var("X"), Var("p"))

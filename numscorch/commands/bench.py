@@ -52,7 +52,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     from ..measuring.table import measure
 
     if arguments.json is not None and not arguments.json.parent.is_dir():
-        raise NumscorchError(f"there is no folder for {arguments.json}: make it first, or name another file")
+        raise NumscorchError(f"the folder of {arguments.json} does not exist: create it first, or name another file")
     before = torch.get_num_threads()
     torch.set_num_threads(arguments.threads or before)
     try:

@@ -71,7 +71,7 @@ def _version(name: str, bounds: Range) -> Diagnosis:
         return _missing(name)
     low, high = bounds
     inside = low <= _numbers(installed) < high
-    tested = f"tested from {_dotted(low)} to before {_dotted(high)}"
+    tested = f"tested with {_dotted(low)} and later, before {_dotted(high)}"
     return Diagnosis(name, installed, inside, "" if inside else f"{tested}: results may differ, or kernels may fail to compile")
 
 

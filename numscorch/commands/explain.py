@@ -63,7 +63,7 @@ def _named(text: str, formats: list[str]) -> dict[str, Any]:
     for argument in formats:
         name, _, format = argument.partition("=")
         if not name.isidentifier() or not format:
-            raise ExpressionError(f"{argument!r} names no operand: a statement's formats have names, as in A=CSR x=dense\n  {text}")
+            raise ExpressionError(f"{argument!r} needs an operand's name: write A=CSR x=dense for a statement\n  {text}")
         named[name] = format
     return named
 

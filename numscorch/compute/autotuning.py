@@ -45,8 +45,8 @@ class Tuned:
 
     def __str__(self) -> str:
         best = min(self.times.values())
-        lines = [f"{1e6 * seconds:10.1f} us {seconds / best:6.2f}  {text or 'as compiled'}" for text, seconds in self.times.items()]
-        return "\n".join([f"{self.expr}: {self.schedule or 'as compiled'} is kept", *lines])
+        lines = [f"{1e6 * seconds:10.1f} us {seconds / best:6.2f}  {text or 'default schedule'}" for text, seconds in self.times.items()]
+        return "\n".join([f"{self.expr}: {self.schedule or 'default schedule'} is kept", *lines])
 
     __repr__ = __str__
 

@@ -146,7 +146,7 @@ def _check_size(request: Request, tensors: Sequence[Tensor], names: Sequence[str
     """
     sizes = request.subscripts.sizes([tensor.shape for tensor in tensors])
     shape = [sizes[name] for name in names]
-    what = f"the dense value {'x'.join(map(str, shape))} of dense operands"
+    what = f"the dense intermediate tensor {'x'.join(map(str, shape))}"
     suggestion = "to compute it only at a sparse operand's entries, multiply by that operand first, in a separate statement"
     check_bytes(prod(shape) * max((tensor.itemsize for tensor in tensors), default=1), what, request, suggestion)
 

@@ -81,7 +81,7 @@ def check_is_tensor(operand: Any) -> None:
     if not isinstance(operand, SparseTensor | SparseParameter | Tensor):
         takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
         if operand is None or isinstance(operand, str | Format):
-            raise OperandError(f"{takes}: only explain of a plain einsum or a statement takes formats, in their place")
+            raise OperandError(f"{takes}: only explain takes formats instead of tensors, for a plain einsum or a statement")
         raise OperandError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
 
 
@@ -119,7 +119,7 @@ def refuse_tangents(operands: Sequence[Any]) -> None:
     """Refuse forward-mode tangents of requests with sparse operands: they would be dropped."""
     tangents = [o for o in operands if isinstance(o, Tensor) and forward_ad.unpack_dual(o).tangent is not None]
     if tangents and any(isinstance(o, SparseTensor) or o.layout is not STRIDED for o in operands):
-        raise UnsupportedError("an operand has a forward-mode tangent, which is not compiled yet: it would be dropped silently")
+        raise UnsupportedError("an operand has a forward-mode tangent: forward-mode AD is not supported, and the tangent would be lost")
 
 
 def in_autocast(operands: Sequence[Any]) -> tuple[Any, ...]:

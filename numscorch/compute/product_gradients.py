@@ -73,7 +73,7 @@ def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Ten
         UnsupportedError: the terms are complex.
     """
     if values.is_complex():
-        raise UnsupportedError("no gradient goes through products of complex terms along a dimension: use .to_dense().prod(dim)")
+        raise UnsupportedError("products of complex terms along a dimension have no gradient: use .to_dense().prod(dim)")
     is_zero = values.detach() == 0
     nonzeros = torch.where(is_zero, 1, values)
     zeros = torch.where(is_zero, values, 0)

@@ -60,7 +60,7 @@ def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
         UnsupportedError: an operand is not a tensor, or a mean of integers is requested.
     """
     if not isinstance(reduce, str) or reduce not in JOINED_BY:
-        raise ExpressionError(f"unknown reduction {reduce!r}: known are {', '.join(JOINED_BY)}")
+        raise ExpressionError(f"unknown reduction {reduce!r}: use one of {', '.join(JOINED_BY)}")
     for operand in operands:
         check_is_tensor(operand)
     if reduce == "mean" and not ((dtype := operands[0].dtype).is_floating_point or dtype.is_complex):

@@ -141,7 +141,7 @@ def _without_coalesce(function: F) -> F:
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> SparseTensor:
         if "coalesce" in kwargs:
-            instead = "it sorts and sums entries without it; assume_sorted=True rejects unsorted ones"
+            instead = "entries are sorted and summed by default; assume_sorted=True rejects unsorted ones"
             raise OperandError(f"{function.__name__} takes no coalesce=: {instead}")
         return function(*args, **kwargs)
 
@@ -301,7 +301,10 @@ def from_parts(
             raise SizeError(f"{name} has shape {tuple(array.shape)}: pass a 1-D array")
     parents = shape[format.mode_order[0]]
     if len(pos) != parents + 1:
-        raise SizeError(f"pos has {len(pos)} entries, but {format.name} of shape {shape} needs {parents + 1}: each start, and the end")
+        raise SizeError(
+            f"pos has {len(pos)} entries, but {format.name} of shape {shape} needs {parents + 1}: "
+            "the start of each row or column, and the end"
+        )
     if len(crd) != len(values):
         raise SizeError(f"crd has {len(crd)} entries, but values has {len(values)}: pass one value for each coordinate")
     needs_int64 = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64

@@ -167,7 +167,7 @@ def _follows(part: Part, wanted: Parts) -> bool:
 
 
 def _is_implied(known: Parts, moved: Parts, remaining: Parts) -> bool:
-    """Whether entries sorted by ``known`` that agree in the parts ``moved`` are sorted by the parts ``remaining``."""
+    """Whether, in entries sorted by ``known``, those that agree in ``moved`` are sorted by ``remaining``."""
     if not remaining:
         return True
     fixed = {part.dimension for part in moved if part.is_whole}

@@ -41,7 +41,7 @@ _converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative nu
 
 
 def converted_so_far(source: Format, target: Format | None, entries: int) -> int:
-    """Add to the number of entries converted between two formats, and return the sum, from which a kernel amortizes its compilation."""
+    """Add to the number of entries converted between two formats, and return the sum; large sums amortize compiling a kernel."""
     known = _converted_before.get((source, target), 0) + entries
     _converted_before[source, target] = known
     return known
@@ -110,12 +110,12 @@ def is_differentiated(values: torch.Tensor) -> bool:
 
 
 def chosen_of(values: torch.Tensor, format: Format, chooses: Level, *arrays: torch.Tensor) -> SparseTensor | None:
-    """The entries of a strided tensor that a level selects, extracted by kernels; None if unsupported, or if kernels do not pay.
+    """The entries of a strided tensor that a level selects, by kernels; None if unsupported, or if kernels do not pay.
 
     Args:
         values: the strided tensor.
         format: the result's format.
-        chooses: the last level, which has a position for each coordinate and selects entries, such as ``Nonzero()``.
+        chooses: the last level, such as ``Nonzero()``: it has a position for each coordinate, and selects some of them as entries.
         arrays: the index arrays of that level.
     """
     if not can_copy(values):
@@ -243,7 +243,7 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
     """Check that levels without arrays have a position for every entry.
 
     Raises:
-        FormatError: an entry has no position; the text is that of packing to ``target``.
+        FormatError: an entry has no position; the error is the one that packing to ``target`` raises.
     """
     partial = [(at, level) for at, level in enumerate(format.levels) if isinstance(level, PartialLevel)]
     if not partial:
@@ -262,7 +262,7 @@ def _widths(format: Format) -> tuple[int, ...]:
 
 
 def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
-    """Whether coordinates of narrow levels are wide enough for the shape."""
+    """Whether the coordinate types of narrow levels can hold the sizes of the shape."""
     widths = _widths(format)
     return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
 

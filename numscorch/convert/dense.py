@@ -63,7 +63,7 @@ def dense_as_asked(A: SparseTensor) -> torch.Tensor:
     return to_dense(A)
 
 
-def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.to_dense() asks for it") -> torch.Tensor:
+def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.to_dense() requests it") -> torch.Tensor:
     """Convert a SparseTensor or a torch sparse tensor to dense for an operator without a sparse implementation.
 
     Adds it to the ledgers, and warns; see :func:`~numscorch.tensors.ledgers.densifying`.

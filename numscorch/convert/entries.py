@@ -97,7 +97,7 @@ def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Ten
         SizeError: the number of entries of the shape exceeds int64.
     """
     if prod(shape) > INT64_MAX:
-        raise SizeError(f"entries of shape {tuple(shape)} cannot be looked up: int64 cannot number that many places")
+        raise SizeError(f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count")
     numbers = torch.zeros((), dtype=torch.int64)
     for coords, size in zip(indices, shape, strict=True):
         numbers = numbers * size + coords

@@ -46,9 +46,9 @@ class Explanation(Story, Paged):
         lines += [f"{'':<17}   {variable} = {parts}" for variable, parts in self.variables.items()]
         lines += [f"infer_format      {self.problem.result}: {self.problem.format.name}   ({self.problem.inference})"]
         if self.problem.layout is not None and self.problem.layout.result is not None:
-            lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, and copied"]
+            lines += [f"{'':<17}   {self.problem.result} is written with {self.problem.layout}, then copied"]
         if self.problem.slabs is not None:
-            lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, whose copies stay in the cache"]
+            lines += [f"{'':<17}   in {self.problem.slabs}, one after the other, so that their copies stay in the cache"]
         for step in self.steps:
             lines += [f"{step.name:<17} {step.stmt}", f"{'':<17}   {step.why}"]
         lines += [f"{name:<17} {text}" for name, text in self.notes]

@@ -73,7 +73,7 @@ class Paged:
                 f"write {path.stem + SUFFIX!r}"
             )
         if not path.parent.is_dir():
-            raise FileNotFoundError(f"save({os.fspath(path)!r}): there is no folder {os.fspath(path.parent)!r}: make it first")
+            raise FileNotFoundError(f"save({os.fspath(path)!r}): the folder {os.fspath(path.parent)!r} does not exist: create it first")
         content = page(*self._titled()).encode()
         with replacing(path) as file:
             file.write(content)
@@ -103,7 +103,7 @@ def titled_program(name: str, program: str, notes: str, story: Story | None, anc
 def _first_line(explained: Story) -> str:
     """The explanation's title; for several kernels, their number and the last one's title."""
     compiled = [story for story in (*explained.before, explained) if not isinstance(story, str)]
-    return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last of them: {explained.title}"
+    return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last one: {explained.title}"
 
 
 def _kernels(explained: Story, anchored: bool) -> str:
@@ -113,7 +113,7 @@ def _kernels(explained: Story, anchored: bool) -> str:
     parts, links, number = [], [], 0
     for story in stories:
         if isinstance(story, str):
-            parts.append(f'<section class="note"><h2>Beside the kernels</h2><p>{escape(story.strip())}</p></section>')
+            parts.append(f'<section class="note"><h2>Not in these kernels</h2><p>{escape(story.strip())}</p></section>')
             continue
         number += 1
         name = "Kernel" if count == 1 else f"Kernel {number} of {count}"
@@ -161,7 +161,7 @@ def _operands(story: Story) -> str:
     result = f"{problem.result}: {'x'.join(map(str, problem.shape)) or 'scalar'} ({problem.format.name}), {problem.result.dtype}"
     why = f"<h4>Result {escape(result)}</h4><p>{escape(problem.inference)}</p>"
     if problem.layout is not None and problem.layout.result is not None:
-        why += f"<p>{escape(f'written with {problem.layout}, and copied')}</p>"
+        why += f"<p>{escape(f'written with {problem.layout}, then copied')}</p>"
     return f'<div class="cards">{"".join(cards)}<div class="card">{why}</div></div>'
 
 
@@ -170,7 +170,7 @@ def _card(name: str, operand: Operand, remark: str, drawn: Sketch | None) -> str
     head = f"<h4>{escape(f'{name}{operand}, {operand.dtype}')}</h4>" + (f"<p>{escape(remark)}</p>" if remark else "")
     if drawn is None:
         strides = f'<p class="soft">strides {escape(str(operand.strides))}</p>' if operand.strides else ""
-        known = "" if operand.format.is_dense else '<p class="soft">positions as estimated; there are no arrays yet</p>'
+        known = "" if operand.format.is_dense else '<p class="soft">estimated positions: a format has no arrays</p>'
         return f'<div class="card">{head}{level_list(levels_of(operand), None, name[:1])}{strides}{known}</div>'
     stored = "" if drawn.format == operand.format else f"<p>stored as {escape(drawn.format.name)}</p>"
     return f'<div class="card">{head}{stored}{drawing(drawn, name[:1] if drawn.format == operand.format else "")}</div>'

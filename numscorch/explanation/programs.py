@@ -66,7 +66,9 @@ def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, for
     fused = pruned(text, given, sparsifier)
     if isinstance(fused, str):
         story = explain_program(text, given, None)
-        return replace(story, after=(*story.after, f"\n{named_in_errors(sparsifier)}: of the result, once it is there: {fused}"))
+        return replace(
+            story, after=(*story.after, f"\n{named_in_errors(sparsifier)} sparsifies the complete result, not in its kernel: {fused}")
+        )
     parts, numbers = fused
     return explain_program(text, {**given, **numbers}, None, parts)  # the result is converted to another format afterwards
 
@@ -163,15 +165,15 @@ class _ProgramExplainer:
                     self.explain_part(index, None)  # raises an error that names the failing part
                 raise
             except NotFused as why:
-                self.explain_part(at, ("gradient", f"part by part: parts {at + 1} to {group.end} would be one kernel, but {why}"))
+                self.explain_part(at, ("gradient", f"parts {at + 1} to {group.end} run separately: {why}"))
                 return at + 1
         part = self.parts[at]
         if part.request.form.prunes:
-            self.stories.append(f"{part.name} = {part.request}: of the result, once it is there, by a conversion's kernel")
+            self.stories.append(f"{part.name} = {part.request}: a conversion kernel prunes the complete result")
             return at + 1
         why_not = why_alone(self.parts, at, self.fused)
         if why_not is None and at < len(self.parts) - 1:
-            why_not = f"format={str(self.format)!r} is asked for"
+            why_not = f"format={str(self.format)!r} is requested"
         self.explain_part(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
         return at + 1
 
@@ -193,7 +195,7 @@ class _ProgramExplainer:
             name in self.requires_grad for n, name in enumerate(part.operands) if n not in only_patterns(part.request)
         )
         if all(operand.format.is_dense for operand in operands):
-            self.stories.append(f"{part.name} = {part.request}: every operand is dense, so this is torch's")
+            self.stories.append(f"{part.name} = {part.request}: every operand is dense, so torch computes it")
             sizes, result = part.request.subscripts.sizes([operand.shape for operand in operands]), part.request.subscripts.result
             self._add_result(part, dense(len(result)), tuple(sizes[name] for name in result), dtype, needs_grad)
             return
@@ -263,7 +265,7 @@ def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape
         gradients = {member.name: member.indices for member in run.request.members}
         known[name] = numbers(run.request.subscripts.result)
         known |= {operand: numbers(gradients[member]) for operand, member in zip(returned, run.request.returned, strict=True)}
-    saved = f"; this kernel returns {', '.join(request.returned)} for them" if request.returned else ""
+    saved = f"; this kernel saves {', '.join(request.returned)} for them" if request.returned else ""
     return f"fused: {'; '.join(lines)}{saved}"
 
 

@@ -1,4 +1,4 @@
-"""What an explanation tells of a kernel: its operands, the compiler's stages, and its source."""
+"""The contents of a kernel's explanation: its operands, the compiler's stages, and its source."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Story:
         if layout is not None and at in layout.operands:
             return f"copied with {layout}"
         if operand_to_cut(self.request, self.problem, self.operands) == at:
-            return "its long rows are taken in parts"
+            return "with long rows cut into parts"
         read = [access.tensor.dtype for access in accesses_in(self.problem.stmt.rhs) if access.tensor.name == NAMES[at]]
         converted = [f"converted to {dtype}" for dtype in read[:1] if dtype not in (PATTERN, self.operands[at].dtype)]
         return ", ".join(converted + ([] if stored == self.operands[at].format else [f"read as {stored.name}"]))

@@ -85,9 +85,7 @@ def read_arrays(file: Path, progress: bool | None = None) -> dict[str, np.ndarra
             Progress(f"reading {file.name}", size, shown=progress, size=size) as bar,
         ):
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-            check_bytes(
-                sum(entry.file_size for entry in entries.values()), "the archive, unpacked,", file, "is this the file that you mean?"
-            )
+            check_bytes(sum(entry.file_size for entry in entries.values()), "the unpacked archive", file, "is this the right file?")
             arrays = {}
             for name, entry in entries.items():
                 arrays[name] = _array(archive, entry)
@@ -105,7 +103,7 @@ def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
         read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read_header(opened)
         if prod(shape) * dtype.itemsize > entry.file_size:
-            raise ValueError(f"{entry.filename} announces {shape} values, but has {entry.file_size} bytes")
+            raise ValueError(f"{entry.filename} declares {shape} values, but has {entry.file_size} bytes")
     with archive.open(entry) as opened:
         return np.lib.format.read_array(opened, allow_pickle=False)
 
@@ -170,7 +168,7 @@ def _dtype(file: Path, arrays: dict[str, np.ndarray]) -> torch.dtype:
     name, stored = str(_required(file, arrays, "dtype")), _required(file, arrays, "values").dtype
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or str(UNKNOWN_TO_NUMPY.get(dtype, dtype)).removeprefix("torch.") != str(stored):
-        raise FormatError(f"{file} holds values of {stored}, but says that they are {name}: save it again")
+        raise FormatError(f"{file} holds values of {stored}, but declares {name}: save it again")
     return dtype
 
 

@@ -50,20 +50,20 @@ def unreadable(path: str | PathLike[str], ours: Sequence[str]) -> FormatError:
     """The error for a file that ``load`` doesn't read.
 
     >>> print(unreadable("cora.gml", (".mtx", ".npz")))
-    cora.gml is no file that ns.load reads (.mtx, .npz, and files of torch.save under any other name): read it with networkx, then
+    ns.load cannot read cora.gml, only .mtx, .npz, and files of torch.save under any other name: read it with networkx, then
     call ns.from_networkx(graph)
     """
     suffix = foreign_suffix(path)
     way_in = ANY if suffix is None else READERS[suffix]
     kinds = f"{', '.join(ours)}, and files of torch.save under any other name"
-    return FormatError(f"{Path(path).name} is no file that ns.load reads ({kinds}): {way_in}")
+    return FormatError(f"ns.load cannot read {Path(path).name}, only {kinds}: {way_in}")
 
 
 def unwritable(path: str | PathLike[str], suffix: str, ours: Sequence[str]) -> FormatError:
     """The error for saving a SparseTensor under another program's suffix.
 
     >>> print(unwritable("A.h5", ".h5", (".mtx", ".npz")))
-    A.h5: ns.save writes no .h5 files, only .mtx, .npz, and torch's (.pt): use one of these, or write A.indices() and A.values yourself
+    A.h5: ns.save cannot write .h5 files, only .mtx, .npz and .pt: use one of these, or write A.indices() and A.values yourself
     """
-    message = f"{Path(path).name}: ns.save writes no {suffix} files, only {', '.join(ours)}, and torch's (.pt)"
+    message = f"{Path(path).name}: ns.save cannot write {suffix} files, only {', '.join(ours)} and .pt"
     return FormatError(f"{message}: use one of these, or write A.indices() and A.values yourself")

@@ -209,7 +209,7 @@ def _check_integers(file: Path, doubles: torch.Tensor, dtype: torch.dtype) -> No
     least, most = (0.0, 1.0) if dtype is torch.bool else (float(torch.iinfo(dtype).min), float(torch.iinfo(dtype).max))
     wrong = (doubles != doubles.trunc()) | (doubles < least) | (doubles > most) | (doubles.abs() >= EXACT)
     if bool(wrong.any()):
-        message = f"which is no whole number that both {dtype} and float64 hold exactly: pass dtype=torch.float64"
+        message = f"which is not an integer that {dtype} and float64 represent exactly: pass dtype=torch.float64"
         raise FormatError(f"{file} holds the value {doubles[wrong][0].item():.17g}, {message}")
 
 
@@ -219,7 +219,7 @@ def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: 
     ones = torch.ones(len(crd), dtype=dtype)
     A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape)
     if A.nnz != len(crd):
-        raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns are listed twice in a row: list each column of a row once")
+        raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns occur twice in one row: list each column of a row once")
     return A if format is None else to_format(A, format)
 
 
@@ -238,8 +238,8 @@ def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, requested: 
     elif "format" in arrays:
         A = _from_scipy_arrays(file, arrays, dtype)
     else:
-        kinds = f"neither {MARK} (numscorch.save) nor edge_index (a graph) nor format (scipy.sparse.save_npz)"
-        raise FormatError(f"{file} holds {kinds}: it has {', '.join(arrays)}")
+        names = f"{MARK} (numscorch.save), edge_index (a graph) or format (scipy.sparse.save_npz)"
+        raise FormatError(f"{file} has no array {names}: it has {', '.join(arrays)}")
     return A if format is None else to_format(A, format)
 
 

@@ -59,7 +59,7 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
     words = header.decode(errors="replace").lower().split()
     shown, line = " ".join(words)[:80], text.line - 1
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"] or words[2] not in ("coordinate", "array"):
-        raise text.error(f"{shown!r} is no header: write %%MatrixMarket matrix coordinate real general", at=line)
+        raise text.error(f"{shown!r} is not a MatrixMarket header: write %%MatrixMarket matrix coordinate real general", at=line)
     layout, field, symmetry = words[2:]
     if field == "complex" or symmetry == "hermitian":
         raise UnsupportedError(
@@ -68,7 +68,9 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
             "or for python -m numscorch bench with --dtype complex64"
         )
     if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern"):
-        raise text.error(f"{shown!r} is no header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line)
+        raise text.error(
+            f"{shown!r} is not a MatrixMarket header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line
+        )
     return layout, field, symmetry
 
 
@@ -144,7 +146,7 @@ def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = Fa
             return np.empty((len(size), 0), dtype=np.int64), np.empty(0), size
         ndim = len(first.split()) - 1
         if ndim < 1:
-            problem = "there is no entry to tell the shape from: write lines of indices from 1 and a value, or pass shape="
+            problem = "without entries, the shape is unknown: write lines of indices from 1 and a value, or pass shape="
             raise text.error(problem, at=text.line - bool(first))
         if size is not None and len(size) != ndim:
             raise text.error(f"entries have {ndim} indices, but the shape {size} has {len(size)} dimensions", at=text.line - 1)
@@ -191,16 +193,16 @@ def read_smtx(path: Path, *, progress: bool | None = None) -> tuple[np.ndarray, 
         raise text.error(f"row offsets run from {offsets[0]} to {offsets[-1]}: they must rise from 0 to nnz = {nnz}", at=line - 1)
     if nnz and (indices.min() < 0 or indices.max() >= columns):
         wrong = indices[(indices < 0) | (indices >= columns)][0]
-        raise text.error(f"column {wrong} is outside: columns lie in 0 to {columns - 1}", at=line)
+        raise text.error(f"column {wrong} is out of range: columns go from 0 to {columns - 1}", at=line)
     return offsets, indices, (rows, columns)
 
 
 def _integers_of(text: Text, content: bytes, count: int, name: str, line: int) -> np.ndarray:
     numbers = integers(content)
     if numbers is None:
-        raise text.error(f"the {name} hold something that is no integer", at=line)
+        raise text.error(f"the {name} contain a word that is not an integer", at=line)
     if len(numbers) != count:
-        raise text.error(f"there are {len(numbers)} {name}, but the sizes on the first line ask for {count}", at=line)
+        raise text.error(f"there are {len(numbers)} {name}, but the sizes on the first line require {count}", at=line)
     return numbers
 
 

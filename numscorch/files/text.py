@@ -79,7 +79,7 @@ class Text:
         """
         while line := self.file.readline(longest + 1):
             if len(line) > longest:
-                raise self.error(f"{what} should be here, but this line has more than {longest} bytes")
+                raise self.error(f"expected {what}, but this line has more than {longest} bytes")
             self.line += 1
             if stripped := line.strip():
                 return stripped
@@ -123,7 +123,7 @@ class Text:
             self.progress.reach(self.packed.tell())
             blocks.append(block)
             size += len(block)
-            check_bytes(size, "what was unpacked so far", self.path, "is this the file that you mean?")
+            check_bytes(size, "the data unpacked so far", self.path, "is this the right file?")
         return b"".join(blocks)
 
     def error(self, problem: str, *, at: int | None = None) -> FormatError:
@@ -265,7 +265,9 @@ def coordinates_in(piece: Piece, rows: np.ndarray, shape: tuple[int, ...] | None
         k, dimension = (int(axis[0]) for axis in np.nonzero(wrong))
         limit = f"1 to {shape[dimension]}" if shape is not None else "1 upwards"
         shown = f"{rows[k, dimension]:g}"
-        raise piece.error(f"index {shown} in dimension {dimension} is outside: indices are integers from {limit}", at=_line_of(piece, k))
+        raise piece.error(
+            f"index {shown} in dimension {dimension} is out of range: indices are integers from {limit}", at=_line_of(piece, k)
+        )
     return np.ascontiguousarray(indices.T).astype(np.int64) - 1
 
 

@@ -74,11 +74,11 @@ def write_text(A: SparseTensor, path: str | PathLike[str], suffix: str, progress
 
 def _check(A: SparseTensor, name: str, kind: str) -> None:
     if kind != ".tns" and A.ndim != 2:
-        raise FormatError(f"{name} would hold a matrix, but the tensor has {A.ndim} dimensions: save it as .tns, or as .npz")
+        raise FormatError(f"{name}: {kind} files hold matrices, but the tensor has {A.ndim} dimensions: save it as .tns, or as .npz")
     if not A.ndim:
-        raise FormatError(f"{name} would hold indices, but the tensor has no dimensions: save it as .npz")
+        raise FormatError(f"{name}: {kind} files hold indices, but the tensor has no dimensions: save it as .npz")
     if A.dtype.is_complex and kind != ".smtx":
-        raise UnsupportedError(f"{name} would hold {A.dtype} values, which are not written as text: save the tensor as .npz")
+        raise UnsupportedError(f"{name}: {A.dtype} values are not written as text: save the tensor as .npz")
 
 
 def _matrix_market(A: SparseTensor) -> Iterator[tuple[bytes, int]]:

@@ -24,7 +24,9 @@ def logical(request: Request) -> Request:
         return as_test(request)
     summed = set().union(*request.subscripts.operands) - set(request.subscripts.result)
     if summed and request.op in ("=", "+=", "*="):
-        raise UnsupportedError(f"sums of truth values that aren't products: count with .to(torch.int64), or use reduce='any'\n  {request}")
+        raise UnsupportedError(
+            f"only products of bool operands can be summed: count with .to(torch.int64), or use reduce='any'\n  {request}"
+        )
     return request
 
 

@@ -36,7 +36,7 @@ def check_operators(request: Request, dtype: str) -> None:
     """
     if dtype.startswith("int") and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
         raise UnsupportedError(
-            f"{request.op} of {dtype} values, which have no infinity for a result without terms: "
+            f"{request.op} of {dtype} values: an empty reduction needs infinity, which {dtype} lacks; "
             f"convert the operands with .to(torch.float64)\n  {request}"
         )
     if dtype.startswith("complex"):

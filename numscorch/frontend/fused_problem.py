@@ -109,7 +109,7 @@ def fused_problem(request: FusedRequest, operands: Sequence[Operand], target: Ta
 
 
 def valued(request: FusedRequest) -> list[int]:
-    """The positions of the operands whose values are read; the pattern alone is read of the remaining operands."""
+    """The positions of the operands whose values are read; of the other operands, only the pattern is read."""
     return [at for at in range(len(request.subscripts.operands)) if at not in only_patterns(request)]
 
 
@@ -171,10 +171,10 @@ def _compound(op: str, value: Expr, indices: Sequence[IndexVar]) -> str:
 def _at_owner(
     request: FusedRequest, value: Expr, owner: Access | None, tensors: Mapping[str, TensorVar], rows: Mapping[str, TensorVar]
 ) -> Expr:
-    """The value of the kernel's tensors and workspaces at the owner's entries.
+    """A value in terms of the kernel's tensors and workspaces, restricted to the owner's entries.
 
-    It is multiplied by the owner's pattern, unless the owner is a factor already. The owner is the only sparse operand, so its
-    pattern is the only condition.
+    The value is multiplied by the owner's pattern, unless the owner is a factor. No other pattern is needed, since the owner is the
+    only sparse operand.
     """
 
     def read(access: Access) -> Expr:

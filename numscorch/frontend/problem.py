@@ -30,7 +30,7 @@ from .requests import MOST_OPERANDS, NAMES, Request
 from .splitting import SparseTerm, Splitting, split
 
 Choice = tuple[Assignment, str, Format | None]  # a statement with its result's format, the reason, and the format of a later conversion
-Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and two operands' positions with the size that each has of it
+Clash = tuple[str, tuple[int, int], tuple[int, int]]  # an index, and (position, size of the index) of two operands
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: F
         return _assembled(stmt, CSF(len(parts)), index_dtype), "only entries with a term are stored", None
     if wanted is None:
         return _filled(stmt, inferred, why, facts) if format == "auto" else (inferred, why, None)
-    would = f"asked for; {why}, would be {result_format(inferred, parts).name}"
+    would = f"requested; the default is {result_format(inferred, parts).name}: {why}"
     if wanted.is_dense:
         return stmt, would, None if wanted.is_row_major else wanted
     if inferred.lhs.tensor.shares is not None:

@@ -37,7 +37,7 @@ def parse_rearrangement(text: str, rank: int, given: tuple[str, ...]) -> tuple[t
     """
     left, arrow, right = text.partition("->")
     if not arrow or "->" in right:
-        raise pointed(text, len(text) if not arrow else text.rfind("->"), "rearrange takes one ->: names before it, and names after it")
+        raise pointed(text, len(text) if not arrow else text.rfind("->"), "rearrange takes names on both sides of one ->")
     words = any(re.search(r"\S\s+\S", side.strip()) for side in (left, right))
     before, after = _dimensions(text, left, 0, words), _dimensions(text, right, len(left) + 2, words)
     hidden = rank - sum(not _is_ellipsis(dimension) for dimension in before)
@@ -82,15 +82,15 @@ def _check_names(text: str, before: list[PlacedNames], after: list[PlacedNames],
     old, new = dict(chain(*before)), dict(chain(*after))
     for name, place in chain(*before, *after):
         if place not in (old.get(name), new.get(name)):
-            raise pointed(text, place, f"{name} is repeated: name each dimension once; a diagonal is taken by einsum")
+            raise pointed(text, place, f"{name} is repeated: name each dimension once; use einsum for a diagonal")
         if name not in new:
             raise pointed(text, place, f"{name} is missing on the right: sum over it with einsum, or name it there")
         if name not in old and (name == ELLIPSIS or name not in given):
             suggestion = "name it on the left" if name == ELLIPSIS else f"give its size, as {name}=2, or name it on the left"
-            raise pointed(text, place, f"{name} is new, and has no size: {suggestion}")
+            raise pointed(text, place, f"the size of the new dimension {name} is unknown: {suggestion}")
     for name in given:
         if name not in new:
-            raise pointed(text, 0, f"{name}= names no dimension: the names are {', '.join(new)}")
+            raise pointed(text, 0, f"{name}= does not name a dimension: the names are {', '.join(new)}")
 
 
 def _expand_ellipsis(dimensions: Iterable[PlacedNames], hidden: int) -> tuple[Names, ...]:

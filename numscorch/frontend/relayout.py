@@ -135,7 +135,7 @@ class Slabs:
     dimensions: dict[int, int]
 
     def __str__(self) -> str:
-        return f"slabs of {self.size} of {self.index}"
+        return f"slabs of {self.size} along {self.index}"
 
     def of(self, operands: Sequence[Operand]) -> tuple[Operand, ...]:
         """The operands, narrowed to one slab."""

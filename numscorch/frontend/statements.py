@@ -77,9 +77,9 @@ def _read(text: str) -> Assignment:
         raise ExpressionError(f"a scheduled statement can't be evaluated: write an assignment, as y[i] = A[i,j] * x[j]\n  {text}")
     left, right = stmt.lhs, stmt.rhs
     if base_of(left.tensor.name) != left.tensor.name:
-        raise ExpressionError(f"the left side takes names of indices only, not {left.tensor}: write all of the result\n  {text}")
+        raise ExpressionError(f"the left side cannot be a slice such as {left.tensor}: assign the whole result\n  {text}")
     if len(set(left.indices)) < len(left.indices):
-        raise ExpressionError(f"the left side repeats an index, so its place is unknown\n  {text}")
+        raise ExpressionError(f"the left side repeats an index: name each index once\n  {text}")
     for var in left.indices:
         if var not in variables_in(right):
             right = Binary("*", right, Access(TensorVar(f"{SIZE}{var}", dense(1)), (var,)))
@@ -158,7 +158,7 @@ def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
     orders: dict[str, int] = {}
     for part in parts:
         if part.name in orders:
-            raise ExpressionError(f"{part.name} is assigned twice: give each result a name of its own\n  {text}")
+            raise ExpressionError(f"{part.name} is assigned twice: give each result a different name\n  {text}")
         orders[part.name] = len(part.request.subscripts.result)
     seen: set[str] = set()
     for part in parts:
@@ -169,7 +169,7 @@ def _check_names(text: str, parts: Sequence[ProgramPart]) -> None:
                 raise ExpressionError(f"{name} is read {where}: rename one of the two, or assign {name} first\n  {text}")
             if operand == name and orders.get(name, len(indices)) != len(indices):
                 message = f"{written_access(name, indices, text)} has {len(indices)} indices, but {name} is assigned with {orders[name]}"
-                raise ExpressionError(f"{message}: write as many\n  {text}")
+                raise ExpressionError(f"{message}: use the same number\n  {text}")
         seen.add(part.name)
 
 

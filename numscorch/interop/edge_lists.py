@@ -210,8 +210,8 @@ def check_graph(A: SparseTensor, square: bool = False) -> None:
         UnsupportedError: the format has padding.
     """
     if A.ndim != 2 or (square and A.pattern.shape[0] != A.pattern.shape[1]):
-        expected = "as many sources as targets" if square and A.ndim == 2 else "2 dimensions"
-        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: its matrix has {expected}")
+        expected = "square" if square and A.ndim == 2 else "2-dimensional"
+        raise SizeError(f"a tensor of shape {A.pattern.shape} is not the matrix of a graph: it must be {expected}")
     check_unpadded(A)
 
 

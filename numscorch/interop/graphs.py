@@ -194,7 +194,7 @@ def _weights(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
         exact = _as_wide(values, dtype)
         weights = exact.to(dtype)
     except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
-        raise FormatError(f"the weights of edges are no numbers of one type ({error}): pass weight=None, or another attribute") from error
+        raise FormatError(f"the edge weights are not numbers of one type ({error}): pass weight=None, or another attribute") from error
     is_lost = (weights != exact) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool)
     if bool(is_lost.any()):
         raise FormatError(f"{dtype} can't hold the weight {exact[is_lost][0].item()}: pass dtype=torch.float64")
@@ -240,7 +240,9 @@ def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
         weights = {(source, target): value for source, target, value in entries}
         asymmetric = next((f"{place} is {value}" for place, value in weights.items() if weights.get(place[::-1]) != value), None)
         if asymmetric is not None:
-            raise FormatError(f"an undirected graph's matrix is symmetric, but entry {asymmetric}, and its mirror differs: use a DiGraph")
+            raise FormatError(
+                f"an undirected graph's matrix is symmetric, but entry {asymmetric}, and the mirrored entry differs: use a DiGraph"
+            )
         entries = [entry for entry in entries if entry[0] <= entry[1]]
     graph.add_weighted_edges_from(entries)
     return graph

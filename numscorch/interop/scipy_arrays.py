@@ -100,7 +100,7 @@ def _bsr(A: SparseTensor, values: np.ndarray, block: tuple[int, int]) -> Any:
 
     if any(size % edge for size, edge in zip(A.pattern.shape, block, strict=True)):
         raise UnsupportedError(
-            f"SciPy's bsr_array takes complete blocks only, but blocks of {A.format.name} reach over the edge of shape {A.pattern.shape}: "
+            f"SciPy's bsr_array takes complete blocks only, but blocks of {A.format.name} cross the edge of shape {A.pattern.shape}: "
             "use .to(ns.CSR) first"
         )
     matrix = bsr_array(A.pattern.shape, blocksize=block, dtype=values.dtype)

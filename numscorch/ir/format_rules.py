@@ -50,6 +50,4 @@ def _check_diagonal(levels: tuple[Level, ...], parts: tuple[Part, ...], at: int)
     if first < 1 or parts[first - 1] != Part(column.dimension, minus=row.dimension) or not (row.is_whole and column.is_whole):
         raise FormatError(f"{levels[at]} in {text_of(levels, parts)} needs a level of diagonals above it, as in {DIAGONALS}")
     if levels[first].full:
-        raise FormatError(
-            f"{levels[first]} in {text_of(levels, parts)} has rows that the diagonal doesn't cross: use range, as in {DIAGONALS}"
-        )
+        raise FormatError(f"{levels[first]} in {text_of(levels, parts)} has rows outside the diagonal: use range, as in {DIAGONALS}")

@@ -35,7 +35,7 @@ class PartialLevel(Implicit):
         if outside.any():
             at = int(np.argmax(outside))
             place = (*(int(column[at]) for column in entries.outer), int(entries.coordinates[at]))
-            raise FormatError(f"has no place for the coordinates {place}: use a compressed level")
+            raise FormatError(f"cannot store the coordinates {place}: use a compressed level")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Identity(Branchless, PartialLevel):
 
     def fits(self, at: int, sizes: tuple[int, ...]) -> str | None:
         short = sizes[at - 1] > sizes[at]
-        return f"of size {sizes[at]} has no coordinate for each of the {sizes[at - 1]} above: transpose it" if short else None
+        return f"of size {sizes[at]} has fewer coordinates than the level above, {sizes[at - 1]}: transpose it" if short else None
 
     def unpack(self, arrays: Arrays, stored: Parents) -> Children:
         return Children(1, stored.outer[-1], stored.parents)

@@ -138,7 +138,7 @@ class Grouped(CoordinateArray, Sharing):
         chosen = (used[:, None] == masks(self.n, self.m)).sum(axis=0)
         kind = int(np.argmax(chosen - capacity))
         if chosen[kind] > capacity[kind]:
-            reason = f"{chosen[kind]} of them keep the places {listed(self.n, self.m)[kind]}, but only {capacity[kind]} can"
+            reason = f"{chosen[kind]} of them keep the positions {listed(self.n, self.m)[kind]}, but only {capacity[kind]} can"
         else:
             reason = f"they cannot be assigned evenly to the {self.kinds} combinations of {self.n} places"
         raise FormatError(f"{where}: {reason}; sparsify.n_m_g({self.n}, {self.m}, {self.g}) keeps what fits")

@@ -213,7 +213,7 @@ class _Parser:
         lhs = self.access()
         if self.peek() in ("min", "max") and [token for _, token in self.tokens[self.at + 1 : self.at + 3]] == ["plus", "="]:
             semiring = f"{self.peek()}_plus"
-            raise self.error(f"statements have no semirings: use einsum, as in einsum('ij,jk->ik', A, B, reduce='{semiring}')")
+            raise self.error(f"statements do not support semirings: use einsum, as in einsum('ij,jk->ik', A, B, reduce='{semiring}')")
         op = " ".join(self.take().split())
         if op not in ("=", *REDUCTIONS):
             self.at -= 1
@@ -306,7 +306,7 @@ class _Parser:
             return self.stored()
         if name not in FUNCTIONS:
             self.at -= 1
-            raise self.error(f"unknown function {name}: known are {', '.join((*FUNCTIONS, STORED))}")
+            raise self.error(f"unknown function {name}: use one of {', '.join((*FUNCTIONS, STORED))}")
         self.take("(")
         args = [self.nested(self.expression)]
         while self.peek() == ",":

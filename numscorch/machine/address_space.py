@@ -34,5 +34,5 @@ def check_room() -> None:
         mmap.mmap(-1, needed).close()
     except OSError as error:
         raise MemoryLimitError(
-            f"compiling a kernel may take {needed >> 20} MiB of address space, more than the process's limit leaves: raise it (ulimit -v)"
+            f"compiling a kernel may take {needed >> 20} MiB of address space, more than the process has left: raise its limit (ulimit -v)"
         ) from error

@@ -47,7 +47,7 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     if final.exists() and not final.is_file():
         raise OSError(f"{path} is not a regular file and cannot be replaced: choose another path")
     if not final.parent.is_dir():
-        raise FileNotFoundError(ENOENT, f"no such folder to write {final.name} in: make it first", str(path))
+        raise FileNotFoundError(ENOENT, f"no such folder to write {final.name} in: create it first", str(path))
     draft = final.with_name(f".{final.name[:100]}.{token_hex(4)}.part")
     opened = _opened(draft, path)
     try:

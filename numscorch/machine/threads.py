@@ -134,7 +134,7 @@ def _choose(config: Any) -> str:
     if requested in {"default", "tbb"}:
         _tbb_problem()
     if requested != "default":
-        return f"NUMBA_THREADING_LAYER={requested} asks for it"
+        return f"NUMBA_THREADING_LAYER={requested} requests it"
     if "NUMBA_THREADING_LAYER_PRIORITY" in os.environ:
         return f"NUMBA_THREADING_LAYER_PRIORITY={os.environ['NUMBA_THREADING_LAYER_PRIORITY']} prefers it"
     config.THREADING_LAYER_PRIORITY = ["omp", "tbb", "workqueue"] if shares_openmp() else ["tbb", "omp", "workqueue"]

@@ -46,11 +46,11 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
     >>> check(torch.ones(2), np.array([1.0, 2.0]), "numpy")
     Traceback (most recent call last):
         ...
-    AssertionError: not what numpy computes: they differ by up to 1, where values are up to 2
+    AssertionError: differs from numpy by up to 1, with values up to 2
     """
     result, expected = as_numpy(result), as_numpy(expected)
     if result.shape != expected.shape:
-        raise AssertionError(f"not what {peer} computes: shapes are {result.shape} and {expected.shape}")
+        raise AssertionError(f"differs from {peer} in shape: {result.shape} and {expected.shape}")
     if isinstance(result, np.ndarray) or isinstance(expected, np.ndarray):
         result, expected = _as_array(result), _as_array(expected)
     else:
@@ -60,9 +60,7 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
         difference, largest = abs(result - expected), _largest(abs(expected))
         beyond = _largest(difference - tolerance * abs(expected))
     if not beyond <= ABSOLUTE * largest:
-        raise AssertionError(
-            f"not what {peer} computes: they differ by up to {_largest(difference):.3g}, where values are up to {largest:.3g}"
-        )
+        raise AssertionError(f"differs from {peer} by up to {_largest(difference):.3g}, with values up to {largest:.3g}")
 
 
 def _without_same_infinities(result: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -67,7 +67,7 @@ def peers_of(request: BoundRequest) -> Peers:
     >>> from .requests import read_request
     >>> peers = peers_of(read_request("ijk->i", {"A": "uniform:4x3x2:0.5"}))
     >>> list(peers.functions)[-1], peers.missing["torch CSR int32"]
-    ('torch, dense', "can't: A has 3 dimensions")
+    ('torch, dense', 'supports matrices only, but A has 3 dimensions')
     """
     peers, shape = Peers(), shape_of(request)
     for name, make in MAKERS.items():
@@ -80,7 +80,7 @@ def peers_of(request: BoundRequest) -> Peers:
         except CannotError as why:
             peers.missing[name] = str(why)
         except REFUSALS as error:
-            peers.missing[name] = f"can't: {_first_line(error)}"
+            peers.missing[name] = f"failed: {_first_line(error)}"
     return peers
 
 
@@ -106,7 +106,7 @@ def _first_line(error: Exception) -> str:
 def _rows(name: str, operand: Any) -> SparseTensor:
     """A sparse matrix as CSR."""
     if operand.ndim != 2:
-        raise CannotError(f"can't: {name} has {operand.ndim} dimensions")
+        raise CannotError(f"supports matrices only, but {name} has {operand.ndim} dimensions")
     return operand.to(CSR)
 
 
@@ -148,7 +148,7 @@ def _of_torch(index_dtype: torch.dtype, request: BoundRequest, shape: Shape | No
         case Sum(over=over):
             return _summed(operands[0], over)
         case None:
-            raise CannotError("can't: has no operator for this expression")
+            raise CannotError("no operator for this expression")
         case _:
             return _by_operators(operands, shape)
 
@@ -179,13 +179,13 @@ def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
     operands = _by(lambda rows: rows.to_scipy(), request, lambda tensor: tensor.numpy())
     match shape:
         case SampledMatMul():
-            raise CannotError("can't: has no sampled product")
+            raise CannotError("no sampled product")
         case Elementwise("*"):
             return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), operands)
         case Sum(over=over):
             return lambda: operands[0].sum(axis=over[0] if len(over) == 1 else None, dtype=operands[0].dtype)
         case None:
-            raise CannotError("can't: has no operator for this expression")
+            raise CannotError("no operator for this expression")
         case _:
             return _by_operators(operands, shape)
 
@@ -202,7 +202,7 @@ def _of_pydata(request: BoundRequest, shape: Shape | None) -> Function:
             library = import_module(MODULES[PYDATA])
             return lambda: library.einsum(request.expr, *arrays)
         case _:
-            raise CannotError("can't: has no operator for this expression")
+            raise CannotError("no operator for this expression")
 
 
 def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
@@ -227,7 +227,7 @@ def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
         case Sum(over=(0,)) if operands[0].ndim == 2:
             return lambda: operands[0].reduce_columnwise("plus").new()
         case _:
-            raise CannotError("can't: has no operator for this expression")
+            raise CannotError("no operator for this expression")
 
 
 def _full_in_graphblas(library: Any, tensor: torch.Tensor) -> Any:
@@ -273,7 +273,7 @@ def _by_operators(operands: list[Any], shape: Shape) -> Function:
             join = operator.add if op == "+" else operator.mul
             return lambda: reduce(join, operands)
         case _:
-            raise CannotError("can't: has no operator for this expression")
+            raise CannotError("no operator for this expression")
 
 
 def _sides(operands: list[Any], shape: MatMul | SampledMatMul) -> tuple[Any, Any]:

@@ -126,7 +126,7 @@ def _check_names(expr: str, names: tuple[str, ...], texts: Mapping[str, str], is
     expected = f"its operands are {', '.join(names)}{', in this order' if is_einsum(expr) else ''}"
     for name in texts:
         if name not in names:
-            raise ExpressionError(f"{name} is no operand of {expr!r}: {expected}")
+            raise ExpressionError(f"{name} is not an operand of {expr!r}: {expected}")
     missing = [name for name in names if name not in texts]
     if is_complete and missing:
         raise ExpressionError(f"operand {missing[0]} of {expr!r} is missing: {expected}; give each {SPECS}")
@@ -135,7 +135,7 @@ def _check_names(expr: str, names: tuple[str, ...], texts: Mapping[str, str], is
 def _dtype(name: str) -> torch.dtype:
     dtype = {str(stored).removeprefix("torch."): stored for stored in STORED}.get(name)
     if dtype is None:
-        raise OperandError(f"{name!r} is no data type of values: they are {listed()}")
+        raise OperandError(f"{name!r} is not a supported data type: use one of {listed()}")
     return dtype
 
 
@@ -150,10 +150,10 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
             tensor = rand(*shape, format=CSR if len(shape) == 2 else COO(len(shape)), density=_share(spec, share), generator=generator)
             return _in_format(tensor.with_values(_numbers((tensor.nnz,), dtype, generator)), format)
         case (("dense" | "uniform"), _):
-            raise FormatError(f"{spec!r} is no operand: give {SPECS}")
+            raise FormatError(f"{spec!r} is not an operand: give {SPECS}")
     file, file_shape = _file_and_shape(spec)
     if suffix_of(file) is None and not Path(file).exists():
-        raise FormatError(f"{spec!r} is no operand: give {SPECS}")
+        raise FormatError(f"{spec!r} is not an operand: give {SPECS}")
     return _in_format(load(file, dtype=dtype, shape=file_shape), format)
 
 
@@ -172,7 +172,7 @@ def _file_and_shape(spec: str) -> tuple[str, tuple[int, ...] | None]:
 def _sizes(spec: str, text: str) -> tuple[int, ...]:
     parts = text.split("x")
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise FormatError(f"{spec!r} has no sizes, as 1000x64: give {SPECS}")
+        raise FormatError(f"{spec!r} needs sizes, such as 1000x64: give {SPECS}")
     return tuple(map(int, parts))
 
 
@@ -191,7 +191,7 @@ def _share(spec: str, text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise FormatError(f"{spec!r} has no share of entries, as 0.01: give {SPECS}") from error
+        raise FormatError(f"{spec!r} needs a density, such as 0.01: give {SPECS}") from error
 
 
 def _numbers(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:

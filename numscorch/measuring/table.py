@@ -87,29 +87,23 @@ class Table:
 
     def _line(self, row: Row, width: int) -> str:
         rate = f"{self.work.bytes / row.seconds / 1e9:8.1f} {self.work.flops / row.seconds / 1e9:8.1f}"
-        cells = (
-            ""
-            if row.ratio is None
-            else f"   {row.ratio}"
-            if row.name not in self.slower
-            else f"   {row.ratio.ratio:.3g}x, called a few times"
-        )
+        cells = "" if row.ratio is None else f"   {row.ratio}" if row.name not in self.slower else f"   {row.ratio.ratio:.3g}x, few calls"
         return f"  {row.name:<{width}} {seconds_in_words(row.seconds):>10} {rate}{cells}"
 
     def _notes(self) -> Iterator[str]:
         if self.disturbance > DISTURBED:
-            yield f"  Something else ran on this machine: half of our calls took {self.disturbance:.1f} times the fastest one, or more."
+            yield f"  Other programs disturbed the measurement: half of our calls took {self.disturbance:.1f} times the fastest or more."
         seconds = self.rows[0].seconds
         memory, peak = (amount / seconds / roof for amount, roof in zip((self.work.bytes, self.work.flops), self.roofs, strict=True))
-        yield f"  The request moves {self.work.bytes:,} bytes and takes {self.work.flops:,} operations at least; {OURS} reaches"
+        yield f"  The request needs at least {self.work.bytes:,} bytes of memory traffic and {self.work.flops:,} operations. {OURS} reaches"
         triad, multiply_adds = f"{self.roofs[0] / 1e9:.1f} GB/s", f"{self.roofs[1] / 1e9:.0f} Gflop/s"
-        yield f"  {memory:.0%} of {triad}, what a triad from memory reaches, and {peak:.0%} of {multiply_adds}, what multiply-adds do."
+        yield f"  {memory:.0%} of a triad from memory ({triad}) and {peak:.0%} of multiply-adds in registers ({multiply_adds})."
         compiling, loading = seconds_in_words(self.compile_seconds), seconds_in_words(self.load_seconds)
-        yield f"  Its first call compiles in {compiling}; later processes load that in {loading}."
+        yield f"  The first call compiles in {compiling}; later processes load the kernels in {loading}."
         yield (
             "  This system does not report memory."
             if self.peak is None
-            else f"  A call takes {self.peak / 1e6:,.1f} MB at most, its result among them."
+            else f"  Peak memory of a call: {self.peak / 1e6:,.1f} MB, including the result."
         )
 
 

@@ -27,7 +27,7 @@ Times = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """The seconds of a call in each turn: of our function, of its peers, and of other functions that are reported beside them."""
+    """The seconds of a call in each turn: of our function, of its peers, and of other reported functions."""
 
     ours: Times
     peers: Mapping[str, Times]
@@ -64,7 +64,7 @@ def in_turns(
     Args:
         ours: our function. The time includes the allocation of its result, but not the deallocation.
         peers: the peers' functions by name; may be empty.
-        beside: functions that are reported but are no peers.
+        beside: other functions to report, which do not count as peers.
         seconds: the total time; at least a few turns are made.
         calls: the number of calls per turn, for calls that are too short for the clock.
         rest: the pause before each call, in seconds, while another library's idle threads stop spinning.

@@ -250,9 +250,7 @@ def _check_weights(need_weights: bool, attn_mask: Any) -> None:
             " ns.softmax(ns.einsum('id,jd->ij', q, k, mask=pattern), 1)"
         )
     if attn_mask is not None:
-        raise UnsupportedError(
-            "attn_mask beside a pattern: join them with ns.nn.patterns.intersection, and make the module with the result"
-        )
+        raise UnsupportedError("attn_mask with a pattern: join them with ns.nn.patterns.intersection, and make the module with the result")
 
 
 def _name(function: Any) -> str:

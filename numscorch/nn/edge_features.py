@@ -59,11 +59,11 @@ class Edges:
 
         Raises:
             OperandError: the reduction is unknown.
-            SizeError: the features are no tensor of that shape.
+            SizeError: the features are not a tensor of that shape.
             UnsupportedError: the graph is a matrix.
         """
         if isinstance(self.graph.source, SparseTensor):
-            raise UnsupportedError("edge_attr beside an adjacency matrix, whose edges have no order: pass edge_index")
+            raise UnsupportedError("edge_attr with an adjacency matrix, whose edges have no order: pass edge_index")
         rows = edge_attr[:, None] if isinstance(edge_attr, Tensor) and edge_attr.ndim == 1 else edge_attr
         if not isinstance(rows, Tensor) or rows.shape[:1] != (self.graph.edges,) or rows.ndim != 2 or edge_dim not in (-1, rows.shape[1]):
             shape = tuple(edge_attr.shape) if isinstance(edge_attr, Tensor) else type(edge_attr).__name__

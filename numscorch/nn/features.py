@@ -45,7 +45,7 @@ def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = 
         raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {wanted})")
     if node_dim is not None and (not -x.ndim <= node_dim < x.ndim or node_dim % x.ndim == x.ndim - 1):
         raise SizeError(
-            f"{name} has shape {tuple(x.shape)}, so node_dim={node_dim} of {layer} is no dimension of nodes: "
+            f"{name} has shape {tuple(x.shape)}, so node_dim={node_dim} of {layer} cannot be the dimension of the nodes: "
             "give a dimension before the last one, which holds the channels"
         )
     if (weight := next(layer.parameters(), None)) is not None:

@@ -128,8 +128,8 @@ class GCNConv(Convolution):
 class SAGEConv(Convolution):
     """``lin_l`` of the aggregated neighbour features plus ``lin_r`` of the node's own features.
 
-    Nodes without neighbours aggregate to 0. The gradient of ``"max"`` and ``"min"`` is shared evenly among equal neighbours; parallel
-    edges count once there. The maximum of sparse features, such as bags of words, is sparse; entries that are not stored count as 0.
+    Nodes without neighbours aggregate to 0. The gradient of ``"max"`` and ``"min"`` is shared evenly among equal neighbours, where
+    parallel edges count once. The maximum of sparse features, such as bags of words, is sparse; entries that are not stored count as 0.
 
     Args:
         in_channels: features per node, or a pair (per source, per target); -1 infers the size from the first input.

@@ -322,12 +322,14 @@ def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
 
 def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     if edge_weight is not None:
-        raise UnsupportedError("edge_weight beside an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
+        raise UnsupportedError("edge_weight with an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
     A = attached(graph)
     if not isinstance(A, SparseTensor):
         raise UnsupportedError("the adjacency matrix has only dense levels: convert it with .to(ns.CSR)")
     if A.ndim != 2:
-        raise SizeError(f"a tensor of shape {A.pattern.shape} is no graph: pass a matrix with 2 dimensions, (targets, sources)")
+        raise SizeError(
+            f"a tensor of shape {A.pattern.shape} is not the matrix of a graph: pass a matrix with 2 dimensions, (targets, sources)"
+        )
     if size is not None and A.pattern.shape != size[::-1]:
         hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
         raise SizeError(
@@ -366,7 +368,7 @@ def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
     """Return the largest source and target index, or -1 without edges; ``size`` is (sources, targets), if known.
 
     Raises:
-        FormatError: the indices are no integers.
+        FormatError: the indices are not integers.
         RangeError: an index is negative.
     """
     endpoints = _endpoints(edges)

@@ -50,7 +50,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
             torch.inference_mode(False),
             torch.no_grad(),
             torch.autocast("cpu", enabled=False),
-        ):  # the value must also serve training, in any precision
+        ):  # later calls may train, or use another precision
             computed = _untransformed(make)
         if len(values) >= MOST_REMEMBERED:
             values.clear()

@@ -89,7 +89,7 @@ class Signature:
         """
         first = args[0] if args else kwargs.get(self.by_place[0]) if self.by_place else None
         if not isinstance(first, torch.Tensor):
-            raise OperandError(f"{self.name} of {type(first).__name__} beside a SparseTensor: the first argument must be a tensor")
+            raise OperandError(f"{self.name} of {type(first).__name__} with a SparseTensor: the first argument must be a tensor")
         torch_function = getattr(torch.Tensor, self.name, None) or torchs(self.name)
         return torch_function(*map(self._dense, args), **{key: self._dense(value) for key, value in kwargs.items()})
 

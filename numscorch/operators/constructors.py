@@ -212,9 +212,11 @@ def _random(
     if not 0 <= density <= 1:
         raise SizeError(f"density={density}: the fraction of stored entries lies between 0 and 1")
     if prod(shape) > INT64_MAX:
-        raise SizeError(f"{name} of shape {shape}: int64 cannot number that many places; draw coordinates, and pass them to ns.from_coo")
+        raise SizeError(
+            f"{name} of shape {shape}: it has more elements than int64 can count; draw coordinates, and pass them to ns.from_coo"
+        )
     count = round(density * prod(shape))
-    _check_room(count, shape, dtype or torch.get_default_dtype(), format, "ask for a smaller density")
+    _check_room(count, shape, dtype or torch.get_default_dtype(), format, "give a smaller density")
     places = unraveled(drawn(count, prod(shape), generator), shape)
     values = draw(count, generator=generator, dtype=dtype)
     return trained(_from_sorted(places, values, shape, format), requires_grad)

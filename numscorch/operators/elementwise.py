@@ -1,6 +1,6 @@
 """Element-wise functions of several operands, and comparisons, under torch's names; each is evaluated as a statement.
 
-Operands broadcast as in torch. Unstored entries are 0. The result is dense if the operator is not 0 at 0 (``A + 1``, ``exp(A)``).
+Operands broadcast as in torch. Unstored entries are 0. The result is dense if the operator is nonzero at 0 (``A + 1``, ``exp(A)``).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _evaluate_form(form: str, operands: dict[str, Any], **numbers: Any) -> Any:
 
 
 def _warn_if_dense(form: str, operands: Mapping[str, Any]) -> None:
-    """Report a dense result of sparse operands, caused by a form that is not 0 at 0.
+    """Report a dense result of sparse operands, caused by a function that is nonzero at 0.
 
     Raises:
         UnsupportedError: in strict mode.
@@ -80,7 +80,7 @@ def _warn_if_dense(form: str, operands: Mapping[str, Any]) -> None:
     names = " and ".join(f"{value.format.name} {tuple(value.shape)}" for value in sparse)
     form = form.format(A="A", B="B", C="C")
     size = prod(broadcast_shape(form, *(value.shape for value in sparse))) * sparse[0].dtype.itemsize
-    suggestion = "it is not 0 at 0: A.with_values(...) keeps to the stored entries, A.to_dense() requests a dense tensor"
+    suggestion = "the function is nonzero at 0: A.with_values(...) keeps the pattern, A.to_dense() requests a dense tensor"
     densifying(form, names, size, suggestion)
 
 

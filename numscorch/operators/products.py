@@ -313,7 +313,7 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     pairs = (tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))) if isinstance(dims, int) else tuple(map(as_integers, dims))
     left, right = ([d % t.ndim for d in dims_] for t, dims_ in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
-        raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name as many of each")
+        raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name the same number of each")
     for dims_, other in zip(left, right, strict=True):
         check_inner("tensordot", a, b, dims_, other)
     first = [f"a{d}" for d in range(a.ndim)]

@@ -67,9 +67,11 @@ def _sizes_of_names(text: str, before: Iterable[Names], shape: tuple[int, ...], 
             known[unknown[0]] = size // known_product
         if len(unknown) > 1:
             raise pointed(
-                text, _place_of(text, unknown[1]), f"dimension {at} has size {size}, which parts? Give {unknown[0]}= or {unknown[1]}="
+                text,
+                _place_of(text, unknown[1]),
+                f"the parts of dimension {at}, size {size}, are ambiguous: give {unknown[0]}= or {unknown[1]}=",
             )
         if any(name not in known for name in group) or prod([known[name] for name in group]) != size:
             known_sizes = ", ".join(f"{name}={known[name]}" for name in group if name in known) or "1"
-            raise SizeError(f"dimension {at} has size {size}, which is not made of {known_sizes}\n  {text}")
+            raise SizeError(f"dimension {at} has size {size}, which does not fit {known_sizes}\n  {text}")
     return known

@@ -79,7 +79,7 @@ def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
     Raises:
         SizeError: the message has the size and the limit.
     """
-    suggestion = "every copy is stored: an einsum over the tensor itself reads each entry once"
+    suggestion = "copies are stored; an einsum over the original tensor needs none"
     check_entries(count, len(shape), A.dtype.itemsize, f"the result of shape {tuple(shape)}", A.format, suggestion)
 
 
@@ -148,7 +148,7 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
         return input
     before, after = ([size for size in shape_ if size != 1] for shape_ in (input.shape, target))
     if before != after and prod(before) > INT64_MAX:
-        raise SizeError(f"reshape of {tuple(input.shape)} to {target}: int64 cannot number that many places")
+        raise SizeError(f"reshape of {tuple(input.shape)} to {target}: it has more elements than int64 can count")
 
     def move(indices: np.ndarray) -> Moved:
         if before == after:  # only dimensions of size 1 are added or removed

@@ -72,7 +72,7 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
     reduced, order, request = _reducing(op, dim, input.ndim, is_test)
     is_empty = op != "+=" and 0 in input.shape and any(input.shape[d] == 0 for d in reduced)
     if is_empty and name in ("amax", "amin"):
-        raise SizeError(f"{name} of no entries: dim={dim} of shape {tuple(input.shape)} has size 0")
+        raise SizeError(f"{name} of zero entries: dim={dim} of shape {tuple(input.shape)} has size 0")
     result = compute(request, (input,), "dense" if order < 2 or is_empty or name == "prod" else None)
     return result.reshape([1 if at in reduced else size for at, size in enumerate(input.shape)]) if keepdim else result
 
@@ -204,7 +204,7 @@ def _truth_reduction(name: str, op: str) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
         return _reduce(name, op, input != 0, dim, keepdim).to(torch.bool)
 
-    return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of no entries is dense.")
+    return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of an empty tensor is dense.")
 
 
 REDUCING: dict[str, Callable[..., Any]] = {

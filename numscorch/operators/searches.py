@@ -86,7 +86,7 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
         if part.dtype.is_floating_point or part.dtype.is_complex:
             raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
         if part.dtype != torch.bool:
-            keys.append(densified(part, "an index", "unstored zeros are indices, too"))
+            keys.append(densified(part, "an index", "unstored entries are indices 0"))
             continue
         if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
             raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")

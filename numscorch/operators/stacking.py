@@ -75,7 +75,9 @@ def _sparse(tensor: Any, at: int) -> SparseTensor:
         return tensor
     if not isinstance(tensor, torch.Tensor) or tensor.layout is torch.strided:
         kind = "a dense tensor" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise UnsupportedError(f"tensor {at} of the stack is {kind} beside sparse ones: make it one with ns.from_torch(tensor, format)")
+        raise UnsupportedError(
+            f"tensor {at} of the stack is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
+        )
     return from_torch(tensor)
 
 
@@ -83,7 +85,8 @@ def _check_shapes(tensors: Sequence[SparseTensor]) -> None:
     for at, tensor in enumerate(tensors):
         if tensor.shape != tensors[0].shape:
             raise SizeError(
-                f"tensor {at} of the stack has shape {tuple(tensor.shape)}, but tensor 0 has {tuple(tensors[0].shape)}: stack equal ones"
+                f"tensor {at} of the stack has shape {tuple(tensor.shape)}, but tensor 0 has {tuple(tensors[0].shape)}: "
+                "all must have the same shape"
             )
 
 

@@ -43,7 +43,7 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
         UnsupportedError: the values are integers.
     """
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
-        raise UnsupportedError(f"the variance of {input.dtype} values is no whole number: convert with .to(torch.float32)")
+        raise UnsupportedError(f"the variance of {input.dtype} values is not an integer: convert with .to(torch.float32)")
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
     number = prod(input.shape[d] for d in normalize_dims(dim, input.ndim))
     values = values_of(wide)
@@ -140,9 +140,9 @@ def first_of(input: SparseTensor, k: int, dim: int, largest: bool, nan_first: bo
     """
     at = normalize_dim(dim, input.ndim) if input.ndim else 0
     if not input.ndim or not 0 <= k <= input.shape[at]:
-        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer")
+        raise SizeError(f"topk of {k} entries along dim {dim} of shape {tuple(input.shape)}: the dimension has fewer entries")
     transposed_ = transpose(input, at, input.ndim - 1)
-    where, suggestion = f"k={k} of shape {tuple(input.shape)}", "take a smaller k, or the entries in parts"
+    where, suggestion = f"k={k} of shape {tuple(input.shape)}", "use a smaller k, or compute it in parts"
     check_entries(prod(transposed_.shape[:-1]) * k, 4, COORDINATE, "the dense result", where, suggestion)
     *rows, columns = coordinates(transposed_.pattern)
     *sizes, size = transposed_.shape

@@ -1,4 +1,4 @@
-"""Unary functions under torch's names: applied to the stored values if they are 0 at 0, else to the dense tensor."""
+"""Unary functions under torch's names: applied to the stored values if they map 0 to 0, else to the dense tensor."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ OTHERS = """
     acos arccos acosh arccosh cos cosh digamma erfc exp exp2 i0 isfinite lgamma log log10 log2 logical_not logit logsigmoid reciprocal
     rsqrt sigmoid sinc softplus
 """
-NOT_ZERO = "of the dense tensor, since it is not 0 at 0; for stored entries only, use A.with_values(...)"
+NOT_ZERO = "of the dense tensor, since the function is nonzero at 0; for stored entries only, use A.with_values(...)"
 
 
-FROM_ZERO = "it is not 0 at 0, and A.to_dense() requests a dense result"
+FROM_ZERO = "the function is nonzero at 0, and A.to_dense() requests a dense result"
 
 
 def _of_values(name: str) -> Callable[..., Any]:
@@ -58,7 +58,7 @@ def _place_of_inplace(name: str) -> int | None:
 def of_dense(name: str, what: str = NOT_ZERO) -> Callable[..., Any]:
     """torch's function of the dense tensor; ``what`` is the end of its docstring."""
     torch_function = torchs(name)
-    hint = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) keeps to the stored entries, "
+    hint = f"A.with_values({'torch' if hasattr(torch, name) else 'F'}.{name}(A.values)) applies it to the stored entries only, "
     suggestion = f"{hint if what == NOT_ZERO else ''}A.to_dense() requests a dense tensor"
 
     def function(input: SparseTensor, *args: Any, **kwargs: Any) -> torch.Tensor:

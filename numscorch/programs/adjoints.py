@@ -28,7 +28,7 @@ RESULT, UPSTREAM = "result", "upstream"
 
 @dataclass(frozen=True, slots=True)
 class KernelRun:
-    """One kernel: the names of its result and of what it returns besides, its request, and its operands' names.
+    """One kernel: the names of its result and additional results, its request, and its operands' names.
 
     ``format`` is the format to which the sparse operand is converted first; None if it is not converted.
     """
@@ -70,7 +70,7 @@ def made_adjoint(request: FusedRequest, kinds: tuple[OperandKind, ...], wanted: 
     if request.keeps:
         raise NotFused("the result is sparse")
     if not any(member.is_beside for member in request.members):
-        raise NotFused("a row between the parts is better stored than recomputed")
+        raise NotFused("storing an intermediate row is faster than recomputing it")
     return _Adjoining(request, kinds, wanted).adjoint()
 
 
@@ -95,7 +95,7 @@ class _Adjoining:
         sparse = {a for member in self.request.members for a in accesses_in(member.value) if self._is_sparse(a)}
         sparse = {Access(replace(a.tensor, dtype=FLOATS[0]), a.indices) for a in sparse}
         if len(sparse) != 1 or len(next(iter(sparse)).indices) != 2:
-            raise NotFused("not one sparse matrix")
+            raise NotFused("its gradient needs exactly one sparse matrix")
         return sparse.pop()
 
     def _is_sparse(self, access: Access) -> bool:
@@ -229,7 +229,7 @@ class _Adjoining:
         request, operands = fused_request(parts, kinds, set())
         members = {m.name: (part.name, m) for part, m in zip(parts, request.members, strict=False) if part.name in returned}
         if not all(set(m.indices) <= set(request.outer) for _, m in members.values()):
-            raise NotFused(f"{', '.join(returned)} aren't scalars of a row")
+            raise NotFused(f"{', '.join(returned)} are not one scalar per row")
         names = (name, *(members[name_][0] for name_ in sorted(members)))
         return KernelRun(names, replace(request, returned=tuple(sorted(members))), operands, format)
 

@@ -201,7 +201,7 @@ def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:
     missing, unknown = sorted(wanted - set(operands)), sorted(set(operands) - wanted)
     assigned = sorted({part.name for part in parse_program(text)} & set(unknown))
     if assigned and not missing:
-        raise ExpressionError(f"operands: {', '.join(assigned)} assigned in the text\n  {text}     leave it out, or rename one of the two")
+        raise ExpressionError(f"operands: the text assigns {', '.join(assigned)}\n  {text}     leave it out, or rename one of the two")
     if sizes := [name for name in missing if is_index_size(text, name)]:
         raise ExpressionError(
             f"index {sizes[0]} is on the left side only, so its extent is unknown: pass it as an argument, such as {sizes[0]}=5\n  {text}"
@@ -250,7 +250,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:
-    """Convert a number to a tensor of a data type, or of the type to which torch promotes that with the number.
+    """Convert a number to a tensor of a data type, promoted by torch's rules if the type cannot hold the number.
 
     >>> as_tensor(2, torch.float32), as_tensor(0.5, torch.int64), as_tensor(2, torch.bool)
     (tensor(2.), tensor(0.5000), tensor(2))

@@ -160,7 +160,7 @@ class _Fusing:
         shared = set.intersection(*(set(part.request.subscripts.result) for part in self.parts))
         shared -= {name for part in self.parts for name in self._walked(part)}
         if not shared:
-            raise NotFused("no loop is shared: no index of a dense dimension is in every result")
+            raise NotFused("the parts share no loop: every result would need a common index of a dense dimension")
         outer = [name for name in self.parts[-1].request.subscripts.result if name in shared]
         return tuple(map(IndexVar, outer[:-1] if len(outer) > 1 and self._runs_along(outer[-1]) else outer))
 
@@ -217,13 +217,13 @@ class _Fusing:
         if part.request.form.prunes and member.owner is not None and len(member.indices) != 2:
             raise NotFused(f"{part.name} would be sparse, with {len(member.indices)} dimensions")
         if part.request.form.largest is not None and (member.owner is not None or member.indices[-1] in self.outer):
-            raise NotFused(f"{part.name} keeps the largest values of each block, and its rows aren't computed one after the other")
+            raise NotFused(f"{part.name} keeps the largest values of each block, but its rows aren't computed one after the other")
 
     def _check_dtypes(self) -> None:
         read = {name for part in self.parts for at, name in enumerate(part.operands) if at not in only_patterns(part.request)}
         dtypes = {self._kind(name).dtype for name in read - {part.name for part in self.parts}}
         if any(has_complex_number(part.request) for part in self.parts):
-            raise NotFused("a complex number: only floats are fused")
+            raise NotFused("it has a complex number: only floats are fused")
         if len(dtypes) != 1 or not dtypes <= set(FUSED):
             raise NotFused(f"data types {', '.join(sorted(dtypes))}: only floats of one data type are fused")
 
@@ -234,7 +234,7 @@ class _Fusing:
             read = [] if part.request.value is None else accesses_in(part.request.value)
             sizes[part.name] = sum(sizes.get(part.operands[NAMES.index(access.tensor.name)], 1) for access in read)
             if sizes[part.name] > MOST_ACCESSES:
-                raise NotFused(f"{part.name} reads earlier parts too often")
+                raise NotFused(f"{part.name} reads too many values of earlier parts")
 
     def _check_extents(self) -> None:
         """Check that no part has size 1 along an index that is larger in other parts, because they share the loop over it."""
@@ -263,7 +263,7 @@ class _Fusing:
         request = part.request
         is_other = request.mask is not None or request.form.exact or request.options != AUTOMATIC
         if request.op not in JOINING or is_other or request.value is None:
-            raise NotFused(f"{request}: {request.op} isn't fused")
+            raise NotFused(f"{request}: {request.op} cannot be fused")
         value = mapped(request.value, lambda a: self._access(part, a))
         if request.op == "stored max=" and set(variables_in(value)) <= set(map(IndexVar, request.subscripts.result)):
             raise NotFused(f"{part.name} takes the maximum of a single term")
@@ -298,12 +298,12 @@ class _Fusing:
         return fresh
 
     def _access(self, part: ProgramPart, access: Access) -> Access:
-        """Convert an access to one of an operand, by its letter, or of an earlier part."""
+        """Convert a part's access to an access to an operand, named by its letter, or to an earlier part's result."""
         at = NAMES.index(access.tensor.name)
         name, names = part.operands[at], part.request.subscripts.operands[at]
         if (member := self.members.get(name)) is not None:
             if tuple(map(IndexVar, names)) != member.indices:
-                raise NotFused(f"{name} is read at other indices than it is computed at")
+                raise NotFused(f"{name} is read with other indices than it is computed with")
             if not access.tensor.has_values and not member.is_stored:
                 raise NotFused(f"{name} is not sparse, so stored({name}) has no pattern")
             return Access(TensorVar(member.name, dense(len(names)), access.tensor.dtype), member.indices)
@@ -332,7 +332,7 @@ class _Fusing:
         """Return the sparse operand outside whose entries a part's value is 0; None for dense parts.
 
         Raises:
-            NotFused: the part merges sparse operands, or its value is not 0 where nothing is stored.
+            NotFused: the part merges sparse operands, or its value is not 0 at unstored entries.
         """
         owners: dict[Access, set[str]] = {}
         for access in accesses_in(value):
@@ -346,10 +346,10 @@ class _Fusing:
         if not owners and not beside:
             return None
         if not beside <= set(owners):
-            raise NotFused(f"{part.name} would be computed everywhere: multiply it by stored(...) of the sparse operand")
+            raise NotFused(f"{part.name} would be dense: multiply it by stored(...) of the sparse operand")
         ((owner, names),) = owners.items()
         if not is_zero(simplified(value, names)):
-            raise NotFused(f"{part.name} isn't 0 where nothing is stored")
+            raise NotFused(f"{part.name} is not 0 at unstored entries")
         return owner
 
     def _member_of(self, access: Access) -> Member | None:
@@ -361,7 +361,7 @@ class _Fusing:
         inner = [var for var in member.indices if var not in self.outer]
         used = [var for var in variables_in(member.value) if var not in self.outer]
         if len(inner) > 1:
-            raise NotFused(f"{part.name} has {len(inner)} indices more than the shared loops")
+            raise NotFused(f"{part.name} has {len(inner)} indices besides those of the shared loops")
         if len(used) > (1 if member.owner is None else 2):
             raise NotFused(f"{part.name} is a dense product" if member.owner is None else f"{part.name} sums over several indices")
 

@@ -20,7 +20,7 @@ NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  
 
 
 def in_pairs(parts: tuple[ProgramPart, ...], at: int, values: Mapping[str, Any]) -> tuple[ProgramPart, ...]:
-    """Split the part at index ``at`` into pairs; return the same program if one loop nest is better, or the part is no product.
+    """Split the part at index ``at`` into pairs; return the same program if one loop nest is better, or the part is not a product.
 
     Operands of similar size share a cached path.
 

@@ -86,7 +86,7 @@ def _is_home(module: str | None) -> bool:
 def _names_in(code: CodeType) -> list[str] | None:
     """Return the names of globals and attributes in a function's code, nested functions included.
 
-    Returns None if the code imports a module that is no library, or names a function whose result changes between calls.
+    Returns None if the code imports a module that is not a library, or names a function whose result changes between calls.
     """
     imported = [step.argval for step in dis.get_instructions(code) if step.opname == "IMPORT_NAME"]
     if not all(map(_is_home, imported)) or not CHANGING.isdisjoint(code.co_names):

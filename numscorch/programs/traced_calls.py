@@ -20,9 +20,8 @@ def _node_of(value: Any) -> TracedNode:
     if isinstance(value, Traced):
         return value._node
     if isinstance(value, bool) or not isinstance(value, int | float):
-        why = (
-            "a tensor that is no operand: pass it as an argument" if hasattr(value, "dtype") else f"a {type(value).__name__} as an operand"
-        )
+        kind = type(value).__name__
+        why = "a tensor that is not an argument: pass it as one" if hasattr(value, "dtype") else f"a {kind} as an operand"
         raise TRACERS[-1].stop(why)
     if not math.isfinite(value):
         raise TRACERS[-1].stop(f"the number {value}")
@@ -98,7 +97,7 @@ def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) 
 def where(condition: Any, input: Any, other: Any) -> Traced:
     """Trace ``where``, whose condition must be a comparison."""
     if not _node_of(condition).is_test:
-        raise ValueError("the condition is no comparison")
+        raise ValueError("the condition is not a comparison")
     return elementwise("call", "where", condition, input, other)
 
 
@@ -137,7 +136,7 @@ def transposed(input: Traced) -> Traced:
 def getitem(input: Traced, key: tuple[Any, ...]) -> Traced:
     """Trace ``input[key]``, whose key may contain only full slices, ellipses and None."""
     if any(not (entry is None or entry is Ellipsis or (isinstance(entry, slice) and entry == slice(None))) for entry in key):
-        raise input._tracer.stop("an index that takes parts of a tensor: only full slices and None, such as [:, None], are fused")
+        raise input._tracer.stop("an index that selects a part of a tensor: only full slices and None, such as [:, None], are fused")
     return _view(lambda array: array[key])(input)
 
 

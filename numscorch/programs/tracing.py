@@ -73,14 +73,14 @@ class Sparsified:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise self.tracer.stop(f".{name} of what sparsify makes: only a function's result can be sparsified in its kernel")
+        raise self.tracer.stop(f".{name} of a sparsified tensor: only the result of a function can be sparsified in its kernel")
 
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         raise TRACERS[-1].stop(
-            f"{getattr(func, '__name__', func)} of what sparsify makes: only a function's result can be sparsified in its kernel"
+            f"{getattr(func, '__name__', func)} of a sparsified tensor: only the result of a function can be sparsified in its kernel"
         )
 
 
@@ -126,7 +126,7 @@ class _TorchWatch(TorchFunctionMode):
         name, kwargs = getattr(func, "__name__", str(func)), kwargs or {}
         if name in ATTRIBUTES or holds_traced((*args, *kwargs.values())):
             return func(*args, **kwargs)
-        raise self.tracer.stop(f"{name}: no operand is given to it, so its result may differ between calls")
+        raise self.tracer.stop(f"{name} is called without operands, so its result may differ between calls")
 
 
 def modes() -> tuple[bool, ...]:
@@ -197,7 +197,7 @@ def traced_call(name: str, *args: Any, **kwargs: Any) -> Any:
     """Trace a call of the torch function of this name."""
     tracer = _tracer_of((*args, *kwargs.values()))
     if modes() != tracer.modes:
-        raise tracer.stop(f"{name} in another mode of torch than the call's")
+        raise tracer.stop(f"{name} under other torch modes than the function call")
     rule = CALLS.get(name)
     if rule is None:
         raise tracer.stop(f"{name}: index notation cannot express it")

@@ -47,8 +47,8 @@ Files = dict[str, bytes]
 class Bundled:
     """The contents of a bundle.
 
-    ``kernels`` and ``schedules`` are their numbers. ``left_out`` is the number of kernels without machine code for this machine.
-    ``remark`` says why some kernels may not be used.
+    ``kernels`` and ``schedules`` are the numbers of kernels and schedules. ``left_out`` is the number of kernels without machine code
+    for this machine. ``remark`` says why some kernels may not be used.
     """
 
     kernels: int
@@ -134,7 +134,7 @@ def bring_in(path: str | PathLike[str]) -> Bundled:
         path: a file that :func:`export` wrote.
 
     Raises:
-        BundleError: the file is no bundle, is damaged, or was made with other versions or for another processor; the kernels
+        BundleError: the file is not a bundle, is damaged, or was made with other versions or for another processor; the kernels
             exceed NUMSCORCH_CACHE_SIZE; or the cache is a temporary folder.
         OSError: the file cannot be read, or the cache cannot be written.
     """
@@ -157,7 +157,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Files]:
         try:
             entries, files = _unpack(path, file)
         except UNREADABLE as error:
-            problem = "is damaged" if zipfile.is_zipfile(file) else "is no bundle of kernels"
+            problem = "is damaged" if zipfile.is_zipfile(file) else "is not a bundle of kernels"
             raise BundleError(f"{path} {problem} ({error}): make one with python -m numscorch cache export") from error
     description = _description(path, files.pop(TOLD))
     if entries != len(files) + 1:
@@ -171,7 +171,7 @@ def _unpack(path: Path, file: BinaryIO) -> tuple[int, Files]:
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if TOLD not in (entry.filename for entry in entries):
-            raise BundleError(f"{path} is no bundle of kernels, it has no {TOLD}: make one with python -m numscorch cache export")
+            raise BundleError(f"{path} is not a bundle of kernels: it has no {TOLD}; make one with python -m numscorch cache export")
         for entry in entries:
             _check_entry(path, entry)
         _check_size(path, sum(entry.file_size for entry in entries if entry.filename not in (TOLD, tuned.FILE)))
@@ -190,7 +190,7 @@ def _description(path: Path, text: bytes) -> dict[str, Any]:
     """Parse and check the description of a bundle."""
     description = _parsed(path, TOLD, text)
     if not isinstance(description, dict) or description.get("kind") != KIND or not isinstance(description.get("digests"), dict):
-        raise _damage_error(path, f"{TOLD} doesn't say what the bundle holds")
+        raise _damage_error(path, f"{TOLD} does not describe a bundle")
     if description.get("layout") != LAYOUT:
         raise BundleError(f"{path} has layout {description.get('layout')}, but this version of numscorch reads {LAYOUT}: {WARM}")
     if not tells_maker(description.get("made")):
@@ -224,7 +224,7 @@ def _parsed(path: Path, name: str, text: bytes) -> Any:
 def _schedules(path: Path, text: bytes) -> dict[str, str]:
     schedules = _parsed(path, tuned.FILE, text)
     if not isinstance(schedules, dict) or not all(isinstance(schedule, str) for schedule in schedules.values()):
-        raise _damage_error(path, f"{tuned.FILE} holds no schedules")
+        raise _damage_error(path, f"{tuned.FILE} does not hold schedules")
     return schedules
 
 

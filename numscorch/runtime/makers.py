@@ -1,4 +1,4 @@
-"""Makers of machine code: the versions that compiled it and the processor it is for. Other versions do not find or run it."""
+"""Origin of machine code: the versions that compiled it, and its processor. Other versions and processors cannot use it."""
 
 from __future__ import annotations
 

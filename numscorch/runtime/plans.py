@@ -163,7 +163,7 @@ def _bind(
 ) -> Callable[..., Any]:
     """Create a function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
 
-    Several workers run the kernel if there is enough work, or if the schedule asks for them.
+    Several workers run the kernel if there is enough work, or if the schedule requests them.
     """
     wanted = request.options.parallel
     parallel = bool(wanted) or (wanted is None and pays(stmt, problem.facts))

@@ -26,7 +26,7 @@ class PairProduct:
         names: names of the operands.
         levels: index variable of each level, by operand.
         kept: index variables of the result that occur in an operand.
-        times: number of copies of each entry, made by index variables of the result that occur in neither operand.
+        times: number of copies of each entry: the extent of the result's index variables that occur in neither operand.
     """
 
     names: tuple[str, str]

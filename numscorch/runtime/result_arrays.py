@@ -69,7 +69,7 @@ def workers_for(parents: int) -> int:
 
 
 def bounded_starts(patterns: Sequence[Pattern], each: bool, parents: np.ndarray) -> np.ndarray:
-    """Bounds on where the entries of some parents start: if ``each``, in the smallest operand, else in all operands together.
+    """Upper bounds of the parents' start positions: from the smallest operand if ``each``, else from the sum of all operands.
 
     >>> pattern = Pattern(Format("ds"), (2, 3), ((), (torch.tensor([0, 2, 3]), torch.tensor([0, 2, 1]))))
     >>> bounded_starts([pattern, pattern], False, np.array([0, 1, 2])).tolist()

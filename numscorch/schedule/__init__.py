@@ -66,7 +66,7 @@ def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = 
     Each pass returns a statement and the reason for its decision, or None if it does not apply.
 
     Raises:
-        ScheduleError: the options ask for a schedule that is impossible.
+        ScheduleError: the schedule of the options is impossible.
     """
     nest: Stmt = stmt
     steps = []

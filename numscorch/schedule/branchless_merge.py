@@ -33,7 +33,7 @@ def merge_without_branches(stmt: Stmt, facts: Facts, target: Target = GENERIC, o
     >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 100)), (("A", CSR, (10, 200)), ("B", CSR, (10, 200))))
     >>> print(*merge_without_branches(parse_stmt("forall(i, forall(j, C[i,j] = A[i,j] + B[i,j]))", tensors), facts) or (), sep="\\n")
     forall(i, blend_forall<ahead>(j, C[i,j] = A[i,j] + B[i,j]))
-    at j, A, B are merged by masks: a branch would be mispredicted
+    at j, A, B are merged with masks, since branches would be mispredicted
     """
     reasons: list[str] = []
     tagged = _tag_merges(stmt, facts, appends(stmt), reasons)
@@ -45,7 +45,7 @@ def _tag_merges(stmt: Stmt, facts: Facts, is_appended: bool, reasons: list[str])
         case Forall(var, Assignment() as body, Serial()) if (names := merged_in(stmt, body)) and can_merge_without_branches(
             stmt, is_appended
         ):
-            reasons.append(f"at {var}, {', '.join(names)} are merged by masks: a branch would be mispredicted")
+            reasons.append(f"at {var}, {', '.join(names)} are merged with masks, since branches would be mispredicted")
             return replace(stmt, tag=Blend(_looks_ahead(stmt, names, facts)))
         case Forall(_, body, Serial()):  # vector loops do not mask terms
             return replace(stmt, body=_tag_merges(body, facts, is_appended, reasons))

@@ -18,7 +18,7 @@ from .facts import Facts
 
 @dataclass(frozen=True, slots=True)
 class Fan:
-    """The coordinates of a level below one parent: their average number, and how much longer rows that another operand chooses are."""
+    """The number of coordinates of a level per parent, and the factor by which rows chosen by another operand are longer."""
 
     level: int
     average: float
@@ -184,10 +184,10 @@ def estimated_fill(stmt: Assignment, facts: Facts) -> float:
 
 
 def _length(walk: SparseWalk, fan: Fan, walks: Sequence[SparseWalk], facts: Facts) -> float:
-    """Average length of the rows that a loop walks: longer than the average row if another sparse operand chooses long rows more often.
+    """Average length of the rows that a loop walks. Another sparse operand may choose long rows more often than short ones.
 
-    Long rows are chosen more often only if long columns lead to them, as in a product of a matrix with itself. So the other
-    operand must have about the same counts and the same unevenness.
+    This is assumed if the other operand has about the same counts and the same unevenness, as in a product of a matrix with
+    itself: long columns then choose long rows.
     """
     access, name = walk.access, walk.access.tensor.name
     others = (other.access for other in walks if other is not walk and facts.alike(name, other.access.tensor.name))

@@ -42,14 +42,14 @@ def infer_format(stmt: Assignment, literal: bool = False, inner: int = 0, in_ord
         return with_format(stmt, shared), f"the format of {', '.join(map(str, sources))}"
     blocks = len(sparse_dims) - inner
     collected = not in_order and not literal and not inner and blocks > 1 and bool(sums) and is_intersection(stmt.rhs)
-    unsorted = "; rows are collected, and sorted when that is needed" * collected
+    unsorted = "; rows are unordered, and sorted on demand" * collected
     if not literal and len(sparse_dims) > 1 and not any(sparse_dims) and is_zero(simplified(stmt.rhs, {a.tensor.name for a in sparse})):
         levels = [*[Dense()] * (blocks - 1), Compressed(ordered=not collected), *[Dense()] * inner]
-        return with_format(stmt, Format(levels)), "nothing is stored where no operand stores anything" + unsorted
+        return with_format(stmt, Format(levels)), "the result is 0 where no operand stores an entry" + unsorted
     order = [*(range(blocks) if literal else sorted(range(blocks), key=sparse_dims.__getitem__)), *range(blocks, len(sparse_dims))]
     is_loose = collected and sparse_dims[order[-1]]
     levels = [Compressed(ordered=not is_loose or d != order[-1]) if sparse_dims[d] else Dense() for d in order]
-    why = "Algorithm 4: each level is sparse where a factor's is"
+    why = "Algorithm 4: a dimension is sparse if its unstored coordinates give 0"
     return with_format(stmt, Format(levels, tuple(order))), why + unsorted * is_loose
 
 

@@ -63,7 +63,7 @@ def _why_fused(members: Sequence[Assignment], outer: Sequence[IndexVar], loops: 
     count = len(temporaries) + 1
     loop = f"the loop{'s' if len(outer) > 1 else ''} over {_join_names(outer)}"
     return (
-        f"{count} statement{'s share' if count > 1 else ' in'} {loop}; passed on: {_storage_text(temporaries, tensors_in_memory)}"
+        f"{count} statements share {loop}; intermediate results: {_storage_text(temporaries, tensors_in_memory)}"
         if temporaries
         else f"one statement in {loop}"
     )
@@ -87,7 +87,7 @@ def _storage_text(temporaries: Sequence[Access], filled: Collection[TensorVar]) 
         elif not access.indices:
             kinds.setdefault("the number{s} {}", []).append(tensor)
         else:
-            kinds.setdefault(f"a row of {{}}{f', beside that of {tensor.shares}' if tensor.shares else ''}", []).append(tensor)
+            kinds.setdefault(f"a row of {{}}{f', with the pattern of {tensor.shares}' if tensor.shares else ''}", []).append(tensor)
     groups = sorted(kinds.items(), key=lambda kind: (not kind[0].startswith("a row"), "registers" in kind[0]))
     return "; ".join(text.format(_join_names(tensors), s="s" if len(tensors) > 1 else "") for text, tensors in groups)
 
@@ -113,7 +113,7 @@ def _schedule_member(member: Assignment, outer: tuple[IndexVar, ...], facts: Fac
         nest = _nest(member, [Forall(var, member) for var in order], facts, target)
         if not is_kept or not member.lhs.indices or all(a.op == "=" for a in assignments(nest) if a.lhs == member.lhs):
             return nest
-    raise ScheduleError(f"{member} adds to a row that nothing clears")
+    raise ScheduleError(f"{member} adds to a row that is not cleared")
 
 
 def _nest(member: Assignment, loops: list[Forall], facts: Facts, target: Target) -> Stmt:
@@ -262,4 +262,4 @@ def _replace_assignment(consumer: Stmt, writer: Stmt) -> Stmt:
     """Replace the assignment to the row by the consumer."""
     if isinstance(writer, Where) and isinstance(writer.consumer, Assignment):
         return Where(consumer, writer.producer)
-    raise TypeError(f"{writer} fills no row")
+    raise TypeError(f"{writer} does not fill a row")

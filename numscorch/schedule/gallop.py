@@ -40,7 +40,7 @@ def _choose_tag(var: str, fans: dict[str, float], reasons: list[str]) -> Gallop 
     short, long = min(fans, key=fans.__getitem__), max(fans, key=fans.__getitem__)
     reason = f"at {var}, {short} has about {fans[short]:.3g} coordinates and {long} {fans[long]:.3g}"
     if fans[long] < tuning.SEEK * fans[short]:
-        reasons.append(f"{reason}: walked together")
+        reasons.append(f"{reason}: both are walked")
         return Serial()
     reasons.append(f"{reason}: {short} is walked, and the others are searched")
     return Gallop(short)

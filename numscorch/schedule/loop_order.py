@@ -64,7 +64,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     body = map_expr(body, lambda a: Access(replace(conversions.get(a.tensor.name, a.tensor), dtype=a.tensor.dtype), a.indices))
     for var in reversed(best.order):
         body = Forall(var, body)
-    note = f"; entries of {stmt.lhs} are placed" if orders.are_placed(best.order) else ""
+    note = f"; entries of {stmt.lhs} are written out of order, to known positions" if orders.are_placed(best.order) else ""
     return body, "; ".join(map(str, choices)) + note
 
 

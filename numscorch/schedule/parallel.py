@@ -45,14 +45,14 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     """
     wanted = options.parallel
     if wanted == "":
-        return stmt, "asked for: serial"
+        return stmt, "requested: serial"
     parallel, why = _tag_outermost(stmt)
     in_blocks = [loop.var.name for loop in loops_of(parallel) if runs_in_blocks(loop.tag)]
     if wanted is not None and wanted not in in_blocks:
         raise ScheduleError(f"parallelize({wanted}): {why}\n  {stmt}     only the outermost loop, if its iterations write disjoint results")
     steps = steps_of(parallel, facts)
     is_small = in_blocks and wanted is None and steps < tuning.PARALLEL_STEPS
-    note = ", by one worker, since there is too little to do for threads" if is_small else ""
+    note = ", on one worker, since there are too few steps for threads" if is_small else ""
     return parallel, f"about {steps:.3g} steps: {why}{note}"
 
 
@@ -68,15 +68,15 @@ def _tag_outermost(stmt: Stmt, within: tuple[IndexVar, ...] = ()) -> tuple[Stmt,
             tiled, why = _tag_outermost(tiled, (*within, var))
             return replace(stmt, body=tiled), f"in each tile of {var}, {why}"
         case Forall(var, _, Serial()) | Where(_, Forall(var, _, Serial())) if var in within:
-            return stmt, "but the outermost loop runs over that tile alone, serially"
+            return stmt, "the outermost loop is serial: it runs over that tile only"
         case Forall(var, _, Serial()) if (var in result_of(stmt).indices or is_placed(stmt)) and _can_be_cut(stmt):
-            return replace(stmt, tag=Parallel()), f"blocks of {var}, whose results are disjoint"
+            return replace(stmt, tag=Parallel()), f"parallel blocks of {var}, with disjoint results"
         case Where(Assignment(lhs), Forall(var, _, Serial()) as producer) if lhs.tensor.is_scalar and _can_be_summed(producer):
-            return replace(stmt, producer=replace(producer, tag=Parallel())), f"a partial sum for each block of {var}"
+            return replace(stmt, producer=replace(producer, tag=Parallel())), f"parallel blocks of {var}, with a partial sum each"
         case Where(Assignment(), Forall(tag=FlatSum())):
-            return stmt, "a partial sum for each block of positions"
+            return stmt, "parallel blocks of positions, with a partial sum each"
         case _:
-            return stmt, "but the outermost loop scatters, searches or is vectorised, so it runs serially"
+            return stmt, "serial, since the outermost loop scatters, searches or is vectorised"
 
 
 def runs_in_blocks(tag: Tag) -> bool:

@@ -31,7 +31,7 @@ def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     >>> tall = Facts(((IndexVar("i"), 10**6), (IndexVar("j"), 4)), (("A", CSR, (10**6, 4 * 10**6)),))
     >>> print(*scatter_blocks(stmt, tall) or (), sep="\\n")
     block_forall<8192>(i, forall(j, y[j] += A[i,j] * x[i]))
-    y: about 1e+06 terms in a sum, in blocks of i
+    sums of y have about 1e+06 terms: added in blocks of i
     >>> square = Facts(((IndexVar("i"), 1000), (IndexVar("j"), 1000)), (("A", CSR, (1000, 9000)),))
     >>> scatter_blocks(stmt, square)
     """
@@ -78,7 +78,7 @@ class _Pass:
         count = int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, average / tuning.SCATTERED_BLOCK)))
         if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:
             return None
-        self.reasons.append(f"{assignment.lhs.tensor}: about {longest:.3g} terms in a sum, in blocks of {loop.var}")
+        self.reasons.append(f"sums of {assignment.lhs.tensor} have about {longest:.3g} terms: added in blocks of {loop.var}")
         return 1 << count.bit_length() - 1
 
 

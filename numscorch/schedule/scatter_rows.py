@@ -47,7 +47,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     >>> found = scatter_rows(nest, Facts(tuple((IndexVar(name), 10) for name in "ijk"), counts))
     >>> print(*found or (), sep="\\n")
     forall(i, where(forall(k, where(D[i,k] = C[i,k] * u, forall(j, u += A_row[j] * B[j,k]))), forall(j, A_row[j] = A[i,j])))
-    at j, A is merged about 8 times at each i: it is laid out, and looked up
+    at j, A is merged about 8 times for each i: its row is scattered into a dense array
     """
     if result_of(stmt).tensor.is_assembled or not is_product(value_of(stmt)):
         return None
@@ -60,7 +60,7 @@ def scatter_rows(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Op
     times *= facts.spread(row.tensor.name, len(row.indices) - 1)  # most values lie in long rows
     if times < tuning.SCATTERED_MERGES:
         return None
-    reason = f"at {last}, {row.tensor} is merged about {times:.3g} times at each {var}: it is laid out, and looked up"
+    reason = f"at {last}, {row.tensor} is merged about {times:.3g} times for each {var}: its row is scattered into a dense array"
     return _scatter_row(stmt, row, var, last), reason
 
 

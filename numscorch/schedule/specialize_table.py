@@ -68,7 +68,7 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
     outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # the new tiles replace larger ones
     specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(write_nest, sum_nest)))
-    why = f"a table chooses {rows.var} for each kind of {columns.var}: {level.size} x {registers} registers hold all of them"
+    why = f"a table gives {rows.var} for each kind of {columns.var}: {level.size} x {registers} registers hold all rows"
     for var, size in tiles.items():
         specialized, why = tiled(specialized, var, size), f"{why}; tiles of {size} of {var}"
     return specialized, why
@@ -105,7 +105,7 @@ def _sum_by_kind(
     tag = narrowed(vector, registers, facts)
     nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=Specialize("tiles"), body=Where(write_nest, sum_nest)))
     size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
-    why = f"a table chooses one row for each kind of {columns.var}: {registers} registers sum a kind's columns of a chunk"
+    why = f"a table gives one row for each kind of {columns.var}: {registers} registers sum the columns of a kind in a chunk"
     for var, most in ((columns.var, chunk), (vector.var, size)):
         if most < facts.extent(var):
             nest, why = tiled(nest, var, most), f"{why}; tiles of {most} of {var}"

@@ -16,10 +16,10 @@ from .parallel import work_of
 
 
 def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Loop over tiles of a dense dimension, outside of all other loops, if these reuse more data than the cache holds.
+    """Add an outermost loop over tiles of a dense dimension if the loops reuse more data than the cache holds.
 
-    Algorithm 3 says which loops may be tiled. They are tiled if a dense operand is too large for the cache, is used often, and
-    has so few rows that a tile of it stays in the cache. Summed loops are tiled only on request; tiling them was slower in
+    Algorithm 3 says which loops may be tiled. They are tiled if a dense operand exceeds the cache, is reused often, and has few
+    enough rows for a tile to fit. Summed loops are tiled only on request; tiling them was slower in
     every measurement. The options may name a variable and its tile size, or disable tiles.
 
     Raises:
@@ -38,12 +38,12 @@ def tile(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = 
         return _tile_if_it_pays(stmt, facts, target)
     name, size = options.tile
     if not name:
-        return stmt, "asked for: no tiles"
+        return stmt, "requested: no tiles"
     if (why := refusal(IndexVar(name), stmt)) is not None:
         raise ScheduleError(
             f"tile({name}, {size}): {why}\n  {stmt}     only a dense loop below all sparse loops can be tiled: reorder(...) puts it there"
         )
-    return tiled(stmt, IndexVar(name), size), f"asked for: tiles of {size}"
+    return tiled(stmt, IndexVar(name), size), f"requested: tiles of {size}"
 
 
 def _tile_if_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
@@ -51,8 +51,8 @@ def _tile_if_it_pays(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt, st
         for access in _reused_operands(var, stmt, facts) if refusal(var, stmt) is None else ():
             size = _tile_size(access, var, facts, target)
             if size:
-                return tiled(stmt, var, size), f"{access} is reused, and too large for the cache: tiles of {size} stay there"
-    return stmt, "no dense operand is reused often, too large for the cache, and small enough in tiles"
+                return tiled(stmt, var, size), f"{access} is reused and exceeds the cache: tiles of {size} fit"
+    return stmt, "no dense operand is reused often, exceeds the cache, and fits it in tiles"
 
 
 def _reused_operands(var: IndexVar, stmt: Stmt, facts: Facts) -> Iterator[Access]:
@@ -97,12 +97,12 @@ def refusal(var: IndexVar, stmt: Stmt) -> str | None:
     if all(loop.var != var for loop in loops):
         return f"no loop runs over {var}, only over {', '.join(dict.fromkeys(str(loop.var) for loop in loops))}"
     if result.tensor.is_assembled:
-        return f"{result} has a pattern of its own, whose entries are appended in order"
+        return f"the entries of {result} are appended in order"
     if (access := _sparse_at(var, stmt)) is not None:
         return f"{var} is sparse in {access}"
     for inner in (inner for loop in loops if loop.var == var for inner in loops_of(loop.body)):
         if (access := _sparse_at(inner.var, stmt)) is not None:
-            return f"{var} stands above {inner.var}, which is sparse in {access}"
+            return f"the loop over {var} contains the loop over {inner.var}, which is sparse in {access}"
     if var not in result.indices and any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return f"only sums can be tiled, and {var} is reduced by another operation"
     return None

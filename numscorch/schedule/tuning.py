@@ -85,9 +85,9 @@ SLAB = 256  # coordinates of a slab; smaller slabs reread the sparse operand; be
 PATH_GAIN = 0.5  # a contraction path is taken below this share of the cost of one nest; bench_tensors, MTTKRP
 COST_STORED = 2.0  # cost of writing and reading one value of a temporary, in steps of a nest; bench_tensors
 FULL_RESULT = 0.3  # estimated density from which format="auto" makes a result dense; bench_spgemm
-ROW_PARTS = 64  # parts of all entries; a long row gets its share of them; bench_skew
+ROW_PARTS = 64  # a part of a long row has 1 / ROW_PARTS of all entries; bench_skew
 MOST_COUNTS = 1 << 22  # total counts of all parents and workers; scanning more costs more than a worker saves; bench_convert
-WIDE_NUMBERS = 4  # ratio of numbers to entries above which numbers are compressed first
+WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' numbers are made consecutive
 
 # -- Conversions (convert/*.py)
 

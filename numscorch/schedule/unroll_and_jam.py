@@ -69,7 +69,7 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     tag = Jam(times, rest=dict(facts.rests)[jam_loop.var] % times != 0)
     inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_without_unrolling(body))
     nest = wrap([*outer[:at], *outer[at + 1 :], replace(jam_loop, tag=tag)], inner)
-    why = f"{times} coordinates of {jam_loop.var} share what is loaded for one: {times} x {registers} registers"
+    why = f"{times} coordinates of {jam_loop.var} share their loads: {times} x {registers} registers"
     size, where = _choose_tile(jam_loop.var, {loop.var for loop in outer}, times, nest, facts, target)
     return (tiled(nest, jam_loop.var, size), f"{why}; tiles of {size} stay in {where}") if size else (nest, why)
 
@@ -96,9 +96,8 @@ def _choose_tile(var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, fa
 def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times: int, stmt: Stmt, facts: Facts, target: Target) -> bool:
     """Whether tiles in the nearest cache save more loads from farther caches than they add.
 
-    Tiles save loading ``each`` bytes for every one of ``times`` coordinates, of which a shared value touches at most one cache
-    line. They add another read of the shared operands for each tile. That read is sequential: at full speed from a core's own
-    cache, and at half the speed from the last cache.
+    Tiles save ``times`` loads of ``each`` bytes, or of the shared operands' bytes if these are fewer. In return, each tile rereads
+    the shared operands: sequentially, at full speed from a core's own cache and at half the speed from the last cache.
     """
     total = sum(_bytes_of(access, facts) for access in operands_of(stmt) if var not in access.indices and access.tensor.has_values)
     shared = total / max(prod(facts.extent(v) for v in outer - {var}), 1.0)

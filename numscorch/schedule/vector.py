@@ -51,7 +51,7 @@ def vectorize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Optio
         return stmt, "the sum over all entries runs in registers"
     wanted = options.vector
     if wanted == "":
-        return stmt, "asked for: plain loops"
+        return stmt, "requested: plain loops"
     vectorized, why = _vectorize_innermost(stmt, facts, target)
     vector_loops = [loop.var.name for loop in loops_of(vectorized) if isinstance(loop.tag, Vector | Positions | Unroll)]
     if wanted is not None and wanted not in vector_loops:
@@ -84,10 +84,10 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
     if (gathered := _gather_reduction(loops, body, facts, target)) is not None:
         return gathered
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
-        return stmt, "not a sum of products with a known place: plain loops"
+        return stmt, "not a sum of products at a known position: plain loops"
     match body:
         case Assignment(lhs, Access() as read) if (nest := _transposed_nest(loops, lhs, read, target)) is not None:
-            return wrap(nest, body), f"{nest[-2].var} is contiguous in {read}, {nest[-1].var} in {lhs}: squares of registers"
+            return wrap(nest, body), f"{nest[-2].var} is contiguous in {read}, {nest[-1].var} in {lhs}: transposed in squares of registers"
         case Assignment() if loops and _is_dense_loop(loops[-1].var, body, facts):
             return _tile_result(loops, body, facts, target)
         case Where(Assignment() as consumer, producer):
@@ -149,7 +149,9 @@ def take_positions(loop: Forall, term: Assignment, facts: Facts, target: Target)
     lanes = 0 if count is None else in_masks(count, _spread(loop.var, term, facts), target.lanes(term.lhs.tensor.dtype))
     if not lanes or not can_take_positions(loop):
         return None
-    return replace(loop, tag=Positions(lanes)), f"about {count:.3g} nonzeros in a row: {lanes} at once, gathered, the rest of a row masked"
+    return replace(
+        loop, tag=Positions(lanes)
+    ), f"about {count:.3g} nonzeros per row: {lanes} are gathered at once, and the rest of a row is masked"
 
 
 def _transposed_nest(loops: list[Forall], lhs: Access, read: Access, target: Target) -> list[Forall] | None:
@@ -250,7 +252,7 @@ def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt
         return wrap(loops[:-1], gathered[0]), gathered[1]
     count = _entries_per_row(last.var, body, facts)
     if count is not None and count >= tuning.FOUR_SUMS_ROW and _spread(last.var, body, facts) == 1 and can_unroll(last):
-        return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {count:.3g} nonzeros in a row: four partial sums"
+        return wrap(loops[:-1], replace(last, tag=Unroll(4))), f"about {count:.3g} nonzeros per row: four partial sums"
     return producer, "rows are short or uneven, or the loop is not contiguous: plain loop"
 
 

@@ -41,7 +41,7 @@ WIDE = {"float32": "float64", "complex64": "complex128"}  # data types of worksp
 
 
 def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:
-    """Sum in a register where the innermost loops only sum, and collect rows with unordered entries in a workspace.
+    """Keep the sums of the innermost loops in registers, and collect rows with unordered entries in a workspace.
 
     >>> from numscorch.ir.notation import parse_stmt
     >>> print(insert_workspaces(parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))"), Facts(()))[0])
@@ -59,7 +59,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     """
     loops, assignment = unwrap(stmt)
     if not isinstance(assignment, Assignment):
-        return stmt, "the workspaces are there already"
+        return stmt, "the statement already has workspaces"
     split = _collecting_split(loops, assignment) if assignment.lhs.tensor.is_assembled else _counting_split(loops, assignment)
     if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace != "hash"):
         level, why = _kind(loops, split, assignment, facts, options.workspace)
@@ -68,14 +68,15 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
         raise _unused_workspace_error(options.workspace, stmt, assignment.lhs)
     counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
-    body = in_register(loops, assignment, free_names(loops)) if is_registered else stmt
-    return body, "a sum stays in a register while only summed loops run"
+    if not is_registered:
+        return stmt, "no workspace is needed"
+    return in_register(loops, assignment, free_names(loops)), "a register keeps the sum while the innermost loops run"
 
 
 def _unused_workspace_error(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
     """The error for a workspace that collects no row."""
     reason_appended = f"these loops append to {result} in order"
-    why = reason_appended if result.tensor.is_assembled else f"the entries of {result} have their places before they are computed"
+    why = reason_appended if result.tensor.is_assembled else f"the positions of the entries of {result} are known in advance"
     return ScheduleError(
         f"workspace({wanted}): {why}, so no row is collected\n  {stmt}     reorder(...) puts a summed loop above the last level"
     )
@@ -89,18 +90,18 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     """
     must_count = _must_count(loops[split:], assignment)
     if wanted is not None:
-        return KINDS[wanted](must_count), f"asked for: {wanted}"
+        return KINDS[wanted](must_count), f"requested: {wanted}"
     extent = facts.extent(_collected_variable(loops[split:], assignment.lhs))
     walks, united = cost.walks_of(accesses_in(assignment.rhs), facts), not is_intersection(assignment.rhs)
     sums, _ = cost.executions((loop.var for loop in loops), walks, facts, united)
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
     if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
-        return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in all: each row is cleared before"
+        return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in total: each row is cleared first"
     if _is_one_row(assignment) and sums >= extent:
-        return Flagged(must_count), f"one row of {extent:.3g} comes in no order, about {sums:.3g} sums in all: flagged, in dense arrays"
+        return Flagged(must_count), f"one unordered row of {extent:.3g}, about {sums:.3g} sums in total: dense arrays with flags"
     hashed = assignment.lhs.tensor.is_assembled and extent > tuning.DENSE_ROW and sums < tuning.REUSED_PLACES * extent
-    how = "found by hashing" if hashed else "listed, in dense arrays"
-    return KINDS["hash" if hashed else "list"](must_count), f"rows of {extent:.3g} come in no order, about {sums:.3g} sums in all: {how}"
+    how = "a hash table" if hashed else "dense arrays with a list"
+    return KINDS["hash" if hashed else "list"](must_count), f"unordered rows of {extent:.3g}, about {sums:.3g} sums in total: {how}"
 
 
 def _must_count(loops: list[Forall], assignment: Assignment) -> bool:
@@ -244,7 +245,7 @@ def _produce(register: Access, loops: list[Forall], factors: list[Expr], names: 
 
 
 def _split(loops: list[Forall], factors: list[Expr]) -> int | None:
-    """Number of loops above the next register: the fewest below which some factors are fixed, but not all."""
+    """Number of loops above the next register: the fewest such that the loops below fix some of the factors, but not all."""
     for depth in range(1, len(loops)):
         below = {loop.var for loop in loops[depth:]}
         if 0 < sum(bool(below & moved_by(f)) for f in factors) < len(factors):

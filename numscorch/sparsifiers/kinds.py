@@ -40,10 +40,10 @@ def kind_of(sparsifier: Any) -> Kind:
 
 
 def kept_by(sparsifier: Any, value: Any) -> Any:
-    """Return a streaming sparsifier's answer for a stand-in.
+    """Return a streaming sparsifier's answer for a proxy.
 
-    ``keeps_value``, which skips the check for NaN, is asked if it matches the call: a subclass that overrides only
-    ``__call__`` has another rule.
+    ``keeps_value``, which skips the check for NaN, is called if it has the same rule as ``__call__``: a subclass that overrides
+    only ``__call__`` has another rule.
 
     >>> import torch
     >>> from numscorch.sparsify import threshold

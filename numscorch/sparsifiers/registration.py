@@ -73,12 +73,12 @@ def register_sparsifier(
 
     The check runs the sparsifier on small tensors of several shapes and data types. It has to return a mask of the
     tensor's shape, return the same mask each time, and not write to the tensor. A streaming sparsifier has to decide on
-    each entry as it does on that entry alone, and a blocking one likewise on each block. It has to accept float32
+    each entry independently of other entries, and a blocking one on each block independently of other blocks. It has to accept float32
     matrices (of whole blocks, if it has blocks), and may raise on other tensors.
 
     Args:
         function: the sparsifier; if omitted, a decorator is returned.
-        kind: what it needs to see: "streaming", "blocking" or "materializing".
+        kind: "streaming", "blocking" or "materializing"; see :class:`Kind`.
         name: its name; by default the function's name. A registered name can be taken only by a new version of the same
             function, as when a notebook cell runs again.
         format: the format in which ``sparsify`` stores the kept entries; CSR by default.

@@ -1,7 +1,7 @@
 """Pruning rules: sparsifiers in the form that kernels apply to a result.
 
 A rule is a condition on one value, or the choice of the n largest of every m values. The condition of a streaming
-sparsifier is traced: the sparsifier runs once on a stand-in for a tensor, as ``fuse`` runs a function.
+sparsifier is traced: the sparsifier runs once on a proxy, as ``fuse`` runs a function.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
     >>> large = register_sparsifier(lambda t: t * t > 4, kind="streaming", name="large")
     >>> rule, numbers = ruled(large, 2)
     >>> rule.value("C[i,j]"), numbers
-    ('where((C[i,j] * C[i,j]) > number_of_what_is_kept, C[i,j], 0)', {'number_of_what_is_kept': 4.0})
+    ('where((C[i,j] * C[i,j]) > sparsifier_number, C[i,j], 0)', {'sparsifier_number': 4.0})
     >>> ruled(topk(2), 2)
     Traceback (most recent call last):
     ...
-    numscorch.programs.fusion.NotFused: it is blocking, and kernels compare values within n_m's blocks of a row only
+    numscorch.programs.fusion.NotFused: it is blocking, and kernels support only the blocks of n_m
     """
     kind = kind_of(sparsifier)
     if isinstance(sparsifier, n_m) and type(sparsifier).__call__ is n_m.__call__ and sparsifier.rows == 1:
@@ -45,14 +45,14 @@ def ruled(sparsifier: Any, order: int) -> tuple[PruningRule, dict[str, float]]:
     if kind is Kind.MATERIALIZING:
         raise NotFused("it is materializing: it needs all values, or the shape")
     if kind is Kind.BLOCKING:
-        raise NotFused("it is blocking, and kernels compare values within n_m's blocks of a row only")
+        raise NotFused("it is blocking, and kernels support only the blocks of n_m")
     while isinstance(sparsifier, Registered):
         sparsifier = sparsifier.function
     return _rule_of(_trace(lambda value: kept_by(sparsifier, value), order))
 
 
 def _trace(function: Callable[[Any], Any], order: int) -> TracedNode:
-    """Trace a sparsifier's answer for a stand-in.
+    """Trace a sparsifier's answer for a proxy.
 
     Raises:
         NotFused: the sparsifier cannot be traced, or it drops no value.
@@ -66,13 +66,13 @@ def _trace(function: Callable[[Any], Any], order: int) -> TracedNode:
     except Stop as stop:
         raise NotFused(f"{stop}") from stop
     except Exception as error:  # any error: the sparsifier raises its own when it runs on the result
-        raise NotFused(f"on a stand-in for a tensor it raises {type(error).__name__}: {error}") from error
+        raise NotFused(f"with a proxy instead of a tensor it raises {type(error).__name__}: {error}") from error
     if tracer.reads_sizes:
-        raise NotFused("it looks at the tensor's shape")
+        raise NotFused("it reads the tensor's shape")
     if answer is True:
         raise NotFused("it keeps every value, so there is nothing to drop")
     if not isinstance(answer, Traced) or not answer._node.is_test or answer._node.shape != (2,) * order:
-        raise NotFused("it returns no comparison of the tensor's values")
+        raise NotFused("it does not return a comparison of the tensor's values")
     return answer._node
 
 
@@ -104,7 +104,7 @@ def _text(node: TracedNode, numbers: dict[float, str]) -> str:
                 raise NotFused("its condition would be too long")
             return text
         case _:
-            raise NotFused(f"it looks at entries other than the one that it decides on ({node.kind})")
+            raise NotFused(f"its decision on an entry reads other entries ({node.kind})")
 
 
 def _number(value: float, numbers: dict[float, str]) -> str:
@@ -114,7 +114,7 @@ def _number(value: float, numbers: dict[float, str]) -> str:
     return numbers.setdefault(value, NUMBER if not numbers else f"{NUMBER}_{len(numbers) + 1}")
 
 
-NUMBER = "number_of_what_is_kept"  # name of the operands that hold a rule's numbers, so that a new number needs no new kernel
+NUMBER = "sparsifier_number"  # name of the operands that hold a rule's numbers, so that a new number needs no new kernel
 
 
 VALUE = "{}"  # placeholder of the value in a condition's text

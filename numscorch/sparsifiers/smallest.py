@@ -16,7 +16,7 @@ DIGITS = 1 << 16  # values of a 16-bit digit
 
 
 def bound_of(tensors: Sequence[torch.Tensor], count: int) -> tuple[int, int]:
-    """Return the key of the ``count``-th smallest absolute value of all tensors, and how many of the smallest equal it.
+    """Return the key of the ``count``-th smallest absolute value of all tensors, and how many of these ``count`` values equal it.
 
     >>> bound, equal = bound_of([torch.tensor([1.0, -2.0]), torch.tensor([2.0, 3.0])], 2)
     >>> bound == int(torch.tensor(2.0).view(torch.int32)), equal

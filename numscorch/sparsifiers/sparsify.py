@@ -66,7 +66,7 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     tensor([0., 1.])
     """
     if isinstance(tensor, Traced):
-        return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # tensor is a stand-in within ns.fuse
+        return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # tensor is a proxy within ns.fuse
     tensor = unwrapped(tensor)
     _check_tensor(tensor)
     sparsifier = named(sparsifier)
@@ -211,6 +211,6 @@ def usual_format(sparsifier: Any, order: int) -> Format:
 
 
 def _format(sparsifier: Any, order: int) -> Format | None:
-    """Return the format that a sparsifier asks for, if it fits the number of dimensions; None stands for the default."""
+    """Return the format that a sparsifier requests, if it fits the number of dimensions; None stands for the default."""
     wanted = getattr(sparsifier, "format", None)
     return wanted if isinstance(wanted, Format) and wanted.order == order else None

@@ -135,7 +135,7 @@ def trained(
 
 
 def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
-    """Check that patterns name no weight that torch's older utilities compute, which is not a parameter."""
+    """Check that patterns do not name weights that torch's older utilities compute: these are not parameters."""
     for site in sites_of(bare(model)):
         name, why = computed(site)
         if name and any(fnmatchcase(name_, pattern) for name_ in (name, site.name) for pattern in names):

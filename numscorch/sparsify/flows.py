@@ -122,7 +122,7 @@ def _detach(tensor: Any) -> None:
 
 
 def _split_output(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...] | None]:
-    """Split a module's output into its first tensor and the remaining outputs; None for the latter if it is no tuple."""
+    """Split a module's output into its first tensor and the remaining outputs; None for the latter if it is not a tuple."""
     remaining = output[1:] if isinstance(output, tuple) else None
     first = output[0] if isinstance(output, tuple) and output else output
     if not isinstance(first, torch.Tensor):

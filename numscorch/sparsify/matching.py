@@ -150,7 +150,7 @@ def why_hooked(weight: torch.Tensor) -> str:
 
 
 def computed(site: Site) -> tuple[str, str]:
-    """Return the name of the weight that torch's older utilities compute from a parameter, and how to end that.
+    """Return the name of the weight that torch's older utilities compute from a parameter, and how to undo that.
 
     Both are empty for other parameters.
 

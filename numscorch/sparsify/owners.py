@@ -23,7 +23,7 @@ HELD = ("_parameters", "_buffers", "_modules")
 
 
 def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
-    """Copy to a new module what the old one holds, except the parameters in ``names`` and what the new module already has.
+    """Copy a module's parameters (except ``names``), buffers, submodules, hooks, mode and missing attributes to its replacement.
 
     Dictionaries of hooks are shared, so that ``remove()`` of an existing handle still works. Parameters such as a bias
     are shared too, since an optimizer may hold them.

@@ -44,7 +44,7 @@ class _Gradual:
         return self.start + (self.final - self.start) * self.moved((last - self.begin) / (self.end - self.begin))
 
     def moved(self, time: float) -> float:
-        """Return the share of the way from start to final at a share of the time."""
+        """Return how far the fraction has moved from ``start`` (0) to ``final`` (1), given the elapsed share of the time."""
         raise NotImplementedError
 
 

@@ -38,7 +38,7 @@ class Units:
             raise UnsupportedError(f"a weight of shape {self.shape}: entries are dropped and grown only in matrices")
         if any(level.spaced for level in self.format.levels) or any(part.minus is not None for part in self.format.parts):
             raise UnsupportedError(
-                f"a weight in {self.format.name}, which restricts the places of entries: drop and grow in CSR or BCSR; "
+                f"a weight in {self.format.name}, which restricts the positions of entries: drop and grow in CSR or BCSR; "
                 "for n:m patterns, use straight_through"
             )
 

@@ -145,12 +145,12 @@ def disordered_entry(table: np.ndarray, mode_order: Sequence[int], suggestion: s
     """An error that names the first entry out of order, and ends with ``suggestion``.
 
     >>> print(disordered_entry(np.array([[0, 1, 1], [2, 1, 0]]), (0, 1), "sort them"))
-    entry 2 at (1, 0) comes after (1, 1): entries must be in increasing order, each place once; sort them
+    entry 2 at (1, 0) comes after (1, 1): entries must be in increasing order, without duplicates; sort them
     """
     wrong = int(np.argmin(in_order([table[d] for d in mode_order]))) + 1 if mode_order else 1
     here, before = (tuple(int(c) for c in table[:, entry]) for entry in (wrong, wrong - 1))
     clash = f"repeats the coordinates {here} of entry {wrong - 1}" if here == before else f"at {here} comes after {before}"
-    return FormatError(f"entry {wrong} {clash}: entries must be in increasing order, each place once; {suggestion}")
+    return FormatError(f"entry {wrong} {clash}: entries must be in increasing order, without duplicates; {suggestion}")
 
 
 def check_values(values: torch.Tensor) -> torch.Tensor:

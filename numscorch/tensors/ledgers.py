@@ -50,7 +50,7 @@ class Entry:
     during: Literal["forward", "backward"] = "forward"
 
     def __str__(self) -> str:
-        kind_text = f"{self.kind}{'' if self.asked or self.kind != 'densification' else ' (unasked)'}"
+        kind_text = f"{self.kind}{'' if self.asked or self.kind != 'densification' else ' (implicit)'}"
         return f"{kind_text:<23} {shown_bytes(self.bytes):>9}  {self.what}{' in backward' * (self.during == 'backward')}  {self.line}"
 
 

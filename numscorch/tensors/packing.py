@@ -1,7 +1,7 @@
 """Pack coordinates into the index arrays of any format, and unpack them again.
 
-All functions work on whole NumPy arrays, level by level. The arrays of a level depend on the parent position of each
-entry, and on which entries are the first with their coordinates in the levels so far.
+All functions work on whole NumPy arrays, level by level. The arrays of a level depend on each entry's parent
+position, and on whether the entry is the first with its coordinates in the levels down to this one.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:
 
 
 def _run_end(levels: Sequence[Level], at: int) -> int:
-    """The first unique level at or below ``at``, which determines the positions of non-unique levels."""
+    """The first unique level at or below ``at``: it determines the positions of the non-unique levels above it."""
     while not levels[at].is_unique:
         at += 1
     return at
@@ -289,7 +289,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
         return shared, None
-    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # arrays may be smaller than the list
+    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # the list may be larger
         where, suggestion = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, suggestion)
     columns, positions = level_coordinates(pattern)

@@ -95,8 +95,8 @@ def _candidates(format: Format) -> Iterator[TorchLayout]:
 def has_torch_layout(pattern: Pattern) -> bool:
     """Whether results with this pattern are returned to torch in one of torch's layouts.
 
-    A batched pattern is only if it came from torch. In other batches, the matrices may store different numbers of values,
-    and the return type must not depend on the data.
+    Batched patterns are, if they came from torch. The matrices of other batches may store different numbers of values, and the
+    return type must not depend on the data.
     """
     return pattern.remember("has a torch layout", lambda: _is_given_back(pattern))
 
@@ -156,7 +156,9 @@ def _concatenated_starts(pos: torch.Tensor, stored: int, check_invariants: bool)
     invalid = ((rows[:, 0] != 0) | (rows[:, -1] != stored)).nonzero() if check_invariants else rows[:0]
     if len(invalid):
         at = int(invalid[0])
-        raise FormatError(f"the starts of batch {at} run from {rows[at, 0]} to {rows[at, -1]}, but it stores {stored}: from 0 to {stored}")
+        raise FormatError(
+            f"the starts of batch {at} run from {rows[at, 0]} to {rows[at, -1]}, but must run from 0 to its number of values, {stored}"
+        )
     before = torch.arange(len(rows), dtype=pos.dtype) * stored
     return torch.cat([(rows[:, :-1] + before[:, None]).reshape(-1), pos.new_tensor([len(rows) * stored])])
 
@@ -189,7 +191,7 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
         return quietly(lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
     if _over_the_edge(pattern, layout):
         raise UnsupportedError(
-            f"torch's {layout.name} tensors are made of whole blocks, but blocks of {pattern.format.name} reach over the edge "
+            f"torch's {layout.name} tensors are made of whole blocks, but blocks of {pattern.format.name} cross the edge "
             f"of shape {shape}: use .to(ns.CSR) first, or pad the shape to multiples of {layout.block}"
         )
     pos, crd = compressed_arrays(pattern, layout)

@@ -139,7 +139,7 @@ def _disordered(pattern: Pattern, at: int) -> str | None:
 
 
 def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray | range]:
-    """The coordinates that a level stores, the end of those of each parent, and their positions.
+    """The stored coordinates of a level, the end of each parent's coordinates, and their positions.
 
     The coordinates of a non-unique level are followed by those of the singleton levels below it, up to the first unique level.
     """

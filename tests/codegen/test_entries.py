@@ -157,7 +157,7 @@ def test_values_with_a_shared_pattern_are_read_at_the_same_positions() -> None:
     A = ns.from_torch(numbers(50, 60))
     explanation = ns.explain("ij,ij->", A, 2 * A)
     assert "entry_forall" in str(explanation)
-    assert "beside the entries of A" in explanation.source
+    assert "one value per entry of A" in explanation.source
     assert "crd" not in explanation.source
     source = ns.explain("ij,ij,j->", A, 2 * A, numbers(60)).source
     assert "A2_crd" in source

@@ -176,7 +176,7 @@ def test_invalid_formats_are_refused(texts: list[str], message: str) -> None:
     [
         (["explain", "ij,jk->ik", "CSR"], "has 2 operands"),
         (["explain", "ij,jk->iz", "CSR", "dense"], "z"),
-        (["explain", "y[i] = A[i,j] * x[j]", "CSR", "dense"], "'CSR' names no operand: a statement's formats have names, as in A=CSR"),
+        (["explain", "y[i] = A[i,j] * x[j]", "CSR", "dense"], "'CSR' needs an operand's name: write A=CSR"),
         (["explain", "y[i] = A[i,j] * x[j]", "A=CSR", "x=dense", "--timed"], "numscorch bench times statements"),
         (["demo", "--graph", "missing.npz"], "missing.npz"),
         (["demo", "--matrix", "missing.mtx"], "missing.mtx"),
@@ -252,7 +252,7 @@ def test_doctor_checks_the_tested_versions(version: str, ok: bool, monkeypatch: 
     monkeypatch.setattr(doctor, "_installed", lambda name: version)
     check = doctor._version("torch", doctor.TESTED["torch"])
     assert check.ok is ok
-    assert ("tested from 2.13 to before 2.14" in check.advice) is not ok
+    assert ("tested with 2.13 and later, before 2.14" in check.advice) is not ok
 
 
 def test_doctor_names_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,16 +187,16 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "unsorted": (
         coo([[1, 0], [0, 1]], assume_sorted=True),
         FormatError,
-        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; without assume_sorted=True,",
+        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, without duplicates; without assume_sorted=True,",
     ),
     "unsorted, marked as coalesced": (
         lambda: from_torch(marked_as_coalesced()),
         FormatError,
-        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, each place once; the tensor is only "
+        "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, without duplicates; the tensor is only "
         "marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)",
     ),
-    "coalesce": (coo(coalesce=True), OperandError, "from_coo takes no coalesce=: it sorts and sums entries without it"),
-    "csr coalesce": (csr(coalesce=False), OperandError, "from_csr takes no coalesce=: it sorts and sums entries without it"),
+    "coalesce": (coo(coalesce=True), OperandError, "from_coo takes no coalesce=: entries are sorted and summed by default"),
+    "csr coalesce": (csr(coalesce=False), OperandError, "from_csr takes no coalesce=: entries are sorted and summed by default"),
     "repeated": (coo([[1, 1], [0, 0]], assume_sorted=True), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
     "repeated in CSR": (
         coo([[1, 1], [0, 0]], [1.0, 2.0], (2, 2), "ds", assume_sorted=True),

@@ -121,7 +121,7 @@ def test_patterns_that_do_not_fit_are_refused_with_their_block() -> None:
         ns.from_torch(full, ns.NMG(2, 4, 1))
     alike = torch.zeros(4, 12)
     alike[:2] = 1
-    with pytest.raises(ns.FormatError, match=r"block 0, coordinates 0 to 5: 6 of them keep the places \(0, 1\), but only 1 can"):
+    with pytest.raises(ns.FormatError, match=r"block 0, coordinates 0 to 5: 6 of them keep the positions \(0, 1\), but only 1 can"):
         ns.from_torch(alike.to_sparse_csr(), ns.NMG(2, 4, 1))
     for parameters in ((3, 2, 1), (0, 4, 1), (2, 4, 0), (1, 1, 1)):
         with pytest.raises(ns.FormatError):

@@ -264,7 +264,7 @@ def test_concurrent_conversions_share_a_pattern(fresh_plans: pytest.MonkeyPatch)
 
 def test_explain_shows_placed_results() -> None:
     A = sparse(entries((600, 800), seed=3), ns.CSR)
-    assert "entries of C[i,j] are placed" in str(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=A, format=ns.CSC))
+    assert "entries of C[i,j] are written out of order" in str(ns.explain("C[i,j] = A[i,j] + B[i,j]", A=A, B=A, format=ns.CSC))
 
 
 def test_verify_refuses_sums_that_would_be_placed() -> None:

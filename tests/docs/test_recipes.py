@@ -57,7 +57,7 @@ class Near(Level):
         origin[parents[::-1]] = crd[::-1]  # the first coordinate is written last
         delta = crd - origin[parents]
         if delta.max(initial=0) > self.reach:
-            raise FormatError(f"has no place for coordinates {delta.max()} apart: use a compressed level")
+            raise FormatError(f"cannot store coordinates {delta.max()} apart: use a compressed level")
         return self, (pos, origin, delta), np.cumsum(entries.first) - 1, len(crd)
 
     def count(self, arrays: Arrays, parents: int, size: int) -> int:
@@ -91,7 +91,7 @@ def test_the_text_of_a_level_has_its_parameters() -> None:
     narrow = ns.Format("(i, j) -> (i: dense, j: near(1))")
     assert narrow.levels[1] == Near(1)
     assert str(narrow) == "(i, j) -> (i: dense, j: near(1))"
-    with pytest.raises(FormatError, match=r"level 2 \(near\(1\)\) .* has no place for coordinates 2 apart: use a compressed level"):
+    with pytest.raises(FormatError, match=r"level 2 \(near\(1\)\) .* cannot store coordinates 2 apart: use a compressed level"):
         ns.from_torch(D, narrow)
     with pytest.raises(FormatError, match=r"near\(300\) does not fit a byte"):
         ns.Format("(i, j) -> (i: dense, j: near(300))")

@@ -52,7 +52,8 @@ def test_a_group_of_parts_is_one_explanation() -> None:
     assert "B: Q, 7x4 (dense), float32" in text
     (fuse, *_) = explanation.steps
     assert fuse.name == "fuse" and fuse.why == (
-        "6 statements share the loop over i; passed on: a row of S_row, E_row and P_row, beside that of A; the numbers m_value and l_value"
+        "6 statements share the loop over i; intermediate results: a row of S_row, E_row and P_row, "
+        "with the pattern of A; the numbers m_value and l_value"
     )
 
 
@@ -69,7 +70,7 @@ def test_gradients_run_the_explained_kernels() -> None:
     (line,) = [row for row in text.splitlines() if row.startswith("gradient")]
     assert re.fullmatch(
         r"gradient +fused: (kernel_\w+ for Q); (kernel_\w+ for K, by columns); (kernel_\w+ for V, by columns); "
-        r"this kernel returns l_value, m_value for them",
+        r"this kernel saves l_value, m_value for them",
         line,
     )
     with dispatch.uncompiled():
@@ -81,17 +82,17 @@ def test_gradients_run_the_explained_kernels() -> None:
 
 def test_gradients_part_by_part_say_why() -> None:
     text = str(ns.explain(GCN, A=A, **(OPERANDS | {"b": numbers(5).requires_grad_()})))
-    assert "gradient          part by part: parts 2 to 3 would be one kernel, but a row between the parts is better stored" in text
+    assert "gradient          parts 2 to 3 run separately: storing an intermediate row is faster than recomputing it" in text
     assert "einsum hands" not in text and "in one kernel" not in text
 
 
 def test_dense_parts_are_torchs() -> None:
     text = str(ns.explain(GCN, A=A, **OPERANDS))
     first, second = text.split("\n\n", 1)
-    assert first == "H = A[i,j] * B[j,k] over ij,jk->ik: every operand is dense, so this is torch's"
+    assert first == "H = A[i,j] * B[j,k] over ij,jk->ik: every operand is dense, so torch computes it"
     assert "result_1[i,k] = A[i,j] * H[j,k]" in second and "R[i,k] = relu(result_1[i,k] + b[k])" in second
     last = str(ns.explain("y[i] = A[i,j] * x[j]; z[i] = tanh(y[i]); D[i,k] = z[i] * W[k,j]", A=A, x=numbers(9), W=numbers(4, 5)))
-    assert last.rstrip().endswith("every operand is dense, so this is torch's") and "def kernel(" in last
+    assert last.rstrip().endswith("every operand is dense, so torch computes it") and "def kernel(" in last
 
 
 def test_an_unfused_part_has_a_reason() -> None:
@@ -99,7 +100,7 @@ def test_an_unfused_part_has_a_reason() -> None:
     assert "alone             not fused with the next part: D merges several sparse tensors" in text
     assert text.count("alone  ") == 1, "the last part has no next one"
     text_with_format = str(ns.explain("y[i] = A[i,j] * x[j]; z[i] = relu(y[i])", A=A, x=numbers(9), format=ns.Format("s")))
-    assert "not fused with the next part: format=" in text_with_format and "is asked for" in text_with_format
+    assert "not fused with the next part: format=" in text_with_format and "is requested" in text_with_format
 
 
 def test_fused_parts_have_no_reason_to_be_alone() -> None:
@@ -122,18 +123,18 @@ def test_a_fused_function_is_explained_by_its_kernels() -> None:
 
     fused = ns.fuse(gcn)
     text = str(fused.explain(A, *OPERANDS.values()))
-    assert "gcn is this program:" in text and "evaluate in one kernel:" in text and "every operand is dense, so this is torch's" in text
+    assert "gcn is this program:" in text and "evaluate in one kernel:" in text and "every operand is dense, so torch computes it" in text
     text_with_gradients = str(fused.explain(A, *(tensor.clone().requires_grad_() for tensor in OPERANDS.values())))
-    assert "gradient          part by part" in text_with_gradients
+    assert "gradient          parts " in text_with_gradients
 
 
 def test_values_passed_between_parts_are_explained() -> None:
     formats = {"A": ns.CSR, "X": "dense", "b": "dense"}
     text = str(ns.explain("D[i,k] = relu(A[i,j] * X[j,k] + b[k])", **formats))
-    assert "2 statements share the loop over i; passed on: row_1 in registers" in text
+    assert "2 statements share the loop over i; intermediate results: row_1 in registers" in text
     assert '"""D[i,k] = relu(A[i,j] * B[j,k] + C[k])\n' in text, "the header is the result's own assignment"
     text = str(ns.explain("T[i,k] = A[i,j] * X[j,k]; s[i] = T[i,k] * T[i,k]; D[i,k] = T[i,k] / s[i]", A=ns.CSR, X="dense"))
-    assert "passed on: a row of T_row; the number s_value" in text
+    assert "intermediate results: a row of T_row; the number s_value" in text
     header = text[text.index('"""') :].splitlines()
     assert header[:3] == [
         '"""C[i,k] = T_row[k] / s_value',

@@ -52,17 +52,17 @@ TEXTS = {
         f"%%MatrixMarket matrix array real symmetric\n{HUGE} {HUGE}\n1\n",
         f"announces {HUGE * (HUGE + 1) // 2} entries, but 1 follow",
     ),
-    "index 0": ("a.tns", "1 1 1\n0 1 1\n", "line 2: index 0 in dimension 0 is outside: indices are integers from 1 upwards"),
-    "index -1": ("a.mtx", f"{BANNER}2 2 1\n-1 1 1\n", "line 3: index -1 in dimension 0 is outside"),
-    "index inf": ("a.tns", "1 inf 1\n", "line 1: index inf in dimension 1 is outside"),
-    "index nan": ("a.tns", "nan 1 1\n", "line 1: index nan in dimension 0 is outside"),
-    "an index that int64 can't hold": ("a.tns", "99999999999999999999 1 1\n", "line 1: index 1e+20 in dimension 0 is outside"),
-    "an index that float64 rounds": ("a.tns", "9007199254740993.0 1 1\n", "line 1: index 9.0072e+15 in dimension 0 is outside"),
+    "index 0": ("a.tns", "1 1 1\n0 1 1\n", "line 2: index 0 in dimension 0 is out of range: indices are integers from 1 upwards"),
+    "index -1": ("a.mtx", f"{BANNER}2 2 1\n-1 1 1\n", "line 3: index -1 in dimension 0 is out of range"),
+    "index inf": ("a.tns", "1 inf 1\n", "line 1: index inf in dimension 1 is out of range"),
+    "index nan": ("a.tns", "nan 1 1\n", "line 1: index nan in dimension 0 is out of range"),
+    "an index that int64 can't hold": ("a.tns", "99999999999999999999 1 1\n", "line 1: index 1e+20 in dimension 0 is out of range"),
+    "an index that float64 rounds": ("a.tns", "9007199254740993.0 1 1\n", "line 1: index 9.0072e+15 in dimension 0 is out of range"),
     "letters": ("a.tns", "1 1 ٣\n", "line 1: can't read '1 1 ٣': each line holds 3 numbers"),
     "letters of the header": (
         "a.mtx",
         "%%MatrixMarket matrix coordinate réal general\n",
-        "coordinate réal general' is no header",
+        "coordinate réal general' is not a MatrixMarket header",
     ),
     "sizes in other digits": ("a.mtx", f"{BANNER}\uff12 2 0\n", "can't read the sizes '\uff12 2 0'"),
     "a NUL": ("a.mtx", f"{BANNER}2 2 1\n1 1\x001\n", "line 3: can't read '1 1\\x001'"),
@@ -70,17 +70,17 @@ TEXTS = {
     "offsets beyond the file": (
         "a.smtx",
         f"{HUGE}, 3, 1\n0 1\n0\n",
-        f"2 row offsets, but the sizes on the first line ask for {HUGE + 1}",
+        f"2 row offsets, but the sizes on the first line require {HUGE + 1}",
     ),
     "columns beyond the file": (
         "a.smtx",
         f"1, 3, {HUGE}\n0 {2**53}\n0\n",
-        f"there are 1 column indices, but the sizes on the first line ask for {HUGE}",
+        f"there are 1 column indices, but the sizes on the first line require {HUGE}",
     ),
     "negative columns": ("a.smtx", "1, -3, 1\n0 1\n0\n", "can't read the sizes '1, -3, 1'"),
-    "offsets of nan": ("a.smtx", "1, 3, 1\n0 nan\n0\n", "the row offsets hold something that is no integer"),
+    "offsets of nan": ("a.smtx", "1, 3, 1\n0 nan\n0\n", "the row offsets contain a word that is not an integer"),
     "another suffix": ("a.tns", f"{BANNER}2 2 1\n1 1 1\n", "line 1: can't read '%%MatrixMarket matrix coordinate real general'"),
-    "another suffix, the other way": ("a.mtx", "# shape: 2 2\n1 1 1\n", "line 1: '# shape: 2 2' is no header"),
+    "another suffix, the other way": ("a.mtx", "# shape: 2 2\n1 1 1\n", "line 1: '# shape: 2 2' is not a MatrixMarket header"),
     "text as an archive": ("a.npz", f"{BANNER}2 2 1\n1 1 1\n", "is not a whole .npz archive"),
     "text as gzip": ("a.mtx.gz", f"{BANNER}2 2 1\n1 1 1\n", "is not a whole gzip file"),
 }
@@ -117,7 +117,7 @@ def test_truncated_compressed_files(suffix: str, tmp_path: Path) -> None:
 def test_long_lines_are_not_read_into_memory(tmp_path: Path) -> None:
     path = tmp_path / "a.mtx.gz"
     path.write_bytes(gzip.compress(b"%" * (100 << 20), 1))
-    assert "line 1: the %%MatrixMarket header should be here, but this line has more than 1048576 bytes" in load_error(path)
+    assert "line 1: expected the %%MatrixMarket header, but this line has more than 1048576 bytes" in load_error(path)
     path.write_bytes(gzip.compress(f"{BANNER}2 2 1\n".encode() + b"1" * (100 << 20), 1))
     assert "line 3: a line has more than 16777216 bytes: each line holds one entry" in load_error(path)
 
@@ -177,16 +177,16 @@ def test_an_array_header_larger_than_its_file(tmp_path: Path) -> None:
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (HUGE,)})
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("numscorch_format.npy", header.getvalue() + b"\0" * 8)
-    assert f"numscorch_format.npy announces ({HUGE},) values, but has" in load_error(tmp_path / "a.npz")
+    assert f"numscorch_format.npy declares ({HUGE},) values, but has" in load_error(tmp_path / "a.npz")
 
 
 def test_archives_that_unpack_beyond_the_memory_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("numscorch.machine.memory.ASK_FROM", 1 << 20)
     monkeypatch.setenv("NUMSCORCH_MEMORY_LIMIT", "2M")
     np.savez_compressed(tmp_path / "a.npz", format="csr", data=np.zeros(1 << 20))
-    assert "the archive, unpacked, takes" in load_error(tmp_path / "a.npz", ns.SizeError)
+    assert "the unpacked archive takes" in load_error(tmp_path / "a.npz", ns.SizeError)
     (tmp_path / "a.smtx.gz").write_bytes(gzip.compress(b"1, 1, 1\n0 1\n" + b" " * (40 << 20), 1))
-    assert "what was unpacked so far takes" in load_error(tmp_path / "a.smtx.gz", ns.SizeError)
+    assert "the data unpacked so far takes" in load_error(tmp_path / "a.smtx.gz", ns.SizeError)
 
 
 SCIPYS: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -148,10 +148,10 @@ def test_smtx_refuses_values_other_than_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "tensor", "error", "message"),
     [
-        ("a.mtx", torch.ones(2, 2, 2), ns.FormatError, "a.mtx would hold a matrix, but the tensor has 3 dimensions: save it as .tns"),
-        ("a.smtx.gz", torch.ones(2), ns.FormatError, "a.smtx.gz would hold a matrix, but the tensor has 1 dimensions"),
+        ("a.mtx", torch.ones(2, 2, 2), ns.FormatError, "a.mtx: .mtx files hold matrices, but the tensor has 3 dimensions: save it as .tns"),
+        ("a.smtx.gz", torch.ones(2), ns.FormatError, "a.smtx.gz: .smtx files hold matrices, but the tensor has 1 dimensions"),
         ("a.tns", torch.tensor(1.0), ns.FormatError, "the tensor has no dimensions: save it as .npz"),
-        ("a.mtx", torch.eye(2, dtype=torch.complex64), ns.UnsupportedError, "torch.complex64 values, which are not written as text"),
+        ("a.mtx", torch.eye(2, dtype=torch.complex64), ns.UnsupportedError, "torch.complex64 values are not written as text"),
     ],
 )
 def test_tensors_that_text_cannot_hold(name: str, tensor: torch.Tensor, error: type[Exception], message: str, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_long_indices_are_cut_into_slabs_that_fit_the_cache(eager: pytest.Monkey
             assert torch.equal(result, x @ dense.T)
             assert torch.equal(ns.einsum("bi,oi,b->bo", x, W, x[:, 0]), x[:, :1] * (x @ dense.T))
             assert torch.equal(ns.einsum("ki,oi->ok", x, W), dense @ x.T)
-    assert "in slabs of 16 of b, one after the other" in str(ns.explain("bi,oi->bo", numbers(64, 20), ns.from_torch(dense, ns.CSR)))
+    assert "in slabs of 16 along b, one after the other" in str(ns.explain("bi,oi->bo", numbers(64, 20), ns.from_torch(dense, ns.CSR)))
 
 
 def test_copies_in_slabs_are_listed_once(eager: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@
 
 A: CSR float32, int32 indices
 B: dense float32, strides (n, 1)
-C: CSR float32, int32 indices, of every 4 the 2 largest
+C: CSR float32, int32 indices, the 2 largest of every 4
 C_row: dense float32
 """
 

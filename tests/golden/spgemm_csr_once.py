@@ -7,7 +7,7 @@ B: CSR float32, int32 indices
 C: CSR float32, int32 indices
 w: listed float64
 
-This kernel appends the entries of the result where there is room for all that may be inserted.
+This kernel appends the result's entries to arrays with room for all insertions.
 """
 
 from numba import prange

@@ -7,7 +7,7 @@ B: CSR float32, int32 indices
 C: CSR float32, int32 indices
 w: listed float64
 
-This kernel finds how much may be inserted in all; the next one appends the result's entries where there is room for that.
+This kernel counts all insertions; the next one appends the result's entries to arrays with room for that many.
 """
 
 from numba import prange

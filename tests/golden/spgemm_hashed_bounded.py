@@ -7,7 +7,7 @@ B: CSR float32, int32 indices
 C: CSR float32, int32 indices
 w: hashed float64
 
-This kernel finds how much may be inserted into one row; the next ones count the result's entries, and write them.
+This kernel counts the most insertions into one row; the next ones count the result's entries and write them.
 """
 
 from numba import prange

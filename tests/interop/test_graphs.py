@@ -69,7 +69,7 @@ def test_to_torch_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (back["rowptr"].dtype, back["col"].dtype, back["sparse_sizes"]) == (torch.int64, torch.int64, (3, 3))
     assert back["value"] is A.values
     A.to(ns.CSC).to_torch_sparse()["value"].sum().backward()
-    with pytest.raises(ns.SizeError, match=r"a tensor of shape \(2,\) is no graph: its matrix has 2 dimensions"):
+    with pytest.raises(ns.SizeError, match=r"a tensor of shape \(2,\) is not the matrix of a graph: it must be 2-dimensional"):
         ns.from_torch(torch.ones(2)).to_torch_sparse()
 
 
@@ -133,7 +133,7 @@ def test_to_dgl(monkeypatch: pytest.MonkeyPatch) -> None:
     A = ns.adj_t(EDGES, WEIGHTS).t()
     graph = A.to_dgl("w")
     assert torch.equal(ns.from_dgl(graph, "w").to_dense(), A.to_dense())
-    with pytest.raises(ns.SizeError, match=r"a tensor of shape \(3, 4\) is no graph: its matrix has as many sources as targets"):
+    with pytest.raises(ns.SizeError, match=r"a tensor of shape \(3, 4\) is not the matrix of a graph: it must be square"):
         ns.adj_t(EDGES, size=(4, 3)).to_dgl()
 
 

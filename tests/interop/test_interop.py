@@ -165,7 +165,7 @@ def test_broken_batches_are_refused() -> None:
         return torch.sparse_csr_tensor(torch.tensor(starts), crd, torch.ones(2, 2), (2, 2, 2), check_invariants=False)
 
     assert ns.from_torch(batches([[0, 1, 2], [0, 0, 2]])).to_dense().tolist() == [[[1, 0], [0, 1]], [[0, 0], [1, 1]]]
-    with pytest.raises(ns.FormatError, match="the starts of batch 1 run from 1 to 2, but it stores 2: from 0 to 2"):
+    with pytest.raises(ns.FormatError, match="the starts of batch 1 run from 1 to 2, but must run from 0 to its number of values, 2"):
         ns.from_torch(batches([[0, 1, 2], [1, 1, 2]]))
     with pytest.raises(ns.FormatError, match="the starts of batch 0 run from 0 to 1"):
         ns.from_torch(batches([[0, 1, 1], [0, 1, 2]]))
@@ -189,7 +189,7 @@ def test_invalid_shapes_of_blocks_are_refused(values: tuple[int, ...]) -> None:
 def test_partial_blocks_are_converted_back_through_csr() -> None:
     A = ns.from_torch(numbers(5, 5), ns.BCSR(2, 2))
     for convert in (A.to_torch, A.to_scipy):
-        with pytest.raises(ns.UnsupportedError, match=r"reach over the edge of shape \(5, 5\): use \.to\(ns\.CSR\) first"):
+        with pytest.raises(ns.UnsupportedError, match=r"cross the edge of shape \(5, 5\): use \.to\(ns\.CSR\) first"):
             convert()
     assert torch.equal(A.to(ns.CSR).to_torch().to_dense(), numbers(5, 5))
 
@@ -467,8 +467,8 @@ def test_layers_refuse_graph_objects() -> None:
     [
         ("NM(2, 4)", r"level 3 \(fixed\(2\)\) .* holds 2 coordinates for each position above it, but position 0 has 4: widen it"),
         ("ELL(3)", "holds 3 coordinates for each position above it, but position 0 has 8: widen it"),
-        ("(i, j) -> (i: dense, j: band(1, 1))", r"has no place for the coordinates \(0, 2\): use a compressed level"),
-        ("(i, j) -> (i: dense, j: causal)", r"has no place for the coordinates \(0, 1\): use a compressed level"),
+        ("(i, j) -> (i: dense, j: band(1, 1))", r"cannot store the coordinates \(0, 2\): use a compressed level"),
+        ("(i, j) -> (i: dense, j: causal)", r"cannot store the coordinates \(0, 1\): use a compressed level"),
         ("COO(3)", r"format COO\(3\) has 3 dimensions, but shape \(8, 8\) has 2: use a format of 2 dimensions"),
     ],
 )

@@ -149,7 +149,7 @@ def test_entries_that_cannot_be_packed_are_refused() -> None:
     entry = np.array([[0], [1]])
     with pytest.raises(FormatError, match=r"COO\(3\) has 3 dimensions, but shape \(2, 2\) has 2:"):
         pack(entry, (2, 2), COO(3))
-    with pytest.raises(FormatError, match=r"level 2 \(identity\) .* has no place for the coordinates \(0, 1\): use a compressed level"):
+    with pytest.raises(FormatError, match=r"level 2 \(identity\) .* cannot store the coordinates \(0, 1\): use a compressed level"):
         pack(entry, (2, 2), Format((Compressed(), Identity())))
     with pytest.raises(SizeError, match=r"level 1 \(dense\) of dense: storing 1099511627776 positions"):
         pack(entry, (2**40, 2**40), dense(2))

@@ -30,7 +30,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a short diagonal": (
         lambda: validate(Pattern(Format("(i, j) -> (i: dense, j: identity)"), (3000, 2), ((), ()))),
         ns.FormatError,
-        "has no coordinate for each of the 3000 above",
+        "has fewer coordinates than the level above, 3000",
     ),
     "a schedule that is no text": (
         lambda: ns.einsum("ij,j->i", UNEVEN, torch.ones(5), schedule=5),

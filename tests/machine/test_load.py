@@ -343,5 +343,5 @@ for _ in range(2):
     except ns.NumscorchError as error:
         print(type(error).__name__, isinstance(error, MemoryError), error)
 """
-    text = "compiling a kernel may take 384 MiB of address space, more than the process's limit leaves: raise it (ulimit -v)"
+    text = "compiling a kernel may take 384 MiB of address space, more than the process has left: raise its limit (ulimit -v)"
     assert run_program(PRELUDE + code, tmp_path) == [f"MemoryLimitError True {text}"] * 2

@@ -59,11 +59,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "block": (lambda: patterns.block([[True]], 10**6), "of 1000000000000 entries, takes"),
     "dense product within a statement": (
         lambda: ns.evaluate("y[i] = A[i,j] * exp(q[i,k] * k[j,k])", A=LARGE, q=LONG_ROW, k=LONG_ROW),
-        "the dense value 100000x100000 of dense operands takes",
+        "the dense intermediate tensor 100000x100000 takes",
     ),
     "dense values that are reduced": (
         lambda: ns.evaluate("y[i] max= q[i,k] * k[j,k]", q=LONG_ROW, k=LONG_ROW),
-        "the dense value 100000x1x100000 of dense operands takes",
+        "the dense intermediate tensor 100000x1x100000 takes",
     ),
 }
 

@@ -99,7 +99,7 @@ print(reason)
 """
     name, reason = run_or_skip(code, layer)[-2:]  # before them, Numba may print that it was forked while its workers were busy
     assert name == layer
-    assert reason == f"NUMBA_THREADING_LAYER={layer} asks for it"
+    assert reason == f"NUMBA_THREADING_LAYER={layer} requests it"
 
 
 def run_or_skip(code: str, layer: str) -> list[str]:

@@ -66,20 +66,20 @@ def test_formats_of_dense_operands_and_results_can_be_requested() -> None:
     ("expr", "specs", "options", "error", "message"),
     [
         ("ij,jk->ik", {"A": A}, {}, ExpressionError, "operand B of 'ij,jk->ik' is missing: its operands are A, B, in this order"),
-        ("ij->i", {"A": A, "C": B}, {}, ExpressionError, "C is no operand of 'ij->i': its operands are A, in this order"),
-        ("ij->i", {"A": A}, {"formats": {"Z": "CSR"}}, ExpressionError, "Z is no operand"),
-        ("ij->i", {"A": "dense:3by4"}, {}, FormatError, "'dense:3by4' has no sizes, as 1000x64: give a file"),
-        ("ij->i", {"A": "dense:3x"}, {}, FormatError, "has no sizes"),
+        ("ij->i", {"A": A, "C": B}, {}, ExpressionError, "C is not an operand of 'ij->i': its operands are A, in this order"),
+        ("ij->i", {"A": A}, {"formats": {"Z": "CSR"}}, ExpressionError, "Z is not an operand"),
+        ("ij->i", {"A": "dense:3by4"}, {}, FormatError, "'dense:3by4' needs sizes, such as 1000x64: give a file"),
+        ("ij->i", {"A": "dense:3x"}, {}, FormatError, "needs sizes"),
         ("ij->i", {"A": f"dense:{10**9}x{10**9}"}, {}, FormatError, "takes 7.45e+09 GiB, more than is free"),
         ("ij->i", {"A": f"dense:{10**30}"}, {}, FormatError, "more than is free"),
-        ("ij->i", {"A": "dense:-3x4"}, {}, FormatError, "has no sizes"),
-        ("ij->i", {"A": "dense"}, {}, FormatError, "'dense' is no operand: give a file"),
-        ("ij->i", {"A": "uniform:3x4"}, {}, FormatError, "'uniform:3x4' is no operand"),
-        ("ij->i", {"A": "uniform:3x4:many"}, {}, FormatError, "has no share of entries, as 0.01"),
+        ("ij->i", {"A": "dense:-3x4"}, {}, FormatError, "needs sizes"),
+        ("ij->i", {"A": "dense"}, {}, FormatError, "'dense' is not an operand: give a file"),
+        ("ij->i", {"A": "uniform:3x4"}, {}, FormatError, "'uniform:3x4' is not an operand"),
+        ("ij->i", {"A": "uniform:3x4:many"}, {}, FormatError, "needs a density, such as 0.01"),
         ("ij->i", {"A": "uniform:3x4:nan"}, {}, SizeError, "lies between 0 and 1"),
-        ("ij->i", {"A": "sparse:3x4"}, {}, FormatError, "'sparse:3x4' is no operand"),
-        ("ij->i", {"A": A}, {"dtype": "float31"}, OperandError, "'float31' is no data type of values: they are float32"),
-        ("ij->i", {"A": A}, {"dtype": "nn"}, OperandError, "is no data type"),
+        ("ij->i", {"A": "sparse:3x4"}, {}, FormatError, "'sparse:3x4' is not an operand"),
+        ("ij->i", {"A": A}, {"dtype": "float31"}, OperandError, "'float31' is not a supported data type: use one of float32"),
+        ("ij->i", {"A": A}, {"dtype": "nn"}, OperandError, "is not a supported data type"),
         ("ij->i", {"A": A}, {"formats": {"A": "XYZ"}}, FormatError, "or a name, for this operand of order 2"),
         (",".join(["i"] * 27), {}, {}, ExpressionError, "has 27 operands, but the command line names at most 26"),
     ],
@@ -150,13 +150,13 @@ def test_missing_peers_have_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "available", lambda: 1)
     missing = peers.peers_of(request).missing
     assert missing[peers.GRAPHBLAS] == "not installed"
-    assert missing[peers.SCIPY] == "can't: has no sampled product"
+    assert missing[peers.SCIPY] == "no sampled product"
     assert missing[peers.DENSE].startswith("too large: its operands take")
     monkeypatch.setattr(peers, "available", lambda: 1 << 40)
     monkeypatch.setattr(peers, "MOST_DENSE", 10)
     assert peers.peers_of(request).missing[peers.DENSE] == "too large: 1.9e+04 multiplications"
     tensor = peers.peers_of(read_request("ijk,kl->ijl", {"A": "uniform:4x5x6:0.2", "B": "dense:6x3"})).missing
-    assert tensor[peers.TORCH] == "can't: A has 3 dimensions"
+    assert tensor[peers.TORCH] == "supports matrices only, but A has 3 dimensions"
 
 
 # ---- the command
@@ -172,8 +172,8 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for part in ("ij,jk->ik\n  A: 30x40 CSR float32, 120 stored\n  B: 40x16 dense float32\n  1 thread\n", "times as long as numscorch"):
         assert part in out
     assert {"numscorch", peers.TORCH, peers.TORCH_64, peers.SCIPY, peers.DENSE} <= {line[2:20].strip() for line in out.splitlines()}
-    assert "3,840 operations at least" in out
-    assert "Its first call compiles in" in out
+    assert "3,840 operations." in out
+    assert "The first call compiles in" in out
     output = json.loads((tmp_path / "x.json").read_text())
     sides = {side["name"]: side for side in output["sides"]}
     assert output["request"] == "ij,jk->ik"
@@ -190,7 +190,7 @@ def test_much_slower_peers_are_called_a_few_times(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(table, "PATIENCE", 0.0)
     measured = table.measure(read_request("ij,jk->ik", {"A": A, "B": B}), 0.02)
     assert set(measured.slower) == {row.name for row in measured.rows[1:]}
-    assert str(measured).count("called a few times") == len(measured.slower)
+    assert str(measured).count("few calls") == len(measured.slower)
 
 
 def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +205,7 @@ def test_peers_that_disagree_are_never_timed(monkeypatch: pytest.MonkeyPatch, ca
     assert cli.main(COMMAND) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "not what SciPy CSR computes: they differ by up to" in captured.err
+    assert "differs from SciPy CSR by up to" in captured.err
     assert "nothing was timed" in captured.err
 
 
@@ -216,7 +216,7 @@ def test_results_with_the_same_infinities_agree() -> None:
         changed = odd.clone()
         changed[at] = value
         for pair in ((odd, changed), (changed, odd)):
-            with pytest.raises(AssertionError, match="differ by up to"):
+            with pytest.raises(AssertionError, match=r"differs from .* by up to"):
                 check(*pair)
 
 
@@ -224,7 +224,7 @@ def test_a_busy_machine_is_reported() -> None:
     assert Turns((1.0, 1.0, 1.1), {}, {}).disturbance == 1.0
     measured = table.measure(read_request("ij,jk->ik", {"A": "uniform:30x20:0.2", "B": "dense:20x16"}), 0.02)
     assert "half of our calls took 5.0 times the fastest" in str(replace(measured, disturbance=5.0))
-    assert "Something else ran" not in str(replace(measured, disturbance=1.5))
+    assert "Other programs disturbed" not in str(replace(measured, disturbance=1.5))
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_busy_machine_is_reported() -> None:
     ids=["int8", "bool", "complex, in other places"],
 )
 def test_results_of_any_data_type_that_differ_are_refused(result: torch.Tensor, other: torch.Tensor) -> None:
-    with pytest.raises(AssertionError, match="they differ by up to"):
+    with pytest.raises(AssertionError, match=r"differs from .* by up to"):
         check(result, other)
     check(result, result.clone())
 
@@ -260,8 +260,8 @@ def test_every_data_type(dtype: str, capsys: pytest.CaptureFixture[str]) -> None
         (["ij->i", "--operand", "A=dense:3x4"], "every operand is dense: torch computes it"),
         (["ij->i", "--operand", f"A={A}", "--operand", f"A={B}"], "A is given twice"),
         (["ij->i", "--operand", "A=missing.mtx"], "missing.mtx"),
-        (["ij->i", "--operand", "A=NOTHING.mtx"], "NOTHING.mtx, line 1: 'this is a letter' is no header"),
-        (["ij->i", "--operand", f"A={A}", "--json", "no/such/folder/x.json"], "there is no folder for"),
+        (["ij->i", "--operand", "A=NOTHING.mtx"], "NOTHING.mtx, line 1: 'this is a letter' is not a MatrixMarket header"),
+        (["ij->i", "--operand", f"A={A}", "--json", "no/such/folder/x.json"], "the folder of no/such/folder/x.json does not exist"),
     ],
 )
 def test_bad_input_gives_one_message_without_traceback(

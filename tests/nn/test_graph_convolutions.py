@@ -557,7 +557,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "features of a matrix's edges": (
         lambda: ns.nn.GATConv(IN, OUT, edge_dim=1)(torch.ones(4, IN), EYE, torch.ones(4)),
         ns.UnsupportedError,
-        "edge_attr beside an adjacency matrix, whose edges have no order: pass edge_index",
+        "edge_attr with an adjacency matrix, whose edges have no order: pass edge_index",
     ),
     "an unknown fill": (
         lambda: ns.nn.GATConv(IN, OUT, edge_dim=1, fill_value="median")(X3, GRAPH, torch.ones(2)),

@@ -57,7 +57,7 @@ def test_layouts_that_torch_cannot_stack(layout: torch.layout) -> None:
         stacked = ns.stack(iter(native), dim)
         assert stacked.layout == torch.sparse_coo
         assert torch.equal(stacked.to_dense(), torch.stack(dense, dim))
-    with pytest.raises(ns.UnsupportedError, match="tensor 1 of the stack is a dense tensor beside sparse ones"):
+    with pytest.raises(ns.UnsupportedError, match="tensor 1 of the stack is a dense tensor, but others are sparse"):
         ns.stack([native[0], dense[1]])
 
 
@@ -134,7 +134,7 @@ def test_invalid_stacks_are_refused() -> None:
         ns.stack([A, A, ns.from_torch(torch.eye(4))])
     with pytest.raises(ns.SizeError, match="dim=3 of a stack of 2-dimensional tensors: it is one of -3 to 2"):
         ns.stack([A, A], 3)
-    with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor beside sparse ones: .*from_torch"):
+    with pytest.raises(ns.UnsupportedError, match=r"tensor 1 of the stack is a dense tensor, but others are sparse: .*from_torch"):
         ns.stack([A, torch.eye(3)])
     with pytest.raises(ns.UnsupportedError, match="out can't hold stacked sparse tensors"):
         ns.stack([A, A], out=torch.empty(2, 3, 3))

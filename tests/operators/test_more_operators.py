@@ -221,7 +221,7 @@ def test_data_types(dtype: torch.dtype) -> None:
     if dtype.is_floating_point or dtype.is_complex:
         operators += [torch.var, lambda t: torch.std(t, 1)]
     else:
-        with pytest.raises(ns.UnsupportedError, match="no whole number"):
+        with pytest.raises(ns.UnsupportedError, match="not an integer"):
             A.var()
     if dtype.is_floating_point:
         operators += [lambda t: torch.logsumexp(t, 0), F.normalize, lambda t: F.mse_loss(t, t.abs() + t)]
@@ -484,7 +484,7 @@ def test_invalid_calls_are_refused(name: str) -> None:
 
 def test_positions_beyond_int64_cannot_be_looked_up() -> None:
     A = ns.from_coo([[1], [2]], [3.0], (2**40, 2**40))
-    with pytest.raises(ns.SizeError, match="cannot be looked up"):
+    with pytest.raises(ns.SizeError, match="cannot look up"):
         A[[1], [2]]
 
 

@@ -184,17 +184,17 @@ PARTS = {
 }
 ERRORS = {
     "R[i,j] = C[i,k]": "index j is on the left side only, so its extent is unknown: pass it as an argument, such as j=5",
-    "R[i,0] = C[i,j]": "the left side takes names of indices only, not R[:,0]",
+    "R[i,0] = C[i,j]": "the left side cannot be a slice such as R[:,0]",
     "R[i] = C[i,0,j]": "C[:,0,:] has 3 indices, but C has 2 dimensions",
     "R[i] = C[i,0:n]": "the bounds of a window are whole numbers, not names: write the number into the text, as in f'A[i,0:{n}:2]'",
     "R[i] = C[i,n:4]": "the bounds of a window are whole numbers, not names",
     "R[i,j] = C[i,j(n:4)]": "the bounds of a window are whole numbers, not names",
-    "R[i] min plus= C[i,j]": "statements have no semirings: use einsum, as in einsum('ij,jk->ik', A, B, reduce='min_plus')",
+    "R[i] min plus= C[i,j]": "statements do not support semirings: use einsum, as in einsum('ij,jk->ik', A, B, reduce='min_plus')",
     "R[i] = C[i,0:4:0]": "the step of a window is positive",
     "R[i] = C[i,1.5]": "an index is a name, a whole number such as 0",
     "R[i,i] = C[i,j]": "the left side repeats an index",
     "R[i] = C[i,j] +": "expected more, found the end",
-    "R[i] = sine(C[i,j])": "unknown function sine: known are abs, acos,",
+    "R[i] = sine(C[i,j])": "unknown function sine: use one of abs, acos,",
     "R[i,j] = C[i,j] < C[i,j] < C[i,j]": "comparisons are not chained: write (A[i] < B[i]) * (B[i] < C[i])",
     "R[i,j] = C[i,j] + 1 == C[i,j] != 0": "comparisons are not chained",
     f"R[i,j] = {' + '.join(['C[i,j]'] * 1000)}": "more than 200 operators in a row, or nested",
@@ -255,7 +255,7 @@ def test_errors_of_dimensions_use_the_names_of_the_text(fmt: ns.Format | None, p
 
 
 def test_unknown_reduction() -> None:
-    with pytest.raises(ns.ExpressionError, match="unknown reduction 'median': known are sum, mean, max"):
+    with pytest.raises(ns.ExpressionError, match="unknown reduction 'median': use one of sum, mean, max"):
         ns.einsum("ij->i", ns.from_torch(c), reduce="median")
     with pytest.raises(ns.UnsupportedError, match="mask must be sparse"):
         ns.einsum("ij,jk->ik", ns.from_torch(a), b, mask=c)

@@ -129,13 +129,13 @@ def test_a_matrix_without_entries() -> None:
 
 REFUSED = {
     "T[i,k] = A[i,j] * X[j,k]; s[k] = T[i,k]": "A is not read row by row",
-    "y[i] = A[i,j] * x[j]; z[j] = w[i] * A[i,j]": "no loop is shared",
-    "S[h,i,j] = stored(A[i,j]) * v[h]; y[h,i] = S[h,i,j]": r"y would be computed everywhere",
+    "y[i] = A[i,j] * x[j]; z[j] = w[i] * A[i,j]": "the parts share no loop",
+    "S[h,i,j] = stored(A[i,j]) * v[h]; y[h,i] = S[h,i,j]": r"y would be dense",
     "S[h,i,j] = stored(A[i,j]) * v[h]; y[h,i] = stored(S[h,i,j])": "S is not sparse",
     "T[i,k] = A[i,j] * X[j,k]; D[i,o] = T[i,k] * W[k,o]": "D is a dense product",
     "S[i,j] = A[i,j] * 2; D[i,j] = S[i,j] + B[i,j]": "D merges several sparse tensors",
-    "S[i,j] = A[i,j] * 2; D[i,j] = exp(S[i,j])": "D isn't 0 where nothing is stored",
-    "y[i] = A[i,j] * x[j]; p[i] *= A[i,j]": r"\*= isn't fused",
+    "S[i,j] = A[i,j] * 2; D[i,j] = exp(S[i,j])": "D is not 0 at unstored entries",
+    "y[i] = A[i,j] * x[j]; p[i] *= A[i,j]": r"\*= cannot be fused",
     "T[i,j] = A[i,j] * w[i]; U[j,i] = T[i,j] * 2": "U would be sparse with a new pattern",
 }
 

@@ -76,7 +76,7 @@ def test_invalid_programs_are_refused(text: str, message: str) -> None:
 
 def test_operands_must_be_the_unassigned_names() -> None:
     x = torch.ones(2)
-    with pytest.raises(ExpressionError, match="T assigned in the text"):
+    with pytest.raises(ExpressionError, match="the text assigns T"):
         ns.evaluate("T[i] = x[i]; y[i] = T[i]", x=x, T=x)
     with pytest.raises(ExpressionError, match="x missing"):
         ns.evaluate("T[i] = x[i]; y[i] = T[i]")

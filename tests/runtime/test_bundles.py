@@ -228,7 +228,7 @@ def with_metadata_text(text: bytes) -> Change:
         (flipped, "is damaged, the digest of kernel_.*code does not match: nothing was imported"),
         (without(".code"), "is damaged, kernel_.*code is missing"),
         (without(".py"), "is damaged, kernel_.*py is missing"),
-        (without(".json"), "is no bundle of kernels, it has no bundle.json"),
+        (without(".json"), "is not a bundle of kernels: it has no bundle.json"),
         (lambda files: files | {f"{MORE}.py": b""}, f"{MORE}.py is not listed in bundle.json"),
         (lambda files: files | {"../evil.py": b""}, "contains '../evil.py', not a kernel file"),
         (lambda files: files | {"/evil.py": b""}, "contains '/evil.py'"),
@@ -238,7 +238,7 @@ def with_metadata_text(text: bytes) -> Change:
         (lambda files: files | {f"{MORE}.py": bytes((64 << 20) + 1)}, "more than any kernel"),
         (with_metadata_text(b"no json"), "bundle.json can't be read"),
         (with_metadata_text(b"[" * 100_000), "bundle.json can't be read"),
-        (with_metadata_text(b"[1]"), "doesn't say what the bundle holds"),
+        (with_metadata_text(b"[1]"), "does not describe a bundle"),
         (with_metadata_text(b"\xff\xfe"), "bundle.json can't be read"),
         (with_metadata(features=[1]), "does not name the versions that made it"),
         (with_metadata(versions=[]), "does not name the versions that made it"),
@@ -276,7 +276,7 @@ def test_machine_code_without_a_source_is_refused(bundle: Path, place: Path, tmp
 @pytest.mark.parametrize("data", [b"", b"text", b"PK\x03\x04 and no more"])
 def test_a_file_that_is_no_archive_is_refused(data: bytes, place: Path, tmp_path: Path) -> None:
     (tmp_path / "other.bundle").write_bytes(data)
-    with pytest.raises(BundleError, match="is no bundle of kernels"):
+    with pytest.raises(BundleError, match="is not a bundle of kernels"):
         bundles.bring_in(tmp_path / "other.bundle")
 
 
@@ -408,9 +408,7 @@ def test_a_bundle_that_is_too_large_is_not_unpacked(bundle: Path, place: Path, t
         bundles.bring_in(large)
 
 
-def test_small_and_temporary_caches_are_refused(
-    bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_and_temporary_caches_are_refused(bundle: Path, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NUMSCORCH_CACHE_SIZE", "1K")
     with pytest.raises(BundleError, match=r"NUMSCORCH_CACHE_SIZE keeps 1,024: set it to \d+M or more"):
         bundles.bring_in(bundle)

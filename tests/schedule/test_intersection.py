@@ -78,7 +78,7 @@ def test_the_longer_operand_is_searched() -> None:
 def test_operands_of_about_one_length_are_walked() -> None:
     text, why = galloped(DOT, {"A": SHORT, "B": (CSR, (1024, 7168))}) or ("", "")
     assert text == DOT
-    assert why.endswith("walked together")
+    assert why.endswith("both are walked")
 
 
 @pytest.mark.parametrize("rhs", ["A[i,j] + B[i,j]", "A[i,j]", "A[i,j] * x[j]", "(A[i,j] + 1) * B[i,j]"])

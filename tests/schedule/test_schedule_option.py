@@ -48,7 +48,7 @@ def test_the_requested_workspace_is_used(kind: str, plain: pytest.MonkeyPatch) -
     assert torch.equal(ns.einsum("ij,jk->ik", A, B, schedule=f"reorder(i, j, k) workspace({kind})").to_dense(), D @ D.T)
     plan = list(dispatch._plans.values())[-1]
     assert f"w: {kind}ed " in plan.kernel.source.text
-    assert plan.steps[1].why == f"asked for: {kind}"
+    assert plan.steps[1].why == f"requested: {kind}"
 
 
 def test_arguments_may_stand_in_quotes(plain: pytest.MonkeyPatch) -> None:
@@ -62,7 +62,7 @@ ERRORS = {
     "parallelize(j)": ("ij,jk->ik", "only the outermost loop"),
     "vectorize(i)": ("ij,jk->ik", "the loop must be innermost"),
     "tile(j, 64)": ("ij,jk->i", "j is sparse in A[i,j]"),
-    "tile(i, 64)": ("ij,jk->ik", "C[i,k] has a pattern of its own"),
+    "tile(i, 64)": ("ij,jk->ik", "the entries of C[i,k] are appended in order"),
     "tile(k)": ("ij,jk->ik", "tile takes a variable and the number of coordinates per tile"),
     "tile(k, 0)": ("ij,jk->ik", "tile takes a variable and the number of"),
     "tile(k, l)": ("ij,jk->ik", "tile takes a variable and the number of"),
@@ -74,7 +74,7 @@ ERRORS = {
     "workspace()": ("ij,jk->ik", "workspace takes one of list, hash"),
     "workspace(list, hash)": ("ij,jk->ik", "workspace takes one of list, hash"),
     "reorder(i, k, j) workspace(hash)": ("ij,jk->ik", "these loops append to C[i,k] in order, so no row is collected"),
-    "workspace(list)": ("ij,jk->", "the entries of C have their places before they are computed"),
+    "workspace(list)": ("ij,jk->", "the positions of the entries of C are known in advance"),
     'reorder("i, j)': ("ij,jk->ik", "must name each of i, j, k once"),
 }
 

@@ -84,9 +84,9 @@ UNFUSED: dict[str, tuple[Any, str]] = {
     "magnitude": (magnitude(0.5), "it is materializing"),
     "random": (random(0.5, seed=0), "it is materializing"),
     "a callable": (lambda t: t > 0, "it is materializing"),
-    "topk": (topk(2), "it is blocking, and kernels compare values within n_m's blocks"),
-    "of 4 rows": (n_m(1, 2, rows=4), "it is blocking, and kernels compare values within n_m's blocks"),
-    "numpy": (by_numpy, "it returns no comparison|raises|float of a tensor"),
+    "topk": (topk(2), "it is blocking, and kernels support only the blocks of n_m"),
+    "of 4 rows": (n_m(1, 2, rows=4), "it is blocking, and kernels support only the blocks of n_m"),
+    "numpy": (by_numpy, "it does not return a comparison|raises|float of a tensor"),
 }
 
 
@@ -162,7 +162,7 @@ def test_explain_says_why_a_sparsifier_is_applied_afterwards(sparsifier: Any, re
     A, B = sparse(50, 40, 4), dense(40, 37)
     text = str(ns.explain("ij,jk->ik", A, B, sparsifier=sparsifier))
     assert text.startswith("evaluate A[i,j] * B[j,k]")
-    assert re.search(f"of the result, once it is there: .*({reason})", text)
+    assert re.search(f"sparsifies the complete result, not in its kernel: .*({reason})", text)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 3, 8, 16, 17, 37, 64, 131])
@@ -237,7 +237,7 @@ def test_fused_functions_that_use_a_sparsified_tensor_run_unfused() -> None:
     torch.testing.assert_close(afterwards(**operands).to_dense(), expected.relu())
     torch.testing.assert_close(method(**operands), expected * 2)
     for function in (afterwards, method):
-        assert "of what sparsify makes: only a function's result" in str(function.explain(**operands))
+        assert "of a sparsified tensor: only the result of a function" in str(function.explain(**operands))
 
 
 def test_einsum_takes_a_sparsifier_and_a_format() -> None:
@@ -301,7 +301,7 @@ def test_explain_shows_where_a_result_is_sparsified() -> None:
     text = str(ns.explain("ij,jk->ik", A, B, sparsifier=threshold(0.5)))
     assert "evaluate in one kernel" in text and "where(abs(C_row[k]) <= C, 0, C_row[k])" in text
     apart = str(ns.explain("C[i,k] = A[i,j] * S[k,j]", A=A, S=sparse(30, 40, 4), sparsifier=threshold(0.5)))
-    assert "of the result, once it is there, by a conversion's kernel" in apart
+    assert "a conversion kernel prunes the complete result" in apart
     assert str(ns.explain("ij,jk->ik", A, B, sparsifier=magnitude(0.5))).startswith("evaluate A[i,j] * B[j,k]")
 
 
