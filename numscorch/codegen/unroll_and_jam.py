@@ -93,7 +93,7 @@ def share_positions(copies: Sequence[Stmt]) -> tuple[Stmt, ...]:
     """Return the copies of a statement, preceded by the common terms of their loads' positions.
 
     The copies of an unrolled statement load from positions that differ in one term. LLVM adds loop-invariant terms first, so each
-    of eight rows keeps an address for each term that changes, and they need more registers than there are. With the common terms
+    of eight rows keeps an address for each term that changes: more addresses than there are registers. With the common terms
     in a variable, each row keeps one invariant address, and each load adds the variable.
 
     >>> A, t, i, j, n = Var("A_vals"), Var("t"), Var("i"), Var("j"), Var("n")
