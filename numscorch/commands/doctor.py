@@ -45,7 +45,8 @@ class Diagnosis:
 
 def report() -> list[Diagnosis]:
     """Examine the installation. Imports Numba and starts its threading layer."""
-    return [*starmap(_version, TESTED.items()), _processor(), *_threads(), _cache(), *_numbas_cache()]
+    of_threads = [_attempt("threading layer", _threading_layer), _attempt("threads", _thread_counts)]
+    return [*starmap(_version, TESTED.items()), _processor(), *of_threads, _cache(), *_numbas_cache()]
 
 
 def render(checks: Iterable[Diagnosis]) -> str:
@@ -110,11 +111,6 @@ def _processor() -> Diagnosis:
     wide = bool(WIDE & present)
     advice = "" if wide else "no AVX2, AVX-512 or NEON: kernels run correctly, but at a fraction of the speed"
     return Diagnosis("processor", f"{llvm.get_host_cpu_name()}: {', '.join(extensions) or 'no SIMD known'}", wide, advice)
-
-
-def _threads() -> list[Diagnosis]:
-    counts = _attempt("threads", _thread_counts)
-    return [_attempt("threading layer", _threading_layer), counts]
 
 
 def _attempt(name: str, check: Callable[[], Diagnosis]) -> Diagnosis:

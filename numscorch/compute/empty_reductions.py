@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.dense import to_dense
+from ..convert.entries import strided
 from ..frontend.requests import Request
 from ..ir.format import COO, Format
 from ..ir.functions import REDUCTIONS
@@ -38,15 +38,10 @@ def in_format(result: SparseTensor | Tensor, format: Format | None, zero: float)
         return result
     if not format.is_dense:
         return in_sparse_format(result, format, zero)
-    return in_dense_format(result, zero) if isinstance(result, SparseTensor) else result
-
-
-def in_dense_format(result: SparseTensor, zero: float) -> Tensor:
-    """Convert a sparse result to a dense tensor; unstored entries become ``zero``."""
-    if zero == 0:
-        return to_dense(result)
-    is_stored = to_dense(result.with_values(torch.ones_like(result.values))) != 0
-    return torch.where(is_stored, to_dense(result), zero)
+    if isinstance(result, Tensor) or zero == 0:
+        return strided(result)
+    is_stored = strided(result.with_values(torch.ones_like(result.values))) != 0
+    return torch.where(is_stored, strided(result), zero)
 
 
 def in_sparse_format(result: SparseTensor | Tensor, format: Format, zero: float) -> SparseTensor:

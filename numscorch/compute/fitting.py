@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from ..runtime.plans import Plan, tables_apart
 from ..tensors.sparse_tensor import SparseTensor
-from . import native
+from .native import _wrappers, wrap
 from .operands import any_autocast, in_transform
 from .outputs import check_before, write
 
@@ -38,7 +38,7 @@ def is_fit(operand: Any) -> bool:
         return not operand.pattern.is_dense
     if type(operand) is not torch.Tensor and type(operand) is not Parameter:
         return False
-    entry = native._wrappers.get(id(operand))
+    entry = _wrappers.get(id(operand))
     return operand.layout is torch.strided or (entry is not None and entry[0]() is operand)
 
 
@@ -76,7 +76,7 @@ class Fitting:
             "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
             "plans": self.plans,
             "receive": receive,
-            "wrapped": native._wrappers,
+            "wrapped": _wrappers,
         }
         scope |= {f"o{at}": constant for at, constant in enumerate(constants, len(operands))}
         exec(compile(source.text(), "<binder of a bound einsum>", "exec"), scope)
@@ -196,7 +196,7 @@ def _guarded(operand: Any) -> tuple[torch.Tensor, bool]:
     """The tensor of an operand that guards check, and whether it holds the values of a sparse operand."""
     if type(operand) is SparseTensor:
         return operand._values, True
-    return (operand, False) if operand.layout is torch.strided else (native.wrap(operand)._values, True)
+    return (operand, False) if operand.layout is torch.strided else (wrap(operand)._values, True)
 
 
 def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]:

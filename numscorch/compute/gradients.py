@@ -229,7 +229,8 @@ class DifferentiableCall:
             operands.append(SparseTensor(pattern, values[at].detach()))  # only its pattern is read
         gradient = self.compute(adjoint.request, operands, None if is_sparse else "dense")
         if isinstance(gradient, Tensor):
-            gradient = _expand_gradient(gradient, adjoint.kept, names, self.shapes[at])
+            sizes = [size if name in adjoint.kept else 1 for name, size in zip(names, self.shapes[at], strict=True)]
+            gradient = gradient.reshape(sizes).expand(self.shapes[at])  # constant along the other dimensions
         found_values = gradient if pattern is None else as_stored(gradient, pattern)
         scale = prod(extents[name] for name in adjoint.repeated)
         return found_values * scale if scale != 1 else found_values
@@ -246,12 +247,6 @@ class DifferentiableCall:
             terms = prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result)
             counts = counts + terms * (result == 0)
         return upstream / counts.clamp(min=1)  # entries without terms have count 0
-
-
-def _expand_gradient(gradient: Tensor, kept: Sequence[str], names: Sequence[str], shape: Sequence[int]) -> Tensor:
-    """Expand a dense gradient to its operand's shape; it is constant along dimensions other than the kept ones."""
-    sizes = [size if name in kept else 1 for name, size in zip(names, shape, strict=True)]
-    return gradient.reshape(sizes).expand(tuple(shape))
 
 
 class _Through(torch.autograd.Function):

@@ -76,8 +76,12 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         SizeError: the mask's shape differs from the result's.
         UnsupportedError: the mask is not sparse.
     """
-    if mask is not None:
-        _check_is_mask(mask)
+    if mask is not None and not isinstance(mask, SparseTensor | Tensor):
+        raise UnsupportedError(
+            f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
+        )
+    if is_strided(mask):
+        raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
     shapes = tuple([tuple(operand.shape) for operand in operands])
     selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
     named, request, terms = _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
@@ -123,16 +127,6 @@ def _diagonal(names: tuple[str, ...], operand: Any) -> Any:
     """The operand's diagonal if indices are repeated, else the operand; sparse diagonals keep only stored entries."""
     distinct = tuple(dict.fromkeys(names))
     return operand if distinct == names else compute(diagonal_request(names), (operand,))
-
-
-def _check_is_mask(mask: Any) -> None:
-    """Check that the mask is a sparse tensor."""
-    if not isinstance(mask, SparseTensor | Tensor):
-        raise UnsupportedError(
-            f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
-        )
-    if is_strided(mask):
-        raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
 
 
 def _divide_by_terms(result: Any, terms: int) -> Any:

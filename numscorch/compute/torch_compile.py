@@ -33,7 +33,6 @@ MOST_PATTERNS = 1 << 10  # cached patterns
 
 F = TypeVar("F", bound=Callable[..., Any])
 constant: Callable[[F], F] = torch.compiler.assume_constant_result
-untraced: Callable[[F], F] = torch.compiler.disable
 
 
 @constant

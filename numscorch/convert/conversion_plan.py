@@ -51,7 +51,9 @@ def steps_between(source: Format, target: Format, countable: tuple[bool, ...]) -
     steps = list(listed)
     for last in (base, spread, target):
         steps += [] if steps and steps[-1] == last else [last]
-    return tuple(steps) if _are_copied(source, steps) else ()
+    pairs = zip([source, *map(sorted_format, steps[:-1])], steps, strict=True)  # intermediate lists count as sorted
+    is_copied = all(can_be_copied(start, step) for start, step in pairs if not any(level.spaced for level in step.levels))
+    return tuple(steps) if is_copied else ()
 
 
 def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
@@ -88,13 +90,6 @@ def _lists_between(source: Format, base: Format, countable: Sequence[bool]) -> t
     return None if listed is None else (*plain, *listed)
 
 
-def _are_copied(source: Format, steps: Sequence[Format]) -> bool:
-    """Whether copy kernels support each step; intermediate lists count as sorted, and steps with spaced levels are skipped."""
-    starts = [source, *map(sorted_format, steps[:-1])]
-    pairs = zip(starts, steps, strict=True)
-    return all(can_be_copied(start, step) for start, step in pairs if not any(level.spaced for level in step.levels))
-
-
 def can_be_written(format: Format) -> bool:
     """Whether kernels can write a format: each level supports appending, or its positions follow from coordinates."""
     stored = all(level.is_located or level.appended for level in format.levels)
@@ -124,7 +119,7 @@ def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: For
     >>> [str(step) for step in _moved(Format("sss"), Format("sss", (2, 1, 0)).parts, (True,) * 3)][:1]
     ['(i, j, k) -> (j: dense, i: compressed(unique=False, ordered=False), k: singleton)']
     """
-    known = _sorted_by(source)
+    known = source.parts[: next((at for at, level in enumerate(source.levels) if not level.is_ordered), None)]  # sorted by these parts
     keys = tuple(part for part in wanted if not _follows(part, wanted))
     count = next(k for k in range(len(keys) + 1) if _is_implied(known, keys[:k], keys[k:]))
     if any(not countable[d] for key in keys[:count] for d in (key.dimension, key.minus) if d is not None):
@@ -151,19 +146,10 @@ def _is_beside(format: Format, part: Part) -> bool:
     return part.minus is not None and (not format.is_ordered or order.index(part.minus) > order.index(part.dimension))
 
 
-def _sorted_by(format: Format) -> Parts:
-    """The parts by which entries are sorted: the parts of the levels above the first unordered one."""
-    count = next((at for at, level in enumerate(format.levels) if not level.is_ordered), len(format.levels))
-    return format.parts[:count]
-
-
 def _follows(part: Part, wanted: Parts) -> bool:
     """Whether earlier parts determine this one: it is the last of a diagonal, its row and its column."""
-    for diagonal in wanted:
-        trio = [p for p in wanted if diagonal.minus is not None and p in (diagonal, Part(diagonal.minus), Part(diagonal.dimension))]
-        if trio and part == trio[-1]:
-            return True
-    return False
+    trios = ([p for p in wanted if p in (d, Part(d.minus), Part(d.dimension))] for d in wanted if d.minus is not None)
+    return any(part == trio[-1] for trio in trios)
 
 
 def _is_implied(known: Parts, moved: Parts, remaining: Parts) -> bool:

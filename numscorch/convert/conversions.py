@@ -178,7 +178,10 @@ def _shares(pattern: Pattern, format: Format) -> bool:
 
 def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
-    if _shares(pattern, format) or _is_sorted_faster(pattern, format) or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
+    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
+    # sorting by integer keys is faster than a kernel: always within rows, and for few entries by columns
+    is_sorted_faster = sorts(pattern, format) and (pattern.format.parts == format.parts or pattern.nnz <= few)
+    if _shares(pattern, format) or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
     known = converted_so_far(pattern.format, format, pattern.nnz)
     if known < tuning.COMPILE_ENTRIES or not _is_wide_enough(format, pattern.shape):
@@ -186,12 +189,6 @@ def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     max_size = tuning.COUNTED_COORDINATES * pattern.nnz
     steps = steps_between(pattern.format, format, tuple([size <= max_size for size in pattern.shape]))
     return steps if known >= tuning.COMPILE_ENTRIES * len(steps) ** 2 else ()
-
-
-def _is_sorted_faster(pattern: Pattern, format: Format) -> bool:
-    """Whether sorting by integer keys is faster than a kernel: always within rows, and for few entries by columns."""
-    few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
-    return sorts(pattern, format) and (pattern.format.parts == format.parts or pattern.nnz <= few)
 
 
 def _packed(pattern: Pattern, format: Format) -> Conversion:
@@ -221,7 +218,9 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         FormatError: a level cannot store these entries.
     """
     for at, format in enumerate(steps):
-        A = _as_ordered(A) if at else A
+        ordered = sorted_format(A.format) if at else A.format
+        if ordered != A.format:  # an intermediate list counts as sorted, so that the next step keeps the order of its entries
+            A = type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
@@ -231,12 +230,6 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
             level.tell(copy.pattern.nnz, A.pattern.nnz)
         A = copy
     return A
-
-
-def _as_ordered(A: SparseTensor) -> SparseTensor:
-    """Relabel an intermediate list as sorted, so that the next step keeps the order of its entries."""
-    ordered = sorted_format(A.format)
-    return A if ordered == A.format else type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
 
 
 def _check_places(pattern: Pattern, format: Format, target: Format) -> None:

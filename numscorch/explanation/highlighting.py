@@ -33,7 +33,8 @@ def highlighted(source: str) -> str:
         pieces[row - 1].append(escape(rows[row - 1][column : token.start[1]], quote=False))
         css_class = _css_class(token, before)
         for at, text in enumerate(token.string.split("\n")):  # a multi-line string gets one span per line
-            pieces[token.start[0] - 1 + at].append(_span(css_class, text))
+            escaped = escape(text, quote=False)
+            pieces[token.start[0] - 1 + at].append(f'<span class="{css_class}">{escaped}</span>' if css_class and text else escaped)
         (row, column), before = token.end, token.string
     return "\n".join(f'<span class="line">{"".join(parts)}</span>' for parts in pieces)
 
@@ -46,8 +47,3 @@ def _css_class(token: tokenize.TokenInfo, before: str) -> str:
     if keyword.iskeyword(token.string):
         return "keyword"
     return "function" if before == "def" else "builtin" if token.string in BUILT_IN else ""
-
-
-def _span(css_class: str, text: str) -> str:
-    escaped = escape(text, quote=False)
-    return f'<span class="{css_class}">{escaped}</span>' if css_class and text else escaped

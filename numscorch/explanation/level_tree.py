@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from html import escape
 
@@ -54,7 +55,8 @@ def tree(drawn: Sketch) -> str:
     width, height = LEFT + STEP * count + 10, ROW * (depth + 1) + 8
     places = _places(drawn.leaves, depth)
     parts = [_label(at, f"{level.part}: {level.name}") for at, level in enumerate(drawn.levels)] + [_label(depth, "values")]
-    parts += [_line(*places[at, path[at][0]], *places[at + 1, path[at + 1][0]]) for path, at in _edges(drawn.leaves, depth)]
+    edges = dict.fromkeys((at, leaf.path[at][0], leaf.path[at + 1][0]) for leaf in drawn.leaves for at in range(depth - 1))
+    parts += [_line(*places[at, upper], *places[at + 1, lower]) for at, upper, lower in edges]
     parts += [_line(*places[depth - 1, leaf.path[-1][0]], _x(at), _y(depth)) for at, leaf in enumerate(drawn.leaves)]
     nodes = {(at, position): coordinate for leaf in drawn.leaves for at, (position, coordinate) in enumerate(leaf.path)}
     parts += [_node(*places[key], str(coordinate)) for key, coordinate in nodes.items()]
@@ -73,12 +75,6 @@ def _places(leaves: Sequence[Leaf], depth: int) -> dict[tuple[int, int], tuple[f
         for at, (position, _) in enumerate(leaf.path):
             below.setdefault((at, position), []).append(place)
     return {key: (sum(map(_x, centres)) / len(centres), _y(key[0])) for key, centres in below.items()}
-
-
-def _edges(leaves: Sequence[Leaf], depth: int) -> list[tuple[tuple[tuple[int, int], ...], int]]:
-    """The tree's edges without duplicates, each as a leaf's path and the level of the edge's upper node."""
-    edges = {(at, leaf.path[at][0], leaf.path[at + 1][0]): (leaf.path, at) for leaf in leaves for at in range(depth - 1)}
-    return list(edges.values())
 
 
 def _x(place: int) -> float:
@@ -112,7 +108,8 @@ def picture(drawn: Picture, name: str) -> str:
     """The picture of a pattern with its caption. Its sides are at least 24 pixels."""
     scale = max(1, 192 // max(drawn.width, drawn.height))
     width, height = (max(scale * size, 24) for size in (drawn.width, drawn.height))
+    png = b64encode(drawn.png).decode()
     return (
-        f'<figure><img src="{drawn.address}" width="{width}" height="{height}" alt="{escape(f"Where {name} stores entries")}">'
+        f'<figure><img src="data:image/png;base64,{png}" width="{width}" height="{height}" alt="{escape(f"Where {name} stores entries")}">'
         f"<figcaption>{escape(drawn.caption)}</figcaption></figure>"
     )

@@ -29,7 +29,7 @@ def _item(stmt: Stmt, steps: Sequence[Step], extents: Mapping[IndexVar, int]) ->
         case Where(consumer, producer):
             name = escape(str(result_of(producer).tensor))
             first, then = _item(producer, steps, extents), _item(consumer, steps, extents)
-            badges = _badges([_first(steps, lambda step: name in _written(step.stmt))])
+            badges = _badges([_first(steps, lambda step: name in {str(assignment.lhs.tensor) for assignment in assignments(step.stmt)})])
             parts = "".join(
                 f'<li class="part"><div>{what}</div><ul>{part}</ul></li>' for what, part in (("fill it", first), ("then read it", then))
             )
@@ -64,11 +64,6 @@ def _count(step: Step, loop: Forall, with_tag: bool) -> int:
 
 def _first(steps: Sequence[Step], holds: Callable[[Step], bool]) -> str:
     return next(step.name for step in steps if holds(step))
-
-
-def _written(stmt: Stmt) -> set[str]:
-    """The names of the tensors that a statement writes."""
-    return {str(assignment.lhs.tensor) for assignment in assignments(stmt)}
 
 
 def _badges(passes: Sequence[str]) -> str:

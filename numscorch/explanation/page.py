@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -90,7 +89,8 @@ def titled(story: Story, anchored: bool = True) -> tuple[str, str]:
 
     If ``anchored``, the page starts with links to its sections. Notebook cells have none, because anchors would clash between cells.
     """
-    title = _first_line(story)
+    count = sum(not isinstance(part, str) for part in (*story.before, story))
+    title = story.title if count == 1 else f"{count} kernels, the last one: {story.title}"
     return title, f"<h1>{escape(title)}</h1>" + _kernels(story, anchored)
 
 
@@ -98,12 +98,6 @@ def titled_program(name: str, program: str, notes: str, story: Story | None, anc
     """The title and the body of a fused function's page: its program, and its kernels, or the notes if it has no kernels."""
     details = _kernels(story, anchored) if story is not None else _code(notes) if notes else ""
     return name, f"<h1>{escape(name)}</h1>{_code(program)}{details}"
-
-
-def _first_line(explained: Story) -> str:
-    """The explanation's title; for several kernels, their number and the last one's title."""
-    compiled = [story for story in (*explained.before, explained) if not isinstance(story, str)]
-    return explained.title if len(compiled) == 1 else f"{len(compiled)} kernels, the last one: {explained.title}"
 
 
 def _kernels(explained: Story, anchored: bool) -> str:
@@ -126,32 +120,25 @@ def _kernels(explained: Story, anchored: bool) -> str:
     if explained.run is not None:
         links.append(("run", "Timed run"))
         parts.append(f"<section><h2{' id=run' if anchored else ''}>Timed run</h2>{report(explained.run)}</section>")
-    return (_contents(links) if anchored else "") + "".join(parts)
-
-
-def _contents(links: Sequence[tuple[str, str]]) -> str:
     items = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for anchor, name in links)
-    return f'<nav aria-label="On this page"><ul>{items}</ul></nav>'
+    return (f'<nav aria-label="On this page"><ul>{items}</ul></nav>' if anchored else "") + "".join(parts)
 
 
 def _kernel(story: Story, number: int) -> tuple[str, list[tuple[str, str]]]:
     """The sections of one kernel, and each section's anchor and name."""
     notation = map(str, (*story.problem.members, story.problem.stmt))
     variables = (f"  {variable} = {parts}" for variable, parts in story.variables.items())
+    source = f'<pre class="source" tabindex="0" aria-label="Python source"><code>{highlighted(story.source)}</code></pre>'
     sections = [
         ("Operands and result", _operands(story)),
         ("Index notation", _code("\n".join([*notation, *variables]))),
         ("Loop nest", nest(story.steps, story.problem.extents)),
         ("Costs considered", cost_table(story.steps) or "<p>No pass compared costs.</p>"),
         ("Passes", pass_list(story.steps) + "".join(f"<p><b>{escape(name)}</b> {escape(text)}</p>" for name, text in story.notes)),
-        ("Source", _source(story)),
+        ("Source", f'<p class="soft">{escape(story.where)}</p>{source}'),
     ]
-    blocks, links = [], []
-    for at, (name, body) in enumerate(sections):
-        anchor = f"kernel-{number}-{at}"
-        links.append((anchor, name))
-        blocks.append(f"<h3{f' id={anchor}' if number else ''}>{name}</h3>{body}")
-    return "".join(blocks), links
+    blocks = [f"<h3{f' id=kernel-{number}-{at}' if number else ''}>{name}</h3>{body}" for at, (name, body) in enumerate(sections)]
+    return "".join(blocks), [(f"kernel-{number}-{at}", name) for at, (name, _) in enumerate(sections)]
 
 
 def _operands(story: Story) -> str:
@@ -184,12 +171,6 @@ def drawing(drawn: Sketch, name: str) -> str:
         + (f'<div class="scroll" tabindex="0">{shown}</div>' if shown else "")
         + (picture(drawn.picture, name or "the tensor") if drawn.picture is not None else "")
     )
-
-
-def _source(story: Story) -> str:
-    shown = highlighted(story.source)
-    where = f'<p class="soft">{escape(story.where)}</p>'
-    return f'{where}<pre class="source" tabindex="0" aria-label="Python source"><code>{shown}</code></pre>'
 
 
 def _code(text: str) -> str:

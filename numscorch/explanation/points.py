@@ -68,7 +68,7 @@ class _Relation:
             return self
         projected = self.coordinates[[self.names.index(name) for name in names]]
         rows, at = _unique(projected)
-        return _Relation(tuple(names), rows, _totals(at, self.counts, rows.shape[1]))
+        return _Relation(tuple(names), rows, np.bincount(at, self.counts, rows.shape[1]).astype(np.int64))
 
 
 def _join_size(relations: Sequence[_Relation], sizes: Sizes) -> int:
@@ -80,7 +80,13 @@ def _join_size(relations: Sequence[_Relation], sizes: Sizes) -> int:
     names = tuple(dict.fromkeys(name for relation in reduced for name in relation.names))
     if all(len(relation.names) == len(names) for relation in reduced):
         return _intersection_size([relation.onto(names) for relation in reduced])
-    return _einsum_size(reduced, names, sizes)
+    letters = dict(zip(names, LETTERS, strict=False))
+    terms = ["".join(letters[name] for name in part.names) for part in reduced]
+    tensors = [
+        from_coo(part.coordinates, torch.from_numpy(part.counts.astype(np.float64)), [sizes[name] for name in part.names])
+        for part in reduced
+    ]
+    return round(float(compute(f"{','.join(terms)}->", tensors)))  # an einsum of the multiplicities
 
 
 def _intersection_size(relations: Sequence[_Relation]) -> int:
@@ -89,19 +95,8 @@ def _intersection_size(relations: Sequence[_Relation]) -> int:
         return int(relations[0].counts.sum())
     rows, at = _unique(np.concatenate([relation.coordinates for relation in relations], axis=1))
     ends = np.cumsum([relation.coordinates.shape[1] for relation in relations])[:-1]
-    totals = [_totals(places, relation.counts, rows.shape[1]) for relation, places in zip(relations, np.split(at, ends), strict=True)]
-    return int(np.prod(totals, axis=0).sum())
-
-
-def _einsum_size(relations: Sequence[_Relation], names: Sequence[str], sizes: Sizes) -> int:
-    """The join size of relations over any variables, computed as an einsum of the multiplicities."""
-    letters = dict(zip(names, LETTERS, strict=False))
-    terms = ["".join(letters[name] for name in part.names) for part in relations]
-    tensors = [
-        from_coo(part.coordinates, torch.from_numpy(part.counts.astype(np.float64)), [sizes[name] for name in part.names])
-        for part in relations
-    ]
-    return round(float(compute(f"{','.join(terms)}->", tensors)))
+    totals = [np.bincount(places, part.counts, rows.shape[1]) for part, places in zip(relations, np.split(at, ends), strict=True)]
+    return round(np.prod(totals, axis=0).sum())
 
 
 def _unique(coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,9 +108,3 @@ def _unique(coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return rows[None], at.ravel()
     rows, at = np.unique(coordinates, axis=1, return_inverse=True)
     return rows, at.ravel()
-
-
-def _totals(places: np.ndarray, counts: np.ndarray, size: int) -> np.ndarray:
-    totals = np.zeros(size, np.int64)
-    np.add.at(totals, places, counts)
-    return totals

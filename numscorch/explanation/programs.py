@@ -144,7 +144,8 @@ class _ProgramExplainer:
             self.sketches[name] = sketch_of(explained(operand))
             operand = unwrapped(operand)
             if isinstance(operand, SparseTensor | torch.Tensor) and operand.ndim:
-                self.fused[name] = _as_fused(operand)
+                fused = widened_operand(operand.detach() if isinstance(operand, torch.Tensor) else operand)
+                self.fused[name] = describe(strided(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
                 if torch.is_grad_enabled() and (operand.values if isinstance(operand, SparseTensor) else operand).requires_grad:
                     self.requires_grad.add(name)
             else:
@@ -236,11 +237,6 @@ class _ProgramExplainer:
         self.dtypes[part.name] = dtype
         if needs_grad:
             self.requires_grad.add(part.name)
-
-
-def _as_fused(operand: SparseTensor | torch.Tensor) -> Operand:
-    fused = widened_operand(operand.detach() if isinstance(operand, torch.Tensor) else operand)
-    return describe(strided(fused) if isinstance(fused, SparseTensor) and fused.pattern.is_dense else fused)
 
 
 def _gradient(adjoint: Adjoint, group: Group, operands: Sequence[Operand], shape: tuple[int, ...]) -> str:

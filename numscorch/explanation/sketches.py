@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,11 +64,6 @@ class Picture:
     height: int
     caption: str
 
-    @property
-    def address(self) -> str:
-        """The picture as a data URL."""
-        return "data:image/png;base64," + b64encode(self.png).decode()
-
 
 @dataclass(frozen=True, slots=True)
 class Sketch:
@@ -84,11 +78,6 @@ class Sketch:
     picture: Picture | None
     entries: int | None
     bytes: int
-
-    @property
-    def places(self) -> int:
-        """The number of elements, stored or not."""
-        return int(np.prod([1, *self.shape], dtype=object))
 
 
 def sketch(A: SparseTensor) -> Sketch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,51 +37,29 @@ def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
     ax = pyplot.gca() if ax is None else ax
     raster = exact_raster(pattern, _cells(ax))
     counts = raster.counts[: raster.shape[0], : raster.shape[1]]  # a side of size 0 has no cells
-    shares = np.ma.masked_equal(counts / max(raster.room * _depth(pattern), 1.0), 0)
+    depth = prod(max(size, 1) for size in pattern.shape[:-2])  # elements projected onto each element of the drawn plane
+    shares = np.ma.masked_equal(counts / max(raster.room * depth, 1.0), 0)
     rows, columns = (max(size, 1) for size in raster.shape)
-    drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": _aspect(rows, columns)}
+    aspect = "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"
+    drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": aspect}
     drawn |= {"extent": (-0.5, columns - 0.5, rows - 0.5, -0.5)}
     if not kwargs.keys() & {"norm", "vmin", "vmax"} and shares.count():
         drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # a third: the emptiest cell stays visible
     ax.imshow(shares, **(drawn | kwargs))
-    _name_axes(ax, len(pattern.shape))
-    _leave_empty(ax, raster.shape)
-    return ax
-
-
-def _name_axes(ax: Axes, order: int) -> None:
-    """Put the columns at the top, like matplotlib's spy, and label the axes with the dimensions' names."""
-    ax.xaxis.tick_top()
+    order = len(pattern.shape)
+    ax.xaxis.tick_top()  # the columns are at the top, as with matplotlib's spy
     ax.xaxis.set_label_position("top")
     ax.set_xlabel(name_of(order - 1))
     if order > 1:
         ax.set_ylabel(name_of(order - 2))
-    else:
+    if order < 2 or not raster.shape[0]:
         ax.set_yticks([])
-
-
-def _leave_empty(ax: Axes, sides: tuple[int, int]) -> None:
-    """Remove the ticks of a side of size 0."""
-    if not sides[0]:
-        ax.set_yticks([])
-    if not sides[1]:
+    if not raster.shape[1]:
         ax.set_xticks([])
+    return ax
 
 
 def _cells(ax: Axes) -> int:
     """The number of cells along the longer side: fewer than the axes have pixels, so that none is skipped."""
     box = ax.get_window_extent()
     return int(min(max(0.7 * min(box.width, box.height), FEWEST), MOST))
-
-
-def _depth(pattern: Pattern) -> float:
-    """The number of elements projected onto each element of the drawn plane."""
-    depth = 1.0
-    for size in pattern.shape[:-2]:
-        depth *= max(size, 1)
-    return depth
-
-
-def _aspect(rows: int, columns: int) -> str:
-    """The aspect setting: equal up to a ratio of 1 : 8."""
-    return "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"

@@ -49,8 +49,30 @@ class Story:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Each index variable that is split into parts, with its formula."""
-        return variables_of_parts(self.problem)
+        """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
+
+        >>> import numscorch as ns
+        >>> ns.explain("ij->", "BCSR(2, 4)").variables
+        {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
+        """
+        sums: dict[str, str] = {}
+        for access in accesses_in(self.problem.stmt.rhs):
+            fmt = self.problem.stored.get(access.tensor.name, dense(0))
+            named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
+            unsplit = {part.dimension: var for part, var in named if part.is_whole}
+            sums |= {
+                str(v): f"{unsplit[p.dimension]} - {unsplit[p.minus]} + {self.problem.extents[unsplit[p.minus]] - 1}"
+                for p, v in named
+                if p.minus is not None
+            }
+            for dimension in range(fmt.order):
+                split = [
+                    (part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None
+                ]
+                if split:
+                    name = split[0][1].name.rpartition("_")[0]
+                    sums[name] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in split)
+        return sums
 
     @property
     def source(self) -> str:
@@ -67,31 +89,3 @@ class Story:
         read = [access.tensor.dtype for access in accesses_in(self.problem.stmt.rhs) if access.tensor.name == NAMES[at]]
         converted = [f"converted to {dtype}" for dtype in read[:1] if dtype not in (PATTERN, self.operands[at].dtype)]
         return ", ".join(converted + ([] if stored == self.operands[at].format else [f"read as {stored.name}"]))
-
-
-def variables_of_parts(problem: Problem) -> dict[str, str]:
-    """The formula, in loop variables, of each index that an operand stores in parts, and of each diagonal.
-
-    >>> from numscorch.explanation.explanation import assumed
-    >>> from numscorch.frontend.requests import einsum_request
-    >>> from numscorch.ir.format import Format
-    >>> from numscorch.runtime.plans import compile_source
-    >>> variables_of_parts(compile_source(einsum_request("ij->", (2,)), (assumed(Format("BCSR(2, 4)")),), None)[0])
-    {'i': '2 * i_out + i_in', 'j': '4 * j_out + j_in'}
-    """
-    sums: dict[str, str] = {}
-    for access in accesses_in(problem.stmt.rhs):
-        fmt = problem.stored.get(access.tensor.name, dense(0))
-        named = [] if fmt.is_plain else sorted(zip(fmt.parts, access.indices, strict=True), key=lambda pair: -pair[0].divisor)
-        unsplit = {part.dimension: var for part, var in named if part.is_whole}
-        sums |= {
-            str(v): f"{unsplit[p.dimension]} - {unsplit[p.minus]} + {problem.extents[unsplit[p.minus]] - 1}"
-            for p, v in named
-            if p.minus is not None
-        }
-        for dimension in range(fmt.order):
-            split = [(part.divisor, var) for part, var in named if part.dimension == dimension and not part.is_whole and part.minus is None]
-            if split:
-                name = split[0][1].name.rpartition("_")[0]
-                sums[name] = " + ".join(f"{times} * {var}" if times > 1 else str(var) for times, var in split)
-    return sums

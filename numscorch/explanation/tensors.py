@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from math import prod
 
 from ..machine.memory import size_in_words
 from ..tensors.sparse_tensor import SparseTensor
@@ -33,6 +34,6 @@ def _stored(drawn: Sketch) -> str:
     if drawn.entries is None:
         stored = f"{drawn.values.length:,} positions, some of them possibly padding"
     else:
-        density = drawn.entries / drawn.places if drawn.places else 0.0
+        density = drawn.entries / max(prod(drawn.shape), 1)
         stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
     return f"{stored}, {size_in_words(drawn.bytes)}"

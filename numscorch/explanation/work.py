@@ -74,14 +74,8 @@ def work_of(expr: str | Request, operands: Sequence[Any] | Mapping[str, Any], re
     if isinstance(operands, Mapping):
         return _program_work(str(expr), operands, result)
     request = Request(parse_einsum(expr, tuple(o.ndim for o in operands))) if isinstance(expr, str) else expr
-    return Work(flops_of(request, operands), traffic_of(operands, result, _unread(request)))
-
-
-def _unread(request: Request) -> frozenset[int]:
-    """The indices of the operands of which only the pattern is read."""
-    if isinstance(request, FusedRequest):
-        return frozenset(range(len(request.subscripts.operands))) - frozenset(valued(request))
-    return only_patterns(request)
+    of_patterns = only_patterns(request) if not isinstance(request, FusedRequest) else {*range(len(operands))} - {*valued(request)}
+    return Work(flops_of(request, operands), traffic_of(operands, result, frozenset(of_patterns)))
 
 
 def _program_work(text: str, operands_by_name: Mapping[str, Any], result: Any) -> Work:
@@ -163,7 +157,7 @@ def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
         case Access(tensor):
             return [Summand((NAMES.index(tensor.name),) if tensor.name in sparse else (), 0)]
         case Binary("*", left, right):
-            is_product = int(Literal not in (type(left), type(right)) or 1.0 not in (_number(left), _number(right)))
+            is_product = int(not any(isinstance(side, Literal) and side.value == 1.0 for side in (left, right)))
             pairs = [(a, b) for a in _needs(left, sparse) for b in _needs(right, sparse)]
             return [Summand((*a.needs, *b.needs), a.operations + b.operations + is_product) for a, b in pairs]
         case Binary("/", left, _):
@@ -174,10 +168,6 @@ def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
             return [Summand((NAMES.index(access.tensor.name),), 0) for access in accesses_in(value) if access.tensor.name in sparse]
         case _:
             return [Summand((), 0)]
-
-
-def _number(value: Expr) -> float | complex | None:
-    return value.value if isinstance(value, Literal) else None
 
 
 def _calls(value: Expr) -> int:

@@ -115,11 +115,11 @@ def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
         FormatError: arrays are missing, or violate the format's invariants.
     """
     try:
-        format = Format(str(_required(file, arrays, MARK)))
+        format = Format(str(required(file, arrays, MARK)))
         shape = sizes_in(file, arrays, "shape")
-        values = torch.from_numpy(_required(file, arrays, "values")).view(_dtype(file, arrays))
+        values = torch.from_numpy(required(file, arrays, "values")).view(_dtype(file, arrays))
         levels = [
-            tuple(torch.from_numpy(_required(file, arrays, f"level{at}_{name}")) for name in level.arrays)
+            tuple(torch.from_numpy(required(file, arrays, f"level{at}_{name}")) for name in level.arrays)
             for at, level in enumerate(format.levels, 1)
         ]
         _check_arrays(file, format, shape, levels)
@@ -132,7 +132,12 @@ def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
     return SparseTensor(pattern, values)
 
 
-def _required(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+def required(file: Path, arrays: dict[str, np.ndarray], name: str) -> np.ndarray:
+    """An array of an archive.
+
+    Raises:
+        FormatError: there is no array of this name.
+    """
     if name not in arrays:
         raise FormatError(f"{file} has no array {name!r}, which its format needs: it has {', '.join(arrays)}")
     return arrays[name]
@@ -144,7 +149,7 @@ def integers_in(file: Path, arrays: dict[str, np.ndarray], name: str, ndim: int 
     Raises:
         FormatError: the array is missing, isn't integer, or doesn't fit in int64.
     """
-    array = _required(file, arrays, name)
+    array = required(file, arrays, name)
     # empty arrays may have a float data type, as written by scipy and in older graph files
     if array.ndim != ndim or (array.dtype.kind not in "iu" and array.size) or (array.dtype == np.uint64 and (array > INT64_MAX).any()):
         text = f"{name} has shape {array.shape} and dtype {array.dtype}: it must hold integers"
@@ -165,7 +170,7 @@ def sizes_in(file: Path, arrays: dict[str, np.ndarray], name: str) -> tuple[int,
 
 
 def _dtype(file: Path, arrays: dict[str, np.ndarray]) -> torch.dtype:
-    name, stored = str(_required(file, arrays, "dtype")), _required(file, arrays, "values").dtype
+    name, stored = str(required(file, arrays, "dtype")), required(file, arrays, "values").dtype
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype) or str(UNKNOWN_TO_NUMPY.get(dtype, dtype)).removeprefix("torch.") != str(stored):
         raise FormatError(f"{file} holds values of {stored}, but declares {name}: save it again")

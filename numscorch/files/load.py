@@ -138,13 +138,15 @@ def load(
         case ".tns" | ".tns.gz":
             return _packed(file, read_tns(file, shape, exact=dtype == torch.int64, progress=progress), target, dtype)
         case ".smtx" | ".smtx.gz":
-            return _load_smtx(file, target, dtype, progress)
+            A = _load_smtx(file, dtype, progress)
         case ".npz":
-            return _load_npz(file, target, dtype, requested_dtype, progress)
+            A = _load_npz(file, dtype, progress)
         case ".safetensors":
-            return _converted(tensor_of(file, read_safetensors(file)), target, requested_dtype)
+            A = tensor_of(file, read_safetensors(file))
         case _:
             raise unreadable(file, SUFFIXES)
+    A = A if requested_dtype is None else A.to(requested_dtype)
+    return A if target is None else to_format(A, target)
 
 
 def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32) -> Graph:
@@ -170,11 +172,9 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
         raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: use ns.load(path) for a matrix or a tensor")
     check_there(file, "numscorch.load_graph", (".npz",))
     arrays = read_arrays(file)
-    names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise FormatError(f"{file} has no array {missing[0]!r}: a graph needs {', '.join(names)}, but it has {', '.join(arrays)}")
-    labels, train, val, test = (torch.from_numpy(integers_in(file, arrays, name)) for name in names[1:])
+    labels, train, val, test = (
+        torch.from_numpy(integers_in(file, arrays, name)) for name in ("labels", "train_idx", "val_idx", "test_idx")
+    )
     return Graph(_adj_t(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
 
 
@@ -213,34 +213,26 @@ def _check_integers(file: Path, doubles: torch.Tensor, dtype: torch.dtype) -> No
         raise FormatError(f"{file} holds the value {doubles[wrong][0].item():.17g}, {message}")
 
 
-def _load_smtx(file: Path, format: Format | None, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
+def _load_smtx(file: Path, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
     pos, crd, shape = read_smtx(file, progress=progress)
     index_dtype = index_dtype_for(shape, len(crd))
     ones = torch.ones(len(crd), dtype=dtype)
     A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape)
     if A.nnz != len(crd):
         raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns occur twice in one row: list each column of a row once")
-    return A if format is None else to_format(A, format)
+    return A
 
 
-def _converted(A: SparseTensor, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
-    """A tensor in the requested format and data type; None keeps its own."""
-    A = A if dtype is None else A.to(dtype)
-    return A if format is None else to_format(A, format)
-
-
-def _load_npz(file: Path, format: Format | None, dtype: torch.dtype, requested: torch.dtype | None, progress: bool | None) -> SparseTensor:
+def _load_npz(file: Path, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
     arrays = read_arrays(file, progress)
     if MARK in arrays:
-        return _converted(tensor_of(file, arrays), format, requested)
+        return tensor_of(file, arrays)
     if "edge_index" in arrays:
-        A = _adj_t(file, arrays, dtype)
-    elif "format" in arrays:
-        A = _from_scipy_arrays(file, arrays, dtype)
-    else:
-        names = f"{MARK} (numscorch.save), edge_index (a graph) or format (scipy.sparse.save_npz)"
-        raise FormatError(f"{file} has no array {names}: it has {', '.join(arrays)}")
-    return A if format is None else to_format(A, format)
+        return _adj_t(file, arrays, dtype)
+    if "format" in arrays:
+        return _from_scipy_arrays(file, arrays, dtype)
+    names = f"{MARK} (numscorch.save), edge_index (a graph) or format (scipy.sparse.save_npz)"
+    raise FormatError(f"{file} has no array {names}: it has {', '.join(arrays)}")
 
 
 def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
@@ -269,9 +261,6 @@ def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> Spa
 def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor | None:
     if "feat_data" not in arrays:
         return None
-    missing = [name for name in ("feat_indptr", "feat_indices", "feat_shape") if name not in arrays]
-    if missing:
-        raise FormatError(f"{file} has feat_data, but no array {missing[0]!r}")
     shape, values = sizes_in(file, arrays, "feat_shape"), _cast(file, arrays["feat_data"], dtype)
     pos, crd = (integers_in(file, arrays, name) for name in ("feat_indptr", "feat_indices"))
     narrow = index_dtype_for(shape, len(values))

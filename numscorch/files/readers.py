@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import FormatError, UnsupportedError
 from ..tensors.arrays import as_shape
-from .archives import integers_in, sizes_in
+from .archives import integers_in, required, sizes_in
 from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
 
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...]]
@@ -221,16 +221,12 @@ def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tupl
         raise UnsupportedError(
             f"{path} holds a {layout[:20]} matrix: use ns.from_scipy(scipy.sparse.load_npz(path)), or save it after .tocsr()"
         )
-    names = ("data", "shape", *(("indptr", "indices") if layout != "coo" else ("coords",) if "coords" in arrays else ("row", "col")))
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise FormatError(f"{path} has no array {missing[0]!r}, which a {layout} matrix needs: it has {', '.join(arrays)}")
-    shape, data = sizes_in(path, arrays, "shape"), arrays["data"]
-    if len(shape) != 2 and "coords" not in names:
+    shape, data = sizes_in(path, arrays, "shape"), required(path, arrays, "data")
+    if len(shape) != 2 and (layout != "coo" or "coords" not in arrays):
         raise FormatError(f"{path} holds the shape {shape}, but a {layout} matrix has 2 dimensions: save it again")
     if layout != "coo":
         return layout, (_index(path, arrays, "indptr"), _index(path, arrays, "indices"), data), shape
-    if "coords" in names:
+    if "coords" in arrays:
         return layout, (_index(path, arrays, "coords", 2), data), shape
     row, col = _index(path, arrays, "row"), _index(path, arrays, "col")
     if len(row) != len(col):

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import torch
 
 from ..errors import FormatError, UnsupportedError
 from ..machine.atomic_files import replacing
@@ -58,18 +57,14 @@ def read_safetensors(file: Path) -> dict[str, np.ndarray]:
             metadata = opened.metadata() or {}
             if MARK not in metadata:
                 raise FormatError(f"{file} holds no SparseTensor of numscorch: read it with safetensors.torch.load_file(path)")
-            arrays = {name: _as_numpy(opened.get_tensor(name)) for name in opened.keys()}  # noqa: SIM118  not a dict
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118  not a dict
         shape = np.array(metadata.get("shape", "").split(), dtype=np.int64)
     except (library.SafetensorError, TypeError, ValueError) as error:
         if isinstance(error, FormatError):
             raise
         raise FormatError(f"{file} is not a whole .safetensors file ({error}): fetch or save it again") from error
+    arrays = {name: tensor.view(UNKNOWN_TO_NUMPY.get(tensor.dtype, tensor.dtype)).numpy() for name, tensor in tensors.items()}
     return {**arrays, MARK: np.array(metadata[MARK]), "shape": shape, "dtype": np.array(metadata.get("dtype", ""))}
-
-
-def _as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The tensor as a numpy array; bfloat16 as int16, like in a .npz archive."""
-    return tensor.view(UNKNOWN_TO_NUMPY.get(tensor.dtype, tensor.dtype)).numpy()
 
 
 def _library(path: str | PathLike[str]) -> ModuleType:

@@ -81,19 +81,9 @@ def _check(A: SparseTensor, name: str, kind: str) -> None:
         raise UnsupportedError(f"{name}: {A.dtype} values are not written as text: save the tensor as .npz")
 
 
-def _matrix_market(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
-    field = "real" if A.dtype.is_floating_point else "integer"
-    yield f"%%MatrixMarket matrix coordinate {field} general\n{A.pattern.shape[0]} {A.pattern.shape[1]} {A.nnz}\n".encode(), 0
-    yield from _entries(A)
-
-
-def _frostt(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
-    yield f"# shape: {' '.join(map(str, A.pattern.shape))}\n".encode(), 0
-    yield from _entries(A)
-
-
-def _entries(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
-    """The lines of the entries: indices from 1, then the value."""
+def _entries(A: SparseTensor, header: str) -> Iterator[tuple[bytes, int]]:
+    """A header, and the lines of the entries: indices from 1, then the value."""
+    yield header.encode(), 0
     indices, values = coordinates(A.pattern).numpy(), _stored(A)
     for first in range(0, len(values), ENTRIES):
         piece = slice(first, first + ENTRIES)
@@ -127,7 +117,15 @@ def _dlmc(A: SparseTensor) -> Iterator[tuple[bytes, int]]:
         yield b"\n", 0
 
 
-WRITERS: dict[str, Callable[[SparseTensor], Iterator[tuple[bytes, int]]]] = {".mtx": _matrix_market, ".tns": _frostt, ".smtx": _dlmc}
+WRITERS: dict[str, Callable[[SparseTensor], Iterator[tuple[bytes, int]]]] = {
+    ".mtx": lambda A: _entries(
+        A,
+        f"%%MatrixMarket matrix coordinate {'real' if A.dtype.is_floating_point else 'integer'} general\n"
+        f"{A.pattern.shape[0]} {A.pattern.shape[1]} {A.nnz}\n",
+    ),
+    ".tns": lambda A: _entries(A, f"# shape: {' '.join(map(str, A.pattern.shape))}\n"),
+    ".smtx": _dlmc,
+}
 
 
 def lines(columns: list[np.ndarray], end: int = NEWLINE) -> bytes:

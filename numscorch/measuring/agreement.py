@@ -26,10 +26,6 @@ class NumberedValues:
     values: np.ndarray
     shape: tuple[int, ...]
 
-    def dense(self) -> np.ndarray:
-        """The tensor as an array."""
-        return _sum_at(self.positions, self.values, prod(self.shape)).reshape(self.shape)
-
 
 def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float = RELATIVE) -> None:
     """Raise an error if two results differ.
@@ -55,21 +51,13 @@ def check(result: Any, expected: Any, peer: str = "the peer", tolerance: float =
         result, expected = _as_array(result), _as_array(expected)
     else:
         result, expected = _at_common_positions(result, expected)
-    result, expected = _without_same_infinities(_as_double(result), _as_double(expected))
-    with np.errstate(invalid="ignore"):  # inf - inf is NaN, and fails the comparison below
-        difference, largest = abs(result - expected), _largest(abs(expected))
-        beyond = _largest(difference - tolerance * abs(expected))
-    if not beyond <= ABSOLUTE * largest:
-        raise AssertionError(f"differs from {peer} by up to {_largest(difference):.3g}, with values up to {largest:.3g}")
-
-
-def _without_same_infinities(result: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both results, with 0 wherever both have the same infinity or both have NaN."""
-    odd = ~np.isfinite(expected)
-    if not odd.any():
-        return result, expected
-    same = odd & ((result == expected) | (np.isnan(result) & np.isnan(expected)))
-    return np.where(same, 0, result), np.where(same, 0, expected)
+    result, expected = _as_double(result), _as_double(expected)
+    largest = _largest(abs(expected[np.isfinite(expected)]))
+    if not np.allclose(result, expected, tolerance, ABSOLUTE * largest, equal_nan=True):
+        with np.errstate(invalid="ignore"):  # inf - inf is NaN
+            gaps = abs(result - expected)
+        apart = _largest(gaps[~np.isnan(gaps)])
+        raise AssertionError(f"differs from {peer} by up to {apart:.3g}, with values up to {largest:.3g}")
 
 
 def as_numpy(result: Any) -> Any:
@@ -122,7 +110,7 @@ def _entries(indices: np.ndarray, values: np.ndarray, shape: Sequence[int]) -> A
 
 def _as_array(result: Any) -> np.ndarray:
     if isinstance(result, NumberedValues):
-        return result.dense()
+        return _sum_at(result.positions, result.values, prod(result.shape)).reshape(result.shape)
     return np.asarray(result)
 
 

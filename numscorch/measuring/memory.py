@@ -36,7 +36,9 @@ def growth(call: Callable[[], object]) -> int | None:
         return None
     release()
     gc.collect()
-    _trim()
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):  # glibc only: return its free memory to the system, so that its reuse counts as growth
+            ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
         RESET.write_text(RESET_PEAK)
     except OSError:
@@ -52,10 +54,3 @@ def _resident(field: str) -> int:
     """Resident memory in bytes: ``VmRSS`` is the current size, ``VmHWM`` the peak since the last reset."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) * 1024
-
-
-def _trim() -> None:
-    """Return glibc's free memory to the system, so that its reuse counts as growth; no effect with other C libraries."""
-    if sys.platform == "linux":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -80,7 +80,7 @@ def peers_of(request: BoundRequest) -> Peers:
         except CannotError as why:
             peers.missing[name] = str(why)
         except REFUSALS as error:
-            peers.missing[name] = f"failed: {_first_line(error)}"
+            peers.missing[name] = f"failed: {type(error).__name__}: {error}".splitlines()[0][:108]
     return peers
 
 
@@ -94,10 +94,6 @@ def is_installed(module: str) -> bool:
         except ImportError:
             return False
     return True
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:100]
 
 
 # -- each library's operands --------------------------------------------------------------------------
@@ -140,15 +136,13 @@ def in_pydata(operand: SparseTensor) -> Any:
 def _of_torch(index_dtype: torch.dtype, request: BoundRequest, shape: Shape | None) -> Function:
     operands = _by(partial(in_torch, index_dtype=index_dtype), request, lambda tensor: tensor)
     match shape:
-        case SampledMatMul(mask=mask):
-            return _sampled_addmm(operands[mask], *_sides(operands, shape))
+        case SampledMatMul(mask, product):
+            return _sampled_addmm(operands[mask], *_sides(operands, product))
         case MatMul() if operands[shape.left].layout is torch.strided and operands[shape.left].ndim == 2:
             left, right = _sides(operands, MatMul(shape.right, shape.left, not shape.right_transposed, not shape.left_transposed))
             return lambda: (left @ right).t()  # torch supports sparse @ dense only
         case Sum(over=over):
             return _summed(operands[0], over)
-        case None:
-            raise CannotError("no operator for this expression")
         case _:
             return _by_operators(operands, shape)
 
@@ -184,8 +178,6 @@ def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
             return lambda: reduce(lambda left, right: left.multiply(right) if hasattr(left, "multiply") else right.multiply(left), operands)
         case Sum(over=over):
             return lambda: operands[0].sum(axis=over[0] if len(over) == 1 else None, dtype=operands[0].dtype)
-        case None:
-            raise CannotError("no operator for this expression")
         case _:
             return _by_operators(operands, shape)
 
@@ -193,29 +185,31 @@ def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
 def _of_pydata(request: BoundRequest, shape: Shape | None) -> Function:
     operands = [in_pydata(operand) if isinstance(operand, SparseTensor) else operand.numpy() for operand in request.operands.values()]
     match shape:
-        case MatMul() | Elementwise():
-            return _by_operators(operands, shape)
         case Sum(over=over):
             return lambda: operands[0].sum(axis=over if len(over) < operands[0].ndim else None, dtype=operands[0].dtype)
-        case _ if request.is_einsum:
+        case None | SampledMatMul() if request.is_einsum:
             arrays = [operand.tocoo() if hasattr(operand, "tocoo") else operand for operand in operands]
             library = import_module(MODULES[PYDATA])
             return lambda: library.einsum(request.expr, *arrays)
         case _:
-            raise CannotError("no operator for this expression")
+            return _by_operators(operands, shape)
 
 
 def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
     library = import_module("graphblas")
     library.ss.config["nthreads"] = torch.get_num_threads()
-    operands = _by(partial(in_graphblas, library), request, partial(_full_in_graphblas, library))
+    operands = _by(
+        partial(in_graphblas, library),
+        request,
+        lambda tensor: (library.Vector if tensor.ndim == 1 else library.Matrix).from_dense(tensor.numpy()),
+    )
     times = library.semiring.plus_times
     match shape:
         case MatMul():
             left, right = _sides(operands, shape)
             return lambda: times(left @ right).new()
-        case SampledMatMul(mask=mask):
-            left, right = _sides(operands, shape)
+        case SampledMatMul(mask, product):
+            left, right = _sides(operands, product)
             sampled, multiply = operands[mask], library.binary.times
             return lambda: multiply(times(left @ right).new(mask=sampled.S) & sampled).new()
         case Elementwise("*"):
@@ -228,11 +222,6 @@ def _of_graphblas(request: BoundRequest, shape: Shape | None) -> Function:
             return lambda: operands[0].reduce_columnwise("plus").new()
         case _:
             raise CannotError("no operator for this expression")
-
-
-def _full_in_graphblas(library: Any, tensor: torch.Tensor) -> Any:
-    kind = library.Vector if tensor.ndim == 1 else library.Matrix
-    return kind.from_dense(tensor.numpy())
 
 
 def _of_dense(request: BoundRequest, shape: Shape | None) -> Function:
@@ -263,7 +252,7 @@ def multiplications(request: BoundRequest) -> float:
     return max(float(prod(sizes.get(name, 1) for name in space)) for space in spaces)
 
 
-def _by_operators(operands: list[Any], shape: Shape) -> Function:
+def _by_operators(operands: list[Any], shape: Shape | None) -> Function:
     """The request computed with Python's operators."""
     match shape:
         case MatMul():
@@ -276,7 +265,7 @@ def _by_operators(operands: list[Any], shape: Shape) -> Function:
             raise CannotError("no operator for this expression")
 
 
-def _sides(operands: list[Any], shape: MatMul | SampledMatMul) -> tuple[Any, Any]:
+def _sides(operands: list[Any], shape: MatMul) -> tuple[Any, Any]:
     """The factors of a matrix product; transposes are views."""
     left, right = operands[shape.left], operands[shape.right]
     return (_transposed(left) if shape.left_transposed else left), (_transposed(right) if shape.right_transposed else right)

@@ -24,7 +24,6 @@ from ..machine.memory import available
 from ..operators.constructors import rand
 from ..tensors.sparse_tensor import SparseTensor
 
-DENSE, UNIFORM = "dense", "uniform"
 SPECS = "a file (.mtx .smtx .tns .npz), a .tns file and its shape as FILE.tns:NxMxK, dense:NxK, or uniform:NxM:DENSITY"
 SEED = 1
 
@@ -143,7 +142,9 @@ def _operand(spec: str, format: str | None, dtype: torch.dtype, generator: torch
     kind, _, arguments = spec.partition(":")
     match kind, arguments.split(":") if arguments else []:
         case "dense", [sizes]:
-            shape = _fitting(spec, _sizes(spec, sizes))
+            shape = _sizes(spec, sizes)
+            if (nbytes := 8 * prod(shape)) > available():  # the random numbers are drawn in double precision
+                raise FormatError(f"{spec!r} takes {nbytes / 2**30:.3g} GiB, more than is free: give smaller sizes")
             return _in_format(_numbers(shape, dtype, generator), format)
         case "uniform", [sizes, share]:
             shape = _sizes(spec, sizes)
@@ -174,17 +175,6 @@ def _sizes(spec: str, text: str) -> tuple[int, ...]:
     if not all(part.isascii() and part.isdecimal() for part in parts):
         raise FormatError(f"{spec!r} needs sizes, such as 1000x64: give {SPECS}")
     return tuple(map(int, parts))
-
-
-def _fitting(spec: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape, if its random numbers, drawn in double precision, fit in memory.
-
-    Raises:
-        FormatError: they don't fit.
-    """
-    if (nbytes := 8 * prod(shape)) > available():
-        raise FormatError(f"{spec!r} takes {nbytes / 2**30:.3g} GiB, more than is free: give smaller sizes")
-    return shape
 
 
 def _share(spec: str, text: str) -> float:

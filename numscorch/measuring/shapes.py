@@ -26,13 +26,10 @@ class MatMul:
 
 @dataclass(frozen=True, slots=True)
 class SampledMatMul:
-    """The entries of ``left @ right`` at the coordinates that the operand ``mask`` stores, times the mask's values."""
+    """The entries of a matrix product at the coordinates that the operand ``mask`` stores, times the mask's values."""
 
     mask: int
-    left: int
-    right: int
-    left_transposed: bool
-    right_transposed: bool
+    product: MatMul
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,5 +136,5 @@ def _sampled(operands: tuple[Indices, ...], result: Indices, request: BoundReque
             others = [(at, names) for at, names in enumerate(operands) if at != mask]
             product = _matmul(others[0], others[1], result)
             if product is not None:
-                return SampledMatMul(mask, product.left, product.right, product.left_transposed, product.right_transposed)
+                return SampledMatMul(mask, product)
     return None

@@ -21,9 +21,8 @@ from .machine import this_machine, versions
 from .memory import growth
 from .peers import peers_of
 from .requests import BoundRequest
-from .turns import DISTURBED, in_turns
+from .turns import DISTURBED, OURS, in_turns
 
-OURS = "numscorch"
 PATIENCE = 10.0  # peers slower than the best one by this factor are called a few times only
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2}  # relative tolerances
 HALVED = (torch.float64, torch.complex128)  # data types with half the peak rate of float32
@@ -122,7 +121,7 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     if not any(isinstance(operand, SparseTensor) for operand in request.operands.values()):
         raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")
     ours = request()
-    work = work_of(request.expr, _operands(request), ours)
+    work = work_of(request.expr, list(request.operands.values()) if request.is_einsum else request.operands, ours)
     peers = peers_of(request)
     for name, expected in peers.results.items():
         check(ours, expected, name, TOLERANCES.get(_dtype(request), RELATIVE))
@@ -139,10 +138,6 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
     measurements = (compiling, loading, peak, turns.disturbance)
     return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
-
-
-def _operands(request: BoundRequest) -> Any:
-    return list(request.operands.values()) if request.is_einsum else request.operands
 
 
 def _dtype(request: BoundRequest) -> torch.dtype:

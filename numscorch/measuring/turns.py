@@ -19,6 +19,7 @@ FEWEST, MOST = 5, 400  # number of turns
 LONGEST = 10  # time limit of the fewest turns, as a multiple of the total time
 WARM_UP = 3  # calls
 DISTURBED = 2.0  # ratio of the median to the fastest call that indicates a busy machine
+OURS = "numscorch"
 PATIENCE = 3.0  # peers slower than the best one by this factor get no turns after the warm-up
 
 Function = Callable[[], object]
@@ -70,26 +71,24 @@ def in_turns(
         rest: the pause before each call, in seconds, while another library's idle threads stop spinning.
         patience: peers slower than the best one by this factor get no turns; their warm-up times are returned.
     """
-    competitors = {**peers, **(beside or {})}
-    own_seconds = _warm_up(ours, calls, seconds)
+    competitors = {OURS: ours, **peers, **(beside or {})}
     seconds_of = {name: _warm_up(function, calls, seconds) for name, function in competitors.items()}
     limit = patience * min((min(seconds_of[peer]) for peer in peers), default=math.inf)
-    racing = {name: function for name, function in competitors.items() if min(seconds_of[name]) <= limit}
-    own_seconds, seconds_of = [], seconds_of | {name: [] for name in racing}
-    functions = [(own_seconds, ours), *((seconds_of[name], function) for name, function in racing.items())]
+    racing = [name for name in competitors if name == OURS or min(seconds_of[name]) <= limit]
+    seconds_of |= {name: [] for name in racing}
     order = Random(0)
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         start = time.perf_counter()
-        while not _is_done(len(own_seconds), (time.perf_counter() - start) / seconds):
-            for times, function in order.sample(functions, len(functions)):
-                times.append(_time_call(function, calls, rest))
+        while not _is_done(len(seconds_of[OURS]), (time.perf_counter() - start) / seconds):
+            for name in order.sample(racing, len(racing)):
+                seconds_of[name].append(_time_call(competitors[name], calls, rest))
     finally:
         if was_enabled:
             gc.enable()
     turns = {name: tuple(times) for name, times in seconds_of.items()}
-    return Turns(tuple(own_seconds), {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
+    return Turns(turns[OURS], {name: turns[name] for name in peers}, {name: turns[name] for name in beside or {}})
 
 
 def _is_done(turns: int, share: float) -> bool:

@@ -13,20 +13,19 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from ..compute.dispatch import stored_as
 from ..compute.gradients import attached
-from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
-from ..ir.format import COO, sorted_format
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
 from .attributes import ATTRIBUTES
-from .distances import DISTANCES, linalg_norm, vector_norm
+from .distances import DISTANCES, linalg_norm, norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
 from .in_place import INITIAL, in_place_of
-from .indexing import diagonal, narrow, select, tril, triu
+from .indexing import diagonal, narrow, select, triangle
 from .moves import MOVES
 from .naming import torchs, with_name
 from .objects import OBJECTS, contains, iterated
@@ -41,12 +40,6 @@ from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
 
-
-def _permute(input: SparseTensor, *dims: Any, **named: Any) -> SparseTensor:
-    """Permute the dimensions; the result shares every array."""
-    return input.permute(*dims, **named)
-
-
 ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,
     "concat": cat,
@@ -54,7 +47,7 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "expand": expand,
     "flatten": flatten,
     "narrow": narrow,
-    "permute": _permute,
+    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
     "rearrange": rearrange,
     "reshape": reshape,
     "select": select,
@@ -64,8 +57,8 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "swapdims": transpose,
     "t": SparseTensor.t,
     "transpose": transpose,
-    "tril": tril,
-    "triu": triu,
+    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
+    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
     "unsqueeze": unsqueeze,
     "view": reshape,
 }
@@ -132,7 +125,7 @@ PYTHON_OPERATORS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "n
 TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
 TABLES.update({other: TABLES[name] for other, name in SYNONYMS.items()})
 TABLES.update(in_place_of(TABLES))
-OPERATORS.update({name: function if name in DIRECT else checked(name, function) for name, function in PRODUCT_OPERATORS.items()})
+OPERATORS.update({name: function if name in DIRECT else checked(name, function, True) for name, function in PRODUCT_OPERATORS.items()})
 OPERATORS.update({name: graph_break(checked(name, implementation)) for name, implementation in TABLES.items()})
 
 
@@ -185,7 +178,9 @@ FUNCTIONS.update(
         torch.linalg.matrix_power: OPERATORS["matrix_power"],
         torch.linalg.multi_dot: multi_dot,
         torch.linalg.norm: checked("norm", linalg_norm),
-        torch.linalg.vector_norm: checked("norm", vector_norm),
+        torch.linalg.vector_norm: checked(
+            "norm", lambda x, ord=2, dim=None, keepdim=False, *, dtype=None: norm(x, ord, dim, keepdim, dtype)
+        ),
         torch.sparse.mm: checked("sparse.mm", sparse_mm),
         torch.sparse.sampled_addmm: sampled_addmm,
         torch.sparse.softmax: OPERATORS["softmax"],
@@ -228,10 +223,7 @@ def _to_torch(result: Any) -> Any:
     """Convert SparseTensors in a result, also in a tuple, to torch's sparse layouts."""
     if type(result) is tuple:
         return tuple(map(_to_torch, result))
-    if not isinstance(result, SparseTensor):
-        return result
-    result = result.to(sorted_format(result.format))
-    return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
+    return stored_as(result, None, native=True, asked=False) if isinstance(result, SparseTensor) else result
 
 
 @lru_cache(maxsize=1024)

@@ -30,7 +30,7 @@ LAYOUTS = ("memory_format",)  # arguments to ignore: values are one-dimensional
 class Signature:
     """The parameters of an implementation: their names, and those that must be dense."""
 
-    def __init__(self, name: str, function: Callable[..., Any]):
+    def __init__(self, name: str, function: Callable[..., Any], is_mixed: bool = False):
         parameters = inspect.signature(function).parameters.values()
         self.name, self.names = name, frozenset(p.name for p in parameters if p.kind in (*BY_PLACE, Parameter.KEYWORD_ONLY))
         self.by_place = [p.name for p in parameters if p.kind in BY_PLACE]
@@ -39,7 +39,7 @@ class Signature:
         self.dense_args = any(p.kind is Parameter.VAR_POSITIONAL and p.name == "args" for p in parameters)
         self.dense = frozenset(p.name for p in parameters if p.annotation not in MAY_BE_SPARSE and p.name in self.names)
         self.dense_places = tuple(at for at, own_name in enumerate(self.by_place) if own_name in self.dense)
-        self.needs_sparse = next((p.annotation in ("SparseTensor", Parameter.empty) for p in parameters), False)
+        self.needs_sparse = not is_mixed and next((p.annotation in ("SparseTensor", Parameter.empty) for p in parameters), False)
 
     def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Whether the arguments can be passed on unchanged."""
@@ -94,9 +94,12 @@ class Signature:
         return torch_function(*map(self._dense, args), **{key: self._dense(value) for key, value in kwargs.items()})
 
 
-def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an implementation: accept torch's and numpy's argument names, and densify sparse arguments of dense parameters."""
-    signature = Signature(name, function)
+def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> Callable[..., Any]:
+    """Wrap an implementation: accept torch's and numpy's argument names, and densify sparse arguments of dense parameters.
+
+    With ``is_mixed``, the first argument may be dense even if the parameters have no annotations, as those of lambdas.
+    """
+    signature = Signature(name, function, is_mixed)
     most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most
 
     @wraps(function)
@@ -111,4 +114,4 @@ def checked(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
             return signature.of_dense(args, kwargs)
         return function(*positional, **named)
 
-    return with_name(call, name, function.__doc__ or f"torch.Tensor.{name}, of a SparseTensor.")
+    return with_name(call, name, function.__doc__ or f"torch's {name}, with a SparseTensor among its arguments.")

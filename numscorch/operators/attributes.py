@@ -29,11 +29,6 @@ def _transposition(name: str, is_conjugate: bool, matrices: bool) -> Callable[[S
 mT, mH, H = _transposition("mT", False, False), _transposition("mH", True, False), _transposition("H", True, True)
 
 
-def _bytes(input: SparseTensor) -> int:
-    """The bytes of the values and index arrays."""
-    return input.values.nbytes + sum(array.nbytes for level in input.pattern.arrays for array in level)
-
-
 def register_hook(input: SparseTensor, hook: Callable[[SparseTensor], SparseTensor | None]) -> Any:
     """Call a function with the tensor's gradient as soon as it is computed; the gradient is a SparseTensor of the same pattern.
 
@@ -105,7 +100,7 @@ PROPERTIES.update(
         "itemsize": lambda input: input.values.itemsize,
         "mH": mH,
         "mT": mT,
-        "nbytes": _bytes,
+        "nbytes": lambda input: input.values.nbytes + sum(array.nbytes for level in input.pattern.arrays for array in level),
         "real": lambda input: input.with_values(input.values.real),
         "retains_grad": lambda input: input.values.retains_grad,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -39,41 +40,29 @@ def _dense_loss(name: str) -> Callable[..., Any]:
 def _difference_loss(name: str) -> Callable[..., Any]:
     """A loss that depends on the difference and is 0 at 0: computed at the union of both tensors' entries."""
     function, dense_loss = getattr(functional, name), _dense_loss(name)
+    signature = inspect.signature(function)
 
-    def loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", **kwargs: Any) -> Any:
-        if size_average is not None or reduce is not None:
-            raise UnsupportedError(f"size_average= and reduce= of {name}: use reduction='mean', 'sum' or 'none'")
+    def loss(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(input, target, *args, **kwargs).arguments
+        options = {key: value for key, value in given.items() if key not in ("input", "target") and value is not None}
+        reduction = options.pop("reduction", "mean")
+        if not options.keys() <= {"delta", "beta"} or reduction not in ("mean", "sum", "none"):
+            unsupported = ", ".join([f"{key}=" for key in options] + [f"reduction={reduction!r}"])
+            raise UnsupportedError(
+                f"{unsupported} of {name}: use reduction='mean', 'sum' or 'none', and weigh the losses of reduction='none'"
+            )
         if not (is_sparse(input) and is_sparse(target)):
-            return dense_loss(input, target, reduction=reduction, **kwargs)
+            return dense_loss(input, target, reduction=reduction, **options)
         if tuple(input.shape) != tuple(target.shape):
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
         gap = sub(input, target)
-        losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **kwargs), gap.values)
-        return _reduce(gap.with_values(losses), reduction)
+        losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
+        result = gap.with_values(losses)
+        return result if reduction == "none" else average(result) if reduction == "mean" else total(result)
 
     return with_name(
         loss, name, f"torch.nn.functional.{name}. For two sparse tensors it takes O(nnz), and is sparse with reduction='none'."
     )
-
-
-def _reduce(losses: SparseTensor, reduction: str) -> Any:
-    if reduction not in ("mean", "sum", "none"):
-        raise UnsupportedError(f"reduction={reduction!r}: use 'mean', 'sum' or 'none'")
-    return losses if reduction == "none" else average(losses) if reduction == "mean" else total(losses)
-
-
-def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0, weight: None = None) -> Any:
-    """torch.nn.functional.huber_loss; see :func:`mse_loss`."""
-    if weight is not None:
-        raise UnsupportedError("weight= of huber_loss: multiply the losses of reduction='none' by it")
-    return _difference_loss("huber_loss")(input, target, reduction=reduction, delta=delta)
-
-
-def smooth_l1_loss(
-    input: Any, target: Any, size_average: Any = None, reduce: Any = None, reduction: str = "mean", beta: float = 1.0
-) -> Any:
-    """torch.nn.functional.smooth_l1_loss; see :func:`mse_loss`."""
-    return _difference_loss("smooth_l1_loss")(input, target, size_average, reduce, reduction, beta=beta)
 
 
 def norm(input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
@@ -116,11 +105,6 @@ def linalg_norm(A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool
         sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
         return sums.amax() if len(sums) else sums.sum()
     return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf keep the matrix sparse'), ord, dim, keepdim, dtype=dtype)
-
-
-def vector_norm(x: Any, ord: Any = 2, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
-    """torch.linalg.vector_norm; see :func:`norm`."""
-    return norm(x, ord, dim, keepdim, dtype)
 
 
 def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
@@ -185,7 +169,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
 
 
 DISTANCES: dict[str, Callable[..., Any]] = {
-    **{name: _difference_loss(name) for name in ("mse_loss", "l1_loss")},
+    **{name: _difference_loss(name) for name in ("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss")},
     **{
         name: _dense_loss(name)
         for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "poisson_nll_loss")
@@ -194,7 +178,5 @@ DISTANCES: dict[str, Callable[..., Any]] = {
     "cosine_similarity": cosine_similarity,
     "dist": dist,
     "norm": norm,
-    "huber_loss": huber_loss,
     "normalize": normalize,
-    "smooth_l1_loss": smooth_l1_loss,
 }

@@ -5,7 +5,7 @@ Operands broadcast as in torch. Unstored entries are 0. The result is dense if t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isfinite, prod
 from typing import Any
@@ -28,8 +28,6 @@ from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .naming import with_name
 from .unary import FROM_ZERO, UNARY, written
-
-Dim = int | Sequence[int] | None
 
 
 def is_sparse(value: Any) -> bool:

@@ -112,9 +112,7 @@ def _picked(input: SparseTensor, places: Sequence[int], lists: Sequence[torch.Te
     """The entries or slices at the coordinates that index tensors give for some dimensions; the index tensors broadcast."""
     sizes = [input.shape[at] for at in places]
     arrays = [in_range(numbers, size, at) for numbers, size, at in zip(lists, sizes, places, strict=True)]
-    shape: tuple[int, ...] = ()
-    for numbers in arrays:
-        shape = broadcast_shape("lists", shape, numbers.shape)
+    shape = broadcast_shape("lists", *(numbers.shape for numbers in arrays))
     check_looked_up(shape, len(places))
     arrays = [numbers.expand(shape) for numbers in arrays]
     if len(places) == input.ndim:

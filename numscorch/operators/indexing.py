@@ -162,16 +162,6 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
     return rearranged(input, ("triangle", diagonal, lower), input.shape, move)
 
 
-def tril(input: SparseTensor, diagonal: int = 0) -> SparseTensor:
-    """The entries on and below a diagonal."""
-    return triangle(input, diagonal, lower=True)
-
-
-def triu(input: SparseTensor, diagonal: int = 0) -> SparseTensor:
-    """The entries on and above a diagonal."""
-    return triangle(input, diagonal, lower=False)
-
-
 def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
     """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
     first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)

@@ -58,16 +58,6 @@ def flip(input: SparseTensor, *dims: Any, **named: Any) -> Any:
     return rearranged(input, ("flip", flipped), input.shape, move)
 
 
-def fliplr(input: SparseTensor) -> Any:
-    """Reverse the columns."""
-    return flip(input, 1)
-
-
-def flipud(input: SparseTensor) -> Any:
-    """Reverse the rows."""
-    return flip(input, 0)
-
-
 def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     """Shift entries cyclically along dimensions; without ``dims``, roll the flattened tensor.
 
@@ -303,8 +293,8 @@ MOVES: dict[str, Callable[..., Any]] = {
     "diag_embed": diag_embed,
     "expand_as": _like("expand"),
     "flip": flip,
-    "fliplr": fliplr,
-    "flipud": flipud,
+    "fliplr": lambda input: flip(input, 1),
+    "flipud": lambda input: flip(input, 0),
     "kron": kron,
     "moveaxis": movedim,
     "movedim": movedim,

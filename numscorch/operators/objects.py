@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
 from typing import Any
 
 import torch
@@ -18,21 +17,6 @@ from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
 from .naming import with_name
 from .unary import written
-
-
-def clone(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
-    """Copy the values; the pattern is shared."""
-    return SparseTensor(input.pattern, input._values.clone())
-
-
-def detach(input: SparseTensor) -> SparseTensor:
-    """The tensor detached from the autograd graph; it shares the values."""
-    return SparseTensor(input.pattern, input._values.detach())
-
-
-def contiguous(input: SparseTensor, *, memory_format: Any = None) -> SparseTensor:
-    """The tensor itself: its values are always contiguous."""
-    return input
 
 
 def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
@@ -93,18 +77,8 @@ def share_memory_(input: SparseTensor) -> SparseTensor:
     return input
 
 
-def is_shared(input: SparseTensor) -> bool:
-    """Whether the values and index arrays are in shared memory."""
-    return all(array.is_shared() for array in _arrays(input))
-
-
 def _arrays(input: SparseTensor) -> list[torch.Tensor]:
     return [input._values, *(array for level in input.pattern.arrays for array in level)]
-
-
-def numel(input: SparseTensor) -> int:
-    """The number of entries, stored or not."""
-    return prod(input.shape)
 
 
 def item(input: SparseTensor) -> Any:
@@ -113,8 +87,8 @@ def item(input: SparseTensor) -> Any:
     Raises:
         SizeError: the tensor does not have exactly one entry.
     """
-    if numel(input) != 1:
-        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {numel(input)} entries, not one")
+    if input.shape.numel() != 1:
+        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {input.shape.numel()} entries, not one")
     return input.to_dense().item()
 
 
@@ -134,12 +108,7 @@ def contains(input: SparseTensor, element: Any) -> bool:
     if getattr(element, "ndim", 0):
         return bool(OPERATORS["eq"](input, element).any())
     number = element if isinstance(element, int | float | complex) else element.item()
-    return (number == 0 and input.nnz < numel(input)) or bool((values_of(input) == number).any())
-
-
-def tolist(input: SparseTensor) -> Any:
-    """All entries as nested lists."""
-    return input.to_dense().tolist()
+    return (number == 0 and input.nnz < input.shape.numel()) or bool((values_of(input) == number).any())
 
 
 def equal(input: Any, other: Any) -> bool:
@@ -203,11 +172,6 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
 LIKE = {f"{name}_like": _like(getattr(torch, f"{name}_like")) for name in ("empty", "full", "ones", "rand", "randn", "zeros")}
 
 
-def count_nonzero(input: SparseTensor, dim: Any = None) -> Any:
-    """The number of nonzero entries."""
-    return OPERATORS["sum"](input != 0, dim)
-
-
 def nonzero(input: SparseTensor, *, as_tuple: bool = False) -> Any:
     """The coordinates of nonzero entries in row-major order."""
     places = _nonzeros(input).indices()
@@ -253,18 +217,18 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     **LIKE,
     "add_": _sum_in_place("add"),
     "allclose": allclose,
-    "clone": clone,
-    "contiguous": contiguous,
-    "count_nonzero": count_nonzero,
+    "clone": lambda input, *, memory_format=None: SparseTensor(input.pattern, input._values.clone()),
+    "contiguous": lambda input, *, memory_format=None: input,
+    "count_nonzero": lambda input, dim=None: OPERATORS["sum"](input != 0, dim),
     "nonzero": nonzero,
     "copy_": copy_,
-    "detach": detach,
+    "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),
     "equal": equal,
-    "is_shared": is_shared,
+    "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),
     "item": item,
-    "numel": numel,
+    "numel": lambda input: input.shape.numel(),
     "share_memory_": share_memory_,
     "sub_": _sum_in_place("sub"),
-    "tolist": tolist,
+    "tolist": lambda input: input.to_dense().tolist(),
     "zero_": zero_,
 }

@@ -14,36 +14,19 @@ from ..ir.format import COO
 from ..tensors.sparse_tensor import SparseTensor
 from .indexing import narrow, select
 from .moves import MOVES
+from .naming import with_name
 from .rearranging import cat, join_entries, normalize_dim
 from .stacking import common_format
 
-at_least_1d, at_least_2d, at_least_3d = (MOVES[f"atleast_{order}d"] for order in (1, 2, 3))
 
+def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:
+    """An operator that brings each tensor in a form, and concatenates along a dimension, or the last one if there are fewer."""
 
-def vstack(tensors: Sequence[Any]) -> Any:
-    """Concatenate matrices vertically; vectors are rows.
+    def concatenation(tensors: Sequence[Any]) -> Any:
+        parts = [form(t) for t in tensors]
+        return cat(parts, min(dim, parts[0].ndim - 1))
 
-    >>> import numscorch as ns
-    >>> vstack([ns.from_torch(torch.eye(2)), ns.from_torch(torch.ones(2))]).shape
-    torch.Size([3, 2])
-    """
-    return cat([at_least_2d(t) for t in tensors], 0)
-
-
-def hstack(tensors: Sequence[Any]) -> Any:
-    """Concatenate matrices horizontally; vectors end to end."""
-    parts = [at_least_1d(t) for t in tensors]
-    return cat(parts, 0 if parts[0].ndim == 1 else 1)
-
-
-def dstack(tensors: Sequence[Any]) -> Any:
-    """Concatenate tensors along a third dimension."""
-    return cat([at_least_3d(t) for t in tensors], 2)
-
-
-def column_stack(tensors: Sequence[Any]) -> Any:
-    """Concatenate matrices horizontally; vectors are columns."""
-    return cat([t.reshape(t.numel(), 1) if t.ndim < 2 else t for t in tensors], 1)
+    return with_name(concatenation, name, f"torch's {name} of tensors, one of which is sparse.")
 
 
 def block_diag(*tensors: Any) -> SparseTensor:
@@ -101,25 +84,10 @@ def split(tensor: SparseTensor, split_size_or_sections: Any = None, dim: int = 0
     return _split("split", tensor, split_size if split_size_or_sections is None else split_size_or_sections, dim)
 
 
-def chunk(input: SparseTensor, chunks: int, dim: int = 0) -> tuple[Any, ...]:
-    """Split a dimension into at most ``chunks`` parts of equal size; the last part may be smaller."""
-    return _split("chunk", input, chunks, dim)
-
-
 def tensor_split(input: SparseTensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None) -> Any:
     """Split a dimension into parts whose sizes differ by at most 1, or at the given indices."""
     given = next(bound for bound in (indices_or_sections, indices, sections) if bound is not None)
     return _split("tensor_split", input, given.tolist() if isinstance(given, torch.Tensor) else given, dim)
-
-
-def hsplit(input: SparseTensor, indices_or_sections: Any) -> tuple[Any, ...]:
-    """Split the columns into equal parts, or at the given indices; of a vector, the entries."""
-    return _split("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0)
-
-
-def vsplit(input: SparseTensor, indices_or_sections: Any) -> tuple[Any, ...]:
-    """Split the rows into equal parts, or at the given indices."""
-    return _split("hsplit", input, indices_or_sections, 0)  # torch.vsplit refuses vectors
 
 
 def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
@@ -130,17 +98,17 @@ def unbind(input: SparseTensor, dim: int = 0) -> tuple[Any, ...]:
 
 PIECES: dict[str, Callable[..., Any]] = {
     "block_diag": block_diag,
-    "chunk": chunk,
-    "column_stack": column_stack,
+    "chunk": lambda input, chunks, dim=0: _split("chunk", input, chunks, dim),
+    "column_stack": _concatenation("column_stack", lambda t: t.reshape(t.numel(), 1) if t.ndim < 2 else t, 1),
     "concatenate": cat,
-    "dstack": dstack,
-    "hsplit": hsplit,
-    "hstack": hstack,
-    "row_stack": vstack,
+    "dstack": _concatenation("dstack", MOVES["atleast_3d"], 2),
+    "hsplit": lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 1 if input.ndim > 1 else 0),
+    "hstack": _concatenation("hstack", MOVES["atleast_1d"], 1),
+    "row_stack": _concatenation("vstack", MOVES["atleast_2d"], 0),
     "split": split,
     "split_with_sizes": split,
     "tensor_split": tensor_split,
     "unbind": unbind,
-    "vsplit": vsplit,
-    "vstack": vstack,
+    "vsplit": lambda input, indices_or_sections: _split("hsplit", input, indices_or_sections, 0),  # torch.vsplit refuses vectors
+    "vstack": _concatenation("vstack", MOVES["atleast_2d"], 0),
 }

@@ -110,22 +110,13 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
-        raise _shape_error(first, second)
+        axes = "(out_features, in_features)" if len(second) == 2 else "(in_features,)"
+        clash = f"but its last dimension has to be in_features={second[-1] if len(second) else ''}"
+        raise SizeError(f"input has shape {tuple(first)}, {clash}: the weight has shape {tuple(second)}, {axes}")
     product = _contract(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
     if bias is None:
         return product
     return product + (bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
-
-
-def _shape_error(input: Sequence[int], weight: Sequence[int]) -> SizeError:
-    """The error for an input whose last dimension differs from the weight's, in the terms of torch.nn.Linear.
-
-    >>> print(_shape_error((3, 5), (4, 8)))
-    input has shape (3, 5), but its last dimension has to be in_features=8: the weight has shape (4, 8), (out_features, in_features)
-    """
-    axes = "(out_features, in_features)" if len(weight) == 2 else "(in_features,)"
-    clash = f"but its last dimension has to be in_features={weight[-1] if len(weight) else ''}"
-    return SizeError(f"input has shape {tuple(input)}, {clash}: the weight has shape {tuple(weight)}, {axes}")
 
 
 def _product(left: int, right: int) -> str:
@@ -165,18 +156,15 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     return _matrix_product("bmm", BATCHES, input, mat2, out)
 
 
-def addmm(input: Any, mat1: Any, mat2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (mat1 @ mat2); any operand may be sparse."""
-    return _scaled_sum("addmm", input, mm(mat1, mat2), beta, alpha)
-
-
 def _scaled_sum(name: str, input: Any, product: Any, beta: float, alpha: float) -> Any:
     """beta * input + alpha * product; with beta = 0 the input's values, even NaN, are ignored.
 
     Raises:
         SizeError: the input does not broadcast to the product's shape.
     """
-    _check_fits(name, tuple(_shape_of(input)), tuple(product.shape))
+    shape, target = tuple(_shape_of(input)), tuple(product.shape)
+    if len(shape) > len(target) or any(size not in (1, end) for size, end in zip(reversed(shape), reversed(target), strict=False)):
+        raise SizeError(f"{name} of an input of shape {shape} and a product of shape {target}: the input must broadcast to the product")
     if any(isinstance(factor, float) for factor in (beta, alpha)) and not (product.dtype.is_floating_point or product.dtype.is_complex):
         beta, alpha = _whole_factors(name, product.dtype, beta, alpha)
     if name in OF_AUTOCAST and torch.is_autocast_enabled("cpu"):
@@ -203,28 +191,6 @@ def _whole_factors(name: str, dtype: torch.dtype, beta: float, alpha: float) -> 
     return int(beta), int(alpha)
 
 
-def _check_fits(name: str, shape: tuple[int, ...], target: tuple[int, ...]) -> None:
-    """Check that a shape broadcasts to another one."""
-    ends = zip(reversed(shape), reversed(target), strict=False)
-    if len(shape) > len(target) or any(size not in (1, end) for size, end in ends):
-        raise SizeError(f"{name} of an input of shape {shape} and a product of shape {target}: the input must broadcast to the product")
-
-
-def addmv(input: Any, mat: Any, vec: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (mat @ vec); any operand may be sparse."""
-    return _scaled_sum("addmv", input, mv(mat, vec), beta, alpha)
-
-
-def addr(input: Any, vec1: Any, vec2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * outer(vec1, vec2); any operand may be sparse."""
-    return _scaled_sum("addr", input, outer(vec1, vec2), beta, alpha)
-
-
-def baddbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
-    """beta * input + alpha * (batch1 @ batch2); any operand may be sparse."""
-    return _scaled_sum("baddbmm", input, bmm(batch1, batch2), beta, alpha)
-
-
 def addbmm(input: Any, batch1: Any, batch2: Any, *, beta: float = 1, alpha: float = 1) -> Any:
     """beta * input + alpha * sum over the batch of batch1 @ batch2; any operand may be sparse."""
     _check_ranks("addbmm", (batch1.ndim, batch2.ndim), (3, 3))
@@ -246,21 +212,11 @@ def dot(input: Any, tensor: Any) -> Any:
     return einsum("i,i->", input, tensor)
 
 
-def vdot(input: Any, other: Any) -> Any:
-    """The inner product of the first vector's conjugate and the second vector."""
-    return dot(input.conj() if input.dtype.is_complex else input, other)
-
-
 def inner(input: Any, other: Any) -> Any:
     """Contract the last dimensions of two tensors; the product if one of them has no dimensions."""
     if not input.ndim or not other.ndim:
         return input * other
     return tensordot(input, other, ([input.ndim - 1], [other.ndim - 1]))
-
-
-def chain_matmul(*matrices: Any) -> Any:
-    """The product of matrices, in the cheapest order."""
-    return multi_dot(matrices)
 
 
 def multi_dot(tensors: Sequence[Any], *, out: None = None) -> Any:
@@ -335,18 +291,18 @@ PRODUCT_OPERATORS: dict[str, Callable[..., Any]] = {
     "mv": mv,
     "bmm": bmm,
     "linear": linear,
-    "addmm": addmm,
+    "addmm": lambda input, mat1, mat2, *, beta=1, alpha=1: _scaled_sum("addmm", input, mm(mat1, mat2), beta, alpha),
     "tensordot": tensordot,
     "einsum": einsum,
     "addbmm": addbmm,
-    "addmv": addmv,
-    "addr": addr,
-    "baddbmm": baddbmm,
-    "chain_matmul": chain_matmul,
+    "addmv": lambda input, mat, vec, *, beta=1, alpha=1: _scaled_sum("addmv", input, mv(mat, vec), beta, alpha),
+    "addr": lambda input, vec1, vec2, *, beta=1, alpha=1: _scaled_sum("addr", input, outer(vec1, vec2), beta, alpha),
+    "baddbmm": lambda input, batch1, batch2, *, beta=1, alpha=1: _scaled_sum("baddbmm", input, bmm(batch1, batch2), beta, alpha),
+    "chain_matmul": lambda *matrices: multi_dot(matrices),
     "dot": dot,
     "ger": outer,
     "inner": inner,
     "matrix_power": matrix_power,
     "outer": outer,
-    "vdot": vdot,
+    "vdot": lambda input, other: dot(input.conj() if input.dtype.is_complex else input, other),
 }

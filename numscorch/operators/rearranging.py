@@ -179,10 +179,7 @@ def complete_sizes(sizes: tuple[Any, ...], before: Sequence[int]) -> tuple[int, 
 
 
 def unraveled(number: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    coords = np.empty((len(shape), len(number)), np.int64)
-    for at in reversed(range(len(shape))):
-        number, coords[at] = np.divmod(number, max(shape[at], 1))
-    return coords
+    return np.array(np.unravel_index(number, (1, *shape)), np.int64)[1:]  # NumPy has no coordinates without dimensions
 
 
 def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:

@@ -131,12 +131,11 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dty
     return (total / float(terms) if isinstance(total, Tensor) else div(total, float(terms))).to(input.dtype)
 
 
-def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
-    """softmax over the stored entries; unstored entries count as -inf and stay unstored.
+SOFTMAX = """{what} over the stored entries; unstored entries count as -inf and stay unstored.
 
     Args:
         input: a SparseTensor of any format.
-        dim: the dimension along which entries sum to 1.
+        dim: the dimension along which the exponentials are summed.
         dtype: the data type of the computation; defaults to the input's.
 
     >>> import torch, numscorch as ns
@@ -144,20 +143,20 @@ def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklev
     >>> ns.softmax(A, 1).values
     tensor([0.5000, 0.5000, 1.0000])
     """
-    return _softmax("softmax", input, dim, dtype)
 
 
-def log_softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
-    """The logarithm of :func:`softmax` at the stored entries."""
-    return _softmax("log_softmax", input, dim, dtype)
+def _softmax(name: str, what: str) -> Callable[..., Any]:
+    def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
+        input = input if dtype is None else input.to(dtype)
+        (place,) = normalize_dims(dim, input.ndim)
+        wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # 16-bit types are rounded only at the end
+        result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
+        return result if wide is input else result.to(input.dtype)
+
+    return with_name(softmax, name, SOFTMAX.format(what=what))
 
 
-def _softmax(name: str, input: Any, dim: int, dtype: torch.dtype | None) -> Any:
-    input = input if dtype is None else input.to(dtype)
-    (place,) = normalize_dims(dim, input.ndim)
-    wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # 16-bit types are rounded only at the end
-    result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
-    return result if wide is input else result.to(input.dtype)
+softmax, log_softmax = _softmax("softmax", "softmax"), _softmax("log_softmax", "The logarithm of softmax")
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import wraps
 from typing import Any
 
@@ -11,30 +10,11 @@ from torch.overrides import handle_torch_function, has_torch_function
 from torch.utils import _pytree as pytree
 from torch.utils.data._utils.collate import default_collate_fn_map
 
-from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .stacking import stack
 
 REDUCTIONS = ("sum", "prod", "amax", "amin", "mean", "median", "norm", "var", "std", "logsumexp", "argmax", "argmin")
 MASKED = (*REDUCTIONS, "cumsum", "cumprod", "softmax", "log_softmax", "softmin", "normalize", "logaddexp")
-
-
-def _flatten(A: SparseTensor) -> tuple[list[torch.Tensor], Pattern]:
-    return [A._values], A.pattern
-
-
-def _flatten_with_keys(A: SparseTensor) -> tuple[list[tuple[pytree.KeyEntry, Any]], Pattern]:
-    return [(pytree.GetAttrKey("values"), A._values)], A.pattern
-
-
-def _unflatten(values: Any, pattern: Pattern) -> SparseTensor:
-    (value,) = values
-    return SparseTensor.trusted(pattern, value)  # tree functions may replace the values by any object
-
-
-def _collate(batch: Sequence[SparseTensor], *, collate_fn_map: Any = None) -> Any:
-    """Stack a batch of tensors along a new dimension; their patterns may differ."""
-    return stack(batch)
 
 
 def _overridable(name: str) -> None:
@@ -56,6 +36,10 @@ def register() -> None:
     for name in MASKED:
         _overridable(name)
     pytree.register_pytree_node(
-        SparseTensor, _flatten, _unflatten, serialized_type_name="numscorch.SparseTensor", flatten_with_keys_fn=_flatten_with_keys
+        SparseTensor,
+        lambda A: ([A._values], A.pattern),
+        lambda values, pattern: SparseTensor.trusted(pattern, *values),  # tree functions may replace the values by any object
+        serialized_type_name="numscorch.SparseTensor",
+        flatten_with_keys_fn=lambda A: ([(pytree.GetAttrKey("values"), A._values)], A.pattern),
     )
-    default_collate_fn_map[SparseTensor] = _collate
+    default_collate_fn_map[SparseTensor] = lambda batch, *, collate_fn_map=None: stack(batch)

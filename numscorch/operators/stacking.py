@@ -13,7 +13,6 @@ from ..convert.construct import from_torch
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, Format
 from ..ir.implicit import Band, Causal, Identity, Offset, Range
-from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Bitmap, Fixed
 from ..ir.parts import Part
@@ -62,7 +61,12 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     if out is not None:
         raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is new: use the returned tensor")
     parts = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
-    _check_shapes(parts)
+    for at, part in enumerate(parts):
+        if part.shape != parts[0].shape:
+            raise SizeError(
+                f"tensor {at} of the stack has shape {tuple(part.shape)}, but tensor 0 has {tuple(parts[0].shape)}: "
+                "all must have the same shape"
+            )
     order = parts[0].ndim + 1
     if not -order <= dim < order:
         raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
@@ -81,22 +85,13 @@ def _sparse(tensor: Any, at: int) -> SparseTensor:
     return from_torch(tensor)
 
 
-def _check_shapes(tensors: Sequence[SparseTensor]) -> None:
-    for at, tensor in enumerate(tensors):
-        if tensor.shape != tensors[0].shape:
-            raise SizeError(
-                f"tensor {at} of the stack has shape {tuple(tensor.shape)}, but tensor 0 has {tuple(tensors[0].shape)}: "
-                "all must have the same shape"
-            )
-
-
 def _unify_formats(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
     """Convert the tensors to one format: the first one's if it can store any entries, else COO; fixed levels get the largest width."""
     formats = [tensor.format for tensor in tensors]
     if any(_of_any_width(format) != _of_any_width(formats[0]) for format in formats):
         return [tensor.to(common_format(formats[0])) for tensor in tensors]
     levels = zip(*(format.levels for format in formats), strict=True)
-    widest = Format([max(alike, key=_width) for alike in levels], formats[0].parts)
+    widest = Format([max(alike, key=lambda level: getattr(level, "width", 0) or 0) for alike in levels], formats[0].parts)
     return [tensor.to(widest) for tensor in tensors]
 
 
@@ -107,10 +102,6 @@ def common_format(format: Format) -> Format:
 
 def _of_any_width(format: Format) -> Format:
     return Format([replace(level, width=None) if isinstance(level, Fixed) else level for level in format.levels], format.parts)
-
-
-def _width(level: Level) -> int:
-    return (level.width or 0) if isinstance(level, Fixed) else 0
 
 
 def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor:

@@ -116,11 +116,6 @@ def stored(A: SparseTensor) -> int:
     return compressed_arrays(A.pattern, stored_layout)[1].shape[-1]
 
 
-def _is_coalesced(A: SparseTensor) -> bool:
-    """Whether coordinates are sorted and unique."""
-    return A.format.is_ordered and A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None
-
-
 INDEX_ARRAYS: dict[str, Callable[..., Any]] = {
     "crow_indices": _array("crow_indices", True, 0),
     "col_indices": _array("col_indices", True, 1),
@@ -128,7 +123,7 @@ INDEX_ARRAYS: dict[str, Callable[..., Any]] = {
     "row_indices": _array("row_indices", False, 1),
     "sparse_dim": lambda input: _dimensions(input, "sparse_dim").sparse,
     "dense_dim": lambda input: _dimensions(input, "dense_dim").dense,
-    "is_coalesced": _is_coalesced,
+    "is_coalesced": lambda input: input.format.is_ordered and input.pattern.remember("disorder", lambda: disorder(input.pattern)) is None,
 }
 PROPERTIES.update(
     {

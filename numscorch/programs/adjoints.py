@@ -84,7 +84,9 @@ class _Adjoining:
         self.pattern = self._sole_sparse()
         levels = [self.pattern.level_var(at) for at in range(len(self.pattern.indices))]
         self.row, self.column = levels[0], levels[-1]
-        result = Member(RESULT, tuple(map(IndexVar, request.subscripts.result)), _value(request), request.op, request.owner)
+        if request.value is None:
+            raise NotFused("a product without a value")
+        result = Member(RESULT, tuple(map(IndexVar, request.subscripts.result)), request.value, request.op, request.owner)
         forward = [*request.members, result]
         self.saved = sorted(m.name for m in request.members if set(m.indices) <= set(request.outer))
         self.statements = {statement.name: statement for statement in forward}
@@ -132,11 +134,9 @@ class _Adjoining:
 
     def _upstream(self, statement: Member, terms: dict[str, list[Expr]]) -> Access | None:
         """Return an access to the gradient of a statement's result, or None if nothing depends on it."""
-        if statement.name == RESULT:
-            return Access(TensorVar(UPSTREAM, dense(len(statement.indices))), statement.indices)
-        if statement.name not in terms:
+        if statement.name != RESULT and statement.name not in terms:
             return None
-        name = self._summed(statement.name, statement.indices, terms[statement.name])
+        name = UPSTREAM if statement.name == RESULT else self._summed(statement.name, statement.indices, terms[statement.name])
         return Access(TensorVar(name, dense(len(statement.indices))), statement.indices)
 
     def _where_stored(self, value: Expr, owner: Access | None) -> Expr:
@@ -241,12 +241,6 @@ class _Adjoining:
 
     def _indices(self, name: str) -> tuple[IndexVar, ...]:
         return self.statements[RESULT].indices if name == UPSTREAM else self._statement(name).indices
-
-
-def _value(request: FusedRequest) -> Expr:
-    if request.value is None:
-        raise NotFused("a product without a value")
-    return request.value
 
 
 def _part(statement: Member) -> ProgramPart:

@@ -73,13 +73,8 @@ def key_of(name: str) -> Key:
     >>> key_of("A[0,:,1:8:2]")
     (0, slice(None, None, None), slice(1, 8, 2))
     """
-    return tuple(_entry(entry) for entry in name.partition("[")[2].removesuffix("]").split(","))
-
-
-def _entry(text: str) -> int | slice:
-    if ":" not in text:
-        return int(text)
-    return slice(*(int(bound) if bound else None for bound in text.split(":")))
+    entries = [entry.split(":") for entry in name.partition("[")[2].removesuffix("]").split(",")]
+    return tuple(slice(*(int(n) if n else None for n in bounds)) if len(bounds) > 1 else int(bounds[0]) for bounds in entries)
 
 
 def _ones(text: str, name: str, values: Mapping[str, Any]) -> torch.Tensor:

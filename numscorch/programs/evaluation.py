@@ -140,16 +140,12 @@ def computed(
             result = _computed(text, parts, parts[at], values, wanted)
             ran, names, at = parts[at].request, parts[at].operands, at + 1
         if recorder is not None:
-            recorder.is_fixed &= group is None or _is_as_made(group, values, result)
+            # sparse results of a group may be converted to torch's layout
+            recorder.is_fixed &= group is None or isinstance(result, Tensor) or not is_native(group.request, [values[n] for n in names])
             recorder.note(ran, wanted, [places[name] for name in names], [values[name] for name in names], result)
             places[parts[at - 1].name] = len(operands) + len(recorder.steps) - 1
         values[parts[at - 1].name] = result
     return values
-
-
-def _is_as_made(group: Group, values: Mapping[str, Any], result: Any) -> bool:
-    """Return whether a group's result comes from the kernel unchanged: sparse results may be converted to torch's layout."""
-    return isinstance(result, Tensor) or not is_native(group.request, [values[name] for name in group.operands])
 
 
 def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
@@ -229,7 +225,8 @@ def _operand(value: Any, operands: Mapping[str, Any]) -> Any:
     leading = [tensor.dtype for tensor in tensors if tensor.ndim > 0]
     if isinstance(value, int | float | complex):
         return as_tensor(value, [*leading, *(tensor.dtype for tensor in tensors), torch.get_default_dtype()][0])
-    if not leading or not _is_scalar(value) or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
+    is_readable = isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
+    if not leading or not is_readable or value.dtype == leading[0] or _promoted(leading[0], value) != leading[0]:
         return value
     as_tensor(value.item(), leading[0])
     return value.to(leading[0])
@@ -242,11 +239,6 @@ def _promoted(dtype: torch.dtype, scalar: Any) -> torch.dtype:
     (torch.float32, torch.float32)
     """
     return torch.result_type(torch.empty(1, dtype=dtype), scalar)
-
-
-def _is_scalar(value: Any) -> bool:
-    """Return whether a value is a strided 0-dimensional CPU tensor, whose value can be read."""
-    return isinstance(value, Tensor) and value.ndim == 0 and value.layout is STRIDED and value.is_cpu
 
 
 def as_tensor(number: complex, dtype: torch.dtype) -> Tensor:

@@ -279,15 +279,11 @@ class _Fusing:
         return member
 
     def _format_alone(self, part: ProgramPart, value: Expr, indices: tuple[IndexVar, ...]) -> Format:
-        """Return the format of a part's result without fusion."""
-        result = Access(TensorVar(part.name, dense(len(indices))), indices)
-        stmt = Assignment(result, mapped(value, self._as_alone), part.request.op)
+        """Return the format of a part's result if neither the part nor earlier ones are fused."""
+        alone = {member.name: self.alone[name] for name, member in self.members.items()}
+        unfused = mapped(value, lambda a: Access(replace(a.tensor, format=alone.get(a.tensor.name, a.tensor.format)), a.indices))
+        stmt = Assignment(Access(TensorVar(part.name, dense(len(indices))), indices), unfused, part.request.op)
         return infer_format(stmt, in_order=part.request.form.in_order)[0].lhs.tensor.format
-
-    def _as_alone(self, access: Access) -> Access:
-        """Give an access to an earlier part the format that the part's result has without fusion."""
-        counterparts = [self.alone[name] for name, member in self.members.items() if member.name == access.tensor.name]
-        return Access(replace(access.tensor, format=counterparts[0]), access.indices) if counterparts else access
 
     def _name(self, name: str, indices: tuple[IndexVar, ...]) -> str:
         """Return the name of a part's result in the kernel, which ends in ``_row`` or ``_value``."""

@@ -38,12 +38,8 @@ def check_sizes(text: str, parts: Sequence[ProgramPart], part: ProgramPart, valu
         written = index_names(text)
         operands = [values[name] if isinstance(values[name], Operand) else describe(values[name]) for name in part.operands]
         names = [_named(name, parts, written) for name in part.operands]
-        raise clash_error((written.get(index, index), first, second), _renamed(subscripts, written), operands, names, text)
-
-
-def _renamed(subscripts: Subscripts, written: Mapping[str, str]) -> Subscripts:
-    operands = tuple(tuple(written.get(name, name) for name in term) for term in subscripts.operands)
-    return replace(subscripts, operands=operands, result=tuple(written.get(name, name) for name in subscripts.result))
+        terms = tuple(tuple(written.get(index, index) for index in term) for term in (*subscripts.operands, subscripts.result))
+        raise clash_error((written.get(index, index), first, second), Subscripts(terms[:-1], terms[-1]), operands, names, text)
 
 
 def _named(name: str, parts: Sequence[ProgramPart], written: Mapping[str, str]) -> str:

@@ -52,13 +52,6 @@ def _broadcast(kind: str, form: str, nodes: tuple[TracedNode, ...], is_test: boo
     return _traced(TracedNode(kind, form, shape, used, nodes, is_test=is_test))
 
 
-def _operator(op: str, is_test: bool = False) -> Callable[..., Traced]:
-    def operator(input: Any, other: Any) -> Traced:
-        return elementwise("op", op, input, other, is_test=is_test)
-
-    return operator
-
-
 def _function(name: str, **defaults: Any) -> Callable[..., Traced]:
     """The rule of a function of one tensor, whose options must have their defaults."""
 
@@ -70,14 +63,11 @@ def _function(name: str, **defaults: Any) -> Callable[..., Traced]:
     return function
 
 
-def add(input: Any, other: Any, *, alpha: float = 1) -> Traced:
-    """Trace ``input + alpha * other``."""
-    return elementwise("op", "+", input, other if alpha == 1 else elementwise("op", "*", alpha, other))
+def _sum(op: str) -> Callable[..., Traced]:
+    def function(input: Any, other: Any, *, alpha: float = 1) -> Traced:
+        return elementwise("op", op, input, other if alpha == 1 else elementwise("op", "*", alpha, other))
 
-
-def sub(input: Any, other: Any, *, alpha: float = 1) -> Traced:
-    """Trace ``input - alpha * other``."""
-    return elementwise("op", "-", input, other if alpha == 1 else elementwise("op", "*", alpha, other))
+    return function
 
 
 def power(input: Any, exponent: Any) -> Traced:
@@ -101,22 +91,16 @@ def where(condition: Any, input: Any, other: Any) -> Traced:
     return elementwise("call", "where", condition, input, other)
 
 
-def _logical(kind: str, form: str) -> Callable[..., Traced]:
-    def function(input: Any, other: Any) -> Traced:
-        nodes = _node_of(input), _node_of(other)
+def _logical(kind: str, form: str, *before: TracedNode) -> Callable[..., Traced]:
+    """The rule of a function of comparisons, which follow the arguments ``before``."""
+
+    def function(*comparisons: Any) -> Traced:
+        nodes = tuple(map(_node_of, comparisons))
         if not all(node.is_test for node in nodes):
             raise ValueError("arguments other than comparisons")
-        return _broadcast(kind, form, nodes, is_test=True)
+        return _broadcast(kind, form, (*before, *nodes), is_test=True)
 
     return function
-
-
-def logical_not(input: Any) -> Traced:
-    """Trace the negation of a comparison, ``1 - input``."""
-    node = _node_of(input)
-    if not node.is_test:
-        raise ValueError("arguments other than comparisons")
-    return _traced(TracedNode("op", "-", node.shape, node.used, (TracedNode("number", "1.0"), node), is_test=True))
 
 
 def sparsify(input: Traced, sparsifier: Any, format: Any) -> Sparsified:
@@ -248,17 +232,21 @@ def softmax(input: Traced, dim: int, _stacklevel: int = 3, dtype: Any = None) ->
 
 CALLS |= {
     **{name: _function(name) for name in ("abs", "erf", "exp", "log", "sigmoid", "sqrt", "tanh")},
-    **{name: _operator(op) for name, op in {"mul": "*", "multiply": "*", "div": "/", "divide": "/", "true_divide": "/"}.items()},
-    **{name: _operator(op, True) for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()},
+    **dict.fromkeys(("mul", "multiply"), lambda input, other: elementwise("op", "*", input, other)),
+    **dict.fromkeys(("div", "divide", "true_divide"), lambda input, other: elementwise("op", "/", input, other)),
+    **{
+        name: lambda input, other, *, op=op: elementwise("op", op, input, other, is_test=True)
+        for name, op in {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}.items()
+    },
     **{name: lambda input, other, name=name: elementwise("call", name, input, other) for name in ("maximum", "minimum")},
     **dict.fromkeys(("logical_and", "bitwise_and"), _logical("op", "*")),
     **dict.fromkeys(("logical_or", "bitwise_or"), _logical("call", "maximum")),
-    **dict.fromkeys(("logical_not", "bitwise_not"), logical_not),
+    **dict.fromkeys(("logical_not", "bitwise_not"), _logical("op", "-", TracedNode("number", "1.0"))),
     **dict.fromkeys(("neg", "negative"), lambda input: 0 - input),
-    **dict.fromkeys(("sub", "subtract"), sub),
+    **dict.fromkeys(("sub", "subtract"), _sum("-")),
     **dict.fromkeys(("transpose", "swapaxes", "swapdims"), _view(lambda array, dim0, dim1: array.swapaxes(dim0, dim1))),
     "absolute": _function("abs"),
-    "add": add,
+    "add": _sum("+"),
     "amax": _reduction("max="),
     "amin": _reduction("min="),
     "bmm": _of_ranks("bmm", 3, 3),

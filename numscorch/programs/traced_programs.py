@@ -9,7 +9,7 @@ from typing import Any
 
 from ..ir.format import dense
 from ..ir.index import Access, Apply, Assignment, Binary, Expr, IndexVar, Literal, TensorVar, factors_of, product, variables_in
-from .traced_repeats import uses_of, without_repeats
+from .traced_repeats import Repeats, uses_of
 from .tracing import TracedNode
 
 LETTERS = "ijklmnpqrstuvw"
@@ -30,7 +30,7 @@ class TracedProgram:
 
 def program_of(root: TracedNode, used: Names) -> TracedProgram:
     """Return the program that computes a node; new names avoid the ``used`` ones."""
-    root = without_repeats(root, leads)
+    root = Repeats(root, leads).shared(root, is_sampled=False)
     writer = _Writer(root, used)
     writer.emit(root, writer.fresh("R"))
     missing = tuple(d for d in range(len(root.shape)) if d not in root.used)
@@ -78,7 +78,8 @@ class _Writer:
 
     def emit(self, node: TracedNode, name: str) -> None:
         """Write the statements that compute a node."""
-        base, letters = viewed(node), index_letters()
+        base = viewed(node)
+        letters = (letter + (str(turn) if turn else "") for turn in count() for letter in LETTERS)  # i, j, ..., w, i1, j1, ...
         names = list(islice(letters, len(base.args[0].shape if base.kind == "reduce" else base.shape)))
         if base.kind == "softmax":
             self._softmax(node, base, name, names)
@@ -179,12 +180,6 @@ class _Writer:
         name = self.fresh("T")
         self._assign(name, node, names, product([Apply("stored", (lead,)), *factors]))
         return _access(name, node, names)
-
-
-def index_letters() -> Iterator[str]:
-    """Yield index names without end: ``i``, ``j``, ..., ``w``, ``i1``, ``j1``, ..."""
-    for turn in count():
-        yield from (letter + (str(turn) if turn else "") for letter in LETTERS)
 
 
 def _access(name: str, node: TracedNode, names: Names) -> Access:

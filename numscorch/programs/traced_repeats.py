@@ -23,15 +23,12 @@ def uses_of(root: TracedNode, under: Callable[[TracedNode], TracedNode] = lambda
     return uses
 
 
-def without_repeats(root: TracedNode, leads: Callable[[TracedNode], bool]) -> TracedNode:
-    """Merge equal nodes, except for contractions that are computed at the entries of a sparse factor.
+class Repeats:
+    """Merges equal nodes, except for contractions that are computed at the entries of a sparse factor.
 
     ``leads`` tells whether a node can be such a sparse factor.
     """
-    return _Repeats(root, leads).shared(root, is_sampled=False)
 
-
-class _Repeats:
     def __init__(self, root: TracedNode, leads: Callable[[TracedNode], bool]):
         self.uses, self.leads = uses_of(root), leads
         self.numbers: dict[TracedNode, int] = {}

@@ -192,7 +192,7 @@ def test_archives_that_unpack_beyond_the_memory_limit(tmp_path: Path, monkeypatc
 SCIPYS: dict[str, tuple[str, dict[str, Any], str]] = {
     "rows out of range": ("coo", {"row": np.array([0, 1, 7], np.int32)}, "entry 2 has coordinate 7 in dimension 0, which has size 3"),
     "lengths that differ": ("coo", {"row": np.array([0, 1], np.int32)}, "holds 2 rows, but 3 columns"),
-    "no columns": ("coo", {"col": None}, "has no array 'col', which a coo matrix needs"),
+    "no columns": ("coo", {"col": None}, "has no array 'col', which its format needs"),
     "starts that decrease": ("csr", {"indptr": np.array([0, 2, 1, 3], np.int32)}, "pos may not decrease"),
     "floats for indices": ("csc", {"indices": np.array([0.5, 1, 2])}, "indices has shape (3,) and dtype float64: it must hold integers"),
     "letters for values": ("csr", {"data": np.array(["a", "b", "c"])}, "they must be real numbers, shape (nnz,)"),

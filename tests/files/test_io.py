@@ -287,8 +287,8 @@ def changed_graph(*names: str, **changed: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (changed_graph("labels"), "has no array 'labels': a graph needs edge_index, labels"),
-        (changed_graph("feat_indices"), "has feat_data, but no array 'feat_indices'"),
+        (changed_graph("labels"), "has no array 'labels', which its format needs"),
+        (changed_graph("feat_indices"), "has no array 'feat_indices'"),
         (changed_graph(edge_index=np.array([[0, 3], [3, 0]])), "edge_index names node 3, but there are 3 nodes"),
         (changed_graph(edge_index=np.array([[0, -1], [1, 0]])), "edge_index names node -1"),
         (changed_graph(edge_index=np.array([0, 1])), "edge_index has shape (2,) and dtype int64"),
@@ -325,7 +325,7 @@ def test_broken_archives(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"holds a dia matrix: use ns\.from_scipy.*or save it after \.tocsr\(\)"):
         load(path)
     np.savez(path, format="csr", shape=(2, 2), data=np.ones(1))
-    with pytest.raises(FormatError, match="has no array 'indptr', which a csr matrix needs"):
+    with pytest.raises(FormatError, match="has no array 'indptr', which its format needs"):
         load(path)
 
 
