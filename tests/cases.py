@@ -22,7 +22,7 @@ ANY_ENTRIES = (Dense(), Dense(), Compressed(), Compressed(), Compressed(ordered=
 
 
 @dataclass(frozen=True)
-class Case:
+class EinsumCase:
     """An einsum with dense arrays and formats of its operands."""
 
     expr: str
@@ -63,17 +63,17 @@ def squared(A: object) -> ns.SparseTensor:
     return A.with_values(A.values * A.values)
 
 
-def with_twins(case: Case) -> Case:
+def with_twins(case: EinsumCase) -> EinsumCase:
     """The case with one or two more operands that share indices and pattern of a sparse operand; most results are scalars."""
     rng = random.Random(case.seed)
     (left, arrow, result), twin = case.expr.partition("->"), rng.choice([at for at, fmt in enumerate(case.formats) if fmt is not None])
     twins = (twin,) * rng.choice((1, 1, 2))
     expr = ",".join([left, *(left.split(",")[at] for at in twins)]) + "->" + (result if arrow and rng.random() < 0.3 else "")
     arrays = (*case.arrays, *(case.arrays[at] ** 2 for at in twins))
-    return Case(expr, arrays, (*case.formats, *(case.formats[at] for at in twins)), case.seed, twins=twins)
+    return EinsumCase(expr, arrays, (*case.formats, *(case.formats[at] for at in twins)), case.seed, twins=twins)
 
 
-def with_likes(case: Case) -> Case:
+def with_likes(case: EinsumCase) -> EinsumCase:
     """The case with one more operand, with indices and format of a sparse operand but other entries; most results have its indices."""
     rng = random.Random(case.seed)
     (left, arrow, result), like = case.expr.partition("->"), rng.choice([at for at, fmt in enumerate(case.formats) if fmt is not None])
@@ -85,10 +85,10 @@ def with_likes(case: Case) -> Case:
     formats = (*case.formats, case.formats[like])
     if array.ndim == 2 and rng.random() < 0.5:
         formats = tuple(PARTED[case.seed % len(PARTED)] if at in (like, len(formats) - 1) else fmt for at, fmt in enumerate(formats))
-    return Case(expr, (*case.arrays, values), formats, case.seed, case.result if expr.endswith(f"->{result}") else None)
+    return EinsumCase(expr, (*case.arrays, values), formats, case.seed, case.result if expr.endswith(f"->{result}") else None)
 
 
-def random_case(seed: int) -> Case:
+def random_case(seed: int) -> EinsumCase:
     """A case with one to four operands, at least one of which is sparse."""
     rng = random.Random(seed)
     count = rng.choices((1, 2, 3, 4), (3, 6, 4, 1))[0]
@@ -103,7 +103,7 @@ def random_case(seed: int) -> Case:
     arrays = tuple(_array(rng, term, sizes, is_sparse) for term, is_sparse in zip(terms, sparse, strict=True))
     formats = tuple(random_format(rng, len(t)) if s and t else None for t, s in zip(terms, sparse, strict=True))
     expr = _expression(rng, terms)
-    return Case(expr, arrays, formats, seed, _result_format(rng, np.einsum(expr, *arrays).ndim))
+    return EinsumCase(expr, arrays, formats, seed, _result_format(rng, np.einsum(expr, *arrays).ndim))
 
 
 def _term(rng: random.Random, names: str) -> str:

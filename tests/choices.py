@@ -32,9 +32,9 @@ def rows(seed: int, set_to: Callable[[object, str, float], None]) -> None:
     set_to(tuning, "COMPILE_ENTRIES", 0 if seed // 32 % 2 else 1 << 16)
 
 
-def replaced(own: Pass, other: Pass) -> tuple[Pass, ...]:
-    """The passes, with ``own`` replaced by ``other``."""
-    return tuple(other if each is own else each for each in PASSES)
+def replaced(old: Pass, new: Pass) -> tuple[Pass, ...]:
+    """The passes, with ``old`` replaced by ``new``."""
+    return tuple(new if each is old else each for each in PASSES)
 
 
 def any_tiles(seed: int) -> Pass:

@@ -11,7 +11,7 @@ from torch import nn
 from numscorch.sparsify import SparsityPlan, magnitude, sparsify_model
 
 
-def built(seed: int = 0) -> Any:
+def perceptron(seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
 

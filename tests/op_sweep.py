@@ -54,7 +54,7 @@ FORMATS: dict[str, Callable[[int], ns.Format]] = {
 
 
 @dataclass(frozen=True)
-class Case:
+class SampleCase:
     """A sample of an operator, with sparse operands."""
 
     operator: str
@@ -68,7 +68,7 @@ class Case:
         return "|".join((self.operator, str(self.dtype).removeprefix("torch."), str(self.sample), self.format, self.way, self.variant))
 
     @classmethod
-    def read(cls, text: str) -> Case:
+    def read(cls, text: str) -> SampleCase:
         """Parse the ``str`` of a case."""
         operator, dtype, sample, *rest = text.split("|")
         return cls(operator, getattr(torch, dtype), int(sample), *rest)
@@ -79,7 +79,7 @@ class Outcome:
     """Outcome of a case: "same", "refused" and "both raise" pass; "raw error", "other refusal", "wrong" and "accepted" are faults."""
 
     kind: str
-    told: str = ""
+    message: str = ""
 
 
 @cache
@@ -122,7 +122,7 @@ def samples(operator: str, dtype: torch.dtype, most: int) -> list[Any]:
         return list(islice(op.sample_inputs("cpu", dtype, requires_grad=False), most))
 
 
-def cases(operator: str, count: int, seed: int = 0) -> Iterator[Case]:
+def cases(operator: str, count: int, seed: int = 0) -> Iterator[SampleCase]:
     """Reproducible random cases of an operator."""
     rng = random.Random(f"{operator} {seed}")
     variants = list(_calls(operators()[operator]))
@@ -131,7 +131,7 @@ def cases(operator: str, count: int, seed: int = 0) -> Iterator[Case]:
         operator_samples = samples(operator, dtype, SAMPLES * count)
         if operator_samples:
             (variant,) = rng.choices(variants, weights)
-            yield Case(operator, dtype, rng.randrange(len(operator_samples)), rng.choice(list(FORMATS)), rng.choice(WAYS), variant)
+            yield SampleCase(operator, dtype, rng.randrange(len(operator_samples)), rng.choice(list(FORMATS)), rng.choice(WAYS), variant)
 
 
 @dataclass
@@ -173,7 +173,7 @@ def can_be_sparse(value: torch.Tensor) -> bool:
     return value.layout is torch.strided and value.ndim > 0 and value.dtype in SHARES and not value.is_quantized
 
 
-def run(case: Case, count: int = 0) -> Outcome | None:
+def run(case: SampleCase, count: int = 0) -> Outcome | None:
     """Run a case in numscorch and in torch; None if no operand can be sparse."""
     op, sample = operators()[case.operator], samples(case.operator, case.dtype, SAMPLES * count or case.sample + 1)[case.sample]
     call = _calls(op)[case.variant]
@@ -192,8 +192,8 @@ def run(case: Case, count: int = 0) -> Outcome | None:
         expected, error = attempt(call, theirs, their_names)
         try:
             result = call(*ours, **our_names)
-        except Exception as own:
-            return None if str(own).startswith("descriptor") else of_error(case, own, error)
+        except Exception as ours_error:
+            return None if str(ours_error).startswith("descriptor") else of_error(case, ours_error, error)
         if error is not None:
             return expect("accepted", case, f"torch raises {type(error).__name__}: {str(error)[:150]}")
         return compare(case, result, expected, operands.pairs)
@@ -207,33 +207,33 @@ def attempt(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Exce
         return None, error
 
 
-def of_error(case: Case, own: Exception, error: Exception | None) -> Outcome:
+def of_error(case: SampleCase, ours: Exception, error: Exception | None) -> Outcome:
     """The outcome of a case that raised."""
-    message = f"{type(own).__name__}: {own}"
-    if isinstance(own, NumscorchError):
-        if error is not None or any(re.search(pattern, str(own)) for pattern in REFUSALS):
+    message = f"{type(ours).__name__}: {ours}"
+    if isinstance(ours, NumscorchError):
+        if error is not None or any(re.search(pattern, str(ours)) for pattern in REFUSALS):
             return Outcome("refused" if error is None else "both raise", message)
         return expect("other refusal", case, message)
-    if error is not None and isinstance(own, type(error)):
+    if error is not None and isinstance(ours, type(error)):
         return Outcome("both raise", message)
     return expect("raw error", case, message)
 
 
-def expect(kind: str, case: Case, told: str) -> Outcome:
+def expect(kind: str, case: SampleCase, message: str) -> Outcome:
     """A fault, unless the difference is intentional."""
-    is_known = any(re.fullmatch(name, case.operator) and re.search(text, f"{kind}: {told}", re.DOTALL) for name, text in KNOWN)
-    return Outcome("same" if is_known else kind, told)
+    is_known = any(re.fullmatch(name, case.operator) and re.search(text, f"{kind}: {message}", re.DOTALL) for name, text in KNOWN)
+    return Outcome("same" if is_known else kind, message)
 
 
-def compare(case: Case, found: Any, expected: Any, pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
+def compare(case: SampleCase, result: Any, expected: Any, pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
     """The outcome of a case that succeeds in both libraries."""
     try:
-        ours, theirs = list(leaves(found)), list(leaves(expected))
+        ours, theirs = list(leaves(result)), list(leaves(expected))
         shallow = bool(re.fullmatch(RANDOM, case.operator) or re.fullmatch(OF_STORED, case.operator))
         is_quotient = re.fullmatch(QUOTIENTS, case.operator) is not None
         assert len(ours) == len(theirs), f"{len(ours)} results, torch {len(theirs)}"
-        for at, (own, other) in enumerate(zip(ours, theirs, strict=True)):
-            same(own, other, shallow or (at > 0 and case.operator in TIES), is_quotient)
+        for at, (left, right) in enumerate(zip(ours, theirs, strict=True)):
+            same(left, right, shallow or (at > 0 and case.operator in TIES), is_quotient)
     except AssertionError as error:
         return expect("wrong", case, str(error))
     except Exception as error:
@@ -241,9 +241,9 @@ def compare(case: Case, found: Any, expected: Any, pairs: list[tuple[ns.SparseTe
     return Outcome("same") if shallow or not pairs or case.operator in TIES else compare_gradients(case, ours, theirs, pairs)
 
 
-def compare_gradients(case: Case, ours: list[Any], theirs: list[Any], pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
+def compare_gradients(case: SampleCase, ours: list[Any], theirs: list[Any], pairs: list[tuple[ns.SparseTensor, torch.Tensor]]) -> Outcome:
     """The outcome of comparing the gradients at stored entries with torch."""
-    differentiable = [at for at, own in enumerate(theirs) if isinstance(own, torch.Tensor) and own.requires_grad]
+    differentiable = [at for at, result in enumerate(theirs) if isinstance(result, torch.Tensor) and result.requires_grad]
     if not differentiable:
         return Outcome("same")
     rng = torch.Generator().manual_seed(2)
@@ -252,8 +252,8 @@ def compare_gradients(case: Case, ours: list[Any], theirs: list[Any], pairs: lis
     try:
         dense = {at: dense_result for at in differentiable if (dense_result := dense_of(ours[at])).requires_grad}
         torch.autograd.backward(list(dense.values()), [upstream[at] for at in dense])
-    except Exception as own:
-        return of_error(case, own, error)
+    except Exception as ours_error:
+        return of_error(case, ours_error, error)
     if error is not None:
         return Outcome("same")
     try:
@@ -281,25 +281,25 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def same(own: Any, other: Any, shallow: bool, is_quotient: bool = False) -> None:
+def same(result: Any, other: Any, shallow: bool, is_quotient: bool = False) -> None:
     """Raise AssertionError unless a result equals the result of torch; 0 / 0 in a quotient may be 0."""
     if not isinstance(other, torch.Tensor):
-        assert own == other or (own != own and other != other), f"{own!r}, torch {other!r}"
+        assert result == other or (result != result and other != other), f"{result!r}, torch {other!r}"
         return
-    own, other = dense_of(own), dense_of(other)
-    assert isinstance(own, torch.Tensor), f"{type(own).__name__}, torch a tensor"
-    assert own.shape == other.shape, f"shape {tuple(own.shape)}, torch {tuple(other.shape)}"
-    assert own.dtype == other.dtype, f"{own.dtype}, torch {other.dtype}"
-    if shallow or not own.numel():
+    result, other = dense_of(result), dense_of(other)
+    assert isinstance(result, torch.Tensor), f"{type(result).__name__}, torch a tensor"
+    assert result.shape == other.shape, f"shape {tuple(result.shape)}, torch {tuple(other.shape)}"
+    assert result.dtype == other.dtype, f"{result.dtype}, torch {other.dtype}"
+    if shallow or not result.numel():
         return
-    own, other = own.detach().resolve_conj().resolve_neg(), other.detach().resolve_conj().resolve_neg()
-    other = torch.where(other.isnan() & (own == 0), own, other) if is_quotient else other
+    result, other = result.detach().resolve_conj().resolve_neg(), other.detach().resolve_conj().resolve_neg()
+    other = torch.where(other.isnan() & (result == 0), result, other) if is_quotient else other
     finite = other.isfinite() if other.is_floating_point() or other.is_complex() else torch.ones((), dtype=torch.bool)
     size = float(torch.where(finite, other, 0).abs().max()) if other.dtype != torch.bool else 1.0
-    torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5 * max(size, 1.0), equal_nan=True)
+    torch.testing.assert_close(result, other, rtol=1e-4, atol=1e-5 * max(size, 1.0), equal_nan=True)
 
 
-def sweep(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Case, Outcome]]:
+def sweep(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[SampleCase, Outcome]]:
     """The outcomes of ``count`` cases per operator, with uncompiled kernels."""
     with uncompiled():
         for name in names:
@@ -308,7 +308,7 @@ def sweep(names: list[str], count: int, seed: int = 0) -> Iterator[tuple[Case, O
                 if (outcome := run(case, count)) is None:
                     continue
                 yield case, outcome
-                refused = refused + 1 if "does not take a SparseTensor" in outcome.told else -count
+                refused = refused + 1 if "does not take a SparseTensor" in outcome.message else -count
                 if refused == 4:  # assume that all cases are refused
                     break
             samples.cache_clear()
@@ -325,7 +325,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.case:
         with uncompiled(), suppress(KeyboardInterrupt):
-            print(run(Case.read(options.case)))
+            print(run(SampleCase.read(options.case)))
         return
     total: Counter[str] = Counter()
     refusals: Counter[str] = Counter()
@@ -334,9 +334,9 @@ def main() -> None:
         for case, outcome in sweep([name], options.count, options.seed):
             counts[outcome.kind] += 1
             if outcome.kind not in GOOD and sum(counts[kind] for kind in counts if kind not in GOOD) <= options.show:
-                print(f"  {outcome.kind:<14}{case}   {' '.join(outcome.told.split())[:220]}")
+                print(f"  {outcome.kind:<14}{case}   {' '.join(outcome.message.split())[:220]}")
             if outcome.kind in ("refused", "other refusal"):
-                refusals[re.sub(r"[\d(].*", "", outcome.told.partition("\n")[0])[:110]] += 1
+                refusals[re.sub(r"[\d(].*", "", outcome.message.partition("\n")[0])[:110]] += 1
         total += counts
         if any(kind not in GOOD for kind in counts):
             print(f"{name}: {dict(counts)}")

@@ -86,7 +86,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Statement:
+class ProgramStatement:
     name: str
     indices: str
     op: str
@@ -97,7 +97,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Given:
+class RandomOperand:
     """An operand: its shape as letters of extents (1 is broadcast), and its layout in memory."""
 
     name: str
@@ -105,7 +105,7 @@ class Given:
     layout: str
     seed: int
 
-    def made(self, extents: Mapping[str, int], dtype: torch.dtype) -> Tensor | ns.SparseTensor:
+    def tensor(self, extents: Mapping[str, int], dtype: torch.dtype) -> Tensor | ns.SparseTensor:
         shape = [1 if at == "1" else extents[at] for at in self.shape]
         generator = torch.Generator().manual_seed(self.seed)
         if self.layout in FORMATS:
@@ -137,8 +137,8 @@ def _rows_of_lengths(shape: Sequence[int], generator: torch.Generator, columns: 
 class Program:
     """Statements, the extents of i, j, k and h, and operands; ``alias`` maps further names to the tensors of operands."""
 
-    statements: tuple[Statement, ...]
-    given: tuple[Given, ...]
+    statements: tuple[ProgramStatement, ...]
+    given: tuple[RandomOperand, ...]
     extents: Mapping[str, int]
     labels: tuple[str, ...]
     dtype: torch.dtype
@@ -152,7 +152,7 @@ class Program:
     def operands(self) -> dict[str, Tensor | ns.SparseTensor]:
         """Operands read by the statements."""
         read = {access.text for statement in self.statements for access in statement.value.accesses()}
-        tensors = {operand.name: operand.made(self.extents, self.dtype) for operand in self.given}
+        tensors = {operand.name: operand.tensor(self.extents, self.dtype) for operand in self.given}
         tensors |= {name: tensors[other] for name, other in self.alias.items()}
         return {name: value for name, value in tensors.items() if name in read}
 
@@ -164,12 +164,12 @@ class Program:
 
     def smaller(self) -> Iterator[Program]:
         """Programs with one statement less, a smaller expression, smaller extents, or simpler operands."""
-        for at, own in enumerate(self.statements):
+        for at, statement in enumerate(self.statements):
             rest = self.statements[:at], self.statements[at + 1 :]
             if rest[0] or rest[1]:
                 yield replace(self, statements=(*rest[0], *rest[1]))
-            for value in own.value.smaller():
-                yield replace(self, statements=(*rest[0], replace(own, value=value), *rest[1]))
+            for value in statement.value.smaller():
+                yield replace(self, statements=(*rest[0], replace(statement, value=value), *rest[1]))
         for at, extent in self.extents.items():
             for less in sorted({1, 2, extent // 2, extent - 1}):
                 if 0 < less < extent:
@@ -184,7 +184,7 @@ class Program:
         if self.labels != LABELS[0]:
             yield replace(self, labels=LABELS[0])
 
-    def _named(self, name: str) -> Given:
+    def _named(self, name: str) -> RandomOperand:
         return next(operand for operand in self.given if operand.name == name)
 
 
@@ -202,17 +202,17 @@ class _Drawer:
         self.extents = {"i": columns if self.is_square else height, "j": columns, "k": draw.choice(WIDTHS), "h": heads}
         if self.is_square:
             self.extents["i"] = self.extents["j"] = draw.choice((1, 3, 17))
-        self.given: list[Given] = []
-        self.made: list[Statement] = []
+        self.given: list[RandomOperand] = []
+        self.statements: list[ProgramStatement] = []
         self.alias: dict[str, str] = {}
         self.sparse = [self._sparse() for _ in range(draw.choice((1, 1, 2)))]
 
     def program(self) -> Program:
         count = self.random.randint(2, 6)
         for at in range(count):
-            self.made.append(self._statement(at == count - 1))
+            self.statements.append(self._statement(at == count - 1))
         labels, dtype = self.random.choice(LABELS), self.random.choice((torch.float64, torch.float32))
-        return Program(tuple(self.made), tuple(self.given), self.extents, labels, dtype, self.alias)
+        return Program(tuple(self.statements), tuple(self.given), self.extents, labels, dtype, self.alias)
 
     def _sparse(self) -> Node:
         """Access to a sparse operand; CSC is often accessed as the transpose."""
@@ -222,10 +222,10 @@ class _Drawer:
 
     def _add(self, shape: str, indices: str, layout: str) -> Node:
         name = self.names.pop()
-        self.given.append(Given(name, shape, layout, self.random.randrange(10**6)))
+        self.given.append(RandomOperand(name, shape, layout, self.random.randrange(10**6)))
         return Node(name, (), indices)
 
-    def _statement(self, is_last: bool) -> Statement:
+    def _statement(self, is_last: bool) -> ProgramStatement:
         draw = self.random
         leading = ("", "h") if self.has_heads else ("",)
         trailing = draw.choice(("i", "i", "ij", "ij", "ik", "ik", "ik", "j" if self.is_square else "i", ""))
@@ -244,7 +244,7 @@ class _Drawer:
             value = Node(draw.choice(ONE[:6]), (value,))
             if indices and "j" not in indices and draw.random() < 0.5:
                 value = Node("({} + {})", (value, self._leaf(indices)))
-        return Statement(self.names.pop(), indices, op, value)
+        return ProgramStatement(self.names.pop(), indices, op, value)
 
     def _share(self, index: str) -> float:
         """Probability that an index missing in the result is reduced."""
@@ -260,15 +260,15 @@ class _Drawer:
         missing = [at for at in allowed if not any(at in access.indices for access in value.accesses())]
         if missing:
             value = Node("{} * {}", (value, self._leaf(allowed, must=missing)))
-        if self.made and not any(access.text == self.made[-1].name for access in value.accesses()):
-            last = self.made[-1]
+        if self.statements and not any(access.text == self.statements[-1].name for access in value.accesses()):
+            last = self.statements[-1]
             if set(last.indices) <= set(allowed):
                 value = Node(self.random.choice(("{} * {}", "{} * {}", "{} / (abs({}) + 1)")), (value, Node(last.name, (), last.indices)))
         return value
 
     def _pattern(self, allowed: str) -> Node:
         access = self.sparse[0] if self.is_of_entries else self.random.choice(self.sparse)
-        results = [s for s in self.made if set("ij") <= set(s.indices) <= set(allowed)]
+        results = [s for s in self.statements if set("ij") <= set(s.indices) <= set(allowed)]
         if results and self.random.random() < 0.4:
             chosen = self.random.choice(results)
             return Node(chosen.name, (), chosen.indices)
@@ -283,7 +283,7 @@ class _Drawer:
 
     def _leaf(self, allowed: str, must: Sequence[str] = ()) -> Node:
         """Access to an earlier result, an existing operand, or a new operand."""
-        results = [s for s in self.made if set(must) <= set(s.indices) <= set(allowed)]
+        results = [s for s in self.statements if set(must) <= set(s.indices) <= set(allowed)]
         if results and self.random.random() < 0.6:
             statement = self.random.choice(results[-3:])
             return Node(statement.name, (), statement.indices)

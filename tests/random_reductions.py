@@ -211,16 +211,16 @@ def _result(rng: random.Random, order: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Given:
+class GivenOperand:
     """An operand: the argument for numscorch, its dense values, a mask of stored entries, and the leaf for gradients."""
 
-    taken: Any
+    argument: Any
     values: Tensor
     stored: Tensor
     leaf: Tensor | None
 
 
-def operand(case: Case, at: int) -> Given:
+def operand(case: Case, at: int) -> GivenOperand:
     """The operand at a position, or the mask for -1; each has a separate seed."""
     shape = case.shapes[at] if at >= 0 else tuple(case.sizes()[name] for name in case.indices)
     text = case.formats[at] if at >= 0 else str(case.mask)
@@ -230,13 +230,13 @@ def operand(case: Case, at: int) -> Given:
         full = full.to(torch.bool)
     if text == "strided":
         leaf = full.clone().requires_grad_(at in case.grads) if full.dtype.is_floating_point else full
-        return Given(leaf, full, torch.ones(shape, dtype=torch.bool), leaf)
+        return GivenOperand(leaf, full, torch.ones(shape, dtype=torch.bool), leaf)
     A = packed(full, ns.Format(text), numbers)
     stored = A.with_values(torch.ones(A.values.shape, dtype=torch.bool)).to_dense()
     values = with_junk(A, case.junk) if case.junk else A.values
     leaf = values.detach().clone()
     leaf = leaf.requires_grad_() if at in case.grads and at >= 0 else leaf
-    return Given(A.with_values(leaf), A.to_dense(), stored, leaf)
+    return GivenOperand(A.with_values(leaf), A.to_dense(), stored, leaf)
 
 
 def _numbers(numbers: np.random.Generator, shape: tuple[int, ...], kind: str) -> Tensor:
@@ -254,14 +254,14 @@ def _numbers(numbers: np.random.Generator, shape: tuple[int, ...], kind: str) ->
     return torch.from_numpy(np.where(numbers.random(shape) < 0.08, 0.0, values))
 
 
-def made(case: Case) -> tuple[Any, list[Given], Given | None]:
+def computed(case: Case) -> tuple[Any, list[GivenOperand], GivenOperand | None]:
     """Run a case; return the result of numscorch, the operands and the mask."""
     operands = [operand(case, at) for at in range(len(case.terms))]
     mask = operand(case, -1) if case.mask else None
-    arguments = [item.taken for item in operands]
+    arguments = [item.argument for item in operands]
     if case.is_statement:
         return ns.evaluate(case.text, format=case.result, **dict(zip("ABC", arguments, strict=False))), operands, None
-    result = ns.einsum(case.expr, *arguments, format=case.result, reduce=case.reduce, mask=None if mask is None else mask.taken)
+    result = ns.einsum(case.expr, *arguments, format=case.result, reduce=case.reduce, mask=None if mask is None else mask.argument)
     return result, operands, mask
 
 

@@ -38,7 +38,7 @@ ACCESS = re.compile(r"([ABC])\[([ij,]*)\]")
 
 
 @dataclass(frozen=True)
-class Statement:
+class ArithmeticStatement:
     """Right side, shape of the result, and format of each operand; ``integers`` names the operands with integer values."""
 
     text: str
@@ -84,14 +84,14 @@ class Scalar:
         return float(self.array[tuple(self.at[index] for index in indices)])
 
 
-def random_statement(seed: int) -> Statement:
+def random_statement(seed: int) -> ArithmeticStatement:
     """The statement of a seed; its text contains i and j."""
     rng = random.Random(seed)
     indices = dict(zip("ABC", ("i,j", *rng.choices(INDICES[:-1], k=2)), strict=True))
     text = _expression(rng, indices, rng.choice((1, 2, 2, 3)))
     if "A[i,j]" not in text:
         text = f"A[i,j] {rng.choice((*OPERATORS, *COMPARISONS))} {text}"
-    return Statement(text, rng.choice(SHAPES), tuple(rng.choice(FORMATS[1:] if at == 0 else FORMATS) for at in range(3)), seed)
+    return ArithmeticStatement(text, rng.choice(SHAPES), tuple(rng.choice(FORMATS[1:] if at == 0 else FORMATS) for at in range(3)), seed)
 
 
 def _expression(rng: random.Random, indices: dict[str, str], depth: int) -> str:

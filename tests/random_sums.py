@@ -5,7 +5,7 @@ A case is a frozen dataclass with an evaluable ``str``. The reference is the sum
 folder:
 
     cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --cases 40
-    cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --case "Case('ij->j', ...)"
+    cd FOLDER && PYTHONPATH=. python .../tests/random_sums.py --case "SumCase('ij->j', ...)"
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ VALUES = ("equal", "positive")
 
 
 @dataclass(frozen=True)
-class Case:
+class SumCase:
     """An einsum with long sums.
 
     Args:
@@ -81,7 +81,7 @@ class Case:
         return out
 
 
-def random_case(seed: int) -> Case:
+def random_case(seed: int) -> SumCase:
     """The case of a seed, with one long summed index, or sometimes two."""
     rng = random.Random(seed)
     expr = rng.choice(EXPRESSIONS)
@@ -105,10 +105,10 @@ def random_case(seed: int) -> Case:
     if rng.random() < 0.3 and not any("hash" in text for text in formats) and (kept := [name for name in names if name in result]):
         uneven, density = True, 0.001
         sizes = dict.fromkeys(names, 1) | {rng.choice(kept): (wide := rng.choice((200, 400))), rng.choice(summed): MOST // wide}
-    return Case(expr, tuple(sizes.items()), tuple(formats), values, dtype, density, uneven, seed)
+    return SumCase(expr, tuple(sizes.items()), tuple(formats), values, dtype, density, uneven, seed)
 
 
-def failure(case: Case) -> str | None:
+def failure(case: SumCase) -> str | None:
     """Message if the error is too large, else None."""
     operands = case.operands()
     terms = _terms(case, operands)
@@ -120,7 +120,7 @@ def failure(case: Case) -> str | None:
     return None if error <= allowed else f"a relative error of {error:.1e}, where {allowed:.1e} is allowed"
 
 
-def _terms(case: Case, operands: list[Tensor]) -> Tensor:
+def _terms(case: SumCase, operands: list[Tensor]) -> Tensor:
     """All terms, with the terms of each sum in the last dimension."""
     result = case.expr.split("->")[1]
     names = "".join(dict.fromkeys("".join(case.terms)))

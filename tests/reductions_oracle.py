@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from format_families import FAMILY_OF
-from random_reductions import DTYPES, SEMIRINGS, TESTS, Case, Given, made
+from random_reductions import DTYPES, SEMIRINGS, TESTS, Case, GivenOperand, computed
 from torch import Tensor
 
 import numscorch as ns
@@ -27,7 +27,7 @@ class Expected:
     leaves: tuple[Tensor, ...]
 
 
-def expected(case: Case, given: Sequence[Given]) -> Expected:
+def expected(case: Case, given: Sequence[GivenOperand]) -> Expected:
     """Compute the reference by the definition of the reduction. Booleans are computed as 0 and 1."""
     sizes, dtype = case.sizes(), DTYPES[case.dtype]
     summed = [name for name in dict.fromkeys("".join(case.terms)) if name not in case.indices]
@@ -127,7 +127,7 @@ ALLOWED = (
 def check(case: Case) -> bool:
     """Raise if the result or a gradient is wrong; return False if the case raises a documented error."""
     try:
-        result, operands, mask = made(case)
+        result, operands, mask = computed(case)
     except ns.NumscorchError as error:
         if any(re.search(pattern, str(error)) for pattern in ALLOWED):
             return False
@@ -139,12 +139,12 @@ def check(case: Case) -> bool:
     return True
 
 
-def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None) -> None:
+def compare_result(case: Case, output: Any, wanted: Expected, mask: GivenOperand | None) -> None:
     """Compare the values; for sparse results of semirings or with a mask, also the stored entries."""
     result, kept = wanted.result.detach(), wanted.has_term if case.reduce in SEMIRINGS else None
     mask = None if case.mask and FAMILY_OF[case.mask] == "dense" else mask  # a dense mask has no effect
-    is_sparse = isinstance(found, ns.SparseTensor)
-    dense = found.to_dense() if is_sparse else found
+    is_sparse = isinstance(output, ns.SparseTensor)
+    dense = output.to_dense() if is_sparse else output
     dense = dense.detach()
     if dense.dtype != result.dtype or dense.shape != result.shape:
         raise Wrong(f"result is {tuple(dense.shape)} of {dense.dtype}, not {tuple(result.shape)} of {result.dtype}")
@@ -156,7 +156,7 @@ def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None)
             outside = torch.where(dense == _limit(SEMIRINGS[case.reduce], result.dtype), dense, outside)
         _compare("result at the mask", case, dense, torch.where(mask.stored, result, outside))
     if is_sparse:
-        stored = found.with_values(torch.ones(found.values.shape, dtype=torch.bool)).to_dense()
+        stored = output.with_values(torch.ones(output.values.shape, dtype=torch.bool)).to_dense()
         is_exact = FAMILY_OF.get(str(case.result), "plain") == "plain"
         if mask is not None:
             if (is_exact and case.result is None and not torch.equal(stored, mask.stored)) or not bool((stored | ~mask.stored).all()):
@@ -170,30 +170,30 @@ def compare_result(case: Case, found: Any, wanted: Expected, mask: Given | None)
         _compare("result", case, dense, result)
 
 
-def compare_gradients(case: Case, found: Any, wanted: Expected, given: Sequence[Given], mask: Given | None) -> None:
+def compare_gradients(case: Case, result: Any, wanted: Expected, given: Sequence[GivenOperand], mask: GivenOperand | None) -> None:
     """Compare gradients of a weighted sum of the finite results; sparse operands have gradients at stored entries."""
-    full = found.to_dense() if isinstance(found, ns.SparseTensor) else found
+    full = result.to_dense() if isinstance(result, ns.SparseTensor) else result
     chosen = wanted.result.detach().isfinite() & (wanted.has_term if case.reduce in SEMIRINGS else torch.ones_like(wanted.has_term))
     if mask is not None:
         chosen &= mask.stored
     weights = torch.from_numpy(np.random.default_rng((case.seed, 99)).uniform(0.5, 2.0, tuple(full.shape))).to(full.dtype)
-    for result in (full, wanted.result):
-        if result.requires_grad:
-            torch.where(chosen, result * weights, torch.zeros((), dtype=result.dtype)).sum().backward()
+    for output in (full, wanted.result):
+        if output.requires_grad:
+            torch.where(chosen, output * weights, torch.zeros((), dtype=output.dtype)).sum().backward()
     for at in case.grads:
         operand, theirs = given[at], wanted.leaves[at].grad
         assert operand.leaf is not None
         ours = torch.zeros_like(operand.leaf) if operand.leaf.grad is None else operand.leaf.grad
-        dense = operand.taken.with_values(ours).to_dense() if isinstance(operand.taken, ns.SparseTensor) else ours
+        dense = operand.argument.with_values(ours).to_dense() if isinstance(operand.argument, ns.SparseTensor) else ours
         theirs = torch.zeros_like(dense) if theirs is None or case.reduce == "stored max=" else theirs
         _compare(f"gradient of operand {at}", case, dense, torch.where(operand.stored, theirs, torch.zeros_like(theirs)))
 
 
-def _compare(what: str, case: Case, found: Tensor, wanted: Tensor) -> None:
+def _compare(what: str, case: Case, result: Tensor, wanted: Tensor) -> None:
     tolerance = 1e-4 if case.dtype == "float32" else 1e-9
     tolerance = 0.0 if not wanted.dtype.is_floating_point else tolerance
-    if not torch.allclose(found, wanted, rtol=tolerance, atol=tolerance, equal_nan=True):
-        raise Wrong(f"{what} is {found.tolist()}, not {wanted.tolist()}")
+    if not torch.allclose(result, wanted, rtol=tolerance, atol=tolerance, equal_nan=True):
+        raise Wrong(f"{what} is {result.tolist()}, not {wanted.tolist()}")
 
 
 def failure(case: Case) -> str:

@@ -54,17 +54,17 @@ def history(
 
 
 def results(
-    records: list[dict[str, Any]], at: int, *, suite: str = "full", machine: Mapping[str, Any] = MACHINE, **own: Any
+    records: list[dict[str, Any]], at: int, *, suite: str = "full", machine: Mapping[str, Any] = MACHINE, **facts: Any
 ) -> dict[str, Any]:
     """A results file with the records, for the commit with number ``at``."""
     commit = f"{random.Random(at).getrandbits(160):040x}"
     versions = {"python": "3.11.9", "numscorch": "0.1.0", "torch": "2.13.0", "numba": "0.68.1", "scipy": "1.16.0"}
-    facts = {"suite": suite, "machine": dict(machine), "versions": versions, "roofs": ROOFS, "kernels": {}, "missing": ["PyG"], **own}
+    all_facts = {"suite": suite, "machine": dict(machine), "versions": versions, "roofs": ROOFS, "kernels": {}, "missing": ["PyG"], **facts}
     return {
         "datetime": f"2026-{1 + at // 28 % 12:02d}-{1 + at % 28:02d}T09:00:00+00:00",
         "commit_info": {"id": commit, "dirty": False},
         "benchmarks": [{"name": str(number), "extra_info": record} for number, record in enumerate(records)],
-        "numscorch": facts,
+        "numscorch": all_facts,
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import Case, random_case, with_likes, with_twins
+from cases import EinsumCase, random_case, with_likes, with_twins
 from choices import any_choices, any_tiles
 from scale import scaled
 
@@ -15,7 +15,7 @@ from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
 
 
-def check(case: Case) -> None:
+def check(case: EinsumCase) -> None:
     """Check that the result equals NumPy's, is valid, and has the requested format."""
     result = ns.einsum(case.expr, *case.operands(), format=case.result)
     if isinstance(result, ns.SparseTensor):

@@ -11,7 +11,7 @@ import pytest
 import reductions_oracle
 from choices import any_choices
 from format_families import FAMILIES
-from random_reductions import DTYPES, LONGER, OPS, REDUCE, Case, Given, made, random_case
+from random_reductions import DTYPES, LONGER, OPS, REDUCE, Case, GivenOperand, computed, random_case
 from reductions_oracle import Wrong, check, failure
 from scale import scaled
 
@@ -95,7 +95,7 @@ def test_wrong_results_are_detected(plain: pytest.MonkeyPatch) -> None:
     case = Case("ij,jk->ik", ((2, 3), (3, 2)), ("ds", "strided"), "max", "float64", "distinct", 3)
     assert check(case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reductions_oracle, "made", lambda case: (made(case)[0] + 1, *made(case)[1:]))
+        patch.setattr(reductions_oracle, "computed", lambda case: (computed(case)[0] + 1, *computed(case)[1:]))
         with pytest.raises(Wrong, match=r"^result is \[\["):
             check(case)
 
@@ -104,12 +104,12 @@ def test_wrong_gradients_are_detected(plain: pytest.MonkeyPatch) -> None:
     case = Case("ij,jk->ik", ((2, 3), (3, 2)), ("ds", "strided"), "max", "float64", "distinct", 3, grads=(0,))
     assert check(case)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reductions_oracle, "made", _with_double_gradients)
+        patch.setattr(reductions_oracle, "computed", _with_double_gradients)
         with pytest.raises(Wrong, match=r"^gradient of operand 0 is \[\["):
             check(case)
 
 
-def _with_double_gradients(case: Case) -> tuple[Any, list[Given], Given | None]:
+def _with_double_gradients(case: Case) -> tuple[Any, list[GivenOperand], GivenOperand | None]:
     """The same result, with a doubled gradient."""
-    output, given, mask = made(case)
+    output, given, mask = computed(case)
     return 2 * output - output.detach(), given, mask

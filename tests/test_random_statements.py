@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_statements import Statement, is_chained, random_statement
+from random_statements import ArithmeticStatement, is_chained, random_statement
 from scale import scaled
 
 import numscorch as ns
@@ -15,7 +15,7 @@ import numscorch as ns
 PARTS = 3
 
 
-def check(case: Statement) -> None:
+def check(case: ArithmeticStatement) -> None:
     """Check that the result equals Python's at each coordinate, or that chained comparisons are refused."""
     if is_chained(case.text):
         with pytest.raises(ns.ExpressionError, match="chain"):

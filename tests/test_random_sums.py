@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from random_sums import STRIDED, Case, failure, random_case
+from random_sums import STRIDED, SumCase, failure, random_case
 from scale import scaled
 
 import numscorch as ns
@@ -14,15 +14,15 @@ from numscorch.ir.loop import Accumulate, Assign, Const, If, Var, While, all_of
 
 BLOCKED = "(i, j) -> (i // 2: dense, j // 2: compressed, i % 2: dense, j % 2: dense)"
 REGRESSIONS = (
-    Case("ijk->ik", (("i", 2), ("j", 100_000), ("k", 1)), ("dss",)),
-    Case("ij,i->j", (("i", 100_000), ("j", 2)), ("CSR", STRIDED)),
-    Case("ijk,j->ik", (("i", 1), ("j", 100_000), ("k", 2)), ("COO(3)", STRIDED), dtype="float64"),
-    Case("ij,i->j", (("i", 100_000), ("j", 1)), ("sd", "(i) -> (i: bitmap)")),
-    Case("ijk->i", (("i", 3), ("j", 547), ("k", 547)), ("COO(3)",), "positive", "float64", 0.5),
-    Case("ijk->i", (("i", 3), ("j", 100_000), ("k", 2)), ("CSF(3)",), density=0.5),
-    Case("ij,ij->i", (("i", 4), ("j", 300_000)), ("sd", STRIDED)),
-    Case("ij,ik->jk", (("i", 300_000), ("j", 1), ("k", 4)), (BLOCKED, STRIDED)),
-    Case("ij,ij->i", (("i", 1), ("j", 300_000)), ("CSR", "CSR"), "positive"),
+    SumCase("ijk->ik", (("i", 2), ("j", 100_000), ("k", 1)), ("dss",)),
+    SumCase("ij,i->j", (("i", 100_000), ("j", 2)), ("CSR", STRIDED)),
+    SumCase("ijk,j->ik", (("i", 1), ("j", 100_000), ("k", 2)), ("COO(3)", STRIDED), dtype="float64"),
+    SumCase("ij,i->j", (("i", 100_000), ("j", 1)), ("sd", "(i) -> (i: bitmap)")),
+    SumCase("ijk->i", (("i", 3), ("j", 547), ("k", 547)), ("COO(3)",), "positive", "float64", 0.5),
+    SumCase("ijk->i", (("i", 3), ("j", 100_000), ("k", 2)), ("CSF(3)",), density=0.5),
+    SumCase("ij,ij->i", (("i", 4), ("j", 300_000)), ("sd", STRIDED)),
+    SumCase("ij,ik->jk", (("i", 300_000), ("j", 1), ("k", 4)), (BLOCKED, STRIDED)),
+    SumCase("ij,ij->i", (("i", 1), ("j", 300_000)), ("CSR", "CSR"), "positive"),
 )
 SCATTERED = (
     *(("ij->j", (2000, 3), name) for name in ("CSR", "COO(2)", "DCSR", "ELL", "BCSR(4, 4)", "sd", BLOCKED)),
@@ -39,7 +39,7 @@ def test_random_long_sums(seed: int, fresh_plans: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", REGRESSIONS, ids=str)
-def test_regressions(case: Case, fresh_plans: pytest.MonkeyPatch) -> None:
+def test_regressions(case: SumCase, fresh_plans: pytest.MonkeyPatch) -> None:
     assert failure(case) is None
 
 

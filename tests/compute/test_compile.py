@@ -18,7 +18,7 @@ D = torch.randn(6, 6, generator=torch.Generator().manual_seed(0)) * (torch.rand(
 x = torch.randn(6, 6, generator=torch.Generator().manual_seed(2))
 
 
-class Net(torch.nn.Module):
+class SparsePerceptron(torch.nn.Module):
     """A network of two sparse layers."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def test_a_model_and_its_gradients() -> None:
-    net, inputs = Net(), torch.randn(8, 32)
+    net, inputs = SparsePerceptron(), torch.randn(8, 32)
     result = compiled(net)(inputs)
     torch.testing.assert_close(result, net(inputs))
     result.square().sum().backward()
@@ -60,7 +60,7 @@ def test_three_graphs_at_most_for_six_batch_sizes() -> None:
         graphs.append(graph)
         return graph
 
-    net = Net()
+    net = SparsePerceptron()
     program = torch.compile(net, fullgraph=True, backend=backend)
     for batch in (1, 2, 5, 8, 16, 64):
         inputs = torch.randn(batch, 32)
@@ -69,7 +69,7 @@ def test_three_graphs_at_most_for_six_batch_sizes() -> None:
 
 
 def test_export() -> None:
-    net, inputs = Net(), torch.randn(4, 32)
+    net, inputs = SparsePerceptron(), torch.randn(4, 32)
     program = torch.export.export(net, (inputs,))
     torch.testing.assert_close(program.module()(inputs), net(inputs))
 

@@ -19,7 +19,7 @@ PARTS = 24  # parts of the table, which xdist workers share
 def test_torchs_samples(part: int, scale: Callable[[int], int]) -> None:
     names = sorted(op_sweep.operators())[part::PARTS]
     outcomes = list(op_sweep.sweep(names, scale(30)))
-    faults = [f"{outcome.kind}: {case}: {outcome.told}" for case, outcome in outcomes if outcome.kind not in op_sweep.GOOD]
+    faults = [f"{outcome.kind}: {case}: {outcome.message}" for case, outcome in outcomes if outcome.kind not in op_sweep.GOOD]
     assert outcomes
     assert not faults, "\n".join(faults)
 

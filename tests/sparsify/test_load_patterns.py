@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from loading_cases import built, snapshot, sparse
+from loading_cases import perceptron, snapshot, sparse
 from torch import nn
 from trainers import X, dense_network, network, sgd
 from training_cases import equal, read_back
@@ -39,8 +39,10 @@ class TestFormats:
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("given", ["dense", "CSR", "the same"])
     def test_any_model_takes_any_format(self, format: str, given: str) -> None:
-        source = sparse(built(1), sparsifier(format), format)
-        target = built(2) if given == "dense" else sparse(built(2), *((None, "CSR") if given == "CSR" else (sparsifier(format), format)))
+        source = sparse(perceptron(1), sparsifier(format), format)
+        target = perceptron(2)
+        if given != "dense":
+            target = sparse(target, *((None, "CSR") if given == "CSR" else (sparsifier(format), format)))
         state = read_back(source.state_dict())
         assert load_patterns(target, state) is target
         assert target.load_state_dict(state) == ([], [])
@@ -67,34 +69,34 @@ class TestFormats:
         assert target[0].weight.format == eye.format
 
     def test_states_without_levels_of_formats_are_read(self) -> None:
-        state = sparse(built(), format="BCSR(2, 2)").state_dict()
+        state = sparse(perceptron(), format="BCSR(2, 2)").state_dict()
         for metadata in state._metadata.values():
             metadata.pop("levels", None)
-        assert load_patterns(built(1), state)[0].weight.format.name == "BCSR(2, 2)"
+        assert load_patterns(perceptron(1), state)[0].weight.format.name == "BCSR(2, 2)"
 
     def test_a_plain_dict_is_read_in_the_models_formats(self) -> None:
-        state = dict(sparse(built(), format="CSC").state_dict())
-        target = load_patterns(sparse(built(1), magnitude(0.9), "CSC"), state)
+        state = dict(sparse(perceptron(), format="CSC").state_dict())
+        target = load_patterns(sparse(perceptron(1), magnitude(0.9), "CSC"), state)
         assert target.load_state_dict(state) == ([], [])
         with pytest.raises(
             ns.OperandError, match=r"0\.weight: is dense in the model, .*a plain dict.*which torch\.save preserves; or make"
         ):
-            load_patterns(built(1), state)
+            load_patterns(perceptron(1), state)
         with pytest.raises(
             ns.OperandError, match=r"0\.weight: the state has index arrays level1_crd, level1_pos, but COO\(2\) has .*plain dict"
         ):
-            load_patterns(sparse(built(1), format="COO(2)"), state)
+            load_patterns(sparse(perceptron(1), format="COO(2)"), state)
 
     def test_index_arrays_are_not_shared_with_the_state(self) -> None:
-        state = sparse(built()).state_dict()
-        target = load_patterns(built(1), state)
+        state = sparse(perceptron()).state_dict()
+        target = load_patterns(perceptron(1), state)
         assert target[0].weight.level1_crd.data_ptr() != state["0.weight.level1_crd"].data_ptr()
 
 
 class TestLoadedModels:
     def test_layers_become_sparse_as_by_sparsify_model(self) -> None:
         """Hooks, training mode, frozen weights and the bias parameter are kept."""
-        target, source = built(1), sparse(built(), names="0.weight")
+        target, source = perceptron(1), sparse(perceptron(), names="0.weight")
         called: list[str] = []
         target[0].register_forward_hook(lambda *_: called.append("forward"))
         target[0].weight.requires_grad_(False)
@@ -130,7 +132,7 @@ class TestLoadedModels:
 
     def test_a_weight_that_layers_share_stays_one(self) -> None:
         def tied(seed: int) -> Any:
-            model = built(seed)
+            model = perceptron(seed)
             model.append(nn.Linear(8, 24, bias=False))
             model[3].weight = model[0].weight
             return model
@@ -144,7 +146,7 @@ class TestLoadedModels:
             assert model[0].weight.pattern.stores_as(source[0].weight.pattern)
         apart = source.state_dict()
         torch.manual_seed(5)
-        untied = sparse(nn.Sequential(*built(3), nn.Linear(8, 24, bias=False)), random(0.5, seed=4), names="[03].weight").state_dict()
+        untied = sparse(nn.Sequential(*perceptron(3), nn.Linear(8, 24, bias=False)), random(0.5, seed=4), names="[03].weight").state_dict()
         apart.update({name: tensor for name, tensor in untied.items() if name.startswith("3.")})
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight and 3\.weight are one weight in the model, but differ in the state"):
             load_patterns(tied(1), apart)
@@ -170,13 +172,13 @@ class TestOptimizers:
     @pytest.mark.parametrize("kind", [partial(torch.optim.SGD, lr=0.01, momentum=0.9), partial(torch.optim.AdamW, lr=0.01)])
     @pytest.mark.parametrize("format", ["CSR", "BCSR(2, 2)", "NM(2, 4)"])
     def test_training_resumes_bit_for_bit_in_a_model_that_was_dense(self, kind: Any, format: str) -> None:
-        model = built()
+        model = perceptron()
         optimizer = kind(model.parameters())
         train(model, optimizer)
         sparse(model, sparsifier(format), format, optimizer=optimizer)
         train(model, optimizer)
         saved = read_back({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-        target = built(7)
+        target = perceptron(7)
         target_optimizer = kind(target.parameters())
         load_patterns(target, saved["model"], target_optimizer)
         target.load_state_dict(saved["model"])
@@ -187,11 +189,11 @@ class TestOptimizers:
         assert equal(target_optimizer.state_dict(), optimizer.state_dict())
 
     def test_an_optimizer_of_the_loaded_model_numbers_parameters_as_that_of_a_dense_one(self) -> None:
-        model = built()
+        model = perceptron()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         sparse(model, optimizer=optimizer)
         train(model, optimizer)
-        target = load_patterns(built(7), model.state_dict())
+        target = load_patterns(perceptron(7), model.state_dict())
         target.load_state_dict(model.state_dict())
         target_optimizer = torch.optim.AdamW(target.parameters(), lr=0.01)
         target_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
@@ -200,11 +202,11 @@ class TestOptimizers:
         assert equal(dict(target.state_dict()), dict(model.state_dict()))
 
     def test_a_state_of_another_layout_is_named(self) -> None:
-        model = built()
+        model = perceptron()
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
         sparse(model, optimizer=optimizer)
         train(model, optimizer)
-        target = built(7)
+        target = perceptron(7)
         target_optimizer = torch.optim.AdamW(target.parameters(), lr=0.01)
         target_optimizer.load_state_dict(optimizer.state_dict())
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight: AdamW stores 'exp_avg', .* another layout .* state last"):
@@ -212,10 +214,10 @@ class TestOptimizers:
 
     @pytest.mark.parametrize("kind", [partial(SET, every=1), partial(RigL, every=1, until=100)])
     def test_resuming_after_set_and_rigl(self, kind: Any) -> None:
-        model = sparse(built())
+        model = sparse(perceptron())
         optimizer = sgd(model)
         train(model, optimizer, after=kind(model, optimizer).step)
-        target = sparse(built(4), magnitude(0.7))
+        target = sparse(perceptron(4), magnitude(0.7))
         target_optimizer = sgd(target)
         train(target, target_optimizer, 1)
         values = target[0].weight.values
@@ -227,11 +229,11 @@ class TestOptimizers:
         assert equal(dict(target.state_dict()), dict(model.state_dict()))
 
     def test_resuming_after_gradual_pruning(self) -> None:
-        model = built()
+        model = perceptron()
         optimizer = sgd(model)
         schedule = schedules.cubic(0.9, begin=0, end=4)
         train(model, optimizer, 4, GradualPruning(model, optimizer, magnitude, schedule, weights="0.weight", sparse_from=0.5).step)
-        target = built(3)
+        target = perceptron(3)
         target_optimizer = sgd(target)
         load_patterns(target, model.state_dict(), target_optimizer).load_state_dict(model.state_dict())
         target_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
@@ -244,7 +246,7 @@ class TestOptimizers:
         """A new GradualPruning continues. The old one refers to replaced layers and raises an error."""
 
         def begin(seed: int) -> tuple[Any, Any, GradualPruning]:
-            model = built(seed)
+            model = perceptron(seed)
             optimizer = sgd(model)
             return model, optimizer, GradualPruning(model, optimizer, magnitude, schedule, weights="0.weight", sparse_from=0.5)
 
@@ -266,18 +268,18 @@ class TestOptimizers:
         assert equal(target_optimizer.state_dict(), optimizer.state_dict())
 
     def test_optimizer_state_follows_to_another_format(self) -> None:
-        target = sparse(built())
+        target = sparse(perceptron())
         optimizer = sgd(target)
         train(target, optimizer)
         before = target[0].weight.tensor.with_values(optimizer.state[target[0].weight.values]["momentum_buffer"]).to_dense()
-        load_patterns(target, sparse(built(), format="BCSR(2, 2)").state_dict(), optimizer)
+        load_patterns(target, sparse(perceptron(), format="BCSR(2, 2)").state_dict(), optimizer)
         after = target[0].weight.tensor.with_values(optimizer.state[target[0].weight.values]["momentum_buffer"]).to_dense()
         assert target[0].weight.format.name == "BCSR(2, 2)"
         assert torch.equal(after, before)
 
     def test_optimizers_that_cannot_follow_are_refused_before_any_change(self) -> None:
-        state = sparse(built(1)).state_dict()
-        for make in (built, lambda: sparse(built(), magnitude(0.9))):
+        state = sparse(perceptron(1)).state_dict()
+        for make in (perceptron, lambda: sparse(perceptron(), magnitude(0.9))):
             target = make()
             before = snapshot(target)
             others = torch.optim.SGD(target[2].parameters(), lr=0.1)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from loading_cases import built, snapshot, sparse
+from loading_cases import perceptron, snapshot, sparse
 from torch import nn
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.nn.parallel import DistributedDataParallel
@@ -82,16 +82,16 @@ class TestErrors:
             (lambda state: setattr(state, "_metadata", [1]), ns.OperandError, r"metadata is not a dict of modules, but \[1\]"),
         ],
     )
-    @pytest.mark.parametrize("make", [built, lambda: sparse(built(), magnitude(0.9))], ids=["dense", "sparse"])
+    @pytest.mark.parametrize("make", [perceptron, lambda: sparse(perceptron(), magnitude(0.9))], ids=["dense", "sparse"])
     def test_damaged_states(self, make: Any, change: Any, kind: Any, message: str) -> None:
-        model, state = make(), sparse(built(1)).state_dict()
+        model, state = make(), sparse(perceptron(1)).state_dict()
         change(state)
         before = snapshot(model)
         with pytest.raises(kind, match=message):
             load_patterns(model, state)
         assert equal(snapshot(model), before)
 
-    @pytest.mark.parametrize("make", [built, lambda: sparse(built(), magnitude(0.9))], ids=["dense", "sparse"])
+    @pytest.mark.parametrize("make", [perceptron, lambda: sparse(perceptron(), magnitude(0.9))], ids=["dense", "sparse"])
     def test_other_sizes_and_names(self, make: Any) -> None:
         model = make()
         before = snapshot(model)
@@ -104,36 +104,36 @@ class TestErrors:
         ):
             load_patterns(model, named.state_dict())
         with pytest.raises(ns.OperandError, match=r"a sparse weight more\.0\.weight, which the model lacks: did you mean '0\.weight'"):
-            load_patterns(model, {**sparse(built(1)).state_dict(), "more.0.weight.values": X, "more.0.weight.level1_crd": X})
+            load_patterns(model, {**sparse(perceptron(1)).state_dict(), "more.0.weight.values": X, "more.0.weight.level1_crd": X})
         assert equal(snapshot(model), before)
 
     @pytest.mark.parametrize("prefix", ["module.", "_orig_mod."])
-    @pytest.mark.parametrize("make", [built, lambda: sparse(built(), magnitude(0.9))], ids=["dense", "sparse"])
+    @pytest.mark.parametrize("make", [perceptron, lambda: sparse(perceptron(), magnitude(0.9))], ids=["dense", "sparse"])
     def test_the_states_of_wrapped_models(self, make: Any, prefix: str) -> None:
-        model, plain = make(), sparse(built(1)).state_dict()
-        state = sparse(nn.ModuleDict({prefix[:-1]: built(1)})).state_dict()
+        model, plain = make(), sparse(perceptron(1)).state_dict()
+        state = sparse(nn.ModuleDict({prefix[:-1]: perceptron(1)})).state_dict()
         with pytest.raises(
             ns.OperandError,
             match=rf"begin with '{prefix}'.*: call torch\.nn\.modules\.utils\.{consume_prefix_in_state_dict_if_present.__name__}",
         ):
             load_patterns(model, state)
         with pytest.raises(ns.OperandError, match=rf"the model's names begin with '{prefix}'.*: give model\.{prefix[:-1]}"):
-            load_patterns(nn.ModuleDict({prefix[:-1]: built(2)}), plain)
+            load_patterns(nn.ModuleDict({prefix[:-1]: perceptron(2)}), plain)
         consume_prefix_in_state_dict_if_present(state, prefix)
         assert load_patterns(model, state).load_state_dict(state) == ([], [])
 
     def test_weights_that_are_dense_in_the_state_or_missing(self) -> None:
-        model = sparse(built(), magnitude(0.9))
+        model = sparse(perceptron(), magnitude(0.9))
         before = snapshot(model)
         with pytest.raises(ns.UnsupportedError, match=r"2\.weight is dense in the state, but sparse in the model: .*densify_model"):
-            load_patterns(model, sparse(built(1), names="0.weight").state_dict())
+            load_patterns(model, sparse(perceptron(1), names="0.weight").state_dict())
         state = sparse(nn.Sequential(nn.Linear(8, 24))).state_dict()
         with pytest.raises(ns.OperandError, match=r"the state has no 2\.weight\.values, but the model has SparseTensor"):
             load_patterns(model, state)
         assert equal(snapshot(model), before)
 
     def test_layers_that_can_not_become_sparse(self) -> None:
-        model, state = built(), sparse(built(1)).state_dict()
+        model, state = perceptron(), sparse(perceptron(1)).state_dict()
         model[2].weight.register_hook(lambda gradient: gradient)
         before = snapshot(model)
         with pytest.raises(ns.UnsupportedError, match=r"2\.weight: is sparse in the state, .*has user-defined hooks"):
@@ -146,7 +146,7 @@ class TestErrors:
         assert equal(snapshot(model), before)
 
     def test_a_wrapped_model_is_refused(self) -> None:
-        inner, state = built(), sparse(built(1)).state_dict()
+        inner, state = perceptron(), sparse(perceptron(1)).state_dict()
         wrapped = DistributedDataParallel.__new__(DistributedDataParallel)
         nn.Module.__init__(wrapped)
         wrapped.module = inner
@@ -159,25 +159,25 @@ class TestErrors:
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight: has no size yet; run the model once"):
             load_patterns(nn.Sequential(nn.LazyLinear(24)), state)
         with torch.device("meta"):
-            empty = built()
+            empty = perceptron()
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight: .*meta device.*to_empty"):
             load_patterns(empty, state)
 
     def test_other_objects_than_models_and_states_are_refused(self) -> None:
-        model, state = built(), sparse(built(1)).state_dict()
+        model, state = perceptron(), sparse(perceptron(1)).state_dict()
         with pytest.raises(ns.OperandError, match="takes a model, not Tensor"):
             load_patterns(X, state)  # type: ignore[arg-type]
         with pytest.raises(ns.OperandError, match="takes a model, not SparseParameter: give the module that has"):
-            load_patterns(sparse(built())[0].weight, state)
+            load_patterns(sparse(perceptron())[0].weight, state)
         with pytest.raises(ns.OperandError, match=r"takes a model's state, not Sequential: give the result of its state_dict\(\)"):
             load_patterns(model, model)  # type: ignore[arg-type]
         with pytest.raises(ns.OperandError, match=r"a dict of states \('model', 'optimizer'\), not one of .*: give state\['model'\]"):
             load_patterns(model, {"model": state, "optimizer": sgd(model).state_dict()})
 
     def test_a_dense_state_of_a_dense_model_changes_nothing(self) -> None:
-        model = built()
+        model = perceptron()
         before = snapshot(model)
-        assert load_patterns(model, built(1).state_dict()) is model
+        assert load_patterns(model, perceptron(1).state_dict()) is model
         assert equal(snapshot(model), before)
 
 
