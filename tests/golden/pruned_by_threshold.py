@@ -20,25 +20,26 @@ from numscorch.codegen.register_functions import eq, le, magnitudes
 
 def body(worker, A2_pos, A2_crd, A_vals, B_vals, C_vals, D2_pos, D2_crd, D_vals, C_row_vals, C_row_size, cuts, starts, blocks, workers, k_size, B_stride0):
     C_row_vals = shifted(C_row_vals, worker * C_row_size)
-    pD2 = starts[worker]
-    for i in range(cuts[blocks * worker // workers], cuts[blocks * (worker + 1) // workers]):
-        for k_next in range(0, k_size, 56):
-            k = min(k_next, k_size - 56)
-            t = splat(float32(0.0), 8, 7)
-            for pA2 in range(A2_pos[i], A2_pos[i + 1]):
-                j = A2_crd[pA2]
-                pB = j * B_stride0 + k
-                t = fma(A_vals[pA2], load(B_vals, pB, 8, 7), t)
-            store(C_row_vals, k, t)
-        for k in range(0, k_size // 56 * 56, 56):
-            D_value = load(C_row_vals, k, 8, 7)
-            pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 7)), C_vals[0]), float32(0.0)))
-        k = k_size // 56 * 56
-        left = k_size - k - 40
-        D_value = load(C_row_vals, k, 8, 6, left)
-        pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 6, left)), C_vals[0]), float32(0.0)), left)
-        D2_pos[i + 1] = pD2
-    starts[worker] = pD2
+    for block in range(blocks * worker // workers, blocks * (worker + 1) // workers):
+        pD2 = starts[block]
+        for i in range(cuts[block], cuts[block + 1]):
+            for k_next in range(0, k_size, 56):
+                k = min(k_next, k_size - 56)
+                t = splat(float32(0.0), 8, 7)
+                for pA2 in range(A2_pos[i], A2_pos[i + 1]):
+                    j = A2_crd[pA2]
+                    pB = j * B_stride0 + k
+                    t = fma(A_vals[pA2], load(B_vals, pB, 8, 7), t)
+                store(C_row_vals, k, t)
+            for k in range(0, k_size // 56 * 56, 56):
+                D_value = load(C_row_vals, k, 8, 7)
+                pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 7)), C_vals[0]), float32(0.0)))
+            k = k_size // 56 * 56
+            left = k_size - k - 40
+            D_value = load(C_row_vals, k, 8, 6, left)
+            pD2 = appended(D_vals, D2_crd, pD2, k, D_value, eq(le(magnitudes(load(C_row_vals, k, 8, 6, left)), C_vals[0]), float32(0.0)), left)
+            D2_pos[i + 1] = pD2
+        starts[block] = pD2
 
 
 def kernel(A2_pos, A2_crd, A_vals, B_vals, C_vals, D2_pos, D2_crd, D_vals, C_row_vals, C_row_size, cuts, starts, blocks, workers, k_size, B_stride0):
