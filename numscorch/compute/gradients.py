@@ -42,8 +42,7 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
-from .native import wrap
-from .operands import STRIDED, in_transform, strided
+from .operands import STRIDED, in_transform, strided, wrap
 from .product_gradients import multiplied
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
