@@ -20,7 +20,6 @@ from .long_sums import Lengths, block_sums
 from .lowering import in_block, lower
 from .peephole import simplify
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
-from .row_starts import reuse_starts
 from .scattering import scattered
 from .short_rows import shorten
 from .workspaces import arrays_of, has_level, stamps, workspaces_of
@@ -138,7 +137,7 @@ def assemble(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Leng
     known = _all_params(stmt, operands)
     body = simplify(hoist_loads(_loop_ir(stmt, operands, stage), target.registers // 2))
     starts = {p.name for p in known if p.what == "pos"}
-    body = reuse_starts(block_sums(shorten(body, starts), lengths or {}), starts)
+    body = block_sums(shorten(body, starts), lengths or {})
     parallel, used = has_threads(body), names_used(body)
     if parallel:
         used |= {f"{p.of}_{PARTS[p.what]}" for p in known if p.what in PARTS and p.name in used}

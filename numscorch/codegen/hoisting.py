@@ -1,7 +1,7 @@
 """hoist_loads: load loop-invariant values once, before the loop.
 
-Numba doesn't tell LLVM that arrays don't overlap, so LLVM must assume that a store changes every later load. This pass knows
-that operands are only read.
+LLVM hoists such loads as well, since arrays don't overlap, but out of each of several loops over a row. A row that is loaded
+once serves all of them.
 """
 
 from __future__ import annotations

@@ -104,6 +104,7 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
 
     flags = compiler.Flags()
     cpu_target.options.parse_as_flags(flags, OPTIONS)
+    flags.noalias = True  # results and workspaces are new arrays, which share no memory with operands
     of_worker = name == "body"
     params = _params_of(source, name)
     arguments = (*([types.int64] if of_worker else []), *(_type(param) for _, param in params))
