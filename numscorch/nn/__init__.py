@@ -6,14 +6,16 @@ import torch
 
 from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
-from .attention import SparseAttention, SparseTransformerEncoderLayer
+from .attention import SparseAttention
 from .conv import SparseConv2d
-from .embedding import SparseEmbedding, SparseEmbeddingBag
+from .embedding import SparseEmbeddingBag
+from .embedding_table import SparseEmbedding
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
 from .linear import SparseLinear
 from .moe import MoE
 from .projections import SparseMultiheadAttention
+from .transformer import SparseTransformerEncoderLayer
 
 __all__ = [
     "GATConv",

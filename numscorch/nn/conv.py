@@ -13,7 +13,8 @@ from ..ir.format import CSR, Format
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
-from .weights import WithSparseWeight, check_dtype, new_weight
+from .dtypes import check_dtype
+from .weights import WithSparseWeight, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

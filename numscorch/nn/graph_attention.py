@@ -13,8 +13,10 @@ from torch.nn.functional import dropout
 from ..api import einsum
 from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .convolution import SUMS, Convolution
-from .edge_attention import Fill, attend, read_edges
+from .aggregation import SUMS
+from .convolution import Convolution
+from .edge_attention import attend
+from .edge_features import Fill, read_edges
 from .features import Features, checked_pair, linear
 from .graphs import TO_TARGET, multiplicities
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection

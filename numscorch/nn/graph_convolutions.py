@@ -15,7 +15,8 @@ from torch.nn import functional
 from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .convolution import AGGREGATIONS, SUMS, Convolution
+from .aggregation import AGGREGATIONS, SUMS
+from .convolution import Convolution
 from .features import Features, checked_features, checked_pair, folded, linear, unfolded
 from .graphs import TO_TARGET, directed, gcn_norm, means, sums
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection

@@ -10,7 +10,8 @@ from ..ir.format import CSR, Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.sparse_tensor import SparseTensor
-from .weights import WithSparseWeight, check_dtype, new_weight
+from .dtypes import check_dtype
+from .weights import WithSparseWeight, new_weight
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -19,8 +19,9 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+from .dtypes import check_dtype
 from .rows import of_rows, of_single
-from .weights import check_device, check_dtype
+from .weights import check_device
 
 GROUP = 4  # tokens per group; a group loads its expert's weights once
 

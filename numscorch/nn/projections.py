@@ -13,7 +13,8 @@ from ..ir.format import Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.parameter import SparseParameter, unwrapped
-from .weights import WeightsFirst, check_attention, check_dtype
+from .dtypes import check_dtype
+from .weights import WeightsFirst, check_attention
 
 
 class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):

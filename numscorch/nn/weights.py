@@ -13,12 +13,11 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.scipy_arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
 from ..sparsifiers.built_in import is_number
-from ..sparsifiers.magnitude import block_of, entries_of_blocks
 from ..sparsifiers.names import described
-from ..sparsifiers.nmg import structured
 from ..sparsifiers.sparsify import Sparsifier, sparsify
+from ..sparsifiers.structures import structured
 from ..tensors.arrays import as_tensor
-from ..tensors.parameter import PRUNE, Explained, SparseParameter, sparse_children
+from ..tensors.parameter import PRUNE, Explained, SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
@@ -39,14 +38,14 @@ class WeightsFirst(torch.nn.Module):
         self, memo: set[torch.nn.Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Module]]:
         """As in torch, except that sparse weights precede their module when a parent module lists its submodules."""
-        first = {id(weight) for weight in sparse_children(self).values()} if memo is not None else ()
+        first = {id(weight) for weight in self._sparse_weights()} if memo is not None else ()
         yield from sorted(super().named_modules(memo, prefix, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, torch.nn.Parameter]]:
         """As in torch, with the values of the sparse weights first."""
-        first = {id(weight.values) for weight in sparse_children(self).values()}
+        first = {id(weight.values) for weight in self._sparse_weights()}
         yield from sorted(super().named_parameters(prefix, recurse, remove_duplicate), key=lambda named: id(named[1]) not in first)
 
     def register_parameter(self, name: str, param: torch.nn.Parameter | None) -> None:
@@ -59,6 +58,8 @@ class WeightsFirst(torch.nn.Module):
             raise UnsupportedError(f"{name!r} of {type(self).__name__} is a sparse weight: {PRUNE}")
         super().register_parameter(name, param)
 
+    def _sparse_weights(self) -> list[SparseParameter]:
+        return [child for child in self._modules.values() if isinstance(child, SparseParameter)]
 
 
 class WithSparseWeight(WeightsFirst):
@@ -196,26 +197,6 @@ def check_attention(owner: type, module: torch.nn.MultiheadAttention) -> None:
         raise UnsupportedError(f"{owner.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
 
 
-def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:
-    """Check that an input has the data type of a layer's weights; under autocast, torch and einsum convert both.
-
-    Raises:
-        UnsupportedError: the data types differ.
-
-    >>> layer = torch.nn.Linear(2, 2)
-    >>> check_dtype(layer, layer.weight, torch.ones(2, dtype=torch.float64), "x")
-    Traceback (most recent call last):
-    ...
-    numscorch.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
-    """
-    if not isinstance(input, torch.Tensor | SparseTensor) or input.dtype == weight.dtype or torch.is_autocast_enabled("cpu"):
-        return
-    kind, expected, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
-    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {expected.removeprefix('torch.')}"
-    convert = f", or convert the layer with layer.to({other})" if input.dtype.is_floating_point else ""
-    raise UnsupportedError(f"{text}: pass {name}.to({expected}){convert}")
-
-
 def new_weight(
     owner: object,
     shape: tuple[int, int],
@@ -278,8 +259,11 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
             raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
         stored = from_torch(keep(torch.rand(shape)))
         return stored.with_values(torch.zeros(stored.nnz, dtype=dtype))
-    height, width = block = block_of(format)
-    indices = entries_of_blocks(_random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density), block, shape)
+    height, width = _block(format)
+    indices = _random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density)
+    if (height, width) != (1, 1):
+        indices = _block_entries(indices, height, width)
+        indices = indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
     return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR)
 
 
@@ -290,6 +274,26 @@ def _random_coordinates(rows: int, columns: int, density: float) -> torch.Tensor
     counts[torch.randperm(rows)[: total - int(counts.sum())]] += 1
     samples = [torch.randperm(columns)[: int(count)].sort().values for count in counts]
     return torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *samples])])
+
+
+def _block(format: Format) -> tuple[int, int]:
+    """Return the block size of a format; (1, 1) for formats without blocks.
+
+    >>> _block(as_format("BCSR(4, 1)")), _block(CSR)
+    ((4, 1), (1, 1))
+    """
+    size = [1, 1]
+    for level, part in zip(format.levels, format.parts, strict=True):
+        if part.modulus and part.divisor == 1 and level.full:
+            size[part.dimension] = part.modulus
+    return size[0], size[1]
+
+
+def _block_entries(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
+    """Return the coordinates of all entries of blocks."""
+    offsets = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(1, -1, 2)
+    corners = (blocks.t() * torch.tensor([height, width]))[:, None]
+    return (corners + offsets).reshape(-1, 2).t()
 
 
 def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import OperandError, SizeError
-from .built_in import BuiltIn, Kind, WithFraction, is_number
+from .built_in import BuiltIn, WithFraction, is_number
+from .kinds import Kind
 from .magnitude import lowest, magnitudes
 from .names import called_as, described
 

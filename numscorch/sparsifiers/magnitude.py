@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -104,30 +103,6 @@ class block_magnitude(BuiltIn):
     def format(self) -> Format:
         """BCSR, the format in which ``sparsify`` stores the kept blocks."""
         return BCSR(self.b0, self.b1)
-
-
-def block_of(format: Format) -> tuple[int, int]:
-    """Return the block size of a matrix format; (1, 1) for formats without blocks.
-
-    >>> block_of(BCSR(4, 1)), block_of(Format("ds"))
-    ((4, 1), (1, 1))
-    """
-    size = [1, 1]
-    for level, part in zip(format.levels, format.parts, strict=True):
-        if part.modulus and part.divisor == 1 and level.full:
-            size[part.dimension] = part.modulus
-    return size[0], size[1]
-
-
-def entries_of_blocks(blocks: torch.Tensor, block: tuple[int, int], shape: Sequence[int]) -> torch.Tensor:
-    """Return the coordinates (2, n) of all entries of blocks that lie in a matrix, given the blocks' coordinates (2, blocks).
-
-    >>> entries_of_blocks(torch.tensor([[0], [1]]), (2, 2), (4, 3)).tolist()
-    [[0, 1], [2, 2]]
-    """
-    offsets = torch.cartesian_prod(torch.arange(block[0]), torch.arange(block[1])).reshape(-1, 2).t()
-    entries = (blocks * torch.tensor(block)[:, None])[:, :, None] + offsets[:, None]
-    return entries.flatten(1)[:, (entries < torch.tensor(shape)[:, None, None]).all(0).flatten()]
 
 
 def block_sums(scores: torch.Tensor, height: int, width: int) -> torch.Tensor:

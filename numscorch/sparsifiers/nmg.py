@@ -1,4 +1,4 @@
-"""n:m:g sparsity, where each choice of n of m rows is kept by equally many columns; and the sparsifiers of structured formats."""
+"""n:m:g sparsity: each column keeps n of every m rows, and each choice of n rows is kept by equally many columns."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from typing import ClassVar
 import torch
 
 from ..errors import SizeError
-from ..ir.format import NM, NMG, Format
-from ..ir.nmg import Grouped
+from ..ir.format import NMG, Format
 from ..ir.nmg_combinations import table
-from ..ir.padded import Fixed
-from .built_in import Block, BuiltIn, Kind
+from .built_in import BuiltIn
+from .kinds import Block, Kind
 from .magnitude import magnitudes
 from .names import called_as
 from .nmg_kernel import shared_out
-from .patterned import n_m
 
 SLAB = 1 << 22  # magnitudes per step, which bounds the extra memory
 
@@ -92,19 +90,3 @@ class n_m_g(BuiltIn):
     def block(self) -> Block:
         """The rows of a block, and the columns of a chunk."""
         return self.m, len(table(self.n, self.m)) * self.g
-
-
-def structured(format: Format) -> n_m | n_m_g | None:
-    """Return the sparsifier whose masks a structured format stores; None for a format that stores any entries.
-
-    >>> from ..ir.format import CSR
-    >>> structured(NM(2, 4)), structured(NM(1, 8, 16)), structured(NMG(2, 4, 8)), structured(CSR)
-    (n_m(2, 4), n_m(1, 8, rows=16), n_m_g(2, 4, 8), None)
-    """
-    grouped = next((level for level in format.levels if isinstance(level, Grouped)), None)
-    if grouped is not None:
-        return n_m_g(grouped.n, grouped.m, grouped.g) if format == NMG(grouped.n, grouped.m, grouped.g) else None
-    kept = next((level.width for level in format.levels if isinstance(level, Fixed) and level.width), None)
-    rows, m = (next((part.modulus for part in format.parts if part.dimension == d and part.modulus), 1) for d in (0, 1))
-    fits = kept is not None and kept <= m and format.order == 2 and format == NM(kept, m, rows)
-    return n_m(kept, m, rows) if fits and kept is not None else None

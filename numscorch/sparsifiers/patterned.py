@@ -15,7 +15,8 @@ from ..ir.format import CSR, NM, Format
 from ..tensors.packing import coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
-from .built_in import WHOLE, Block, BuiltIn, Kind
+from .built_in import BuiltIn
+from .kinds import WHOLE, Block, Kind
 from .magnitude import block_sums, least, magnitudes
 from .names import called_as, described
 

@@ -17,9 +17,9 @@ from ..tensors.parameter import SparseParameter
 from .entrywise import threshold
 from .magnitude import block_magnitude, least, magnitude, magnitudes
 from .names import named
-from .nmg import structured
 from .patterned import n_m
 from .sparsify import Sparsifier, named_in_errors, sparsify
+from .structures import structured
 
 LARGEST_BLOCK = 16  # largest m of the n:m pattern that a layout is compared with
 SMALLEST_BLOCK = 4  # smallest m of that pattern

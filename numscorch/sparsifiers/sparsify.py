@@ -21,8 +21,8 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
-from .built_in import Kind, kind_of
 from .entrywise import random, threshold
+from .kinds import Kind, kind_of
 from .magnitude import magnitude, magnitudes
 from .names import named
 from .patterned import same_pattern

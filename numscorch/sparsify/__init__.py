@@ -4,9 +4,10 @@ A sparsifier is a callable that takes a tensor and returns a mask of its shape, 
 optional attribute ``kind`` says how much of the tensor it needs to see, and ``format`` how the kept entries are stored.
 """
 
-from ..sparsifiers.built_in import Kind
-from ..sparsifiers.composing import LowRankPlusSparse, compose, low_rank_plus_sparse
+from ..sparsifiers.composing import compose
 from ..sparsifiers.entrywise import keep_all, random, threshold
+from ..sparsifiers.kinds import Kind
+from ..sparsifiers.low_rank import LowRankPlusSparse, low_rank_plus_sparse
 from ..sparsifiers.magnitude import block_magnitude, magnitude
 from ..sparsifiers.nmg import n_m_g
 from ..sparsifiers.patterned import n_m, same_pattern, topk
@@ -15,12 +16,13 @@ from ..sparsifiers.reports import LayoutReport, LayoutRow, report
 from ..sparsifiers.scored import MovementScores, movement, wanda
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from . import nn_conversions, schedules
+from .budgets import erk, global_magnitude, uniform
 from .distributed import broadcast_patterns, check_patterns, data_parallel
 from .dynamic import SET, RigL
 from .layers import register_sparse_module
 from .loading import load_patterns
 from .models import densify_model, sparsify_model
-from .plan import PlanRule, SparsityPlan, erk, global_magnitude, uniform
+from .plan import PlanRule, SparsityPlan
 from .pruning import GradualPruning
 from .repattern import repattern
 from .straight import resparsify, settle, straight_through

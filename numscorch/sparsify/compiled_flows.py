@@ -17,7 +17,7 @@ from ..compute.torch_compile import constant, is_whole
 from ..errors import UnsupportedError
 from ..sparsifiers.sparsify import mask_of, sparsify
 from ..tensors.ledgers import densifying
-from .flows import Flow
+from .flow import Flow
 
 _rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()

@@ -12,22 +12,10 @@ from typing import Any
 import torch
 
 from ..errors import OperandError
-from ..ir.format import Format
 from ..sparsifiers.scored import MovementScores
 from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
 from ..tensors.parameter import SparseParameter
-
-
-@dataclass(frozen=True)
-class Flow:
-    """A hook of a plan's rule: the name of the module or parameter, the sparsifier, and the format of the kept entries.
-
-    Without a format, the kept entries stay in a dense tensor.
-    """
-
-    name: str
-    sparsifier: Sparsifier
-    format: Format | None = None
+from .flow import Flow
 
 
 class SparseActivation(Flow):

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrize import ParametrizationList
 from ..errors import OperandError, UnsupportedError
 from ..frontend.datatypes import STORED
 from ..sparsifiers.sparsify import Sparsifier
-from ..tensors.parameter import SparseParameter, sparse_children
+from ..tensors.parameter import SparseParameter
 from .checks import sparsifier_of
 from .flows import is_masking
 from .layers import VERSIONS, Site, adapted
@@ -75,7 +75,7 @@ def sites_of(model: torch.nn.Module) -> Iterator[Site]:
     """Yield every parameter at every place, dense or sparse."""
     for home, module in model.named_modules(remove_duplicate=False):
         if not isinstance(module, SparseParameter):
-            held = {**module._parameters, **sparse_children(module)}
+            held = {**module._parameters, **{key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}}
             yield from (Site(f"{home}.{key}" if home else key, module, key) for key, child in held.items() if child is not None)
 
 

@@ -11,7 +11,7 @@ import torch
 
 from ..errors import OperandError, UnsupportedError
 from ..files.progress import Progress
-from ..tensors.parameter import sparse_children
+from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model
 from .flowing import attach, flows_of
@@ -142,9 +142,9 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     optimizers = listed(optimizer)
     check_model("densify_model", model)
     check_holding(model, optimizers)
-    modules = [(name, module) for name, module in model.named_modules() if sparse_children(module) or type(module) in ADAPTED]
+    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) in ADAPTED]
     for name, module in modules:
-        for key, weight in sparse_children(module).items():
+        for key, weight in _sparse_weights(module).items():
             check_followers(f"{name}.{key}".lstrip("."), weight.values, optimizers, required=False)
         if not hasattr(type(module), "to_dense"):
             raise UnsupportedError(f"{name}: {type(module).__name__} has no to_dense(), which makes a dense module of it")
@@ -212,10 +212,14 @@ def _rows(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> li
 def _replace_by_dense(model: Module, module: Any, optimizers: list[Optimizer], known: dict[int, torch.nn.Parameter]) -> Module:
     """Replace a sparse module of a model by a dense one; shared weights stay shared."""
     with torch.random.fork_rng(devices=()):
-        layer, sparse = module.to_dense(), sparse_children(module)
+        layer, sparse = module.to_dense(), _sparse_weights(module)
     for key, weight in sparse.items():
         if id(weight) not in known:
             known[id(weight)] = getattr(layer, key)
             hand_over(optimizers, weight.values, known[id(weight)], partial(scattered, weight.pattern, shape=known[id(weight)].shape))
         layer._parameters[key] = known[id(weight)]
     return replace_module(model, module, carry_over(module, layer, sparse.keys()))
+
+
+def _sparse_weights(module: Module) -> dict[str, SparseParameter]:
+    return {key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}

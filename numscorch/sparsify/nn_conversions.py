@@ -6,7 +6,7 @@ import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..nn.conv import SparseConv2d
-from ..nn.embedding import SparseEmbedding
+from ..nn.embedding_table import SparseEmbedding
 from ..nn.linear import SparseLinear
 from ..nn.projections import SparseMultiheadAttention
 from .layers import register_reader, register_sparse_module

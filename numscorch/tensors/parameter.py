@@ -265,11 +265,6 @@ class SparseParameter(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
 
 
-def sparse_children(module: torch.nn.Module) -> dict[str, SparseParameter]:
-    """Return the sparse parameters that a module holds itself, by name."""
-    return {name: child for name, child in module._modules.items() if isinstance(child, SparseParameter)}
-
-
 class Explained(str):
     """A key of a state dict with an explanation, which the text of torch's error shows after the key.
 
