@@ -31,8 +31,8 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
-from .explanation.page import card as _card
-from .explanation.rasters import spy as _spy
+from .explanation.spying import spy as _spy
+from .explanation.tensors import card as _card
 from .files.load import load_graph
 from .fusing import fuse
 from .interop.edge_lists import adj_t
@@ -42,9 +42,8 @@ from .interop.scipy_arrays import from_scipy
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .machine import collector as _collector
 from .operators import registration as _registration
-from .operators.attributes import coalesce, sort
 from .operators.constructors import empty, eye, full, ones, rand, randn, tensor, zeros
-from .operators.pieces import stack
+from .operators.ordering import coalesce, sort
 from .operators.sparse_constructors import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
@@ -53,6 +52,7 @@ from .operators.sparse_constructors import (
     sparse_csc_tensor,
     sparse_csr_tensor,
 )
+from .operators.stacking import stack
 from .selfcheck import register_level
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict

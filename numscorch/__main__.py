@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
-from .commands.bench import add_bench, error_text, positive
+from .commands.asking import error_text
+from .commands.bench import add_bench, positive
 from .commands.cache import add_cache
 from .commands.explain import add_explain
 from .errors import NumscorchError

@@ -12,14 +12,16 @@ import torch
 from torch.autograd import forward_ad
 
 from .compute.dispatch import compute
-from .compute.fitting import MISSED
 from .compute.operands import any_autocast, call_form, in_autocast, refuse_tangents
 from .compute.reductions import check_reduction, prepared, reduced
+from .compute.shortcuts import MISSED
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
 from .explanation.explanation import Explanation, timed_story
 from .explanation.programs import explain_einsum, explain_program, explain_sparsified
-from .files.archives import save_safetensors, save_tensor
-from .files.load import SUFFIXES, check_there, foreign_suffix, is_torchs, load as read, suffix_of, unreadable, unwritable
+from .files.archives import save_tensor
+from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
+from .files.load import SUFFIXES, check_there, load as read, suffix_of
+from .files.safetensors_files import save_safetensors
 from .files.writers import write_text
 from .frontend.requests import Request
 from .frontend.statements import tensor_names

@@ -15,7 +15,8 @@ from .api import einsum
 from .compute.chains import Chain
 from .compute.dispatch import pairs_for
 from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
-from .compute.operands import STRIDED, call_form, check_is_tensor, identify, in_transform, is_all_native, kernel_operand, wrap
+from .compute.native import wrap
+from .compute.operands import STRIDED, call_form, check_is_tensor, identify, in_transform, is_all_native, kernel_operand
 from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED

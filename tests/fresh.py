@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from numscorch.compute import fitting as shortcuts
+from numscorch.compute import shortcuts
 from numscorch.convert import conversions
 from numscorch.runtime import plans
 

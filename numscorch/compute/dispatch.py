@@ -26,9 +26,10 @@ from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
-from .empty_reductions import check_before, in_format, semiring_zero, write
-from .fitting import remember_call
+from .empty_reductions import in_format, semiring_zero
 from .operands import STRIDED, DeferredOperand, check_is_tensor, identify, in_transform, is_all_native, kernel_operand
+from .outputs import check_before, write
+from .shortcuts import remember_call
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:

@@ -42,7 +42,8 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
-from .operands import STRIDED, in_transform, strided, wrap
+from .native import wrap
+from .operands import STRIDED, in_transform, strided
 from .product_gradients import multiplied
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients

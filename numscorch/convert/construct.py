@@ -22,10 +22,10 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
+from .coalescing import coalesced
 from .conversions import can_copy, chosen_of, to_format
-from .entries import coalesced
 from .matrices import nonzeros_of_few
-from .spaced import grouped
+from .nmg import grouped
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -192,10 +192,8 @@ def _from_entries(
     if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
         return adopted(list(table), entries, size, target)
     by_rows = range(len(size))
-    if (
-        suggestion is not None
-        and check_invariants
-        and not any(is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order))
+    if suggestion is not None and check_invariants and not any(
+        is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order)
     ):
         raise disordered_entry(table.numpy(), by_rows, suggestion)
     tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)

@@ -21,11 +21,12 @@ from ..ir.format import Format, dense
 from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
 from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
-from ..programs.derived_operands import check_sizes, with_derived
+from ..programs.derived_operands import with_derived
 from ..programs.evaluation import format_of
 from ..programs.fused_operands import widened_operand
 from ..programs.fusion import Group, NotFused, OperandKind, group_from, why_alone
 from ..programs.pairing import in_pairs, parts_of
+from ..programs.sizes import check_sizes
 from ..runtime.plans import compile_source, describe
 from ..sparsifiers.results import pruned
 from ..tensors.parameter import unwrapped

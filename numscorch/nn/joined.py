@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..compute.operands import wrap
+from ..compute.native import wrap
 from ..convert.construct import from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR

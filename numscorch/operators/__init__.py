@@ -19,21 +19,26 @@ from ..errors import UnsupportedError
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
-from .arguments import checked, torchs, with_name
-from .attributes import ATTRIBUTES, INDEX_ARRAYS, TO_LAYOUTS
+from .arguments import checked
+from .attributes import ATTRIBUTES
 from .distances import DISTANCES, linalg_norm, norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, setitem
+from .in_place import INITIAL, in_place_of
 from .indexing import diagonal, narrow, select, triangle
 from .moves import MOVES
-from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated
-from .pieces import PIECES, stack
+from .naming import torchs, with_name
+from .objects import OBJECTS, contains, iterated
+from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
 from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING
-from .statistics import SEARCHES, STATISTICS, masked_getitem, masked_setitem
+from .searches import SEARCHES, masked_getitem, masked_setitem
+from .stacking import stack
+from .statistics import STATISTICS
+from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
 
 ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,

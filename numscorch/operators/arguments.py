@@ -1,4 +1,4 @@
-"""Argument handling and names for the operator table: torch's and numpy's argument names, and dense conversion of sparse arguments.
+"""Argument handling for the operator table: torch's and numpy's argument names, and dense conversion of sparse arguments.
 
 The annotations of an implementation declare its arguments: ``SparseTensor`` must be sparse, ``Any`` may be sparse,
 ``torch.Tensor`` is dense. A sparse argument for a dense parameter, such as an index or a weight, is made dense and listed
@@ -14,25 +14,12 @@ from inspect import Parameter
 from typing import Any
 
 import torch
-from torch.nn import functional
 
 from ..convert.dense import densified
 from ..errors import OperandError, UnsupportedError
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-
-
-def torchs(name: str) -> Callable[..., Any]:
-    """torch's function of this name, or torch.nn.functional's."""
-    return getattr(torch, name, None) or getattr(functional, name)
-
-
-def with_name(function: Callable[..., Any], name: str, doc: str) -> Callable[..., Any]:
-    """The function itself, renamed and documented."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = doc
-    return function
-
+from .naming import torchs, with_name
 
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # numpy's argument names, which torch accepts
 MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", Parameter.empty)  # annotations of parameters that may be sparse; lambdas have none

@@ -17,8 +17,8 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .arguments import with_name
 from .elementwise import div, is_sparse, mul, sub
+from .naming import with_name
 from .products import check_inner
 from .rearranging import normalize_dim
 from .reducing import Dim, amax, mean as average, sum as total

@@ -26,7 +26,7 @@ from ..programs.evaluation import as_tensor, evaluate_parts
 from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
-from .arguments import with_name
+from .naming import with_name
 from .unary import FROM_ZERO, UNARY, written
 
 

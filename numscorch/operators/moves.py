@@ -17,9 +17,9 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .arguments import with_name
 from .gathering import index_select
 from .indexing import diagonal
+from .naming import with_name
 from .rearranging import (
     Moved,
     as_integers,

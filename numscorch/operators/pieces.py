@@ -1,144 +1,22 @@
-"""Concatenation, stacking and splitting of SparseTensors."""
+"""Concatenation and splitting of SparseTensors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..convert.construct import from_torch
-from ..errors import RangeError, SizeError, UnsupportedError
-from ..ir.format import COO, Format
-from ..ir.implicit import Band, Causal, Identity, Offset, Range
-from ..ir.levels import Compressed, Dense, Singleton
-from ..ir.padded import Bitmap, Fixed
-from ..ir.parts import Part
-from ..tensors.packing import index_dtype_for
-from ..tensors.pattern import Pattern
+from ..errors import SizeError
+from ..ir.format import COO
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.torch_layouts import COMPRESSED
-from .arguments import with_name
 from .indexing import narrow, select
 from .moves import MOVES
-from .rearranging import cat, check_copies, join_entries, normalize_dim, unsqueeze
-
-# levels whose arrays can be concatenated below a dense level; pos arrays are offset
-JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
-
-
-ANY_ENTRIES = (Dense, Compressed, Singleton)  # levels that can store any entries
-
-
-def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
-    """Stack tensors of one shape along a new dimension; calls torch.stack if all are strided or COO torch tensors.
-
-    The result's format has a dense level for the new dimension in front of the tensors' levels, so patterns and entry counts
-    may differ. If all tensors are torch's CSR, CSC, BSR or BSC tensors, which torch cannot stack, the result is a COO tensor.
-    Data types are promoted as by torch.stack. Gradients flow to the values. If formats differ, tensors are converted to the
-    first one's format. O(stored values).
-
-    Args:
-        tensors: SparseTensors and sparse torch tensors; ELL tensors may differ in width.
-        dim: position of the new dimension.
-        out: supported for torch.stack only.
-
-    Raises:
-        SizeError: the shapes differ, or the dimension does not exist.
-        UnsupportedError: a tensor is dense, or ``out`` is given.
-
-    >>> import numscorch as ns
-    >>> graphs = [ns.from_torch(torch.eye(3)), ns.from_torch(torch.ones(3, 3))]
-    >>> ns.stack(graphs)
-    SparseTensor(dds, shape=(2, 3, 3), nnz=12, density=0.667, float32, int32 indices)
-    >>> ns.einsum("bij,bj->bi", ns.stack(graphs), torch.ones(2, 3))
-    tensor([[1., 1., 1.],
-            [3., 3., 3.]])
-    """
-    tensors = list(tensors)
-    has_sparse = any(isinstance(tensor, SparseTensor) for tensor in tensors)
-    if not has_sparse and not any(isinstance(tensor, torch.Tensor) and tensor.layout in COMPRESSED for tensor in tensors):
-        return torch.stack(tensors, dim) if out is None else torch.stack(tensors, dim, out=out)
-    if out is not None:
-        raise UnsupportedError("out can't hold stacked sparse tensors, whose pattern is new: use the returned tensor")
-    parts = [_sparse(tensor, at) for at, tensor in enumerate(tensors)]
-    for at, part in enumerate(parts):
-        if part.shape != parts[0].shape:
-            raise SizeError(
-                f"tensor {at} of the stack has shape {tuple(part.shape)}, but tensor 0 has {tuple(parts[0].shape)}: "
-                "all must have the same shape"
-            )
-    order = parts[0].ndim + 1
-    if not -order <= dim < order:
-        raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
-    stacked = _stack_one_format(_unify_formats(parts), dim % order)
-    return stacked if has_sparse else stacked.to(COO(order)).to_torch()
-
-
-def _sparse(tensor: Any, at: int) -> SparseTensor:
-    if isinstance(tensor, SparseTensor):
-        return tensor
-    if not isinstance(tensor, torch.Tensor) or tensor.layout is torch.strided:
-        kind = "a dense tensor" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
-        raise UnsupportedError(
-            f"tensor {at} of the stack is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
-        )
-    return from_torch(tensor)
-
-
-def _unify_formats(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
-    """Convert the tensors to one format: the first one's if it can store any entries, else COO; fixed levels get the largest width."""
-    formats = [tensor.format for tensor in tensors]
-    if any(_of_any_width(format) != _of_any_width(formats[0]) for format in formats):
-        return [tensor.to(common_format(formats[0])) for tensor in tensors]
-    levels = zip(*(format.levels for format in formats), strict=True)
-    widest = Format([max(alike, key=lambda level: getattr(level, "width", 0) or 0) for alike in levels], formats[0].parts)
-    return [tensor.to(widest) for tensor in tensors]
-
-
-def common_format(format: Format) -> Format:
-    """The format, or COO if its levels cannot store any entries."""
-    return format if all(isinstance(level, ANY_ENTRIES) for level in format.levels) else COO(format.order)
-
-
-def _of_any_width(format: Format) -> Format:
-    return Format([replace(level, width=None) if isinstance(level, Fixed) else level for level in format.levels], format.parts)
-
-
-def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor:
-    inner = tensors[0].format
-    places = [d + (d >= dim) for d in range(inner.order)]
-    format = Format([Dense(), *inner.levels], [Part(dim), *(part.moved(places) for part in inner.parts)])
-    shape = (*tensors[0].shape[:dim], len(tensors), *tensors[0].shape[dim:])
-    check_copies(sum(tensor.nnz for tensor in tensors), shape, tensors[0])
-    if not all(isinstance(level, JOINED) for level in inner.levels):
-        starts = np.arange(len(tensors))[:, None] * np.eye(len(shape), dtype=np.int64)[dim]
-        return join_entries([unsqueeze(tensor, dim) for tensor in tensors], starts, shape, format)
-    patterns = [tensor.pattern for tensor in tensors]
-    count = sum(pattern.nnz for pattern in patterns)
-    wide = any(pattern.index_dtype == "int64" for pattern in patterns)
-    dtype = torch.int64 if wide or index_dtype_for(format.sizes(shape), count) == np.int64 else torch.int32
-    arrays = (_concatenate_level(patterns, at, dtype) for at in range(len(inner.levels)))
-    return SparseTensor(Pattern(format, shape, ((), *arrays)), torch.cat([tensor.values for tensor in tensors]))
-
-
-def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """The concatenated arrays of one level of all tensors."""
-    level = patterns[0].format.levels[at]
-    results = []
-    for number, name in enumerate(level.arrays):
-        stored_as = level.array_dtype(name)
-        arrays = [pattern.arrays[at][number].to(getattr(torch, stored_as) if stored_as else dtype) for pattern in patterns]
-        results.append(_concatenate_pos(arrays, [pattern.counts[at] for pattern in patterns]) if name == "pos" else torch.cat(arrays))
-    return tuple(results)
-
-
-def _concatenate_pos(starts: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
-    """Concatenate pos arrays; each is offset by the end of the previous one."""
-    before = np.cumsum([0, *counts]).tolist()
-    return torch.cat([*(pos[:-1] + first for pos, first in zip(starts, before[:-1], strict=True)), starts[0].new_tensor([before[-1]])])
+from .naming import with_name
+from .rearranging import cat, join_entries, normalize_dim
+from .stacking import common_format
 
 
 def _concatenation(name: str, form: Callable[[Any], Any], dim: int) -> Callable[..., Any]:

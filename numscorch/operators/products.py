@@ -11,8 +11,8 @@ from torch.autograd import forward_ad
 
 from ..api import einsum, is_compiling
 from ..compute.dispatch import compute
-from ..compute.fitting import MISSED
 from ..compute.operands import any_autocast
+from ..compute.shortcuts import MISSED
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..runtime.plans import SHORTCUTS, tables_apart
 from ..tensors.parameter import SparseParameter

@@ -14,8 +14,8 @@ from ..errors import OperandError
 from ..frontend.broadcasting import broadcast_shape
 from ..tensors.sparse_tensor import SparseTensor
 from . import elementwise
-from .arguments import with_name
 from .elementwise import is_sparse, where
+from .naming import with_name
 from .rearranging import expand
 
 

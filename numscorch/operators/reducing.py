@@ -18,8 +18,8 @@ from ..frontend.requests import Request
 from ..frontend.statements import parse_statement
 from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
-from .arguments import with_name
 from .elementwise import _letters, _term, div
+from .naming import with_name
 from .rearranging import as_integers
 
 Dim = int | Sequence[int] | None

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..tensors.sparse_tensor import SparseTensor
-from .pieces import stack
+from .stacking import stack
 
 REDUCTIONS = ("sum", "prod", "amax", "amin", "mean", "median", "norm", "var", "std", "logsumexp", "argmax", "argmin")
 MASKED = (*REDUCTIONS, "cumsum", "cumprod", "softmax", "log_softmax", "softmin", "normalize", "logaddexp")

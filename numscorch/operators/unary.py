@@ -13,7 +13,7 @@ from ..convert.dense import densified
 from ..errors import UnsupportedError
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .arguments import torchs, with_name
+from .naming import torchs, with_name
 
 KEEPING_ZERO = """
     abs absolute angle arcsin arcsinh arctan arctanh asin asinh atan atanh ceil celu conj deg2rad elu erf erfinv expm1 fix floor frac gelu

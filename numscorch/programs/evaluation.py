@@ -26,11 +26,12 @@ from ..ir.functions import REDUCTIONS
 from ..runtime.plans import known_plan, remember
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
-from .derived_operands import check_sizes, derives, is_index_size, with_derived
+from .derived_operands import derives, is_index_size, with_derived
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, widened_operand
 from .fusion import Group, group_from
 from .pairing import in_pairs
+from .sizes import check_sizes
 
 NUMBERS = {int, float, complex}
 PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS

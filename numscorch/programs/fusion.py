@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.operands import wrap
+from ..compute.native import wrap
 from ..frontend.datatypes import STORED
 from ..frontend.fused_problem import FusedRequest, Member
 from ..frontend.operand import Operand

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray
 
 
-PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes and operators.torch_names
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
 
 
@@ -318,7 +318,7 @@ class SparseTensor(PythonOperators):
         raise UnsupportedError("a SparseTensor is not a NumPy array: use .to_dense().numpy(), or .to_scipy()")
 
     def __getattr__(self, name: str) -> Any:
-        """Look up methods in the table of operators, and properties in ``operators.attributes``.
+        """Look up methods in the table of operators, and properties in ``operators.attributes`` and ``operators.torch_names``.
 
         Raises:
             MissingError: the attribute does not exist; for attributes of torch.Tensor, the text suggests an alternative.

@@ -14,7 +14,7 @@ import torch
 
 from numscorch import __main__ as cli
 from numscorch.commands import doctor
-from numscorch.commands.demo import report as matrix, training
+from numscorch.commands.demo import matrix, training
 from numscorch.errors import FormatError
 from numscorch.explanation import roofline
 from numscorch.explanation.explanation import read_formats

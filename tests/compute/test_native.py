@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import operands as native
+from numscorch.compute import native
 from numscorch.convert import construct
 
 pytestmark = pytest.mark.usefixtures("plain")

@@ -9,7 +9,7 @@ import torch
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch.compute import fitting as shortcuts
+from numscorch.compute import shortcuts
 from numscorch.frontend.requests import einsum_request
 from numscorch.runtime import plans as dispatch
 from numscorch.runtime.plans import SHORTCUTS, uncompiled

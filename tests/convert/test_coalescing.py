@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.convert import construct, entries as coalescing
+from numscorch.convert import coalescing, construct
 from numscorch.ir.format import Format
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate

@@ -12,7 +12,7 @@ from storable import random, storable
 import numscorch as ns
 from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format, sorted_format
-from numscorch.operators import pieces as stacking
+from numscorch.operators import stacking
 from numscorch.tensors.validate import validate
 
 UNORDERED = Format("(i, j) -> (i: dense, j: compressed(ordered=False))")

@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from .data import digits, from_file
-from .report import multiply, report_graph, report_race
+from .matrix import multiply
+from .report import report_graph, report_race
 from .training import race
 
 FOLDER = Path("numscorch-demo")

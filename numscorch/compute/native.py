@@ -1,0 +1,42 @@
+"""Sparse torch tensors as operands: each tensor's SparseTensor wrapper is created once and cached.
+
+The cache sets no attribute on a user's tensor, because pickles would include it, and holds no strong reference to it.
+"""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+from ..convert.construct import from_torch
+from ..tensors.sparse_tensor import SparseTensor
+
+Entry = tuple[weakref.ref[torch.Tensor], int, SparseTensor]
+_wrappers: dict[int, Entry] = {}
+
+
+def wrap(tensor: torch.Tensor) -> SparseTensor:
+    """A SparseTensor that shares the tensor's memory; it is validated again after a write to the tensor."""
+    entry = _wrappers.get(id(tensor))
+    if entry is not None and entry[0]() is tensor and entry[1] == tensor._version:
+        return entry[2]
+    return _wrap_anew(tensor)
+
+
+def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
+    wrapper = from_torch(tensor.detach())
+    values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
+    # not cached: inference tensors have no version counter, and copied values would miss later writes
+    if tensor.is_inference() or wrapper.values.data_ptr() != values.data_ptr():
+        return wrapper
+    key = id(tensor)
+    _wrappers[key] = (weakref.ref(tensor, lambda dead: _forget(key, dead)), tensor._version, wrapper)
+    return wrapper
+
+
+def _forget(key: int, dead: weakref.ref[torch.Tensor]) -> None:
+    """Drop the entry of a dead tensor unless a new tensor has its id."""
+    entry = _wrappers.get(key)
+    if entry is not None and entry[0] is dead:
+        del _wrappers[key]
