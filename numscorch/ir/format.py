@@ -55,6 +55,7 @@ class Format:
         object.__setattr__(self, "levels", parsed)
         object.__setattr__(self, "parts", parts_of(range(len(parsed)) if named is None else named))
         check_levels(self.levels, self.parts)
+        _ = self.mode_order  # cached before torch.compile traces its use: Dynamo cannot enter the lock of a cached property
 
     @classmethod
     def flat(cls, levels: Sequence[Level], order: Sequence[int] | None = None) -> Format:

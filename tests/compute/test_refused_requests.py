@@ -25,7 +25,7 @@ HUGE = ns.from_coo([[0, 5], [2**39, 1]], [1.0, 2.0], (2**40, 2**40))
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a number that is too large": (lambda: WHOLE * 2**40, ns.UnsupportedError, "does not fit torch.int32"),
     "the mean of integers": (lambda: ns.mean(WHOLE), ns.UnsupportedError, "the mean of torch.int32 values"),
-    "the largest of none": (lambda: ns.amax(ns.from_torch(torch.ones(0, 3), ns.CSR), 0), ns.SizeError, "of no entries"),
+    "the largest of none": (lambda: ns.amax(ns.from_torch(torch.ones(0, 3), ns.CSR), 0), ns.SizeError, "of zero entries"),
     "no tensor": (lambda: ns.evaluate("y = 2 * 3"), ns.ExpressionError, "the right side has no tensor"),
     "no text": (lambda: ns.evaluate(NOTHING, A=A), ns.ExpressionError, "not NoneType"),
     "a mask of another shape": (

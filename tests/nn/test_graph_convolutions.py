@@ -585,7 +585,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ns.UnsupportedError,
         r"swap them, and pass edge_index.flip\(0\)",
     ),
-    "channels as nodes": (lambda: ns.nn.GCNConv(IN, OUT, node_dim=-1)(X3, GRAPH), ns.SizeError, r"node_dim=-1 of GCNConv\(6, 4\) is"),
+    "channels as nodes": (lambda: ns.nn.GCNConv(IN, OUT, node_dim=-1)(X3, GRAPH), ns.SizeError, r"node_dim=-1 of GCNConv\(6, 4\) cannot"),
     "batches of attention": (lambda: ns.nn.GATConv(IN, OUT)(X3[None], GRAPH), ns.SizeError, r"takes \(nodes, 6\)"),
     "no channels": (lambda: ns.nn.GCNConv(0, OUT), ns.SizeError, "in_channels=0: sizes are positive, or -1 for a size"),
     "results to be found later": (lambda: ns.nn.GCNConv(IN, -1), ns.SizeError, "out_channels=-1: sizes are positive"),

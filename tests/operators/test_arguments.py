@@ -142,7 +142,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a keyword": (lambda: A.diff(steps=2), r"diff of a SparseTensor takes input, n, dim, prepend, append, not steps="),
     "too many": (lambda: A.tril(0, 1), r"tril of a SparseTensor takes input, diagonal, not more values"),
     "out": (lambda: torch.sin(A, out=torch.empty(2, 3)), r"out= of sin with a SparseTensor: use the returned tensor"),
-    "no tensor": (lambda: ns.tril(None, A), r"tril of NoneType beside a SparseTensor"),
+    "no tensor": (lambda: ns.tril(None, A), r"tril of NoneType with a SparseTensor"),
     "a reduction of products": (lambda: torch.sparse.mm(A, A.t(), "amax"), r"reduce='amax': use einsum"),
     "copy_ of a number": (lambda: A.clone().copy_(2.0), r"copy_ takes a tensor, not float: A\.values\.fill_"),
     "a mask that is none": (lambda: A.masked_fill(True, 0), r"masked_fill takes a mask that is a tensor, not bool: torch\.as_tensor"),

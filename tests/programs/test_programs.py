@@ -142,7 +142,7 @@ def test_results_at_stored_entries_keep_the_pattern(plain: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("fmt", [*FORMATS[:5], ns.BCSR(2, 2)], ids=lambda f: f.name)
 def test_largest_stored_entries_are_dense(fmt: ns.Format, plain: pytest.MonkeyPatch) -> None:
-    S = stored_at(stored_mask(), fmt, zero=False)
+    S = stored_at(stored_mask(), fmt, has_zero=False)
     stored = S.with_values(torch.ones_like(S.values)).to_dense() != 0
     maxima = ns.evaluate("m[i] stored max= S[i,j]", S=S)
     torch.testing.assert_close(maxima, S.to_dense().masked_fill(~stored, -inf).amax(1))
