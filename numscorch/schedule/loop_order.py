@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import islice
 from math import ceil, inf, prod
 
 from ..errors import ScheduleError
@@ -145,11 +146,10 @@ class Orders:
 
     def cheapest(self, most: int, wanted: tuple[str, ...] | None = None) -> list[LoopOrder]:
         """The cheapest orders that can be compiled, or only the wanted one; ties follow the order of the variables."""
-        orders = self.all_orders(wanted=wanted)
         if wanted is not None or len(self.variables) <= tuning.FEW_LOOPS:
-            self.priced = {order: self.price(order) for order in orders}
-        elif (start := next((order for order in orders if self.price_of(order) < inf), None)) is not None:
-            self.search(start)
+            self.priced = {order: self.price(order) for order in self.all_orders(wanted=wanted)}
+        else:
+            self.search()
         return sorted(filter(None, self.priced.values()), key=lambda choice: choice.cost)[:most]
 
     def all_orders(self, prefix: tuple[IndexVar, ...] = (), wanted: tuple[str, ...] | None = None) -> Iterator[tuple[IndexVar, ...]]:
@@ -171,10 +171,17 @@ class Orders:
         required = self.first[len(prefix)]
         return var == required or (required is None and (var in self.result or _scatters(self.stmt, prefix)))
 
-    def search(self, first: tuple[IndexVar, ...]) -> None:
-        """Search from the first order and from orders that walk one operand first, the cheapest of these before the others."""
+    def search(self) -> None:
+        """Search from orders that walk one operand first, and from the first order that can be compiled, the cheapest start first.
+
+        Most of the first orders may be impossible, for example if they end the walk of a relation before they start it. So only a few are
+        tried, unless no order that walks one operand first can be compiled.
+        """
         walks = [[access.level_var(at) for at in range(len(access.indices))] for access in self.operands]
-        starts = [first, *(tuple(dict.fromkeys([*walk, *self.variables])) for walk in walks)]
+        starts = [tuple(dict.fromkeys([*walk, *self.variables])) for walk in walks]
+        is_possible = any(self.price_of(order) < inf for order in starts)
+        tried = islice(self.all_orders(), tuning.FIRST_ORDERS if is_possible else None)
+        starts = [*islice((order for order in tried if self.price_of(order) < inf), 1), *starts]
         for order in sorted(starts, key=self.price_of):
             if len(self.priced) < tuning.SEARCHED_ORDERS:
                 self.improve(order)

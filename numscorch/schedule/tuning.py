@@ -27,6 +27,7 @@ COST_SCATTER = 2.0  # a step that loads and stores its result, compared to a res
 COST_VECTOR_SCATTER = 4.0  # the same for a vector register of results; bench_formats, CSC
 COST_STRIDED = 2.0  # an innermost dense loop that strides through memory; bench_tensors
 FEW_LOOPS = 6  # most loops whose orders are all priced; below 0.1 s
+FIRST_ORDERS = 50  # orders tried for a start of a local search besides those that walk one operand first; 0.02 s for 11 loops
 SEARCHED_ORDERS = 200  # priced orders from which a local search does not start again; below 0.5 s for 12 loops
 COST_MERGE = 3.0  # one step of a co-iteration; bench_masked
 SEEK = 8.0  # co-iteration steps from which one search pays; measured as 4 to 6 for rows of 3 to 50 entries
