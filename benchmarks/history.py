@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--folder", type=Path, default=HISTORY, help="the history (default: benchmarks/history)")
     add_parser = parser.add_subparsers(dest="do").add_parser("add", help="store results that make bench wrote")
     add_parser.add_argument("results", type=Path, nargs="+")
-    add_parser.add_argument("--dirty", action="store_true", help="also those of files that no commit holds")
+    add_parser.add_argument("--dirty", action="store_true", help="also add runs of a working tree with uncommitted changes")
     options = parser.parse_args(arguments)
     if options.do != "add":
         return _listed(options.folder)

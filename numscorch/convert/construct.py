@@ -6,13 +6,14 @@ fits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import torch
 
-from ..errors import SizeError, UnsupportedError
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format, as_format, dense
 from ..ir.padded import Nonzero
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+F = TypeVar("F", bound=Callable[..., SparseTensor])
 SORT = "without assume_sorted=True, from_coo sorts and sums them"
 COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
 OTHERS = "from_coo, from_csr or from_scipy"
@@ -133,6 +135,20 @@ def _from_torch_compressed(tensor: torch.Tensor, format: Format | None, check_in
     return A if format is None else to_format(A, format)
 
 
+def _without_coalesce(function: F) -> F:
+    """Decorate a constructor to reject the removed argument ``coalesce=`` with an explanation."""
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> SparseTensor:
+        if "coalesce" in kwargs:
+            instead = "entries are sorted and summed by default; assume_sorted=True rejects unsorted ones"
+            raise OperandError(f"{function.__name__} takes no coalesce=: {instead}")
+        return function(*args, **kwargs)
+
+    return cast("F", call)
+
+
+@_without_coalesce
 def from_coo(
     indices: torch.Tensor | ArrayLike,
     values: torch.Tensor | ArrayLike,
@@ -230,6 +246,7 @@ def assemble(
     return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add_(0, torch.from_numpy(slots), ordered))
 
 
+@_without_coalesce
 def from_csr(
     pos: torch.Tensor | ArrayLike,
     crd: torch.Tensor | ArrayLike,

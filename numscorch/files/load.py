@@ -172,9 +172,10 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
         raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: use ns.load(path) for a matrix or a tensor")
     check_there(file, "numscorch.load_graph", (".npz",))
     arrays = read_arrays(file)
-    labels, train, val, test = (
-        torch.from_numpy(integers_in(file, arrays, name)) for name in ("labels", "train_idx", "val_idx", "test_idx")
-    )
+    names = ("edge_index", "labels", "train_idx", "val_idx", "test_idx")
+    if missing := [name for name in names if name not in arrays]:
+        raise FormatError(f"{file} has no array {missing[0]!r}: a graph needs {', '.join(names)}, but it has {', '.join(arrays)}")
+    labels, train, val, test = (torch.from_numpy(integers_in(file, arrays, name)) for name in names[1:])
     return Graph(_adj_t(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
 
 

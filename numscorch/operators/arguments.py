@@ -97,7 +97,7 @@ class Signature:
 def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> Callable[..., Any]:
     """Wrap an implementation: accept torch's and numpy's argument names, and densify sparse arguments of dense parameters.
 
-    With ``is_mixed``, the first argument may be dense even if the parameters have no annotations, as those of lambdas.
+    With ``is_mixed``, the first argument may be dense even if the parameters have no annotations. Parameters of lambdas have none.
     """
     signature = Signature(name, function, is_mixed)
     most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most

@@ -357,7 +357,7 @@ class _Fusing:
         inner = [var for var in member.indices if var not in self.outer]
         used = [var for var in variables_in(member.value) if var not in self.outer]
         if len(inner) > 1:
-            raise NotFused(f"{part.name} has {len(inner)} indices besides those of the shared loops")
+            raise NotFused(f"{part.name} has {len(inner)} indices outside the shared loops")
         if len(used) > (1 if member.owner is None else 2):
             raise NotFused(f"{part.name} is a dense product" if member.owner is None else f"{part.name} sums over several indices")
 

@@ -11,7 +11,7 @@ import torch
 
 from numscorch.convert import construct
 from numscorch.convert.construct import from_coo, from_csr, from_torch
-from numscorch.errors import FormatError, NumscorchError, SizeError, UnsupportedError
+from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
 from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.machine import memory
@@ -195,6 +195,8 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
         "entry 1 at (0, 1) comes after (1, 0): entries must be in increasing order, without duplicates; the tensor is only "
         "marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)",
     ),
+    "coalesce": (coo(coalesce=True), OperandError, "from_coo takes no coalesce=: entries are sorted and summed by default"),
+    "csr coalesce": (csr(coalesce=False), OperandError, "from_csr takes no coalesce=: entries are sorted and summed by default"),
     "repeated": (coo([[1, 1], [0, 0]], assume_sorted=True), FormatError, "entry 1 repeats the coordinates (1, 0) of entry 0"),
     "repeated in CSR": (
         coo([[1, 1], [0, 0]], [1.0, 2.0], (2, 2), "ds", assume_sorted=True),

@@ -1,4 +1,4 @@
-"""Examples draw their plots, and their results agree with those of the program they are compared with."""
+"""Examples draw plots, and compute the results of their reference programs."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_a_schedule_is_explained() -> None:
 
 
 def kernel_names(explanation: ns.explanation.Explanation) -> set[str]:
-    """Names of all kernels of an explanation, including those of earlier parts."""
+    """Names of all kernels of an explanation and of its earlier parts."""
     names = [kernel_names(part) for part in explanation.before if isinstance(part, ns.explanation.Explanation)]
     return {explanation.generated.name}.union(*names)
 

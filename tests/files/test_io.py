@@ -287,7 +287,7 @@ def changed_graph(*names: str, **changed: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (changed_graph("labels"), "has no array 'labels', which its format needs"),
+        (changed_graph("labels"), "has no array 'labels': a graph needs edge_index, labels"),
         (changed_graph("feat_indices"), "has no array 'feat_indices'"),
         (changed_graph(edge_index=np.array([[0, 3], [3, 0]])), "edge_index names node 3, but there are 3 nodes"),
         (changed_graph(edge_index=np.array([[0, -1], [1, 0]])), "edge_index names node -1"),

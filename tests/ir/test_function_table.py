@@ -27,7 +27,7 @@ DEVIATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "remainder": lambda x, y: (y != 0) & (y.abs() < 1e-37),
     "gelu": lambda x: x == torch.inf,  # torch: nan for float32, inf for float64
 }
-"""Arguments for which torch's values deviate from the mathematical ones, or from those of other data types."""
+"""Arguments for which torch's values deviate from the mathematical values, or depend on the data type."""
 SLOPE_DEVIATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "logit": lambda x: x == 0,  # torch: either infinity at -0.0
     "softsign": lambda x: x.isinf(),  # torch: nan, not 0

@@ -339,7 +339,7 @@ def run(code: str, **environment: str) -> str:
 
 @pytest.mark.process
 def test_numbas_folder_is_not_used(place: Path, tmp_path: Path) -> None:
-    """Code in Numba's folder would run, whoever owns it."""
+    """Numba runs code from its own folder without checking the owner, so numscorch stores none there."""
     code = """
 import logging, torch, numscorch as ns
 from numscorch.commands import doctor
