@@ -7,13 +7,15 @@ terminal shows a progress line; ``NUMSCORCH_PROGRESS=0`` turns it off. To log ev
 ``logging.getLogger("numscorch").setLevel(logging.INFO)``.
 """
 
-import sys as _sys
-from types import FunctionType as _FunctionType
-from typing import Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any
 
 import torch as _torch
 
-from . import nn, operators, sparsify
+from .machine import collector as _collector  # first: it pauses the garbage collector until _collector.resume()
+
+# isort: split
+from . import nn, operators
 from .api import einsum, evaluate, explain, load, save
 from .bound import BoundEinsum, OperandSpec, plan
 from .compute.autotuning import autotune
@@ -40,9 +42,9 @@ from .interop.graphs import from_dgl, from_networkx, from_torch_sparse
 from .interop.pydata_arrays import from_pydata
 from .interop.scipy_arrays import from_scipy
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
-from .machine import collector as _collector
 from .operators import registration as _registration
 from .operators.constructors import empty, eye, full, ones, rand, randn, tensor, zeros
+from .operators.naming import publish as _publish
 from .operators.ordering import coalesce, sort
 from .operators.sparse_constructors import (
     sparse_bsc_tensor,
@@ -60,6 +62,9 @@ from .tensors.methods import METHODS as _METHODS
 from .tensors.sparse_tensor import SparseTensor
 from .tensors.validate import _rebuild_pattern
 from .warmup import warm
+
+if _TYPE_CHECKING:
+    from . import sparsify
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
@@ -154,11 +159,7 @@ __all__ = [
 ]
 
 
-# pickles refer to a class by its module: the public module stays valid when files are reorganized
-for _module in (nn, sparsify, _sys.modules[__name__]):
-    for _value in map(vars(_module).get, _module.__all__):
-        if isinstance(_value, type | _FunctionType):
-            _value.__module__ = _module.__name__
+_publish(globals())
 _rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # pickles refer to these too
 
 
@@ -166,6 +167,8 @@ REPLACED = {"from_edge_index": "use ns.adj_t(edge_index), the matrix A[target, s
 
 
 def __getattr__(name: str) -> Any:
+    if name == "sparsify":  # a tenth of the time of the import: loaded by the first use
+        return _import_module(".sparsify", __name__)
     if name in REPLACED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: {REPLACED[name]}")
     if name.startswith("__"):
@@ -178,4 +181,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(_torch)})
+    return sorted({*globals(), *__all__, *dir(_torch)})

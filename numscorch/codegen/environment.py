@@ -159,7 +159,6 @@ class Env:
                 place = place + self.coords[var] * stride_of(access, at)
         return place
 
-
     def with_register(self, name: str, register: Var) -> Env:
         """Add the register of a workspace."""
         return replace(self, registers={**self.registers, name: register})

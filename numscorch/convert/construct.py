@@ -208,8 +208,10 @@ def _from_entries(
     if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
         return adopted(list(table), entries, size, target)
     by_rows = range(len(size))
-    if suggestion is not None and check_invariants and not any(
-        is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order)
+    if (
+        suggestion is not None
+        and check_invariants
+        and not any(is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order))
     ):
         raise disordered_entry(table.numpy(), by_rows, suggestion)
     tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)

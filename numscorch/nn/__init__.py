@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from ..operators.naming import publish
 from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
 from .attention import SparseAttention
@@ -36,6 +37,8 @@ __all__ = [
     "graphs",
     "patterns",
 ]
+
+publish(globals())
 
 
 def __getattr__(name: str) -> Any:

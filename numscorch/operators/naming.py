@@ -1,8 +1,9 @@
-"""Names: torch's function of a name, and names and docstrings for generated functions."""
+"""Names: torch's function of a name, names and docstrings for generated functions, and public module names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,3 +20,13 @@ def with_name(function: Callable[..., Any], name: str, doc: str) -> Callable[...
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
+
+
+def publish(module: Mapping[str, Any]) -> None:
+    """Make classes and functions in a module's ``__all__`` claim to be defined there.
+
+    Pickles refer to a class by its module. The public module stays valid when files are reorganized.
+    """
+    for name in module["__all__"]:
+        if isinstance(value := module.get(name), type | FunctionType):
+            value.__module__ = module["__name__"]

@@ -4,6 +4,7 @@ A sparsifier is a callable that takes a tensor and returns a mask of its shape, 
 optional attribute ``kind`` says how much of the tensor it needs to see, and ``format`` how the kept entries are stored.
 """
 
+from ..operators.naming import publish
 from ..sparsifiers.composing import compose
 from ..sparsifiers.entrywise import keep_all, random, threshold
 from ..sparsifiers.kinds import Kind
@@ -75,4 +76,5 @@ __all__ = [
     "wanda",
 ]
 
+publish(globals())
 nn_conversions.register()
