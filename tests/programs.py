@@ -1,30 +1,110 @@
-"""Programs run in separate processes, from a file that spawned workers can import."""
+"""Programs run in separate processes, which :mod:`program_server` forks, because the import of torch takes two seconds."""
 
 from __future__ import annotations
 
+import atexit
+import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
+from program_server import NUMBER
 
-# Python 3.12 warns when a process with threads forks. torch has threads, and the tests check that forked children work.
-FORKS = "ignore:This process (pid=:DeprecationWarning"
+SERVER = Path(__file__).with_name("program_server.py")
 
 
-def run_program(code: str, folder: Path, *arguments: str, timeout: int = 200, **environment: str) -> list[str]:
-    """Run a program and return its printed lines; it and its child processes must not fail, warn, abort or hang."""
+@cache
+def server(*modules: str) -> socket.socket:
+    """The connection to a server that has imported these modules, started on the first use."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen([sys.executable, str(SERVER), str(theirs.fileno()), *modules], env=settings, pass_fds=[theirs.fileno()])
+    theirs.close()
+
+    def stop() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(stop)
+    return ours
+
+
+class Program:
+    """A running program.
+
+    Args:
+        source: its text.
+        arguments: its ``sys.argv[1:]``.
+        path: its file, which spawned workers import; by default it has none.
+        environment: variables beside those of this process.
+        strict: whether warnings are errors.
+        imported: modules that the program finds imported.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *arguments: str,
+        path: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        strict: bool = True,
+        imported: Sequence[str] = ("torch",),
+    ):
+        request = {
+            "source": source,
+            "arguments": arguments,
+            "path": str(path) if path else None,
+            "environment": {**os.environ, **(environment or {})},
+            "folder": os.getcwd(),
+            "strict": strict,
+        }
+        reads, writes = zip(*(os.pipe() for _ in range(3)), strict=True)
+        socket.send_fds(server(*imported), [json.dumps(request).encode()], writes)
+        for file in writes:
+            os.close(file)
+        self._outputs = [os.fdopen(file, encoding="utf-8", errors="replace") for file in reads[:2]]
+        self._status = reads[2]
+        self.pid = self._number()
+        self.returncode: int | None = None
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Output and errors, after the program and all its children have closed them; the test fails after ``timeout`` seconds."""
+        with ThreadPoolExecutor(2) as pool:
+            texts = [pool.submit(file.read) for file in self._outputs]
+            try:
+                printed, errors = (text.result(timeout) for text in texts)
+            except TimeoutError:
+                os.killpg(self.pid, signal.SIGKILL)  # child processes also hold the pipes
+                pytest.fail("the program, or a child of it, hangs\n" + "\n".join(text.result() for text in texts))
+        if not select.select([self._status], [], [], timeout)[0]:
+            pytest.fail("the program does not end")
+        self.returncode = self._number()
+        os.close(self._status)
+        for file in self._outputs:
+            file.close()
+        return printed, errors
+
+    def _number(self) -> int:
+        return int(NUMBER.unpack(os.read(self._status, NUMBER.size))[0])
+
+
+def output_of(program: Program, timeout: float = 200) -> str:
+    """What a program prints; it and its child processes must not fail, warn, abort or hang."""
+    printed, errors = program.communicate(timeout)
+    assert program.returncode == 0, f"{program.returncode}\n{printed}\n{errors}"
+    return printed
+
+
+def run_program(code: str, folder: Path, *arguments: str, timeout: float = 200, **environment: str) -> list[str]:
+    """Run a program from a file, and return its printed lines."""
     path = folder / "program.py"
     path.write_text(code, encoding="utf-8")
-    command = [sys.executable, "-W", "error", "-W", FORKS, str(path), *arguments]
-    settings = os.environ | {"PYTHONWARNINGS": FORKS} | environment
-    process = subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        printed, errors = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # child processes also hold the pipes
-        pytest.fail(f"the program, or a child of it, hangs\n{''.join(process.communicate())}")
-    assert process.returncode == 0, f"{process.returncode}\n{printed}\n{errors}"
-    return printed.splitlines()
+    return output_of(Program(code, *arguments, path=path, environment=environment), timeout).splitlines()

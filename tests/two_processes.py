@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -12,13 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-
-import numscorch as ns
+from programs import Program, output_of
 
 two_processes = pytest.mark.skipif(
     not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback"
 )
-
+IMPORTED = ("torch", "torch._dynamo", "torch.nn.parallel", "numscorch")  # they take 4 s
 
 COMMON = """
 import datetime, os, pickle, sys
@@ -86,18 +83,11 @@ os._exit(0)
 
 def together(code: str, place: Path) -> list[dict[str, Any]]:
     """Run a program in two processes; return the contents of ``given`` of each."""
-    path = place / "program.py"
-    path.write_text(COMMON + textwrap.dedent(code) + END, encoding="utf-8")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    environment["PYTHONPATH"] = str(Path(ns.__file__).parent.parent)
-    processes = [
-        subprocess.Popen([sys.executable, str(path), str(rank), str(place)], env=environment, stderr=subprocess.PIPE, text=True)
+    source = COMMON + textwrap.dedent(code) + END
+    ranks = [
+        Program(source, str(rank), str(place), environment={"GLOO_SOCKET_IFNAME": "lo"}, strict=False, imported=IMPORTED)
         for rank in range(2)
     ]
-    try:
-        errors = [process.communicate(timeout=240)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    for rank in ranks:
+        output_of(rank, 240)
     return [pickle.loads((place / f"{rank}.pkl").read_bytes()) for rank in range(2)]

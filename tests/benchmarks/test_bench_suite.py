@@ -108,9 +108,7 @@ def test_the_best_peer_has_the_lowest_ratio_within_its_group() -> None:
         ("formats", "test_formats", ("CSC",), {TORCH}),
     ],
 )
-def test_peers_are_converted_before_they_are_timed(
-    module: str, name: str, arguments: tuple[Any, ...], expected: set[str]
-) -> None:
+def test_peers_are_converted_before_they_are_timed(module: str, name: str, arguments: tuple[Any, ...], expected: set[str]) -> None:
     """numscorch caches converted operands; peers would otherwise be timed with their conversions."""
     timed: list[str] = []
 

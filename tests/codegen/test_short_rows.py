@@ -84,9 +84,7 @@ def test_the_end_of_a_row_is_masked(fan: int, dtype: torch.dtype, threads: int, 
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("fan", [4, 9, 40])
-def test_ends_of_rows_are_masked_in_chains_and_maxima(
-    fan: int, threads: int, fresh_plans: pytest.MonkeyPatch
-) -> None:
+def test_ends_of_rows_are_masked_in_chains_and_maxima(fan: int, threads: int, fresh_plans: pytest.MonkeyPatch) -> None:
     fresh_plans.setattr(tuning, "PARALLEL_STEPS", 0 if threads > 1 else 1 << 30)
     generator = torch.Generator().manual_seed(fan)
     lengths = torch.randint(0, 2 * fan, (90, 1), generator=generator)

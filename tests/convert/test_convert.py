@@ -1,7 +1,5 @@
 """Tensors are converted from and to torch, SciPy, index arrays and every format, without lost entries or unnecessary copies."""
 
-import subprocess
-import sys
 import warnings
 from typing import Any
 
@@ -9,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from programs import Program, output_of
 
 from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.conversions import converted
@@ -245,7 +244,7 @@ def test_torchs_warnings_are_suppressed() -> None:
         "A = from_csr([0, 1, 2], [0, 1], [1.0, 2.0], (2, 2))\n"
         "A.to_torch(); A.to(CSC).to_torch(); from_coo([[0], [0]], [1.0], (1, 1)).to_torch()"
     )
-    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
+    output_of(Program(program))
 
 
 def test_importing_does_not_import_scipy_or_numba() -> None:
@@ -255,4 +254,4 @@ def test_importing_does_not_import_scipy_or_numba() -> None:
         "import torch\n"
         "sys.exit(str(loaded) if loaded else 0)"
     )
-    subprocess.run([sys.executable, "-c", program], check=True)
+    output_of(Program(program))

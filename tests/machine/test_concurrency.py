@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from fresh import forget_plans
+from programs import Program, output_of
 
 import numscorch as ns
 from numscorch.codegen import kernel
@@ -51,29 +50,15 @@ def in_child(work):
 """
 
 
-def start(code: str, cache: Path, *arguments: str) -> subprocess.Popen[str]:
+def start(code: str, cache: Path, *arguments: str) -> Program:
     """A process with an empty plan cache, and its kernels in the given folder."""
-    environment = os.environ | {"NUMSCORCH_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-W", "error", "-c", PRELUDE + code, *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def finish(process: subprocess.Popen[str], timeout: float = 60) -> str:
-    """The process's output; the test fails if the process fails, warns or hangs."""
-    try:
-        printed, errors = process.communicate(timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # its forked children hold the pipes, too
-        process.communicate()
-        pytest.fail("the process, or its forked child, hangs")
-    assert process.returncode == 0, errors
-    return printed
+    return Program(PRELUDE + code, *arguments, environment={"NUMSCORCH_CACHE_DIR": str(cache)})
 
 
 @pytest.mark.process
 def test_two_processes_build_the_same_kernels_at_once(tmp_path: Path) -> None:
     processes = [start("check(3); print('right')", tmp_path) for _ in range(2)]
-    assert [finish(process) for process in processes] == ["right\n"] * 2
+    assert [output_of(process, 60) for process in processes] == ["right\n"] * 2
     names = sorted(path.name for path in tmp_path.iterdir() if path.is_file() and path.name != ".room")
     assert names
     assert all(name.startswith("kernel_") and name.endswith(".py") for name in names), names
@@ -92,14 +77,14 @@ assert torch.allclose(ns.evaluate("R[i,j] = gelu(A[i,j])", A=square).to_dense(),
 from numscorch.machine import kernel_cache
 print(len(list((kernel_cache.folder() / "__pycache__").glob("*.code"))))
 """
-    first, second = (finish(start(code, tmp_path)) for _ in range(2))
+    first, second = (output_of(start(code, tmp_path), 60) for _ in range(2))
     assert first == second
 
 
 @pytest.mark.process
 @needs_fork
 def test_a_forked_child_calls_kernels_compiled_by_its_parent(tmp_path: Path) -> None:
-    finish(start("check(); assert in_child(check) == 0; check()", tmp_path))
+    output_of(start("check(); assert in_child(check) == 0; check()", tmp_path), 60)
 
 
 @pytest.mark.process
@@ -112,7 +97,7 @@ check()
 assert in_child(other) == 0
 check()
 """
-    finish(start(code, tmp_path))
+    output_of(start(code, tmp_path), 60)
 
 
 @pytest.mark.process
@@ -131,14 +116,14 @@ def converted():
 check()
 assert in_child(converted) == 0
 """
-    finish(start(code, tmp_path))
+    output_of(start(code, tmp_path), 60)
 
 
 @pytest.mark.process
 @needs_fork
 def test_a_forked_child_makes_the_first_call(tmp_path: Path) -> None:
     """The parent ran torch's operators in parallel, but no kernel."""
-    finish(start("assert in_child(check) == 0; check()", tmp_path))
+    output_of(start("assert in_child(check) == 0; check()", tmp_path), 60)
 
 
 @pytest.mark.process
@@ -161,7 +146,7 @@ assert in_child(lambda: tuned.remember("other", "")) == 0
 thread.join()
 assert tuned.kept() == {"one": "tile()", "other": ""}
 """
-    finish(start(code, tmp_path))
+    output_of(start(code, tmp_path), 60)
 
 
 @pytest.mark.process
@@ -188,7 +173,7 @@ assert in_child(other) == 0
 release.set()
 thread.join()
 """
-    finish(start(code, tmp_path))
+    output_of(start(code, tmp_path), 60)
 
 
 @pytest.mark.process
@@ -208,7 +193,7 @@ assert not failures, failures
 from numscorch.runtime import plans as dispatch
 assert len(dispatch._kernels) == 2, dispatch._kernels
 """
-    finish(start(code, tmp_path))
+    output_of(start(code, tmp_path), 60)
 
 
 def at_once(work: Callable[[int], None], count: int = 4) -> None:
@@ -426,7 +411,7 @@ for turn in range(int(sys.argv[2])):
 def test_interrupts_at_any_moment_of_a_cold_compilation(tmp_path: Path, scale: Callable[[int], int]) -> None:
     """Each interrupt raises KeyboardInterrupt. The process and the next one compute right results, and the next one compiles nothing."""
     turns = scale(40)
-    printed = finish(start(INTERRUPTED, tmp_path, "0", str(turns), str(tmp_path)), timeout=60 * turns).splitlines()
+    printed = output_of(start(INTERRUPTED, tmp_path, "0", str(turns), str(tmp_path)), 60 * turns).splitlines()
     assert printed == ["right", "loaded 0"] * turns
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from fresh import forget_plans
+from programs import Program, output_of
 
 import numscorch as ns
 from numscorch.commands import doctor
@@ -331,10 +331,7 @@ def test_name_must_be_that_of_a_kernel(place: Path, name: str) -> None:
 
 def run(code: str, **environment: str) -> str:
     """The output of a new process that runs the code."""
-    command = [sys.executable, "-W", "error", "-c", code]
-    finished = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    return output_of(Program(code, environment=environment))
 
 
 @pytest.mark.process
@@ -371,10 +368,9 @@ for turn in range(150):
     assert text.startswith({SOURCE!r}), text
     assert kernel_cache.load_module({K!r}, text, path).kernel(1) == 2
 """
-    processes = [subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    for process in processes:
-        errors = process.communicate()[1]
-        assert process.returncode == 0, errors
+    programs = [Program(code) for _ in range(2)]
+    for program in programs:
+        output_of(program)
     assert [file.name for file in place.iterdir() if file.is_file() and file.name != ".room"] == [f"{K}.py"]
 
 

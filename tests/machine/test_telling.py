@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from programs import Program
 
 from numscorch.codegen.source import Source
 from numscorch.machine import compile_log as telling
@@ -27,8 +28,10 @@ def stderr_lines(place: Path, *lines: str) -> list[str]:
     program = "\n".join(
         ["import logging, os, torch", f"os.environ['NUMSCORCH_CACHE_DIR'] = {str(place)!r}", *lines, "import numscorch as ns", CALL]
     )
-    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return finished.stderr.splitlines()
+    process = Program(program, strict=False)
+    errors = process.communicate(timeout=100)[1]
+    assert process.returncode == 0, errors
+    return errors.splitlines()
 
 
 def test_a_process_that_logs_shows_compiled_kernels_and_the_next_one_compiles_nothing(tmp_path: Path) -> None:

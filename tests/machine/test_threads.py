@@ -6,10 +6,10 @@ Each test runs in a separate process, since a process has one threading layer.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
+from programs import Program, output_of
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")]
 LAYERS = ["tbb", "omp", "workqueue"]
@@ -17,20 +17,8 @@ LAYERS = ["tbb", "omp", "workqueue"]
 PRELUDE = """
 import os, sys, threading
 import numpy as np, torch
+from parallel_sum import compiled
 from numscorch.machine import threads
-
-def compiled():
-    import numba
-
-    @numba.njit(parallel=True)
-    def total(x, workers):
-        parts = np.zeros(workers)
-        for w in numba.prange(workers):
-            for i in range(x.size * w // workers, x.size * (w + 1) // workers):
-                parts[w] += x[i]
-        return parts.sum()
-
-    return total
 
 x = np.ones(20_000)
 
@@ -50,10 +38,8 @@ def in_child(total):
 
 def run(code: str, **environment: str) -> list[str]:
     """The lines that a new process prints; the process must not warn, abort or hang."""
-    command = [sys.executable, "-W", "error", "-c", PRELUDE + code]
-    finished = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, timeout=120, check=False)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout.splitlines()
+    settings = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": os.environ["NUMSCORCH_CACHE_DIR"]} | environment
+    return output_of(Program(PRELUDE + code, environment=settings)).splitlines()
 
 
 def test_preferred_layer_and_counts() -> None:
@@ -106,8 +92,9 @@ def run_or_skip(code: str, layer: str) -> list[str]:
     """Run on a threading layer, or skip the test if the platform lacks it."""
     available = "import importlib; importlib.import_module('numba.np.ufunc.' + sys.argv[1])"
     module = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}[layer]
-    preload = "from numscorch.machine import threads; threads._tbb_problem(); import sys; " + available
-    if subprocess.run([sys.executable, "-c", preload, module], capture_output=True, check=False).returncode:
+    program = Program("from numscorch.machine import threads; threads._tbb_problem(); import sys; " + available, module, strict=False)
+    program.communicate(timeout=200)
+    if program.returncode:
         pytest.skip(f"Numba has no {layer} layer here")
     return run(code, NUMBA_THREADING_LAYER=layer)
 

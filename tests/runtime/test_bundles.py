@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from programs import Program, output_of
 
 from numscorch import __main__ as cli
 from numscorch.commands import warming
@@ -125,11 +124,7 @@ def test_a_serving_host_never_compiles(bundle: Path, tmp_path: Path) -> None:
 
 def run(code: str, argument: str, folder: Path) -> str:
     """The output of a process with a separate cache."""
-    settings = {"NUMSCORCH_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore"}
-    variables = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
-    finished = subprocess.run([sys.executable, "-c", code, argument], env=variables | settings, capture_output=True, text=True, timeout=300)
-    assert finished.returncode == 0, finished.stderr
-    return finished.stdout
+    return output_of(Program(code, argument, environment={"NUMSCORCH_CACHE_DIR": str(folder)}, strict=False), 300)
 
 
 def test_imported_kernels_equal_exported_ones(bundle: Path, place: Path, exported: Path) -> None:
