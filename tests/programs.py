@@ -37,7 +37,7 @@ def server(*modules: str) -> socket.socket:
     return ours
 
 
-class Program:
+class ChildProcess:
     """A running program.
 
     Args:
@@ -96,7 +96,7 @@ class Program:
         return int(NUMBER.unpack(os.read(self._status, NUMBER.size))[0])
 
 
-def output_of(program: Program, timeout: float = 200) -> str:
+def output_of(program: ChildProcess, timeout: float = 200) -> str:
     """What a program prints; it and its child processes must not fail, warn, abort or hang."""
     printed, errors = program.communicate(timeout)
     assert program.returncode == 0, f"{program.returncode}\n{printed}\n{errors}"
@@ -107,4 +107,4 @@ def run_program(code: str, folder: Path, *arguments: str, timeout: float = 200, 
     """Run a program from a file, and return its printed lines."""
     path = folder / "program.py"
     path.write_text(code, encoding="utf-8")
-    return output_of(Program(code, *arguments, path=path, environment=environment), timeout).splitlines()
+    return output_of(ChildProcess(code, *arguments, path=path, environment=environment), timeout).splitlines()

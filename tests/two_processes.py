@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 two_processes = pytest.mark.skipif(
     not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback"
@@ -85,7 +85,7 @@ def together(code: str, place: Path) -> list[dict[str, Any]]:
     """Run a program in two processes; return the contents of ``given`` of each."""
     source = COMMON + textwrap.dedent(code) + END
     ranks = [
-        Program(source, str(rank), str(place), environment={"GLOO_SOCKET_IFNAME": "lo"}, strict=False, imported=IMPORTED)
+        ChildProcess(source, str(rank), str(place), environment={"GLOO_SOCKET_IFNAME": "lo"}, strict=False, imported=IMPORTED)
         for rank in range(2)
     ]
     for rank in ranks:

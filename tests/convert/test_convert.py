@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 from numscorch.convert.construct import from_coo, from_csr, from_torch
 from numscorch.convert.conversions import converted
@@ -244,7 +244,7 @@ def test_torchs_warnings_are_suppressed() -> None:
         "A = from_csr([0, 1, 2], [0, 1], [1.0, 2.0], (2, 2))\n"
         "A.to_torch(); A.to(CSC).to_torch(); from_coo([[0], [0]], [1.0], (1, 1)).to_torch()"
     )
-    output_of(Program(program))
+    output_of(ChildProcess(program))
 
 
 def test_importing_does_not_import_scipy_or_numba() -> None:
@@ -254,4 +254,4 @@ def test_importing_does_not_import_scipy_or_numba() -> None:
         "import torch\n"
         "sys.exit(str(loaded) if loaded else 0)"
     )
-    output_of(Program(program))
+    output_of(ChildProcess(program))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from fresh import forget_plans
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 import numscorch as ns
 from numscorch.codegen import kernel
@@ -50,9 +50,9 @@ def in_child(work):
 """
 
 
-def start(code: str, cache: Path, *arguments: str) -> Program:
+def start(code: str, cache: Path, *arguments: str) -> ChildProcess:
     """A process with an empty plan cache, and its kernels in the given folder."""
-    return Program(PRELUDE + code, *arguments, environment={"NUMSCORCH_CACHE_DIR": str(cache)})
+    return ChildProcess(PRELUDE + code, *arguments, environment={"NUMSCORCH_CACHE_DIR": str(cache)})
 
 
 @pytest.mark.process

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from fresh import forget_plans
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 import numscorch as ns
 from numscorch.commands import doctor
@@ -331,7 +331,7 @@ def test_name_must_be_that_of_a_kernel(place: Path, name: str) -> None:
 
 def run(code: str, **environment: str) -> str:
     """The output of a new process that runs the code."""
-    return output_of(Program(code, environment=environment))
+    return output_of(ChildProcess(code, environment=environment))
 
 
 @pytest.mark.process
@@ -368,7 +368,7 @@ for turn in range(150):
     assert text.startswith({SOURCE!r}), text
     assert kernel_cache.load_module({K!r}, text, path).kernel(1) == 2
 """
-    programs = [Program(code) for _ in range(2)]
+    programs = [ChildProcess(code) for _ in range(2)]
     for program in programs:
         output_of(program)
     assert [file.name for file in place.iterdir() if file.is_file() and file.name != ".room"] == [f"{K}.py"]

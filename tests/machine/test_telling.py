@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from programs import Program
+from programs import ChildProcess
 
 from numscorch.codegen.source import Source
 from numscorch.machine import compile_log as telling
@@ -28,7 +28,7 @@ def stderr_lines(place: Path, *lines: str) -> list[str]:
     program = "\n".join(
         ["import logging, os, torch", f"os.environ['NUMSCORCH_CACHE_DIR'] = {str(place)!r}", *lines, "import numscorch as ns", CALL]
     )
-    process = Program(program, strict=False)
+    process = ChildProcess(program, strict=False)
     errors = process.communicate(timeout=100)[1]
     assert process.returncode == 0, errors
     return errors.splitlines()

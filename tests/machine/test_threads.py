@@ -9,7 +9,7 @@ import os
 import sys
 
 import pytest
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")]
 LAYERS = ["tbb", "omp", "workqueue"]
@@ -39,7 +39,7 @@ def in_child(total):
 def run(code: str, **environment: str) -> list[str]:
     """The lines that a new process prints; the process must not warn, abort or hang."""
     settings = {"PYTHONPATH": os.pathsep.join(sys.path), "NUMBA_CACHE_DIR": os.environ["NUMSCORCH_CACHE_DIR"]} | environment
-    return output_of(Program(PRELUDE + code, environment=settings)).splitlines()
+    return output_of(ChildProcess(PRELUDE + code, environment=settings)).splitlines()
 
 
 def test_preferred_layer_and_counts() -> None:
@@ -92,7 +92,7 @@ def run_or_skip(code: str, layer: str) -> list[str]:
     """Run on a threading layer, or skip the test if the platform lacks it."""
     available = "import importlib; importlib.import_module('numba.np.ufunc.' + sys.argv[1])"
     module = {"tbb": "tbbpool", "omp": "omppool", "workqueue": "workqueue"}[layer]
-    program = Program("from numscorch.machine import threads; threads._tbb_problem(); import sys; " + available, module, strict=False)
+    program = ChildProcess("from numscorch.machine import threads; threads._tbb_problem(); import sys; " + available, module, strict=False)
     program.communicate(timeout=200)
     if program.returncode:
         pytest.skip(f"Numba has no {layer} layer here")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 import numscorch as ns
 from numscorch.compute import dispatch as computing
@@ -68,7 +68,7 @@ def test_torch_functions_keep_their_ranks(A: ns.SparseTensor, function: Callable
 def test_a_tensor_of_another_process_shares_no_plan(A: ns.SparseTensor) -> None:
     """Derived data of a pattern, and its number in the plan cache, are not pickled."""
     make = "import pickle, torch, numscorch as ns; print(pickle.dumps(ns.from_torch(torch.eye(7))).hex())"
-    data = bytes.fromhex(output_of(Program(make, strict=False)))
+    data = bytes.fromhex(output_of(ChildProcess(make, strict=False)))
     before = A @ torch.ones(3)
     copy = pickle.loads(data)
     assert torch.equal(copy @ torch.ones(7), torch.ones(7))

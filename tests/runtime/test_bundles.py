@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from programs import Program, output_of
+from programs import ChildProcess, output_of
 
 from numscorch import __main__ as cli
 from numscorch.commands import warming
@@ -124,7 +124,7 @@ def test_a_serving_host_never_compiles(bundle: Path, tmp_path: Path) -> None:
 
 def run(code: str, argument: str, folder: Path) -> str:
     """The output of a process with a separate cache."""
-    return output_of(Program(code, argument, environment={"NUMSCORCH_CACHE_DIR": str(folder)}, strict=False), 300)
+    return output_of(ChildProcess(code, argument, environment={"NUMSCORCH_CACHE_DIR": str(folder)}, strict=False), 300)
 
 
 def test_imported_kernels_equal_exported_ones(bundle: Path, place: Path, exported: Path) -> None:
