@@ -7,13 +7,13 @@ nonzero: a product becomes 0, a sum becomes its other term, ``exp`` becomes 1.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from .function_table import FUNCTIONS as FUNCTIONS, maximum, minimum
-from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, mapped, product
+from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, product
 
 INFIX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -120,10 +120,8 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
     1
     """
     zeros = frozenset(zero)
-    if zeros:
-        dtype = next((a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values), "float32")
-        expr = mapped(expr, lambda a: Literal(0.0, a.tensor.dtype if a.tensor.has_values else dtype) if a.tensor.name in zeros else a)
-    return _without_zeros(expr)
+    dtype = next((a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values), "float32") if zeros else ""
+    return _simplified(expr, zeros, dtype)
 
 
 def terms_of(expr: Expr, op: str) -> Expr:
@@ -156,17 +154,25 @@ def is_zero(expr: Expr) -> bool:
     return isinstance(expr, Literal) and expr.value == 0
 
 
-def _without_zeros(expr: Expr) -> Expr:
+def _simplified(expr: Expr, zeros: Container[str], dtype: str) -> Expr:
+    """Simplify the expression; the zeros of tensors without values get the data type ``dtype``."""
     match expr:
+        case Access(tensor):
+            return Literal(0.0, tensor.dtype if tensor.has_values else dtype) if tensor.name in zeros else expr
         case Binary(op, left, right):
-            return _operator_without_zeros(op, _without_zeros(left), _without_zeros(right))
+            new_left, new_right = _simplified(left, zeros, dtype), _simplified(right, zeros, dtype)
+            simple = _operator_without_zeros(op, new_left, new_right)
+            if simple is not None:
+                return simple
+            return expr if new_left is left and new_right is right else Binary(op, new_left, new_right)
         case Apply(function, args):
-            return _call_without_zeros(function, tuple(map(_without_zeros, args)))
-        case Access() | Literal():
+            return _call_without_zeros(function, tuple(_simplified(arg, zeros, dtype) for arg in args))
+        case Literal():
             return expr
 
 
-def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr:
+def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr | None:
+    """The simpler expression for an operator; None if there is none."""
     if op in "*/" and is_zero(left):
         return left
     if op == "*" and is_zero(right):
@@ -177,7 +183,7 @@ def _operator_without_zeros(op: str, left: Expr, right: Expr) -> Expr:
         return left
     if isinstance(left, Literal) and isinstance(right, Literal):
         return Literal(INFIX[op](left.value, right.value), left.dtype)
-    return Binary(op, left, right)
+    return None
 
 
 def _call_without_zeros(function: str, args: tuple[Expr, ...]) -> Expr:

@@ -173,6 +173,7 @@ class Apply:
 
 
 Expr = Access | Literal | Binary | Apply
+LEAVES = (Access, Literal)
 
 
 def _within(expr: Expr, strength: int) -> str:
@@ -259,7 +260,8 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while stack:
         expr = stack.pop()
         yield expr
-        stack += reversed(arguments_of(expr))
+        if not isinstance(expr, LEAVES):
+            stack += arguments_of(expr)[::-1]
 
 
 def accesses_in(expr: Expr) -> list[Access]:
@@ -340,12 +342,13 @@ def wrap(loops: list[Forall], body: Stmt) -> Stmt:
 def map_leaves(expr: Expr, change: Callable[[Access | Literal], Expr]) -> Expr:
     """The expression with ``change`` applied to every access and number."""
     match expr:
-        case Binary(op, left, right):
-            return Binary(op, map_leaves(left, change), map_leaves(right, change))
-        case Apply(function, args):
-            return Apply(function, tuple(map_leaves(arg, change) for arg in args))
         case Access() | Literal():
             return change(expr)
+        case Binary(op, left, right):
+            new_left, new_right = map_leaves(left, change), map_leaves(right, change)
+            return expr if new_left is left and new_right is right else Binary(op, new_left, new_right)
+        case Apply(function, args):
+            return Apply(function, tuple(map_leaves(arg, change) for arg in args))
 
 
 def mapped(expr: Expr, change: Callable[[Access], Expr]) -> Expr:

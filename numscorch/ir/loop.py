@@ -8,13 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import TypeVar, assert_never
+from operator import is_
+from typing import TypeVar
 
 
 class Operators:
     """Operators that build loop expressions."""
 
     __slots__ = ()
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The direct subexpressions."""
+        return ()
 
     def __add__(self, other: ExprLike) -> Expr:
         return add(self, other)  # type: ignore[arg-type]
@@ -61,6 +67,11 @@ class Load(Operators):
     array: Var
     index: Expr
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The direct subexpressions."""
+        return (self.array, self.index)
+
 
 @dataclass(frozen=True, slots=True)
 class BinOp(Operators):
@@ -70,6 +81,11 @@ class BinOp(Operators):
     left: Expr
     right: Expr
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The direct subexpressions."""
+        return (self.left, self.right)
+
 
 @dataclass(frozen=True, slots=True)
 class Call(Operators):
@@ -77,6 +93,11 @@ class Call(Operators):
 
     function: str
     args: tuple[Expr, ...]
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The direct subexpressions."""
+        return self.args
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +108,11 @@ class Choose(Operators):
     value: Expr
     otherwise: Expr
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The direct subexpressions."""
+        return (self.condition, self.value, self.otherwise)
+
 
 @dataclass(frozen=True, slots=True)
 class TableLoad(Operators):
@@ -96,9 +122,13 @@ class TableLoad(Operators):
     values: tuple[int, ...]
     index: Expr
 
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The direct subexpressions."""
+        return (self.index,)
+
 
 Expr = Var | Const | Load | BinOp | Call | Choose | TableLoad
-LEAVES = (Var, Const)  # a tuple, since isinstance with a new union `Var | Const` is slower
 ExprLike = Expr | int
 
 
@@ -290,27 +320,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while stack:
         expr = stack.pop()
         yield expr
-        if not isinstance(expr, LEAVES):
-            stack += reversed(_parts(expr))
-
-
-def _parts(expr: Expr) -> tuple[Expr, ...]:
-    """The direct subexpressions of an expression."""
-    match expr:
-        case BinOp(_, left, right):
-            return (left, right)
-        case Call(_, args):
-            return args
-        case Load(array, index):
-            return (array, index)
-        case Choose(condition, value, otherwise):
-            return (condition, value, otherwise)
-        case TableLoad(_, _, index):
-            return (index,)
-        case Var() | Const():
-            return ()
-        case _:
-            assert_never(expr)
+        stack += expr.parts[::-1]
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
@@ -347,26 +357,31 @@ def map_stmt(stmt: Stmt, change: Callable[[Expr], Expr | None]) -> Stmt:
 
 
 def map_blocks(stmt: Nested, change: Callable[[Block], Block]) -> Nested:
-    """The statement with ``change`` applied to its blocks."""
+    """The statement with ``change`` applied to its blocks; the statement itself if they stay the same objects."""
+    body = change(stmt.body)
     if isinstance(stmt, If):
-        return replace(stmt, body=change(stmt.body), orelse=change(stmt.orelse))
-    return replace(stmt, body=change(stmt.body))
+        orelse = change(stmt.orelse)
+        return stmt if body is stmt.body and orelse is stmt.orelse else replace(stmt, body=body, orelse=orelse)
+    return stmt if body is stmt.body else replace(stmt, body=body)
 
 
 def rewrite(block: Block, change: Callable[[Stmt], Block]) -> Block:
     """Replace each statement of a block by the statements that ``change`` returns, innermost first."""
     inner = (map_blocks(stmt, lambda body: rewrite(body, change)) if isinstance(stmt, NESTED) else stmt for stmt in block)
-    return tuple(new for stmt in inner for new in change(stmt))
+    changed = tuple(new for stmt in inner for new in change(stmt))
+    return block if len(changed) == len(block) and all(map(is_, changed, block)) else changed
 
 
 def walk_block(block: Block) -> Iterator[Stmt]:
     """Iterate over all statements of a block, including nested ones."""
-    for stmt in block:
+    stack = list(block[::-1])
+    while stack:
+        stmt = stack.pop()
         yield stmt
         if isinstance(stmt, NESTED):
-            yield from walk_block(stmt.body)
             if isinstance(stmt, If):
-                yield from walk_block(stmt.orelse)
+                stack += stmt.orelse[::-1]
+            stack += stmt.body[::-1]
 
 
 def has_threads(block: Block) -> bool:
@@ -379,14 +394,21 @@ def expressions_in(block: Block) -> Iterator[Expr]:
     return (expr for stmt in walk_block(block) for outermost in expressions(stmt) for expr in walk(outermost))
 
 
-def names_in(expr: Expr) -> set[str]:
-    """The names of the variables in an expression."""
-    return {part.name for part in walk(expr) if isinstance(part, Var)}
+def names_in(*exprs: Expr) -> set[str]:
+    """The names of the variables in these expressions."""
+    names, left = set(), list(exprs)
+    while left:
+        expr = left.pop()
+        if isinstance(expr, Var):
+            names.add(expr.name)
+        else:
+            left += expr.parts
+    return names
 
 
 def names_read(block: Block) -> set[str]:
     """The names of the variables that the expressions of a block contain."""
-    return {part.name for part in expressions_in(block) if isinstance(part, Var)}
+    return names_in(*(expr for stmt in walk_block(block) for expr in expressions(stmt)))
 
 
 def names_written(block: Block) -> set[str]:
