@@ -55,12 +55,12 @@ PATTERNS: dict[str, Callable[[int], ns.SparseTensor]] = {
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", PATTERNS)
-def test_values_and_gradients_equal_torchs_with_a_mask(name: str, dtype: torch.dtype) -> None:
+def test_values_and_gradients_equal_torchs_with_a_mask(name: str, dtype: torch.dtype, plain: pytest.MonkeyPatch) -> None:
     check(*(some(2, 3, 18, 8, dtype=dtype, seed=seed) for seed in range(3)), PATTERNS[name](18))
 
 
 @pytest.mark.parametrize("leading", [(), (3,), (2, 1, 2)], ids=str)
-def test_leading_dimensions(leading: tuple[int, ...]) -> None:
+def test_leading_dimensions(leading: tuple[int, ...], plain: pytest.MonkeyPatch) -> None:
     check(*(some(*leading, 18, 8, seed=seed) for seed in range(3)), PATTERNS["window"](18))
 
 
