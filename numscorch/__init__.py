@@ -64,7 +64,7 @@ from .tensors.validate import _rebuild_pattern
 from .warmup import warm
 
 if _TYPE_CHECKING:
-    from . import sparsify
+    from . import sharding, sparsify
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
@@ -140,6 +140,7 @@ __all__ = [
     "register_level",
     "register_sparsifier",
     "save",
+    "sharding",
     "softmax",
     "sort",
     "sparse_bsc_tensor",
@@ -167,8 +168,8 @@ REPLACED = {"from_edge_index": "use ns.adj_t(edge_index), the matrix A[target, s
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sparsify":  # a tenth of the time of the import: loaded by the first use
-        return _import_module(".sparsify", __name__)
+    if name in ("sharding", "sparsify"):  # loaded by the first use: sparsify takes a tenth of the time of the import, sharding seconds
+        return _import_module(f".{name}", __name__)
     if name in REPLACED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}: {REPLACED[name]}")
     if name.startswith("__"):

@@ -30,6 +30,7 @@ from .programs.evaluation import evaluate_parts
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
+from .tensors.distributed import HANDLERS, handler_of
 from .tensors.graph_breaks import graph_break
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor
@@ -114,6 +115,9 @@ def einsum(
     shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
     if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
         return result
+    if HANDLERS and (handler := handler_of(operands)) is not None:
+        options = {"format": format, "out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
+        return handler.einsum(expr, *operands, **options)
     if sparsifier is not None:
         return sparsified_einsum(expr, operands, sparsifier, format, out, reduce, mask, schedule)
     if TRACERS and holds_traced(operands):
@@ -183,6 +187,8 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     tensor([[1., 2.],
             [0., 0.]])
     """
+    if HANDLERS and (handler := handler_of(operands.values())) is not None:
+        return handler.evaluate(statement, format=format, sparsifier=sparsifier, **operands)
     if sparsifier is not None:
         return evaluate_sparsified(statement, operands, sparsifier, format)
     return evaluate_parts(statement, operands, format)

@@ -1,4 +1,4 @@
-"""Distributed training with two processes."""
+"""Distributed programs, with one process for each rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from programs import ChildProcess, output_of
+from programs import ChildProcess
 
 two_processes = pytest.mark.skipif(
     not torch.distributed.is_available() or not sys.platform.startswith("linux"), reason="needs gloo on Linux's loopback"
@@ -28,9 +28,9 @@ from numscorch.nn import SparseLinear
 from numscorch.sparsify import (
     SET, GradualPruning, RigL, broadcast_patterns, check_patterns, data_parallel, magnitude, schedules, straight_through)
 
-rank, place = int(sys.argv[1]), sys.argv[2]
+rank, ranks, place = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 torch.set_num_threads(1)
-dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2, timeout=datetime.timedelta(seconds=200))
+dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=ranks, timeout=datetime.timedelta(seconds=200))
 X = torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(12) % 4
 own = slice(6 * rank, 6 * rank + 6)
@@ -81,13 +81,14 @@ os._exit(0)
 """
 
 
-def together(code: str, place: Path) -> list[dict[str, Any]]:
-    """Run a program in two processes; return the contents of ``given`` of each."""
+def together(code: str, place: Path, *arguments: str, ranks: int = 2, **environment: str) -> list[dict[str, Any]]:
+    """Run a program in several processes; return the contents of ``given`` of each."""
     source = COMMON + textwrap.dedent(code) + END
-    ranks = [
-        ChildProcess(source, str(rank), str(place), environment={"GLOO_SOCKET_IFNAME": "lo"}, strict=False, imported=IMPORTED)
-        for rank in range(2)
+    environment["GLOO_SOCKET_IFNAME"] = "lo"
+    processes = [
+        ChildProcess(source, str(rank), str(ranks), str(place), *arguments, environment=environment, strict=False, imported=IMPORTED)
+        for rank in range(ranks)
     ]
-    for rank in ranks:
-        output_of(rank, 240)
-    return [pickle.loads((place / f"{rank}.pkl").read_bytes()) for rank in range(2)]
+    outputs = [process.communicate(240) for process in processes]
+    assert not any(process.returncode for process in processes), "\n".join(errors for _, errors in outputs)
+    return [pickle.loads((place / f"{rank}.pkl").read_bytes()) for rank in range(ranks)]

@@ -1,0 +1,17 @@
+"""Matrices that are distributed over the ranks of ``torch.distributed``: shard, products with ``DTensor``, gradients.
+
+Each rank holds consecutive rows. A product sends the rows of a dense operand that other ranks need, while the product with the rank's
+own rows is computed.
+"""
+
+from ..operators.naming import publish
+from .construct import from_local_rows, shard
+from .exchange import HaloExchange
+from .partition import Partition
+from .register import register as _register
+from .tensor import ShardedSparseTensor, ShardingReport
+
+__all__ = ["HaloExchange", "Partition", "ShardedSparseTensor", "ShardingReport", "from_local_rows", "shard"]
+
+publish(globals())
+_register()

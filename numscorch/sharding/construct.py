@@ -1,0 +1,174 @@
+"""Construct sharded matrices: from a matrix that one rank or every rank holds, or from the rows that each rank has read."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard
+
+from ..convert.construct import from_coo, from_torch
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..ir.format import CSR
+from ..tensors.sparse_tensor import SparseTensor
+from .agreement import check_equal, every, on_every_rank
+from .partition import Partition, read_partition
+from .tensor import Layout, ShardedSparseTensor
+
+Permutation = str | Sequence[int] | torch.Tensor | None
+
+
+def shard(
+    A: SparseTensor | torch.Tensor | None,
+    mesh: DeviceMesh,
+    placements: Sequence[Any] = (Shard(0),),
+    *,
+    partition: str | Sequence[int] = "rows",
+    permute: Permutation = None,
+) -> ShardedSparseTensor:
+    """Distribute the rows of a matrix over the ranks of a mesh. A collective operation. O(nnz log nnz) per rank.
+
+    Args:
+        A: a matrix that every rank holds, whose values may require grad; or one that a single rank holds, and None on the others.
+        mesh: a mesh of one dimension, as ``torch.distributed.init_device_mesh("cpu", (ranks,))`` returns.
+        placements: ``[Shard(0)]``.
+        partition: ``"rows"`` for torch's even chunks, which ``DTensor`` operands and results need; ``"nnz"`` for ranges of rows with
+            about as many entries each; or the number of rows of each rank. The columns of a square matrix have the partition of its
+            rows; those of another matrix have torch's chunks.
+        permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` deals rows out by their
+            number of entries, which balances even chunks; ``"metis"`` keeps connected nodes together (needs ``pymetis``); or the
+            original row for each place. :meth:`ShardedSparseTensor.rows_of` and :meth:`ShardedSparseTensor.gathered` apply and undo it.
+
+    Raises:
+        OperandError: no rank has the matrix, or some but not all, or the ranks hold different ones.
+        SizeError: ``A`` is no matrix, or the partition or the permutation does not fit.
+        UnsupportedError: the placements are not ``[Shard(0)]``, the mesh has several dimensions, or pymetis isn't installed.
+
+    Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, section 4.1.
+    """
+    _check_mesh(mesh)
+    if list(placements) != [Shard(0)]:
+        raise UnsupportedError(f"placements={list(placements)}: rows are distributed, give [Shard(0)]")
+    group = mesh.get_group()
+    matrix = on_every_rank(group, lambda: None if A is None else _matrix(A))
+    holders = [rank for rank, has in enumerate(every(group, matrix is not None)) if has]
+    if len(holders) not in (1, group.size()):
+        raise OperandError(f"ranks {holders} hold the matrix, but the others pass None: pass it on one rank, or on all")
+    whole = _broadcast(matrix, holders[0], group) if len(holders) < group.size() else matrix
+    assert whole is not None
+    check_equal(group, "the matrix", (tuple(whole.shape), whole.nnz, whole.dtype, _checksum(whole)))
+
+    def plan() -> tuple[SparseTensor, Partition, Partition, torch.Tensor | None]:
+        places = _permutation(whole, permute)
+        moved = whole if places is None else _permuted(whole, places)
+        counts = torch.bincount(moved.indices()[0], minlength=moved.shape[0])
+        rows = read_partition(partition, counts, group.size())
+        columns = rows if moved.shape[0] == moved.shape[1] else Partition.even(moved.shape[1], group.size())
+        return moved, rows, columns, places
+
+    moved, rows, columns, places = on_every_rank(group, plan)
+    start, stop = rows.range_of(group.rank())
+    local = moved[start:stop]
+    layout = Layout(mesh, (whole.shape[0], whole.shape[1]), rows, columns, local, places)
+    return ShardedSparseTensor(layout, local.values[layout.order])
+
+
+def from_local_rows(local: SparseTensor | torch.Tensor, mesh: DeviceMesh, columns: Sequence[int] | None = None) -> ShardedSparseTensor:
+    """Make a sharded matrix of the rows that each rank has read itself. A collective operation. O(nnz log nnz) per rank.
+
+    Args:
+        local: this rank's rows, a matrix (rows of this rank, columns of the whole matrix). Gradients flow to its values.
+        mesh: a mesh of one dimension.
+        columns: how many columns each rank owns, and thus how many rows of a dense operand. By default, as many as rows if the matrix
+            is square, else torch's chunks.
+
+    Raises:
+        OperandError: the ranks have different numbers of columns, or data types.
+        SizeError: the matrix does not have two dimensions, or ``columns`` does not fit.
+        UnsupportedError: the mesh has several dimensions.
+    """
+    _check_mesh(mesh)
+    group = mesh.get_group()
+    matrix = on_every_rank(group, lambda: _matrix(local))
+    check_equal(group, "the number of columns, or the data type", (matrix.shape[1], matrix.dtype))
+    rows = Partition.of_sizes(every(group, matrix.shape[0]))
+    width = matrix.shape[1]
+    if columns is not None:
+        column_partition = on_every_rank(group, lambda: read_partition(columns, torch.zeros(width), group.size()))
+    else:
+        column_partition = rows if rows.size == width else Partition.even(width, group.size())
+    layout = Layout(mesh, (rows.size, width), rows, column_partition, matrix)
+    return ShardedSparseTensor(layout, matrix.values[layout.order])
+
+
+def _check_mesh(mesh: DeviceMesh) -> None:
+    if mesh.ndim != 1:
+        raise UnsupportedError(f"a mesh of {mesh.ndim} dimensions: rows are distributed over a mesh of one, such as mesh['rows']")
+
+
+def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
+    """The matrix in CSR."""
+    matrix = A if isinstance(A, SparseTensor) else from_torch(A)
+    if matrix.ndim != 2:
+        raise SizeError(f"a tensor of {matrix.ndim} dimensions: only matrices are sharded")
+    return matrix.to(CSR)
+
+
+def _checksum(A: SparseTensor) -> int:
+    """A checksum of pattern and values."""
+    total = 0
+    for array in (*A.pattern.arrays[1], A.values.detach()):
+        total = zlib.crc32(array.contiguous().numpy().tobytes(), total)
+    return total
+
+
+def _broadcast(A: SparseTensor | None, source: int, group: dist.ProcessGroup) -> SparseTensor:
+    """The matrix of one rank, on all ranks."""
+    pieces: list[Any] = [None]
+    if A is not None:
+        pieces = [(tuple(A.shape), A.indices(), A.values.detach())]
+    dist.broadcast_object_list(pieces, dist.get_global_rank(group, source), group)
+    shape, indices, values = pieces[0]
+    return A if A is not None else from_coo(indices, values, shape, format=CSR)
+
+
+def _permutation(A: SparseTensor, permute: Permutation) -> torch.Tensor | None:
+    """The original row at each place."""
+    if permute is None:
+        return None
+    size = A.shape[0]
+    if A.shape[1] != size:
+        raise SizeError(f"permute= of a matrix of shape {tuple(A.shape)}: rows and columns are reordered alike, so it must be square")
+    if isinstance(permute, str):
+        return _permutation_by_name(A, permute)
+    places = torch.as_tensor(permute, dtype=torch.int64)
+    if not torch.equal(places.sort().values, torch.arange(size)):
+        raise SizeError(f"permute= has {len(places)} numbers, but must have each of 0 to {size - 1} once")
+    return places
+
+
+def _permutation_by_name(A: SparseTensor, name: str) -> torch.Tensor:
+    ranks = dist.get_world_size()
+    if name == "nnz":  # rows sorted by length are dealt out like cards, so that each chunk gets rows of all lengths
+        order = torch.argsort(torch.bincount(A.indices()[0], minlength=A.shape[0]), descending=True, stable=True)
+        return torch.cat([order[rank::ranks] for rank in range(ranks)])
+    if name == "metis":
+        try:
+            import pymetis  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise UnsupportedError("permute='metis' needs pymetis: pip install pymetis") from error
+        pos, crd = (A + A.t()).to(CSR).pattern.arrays[1]
+        _, part = pymetis.part_graph(ranks, xadj=pos.tolist(), adjncy=crd.tolist())
+        return torch.argsort(torch.tensor(part), stable=True)
+    raise SizeError(f"permute={name!r}: give 'nnz', 'metis', or the original row at each place")
+
+
+def _permuted(A: SparseTensor, places: torch.Tensor) -> SparseTensor:
+    """The matrix with reordered rows and columns."""
+    to = torch.empty_like(places)
+    to[places] = torch.arange(len(places))
+    return from_coo(to[A.indices()], A.values, A.shape, format=CSR)

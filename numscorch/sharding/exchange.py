@@ -1,0 +1,173 @@
+"""Exchange of the rows of a dense operand that a rank needs and other ranks own, called the halo.
+
+Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020 (the 1D algorithm, with only the
+rows that are needed).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.autograd.function import once_differentiable
+
+from .agreement import check_equal
+from .partition import Partition
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """Rows on their way; ``work`` is None if nothing is sent."""
+
+    received: torch.Tensor
+    work: Any
+
+    def wait(self) -> torch.Tensor:
+        """The received rows."""
+        if self.work is not None:
+            self.work.wait()
+        return self.received
+
+
+class HaloExchange:
+    """The rows that this rank sends to each rank and receives from each rank, computed once for each pattern.
+
+    Args:
+        group: the process group.
+        columns: the partition of the columns of the matrix, which is that of the rows of dense operands.
+        halo: the columns that this rank needs and others own, in ascending order.
+
+    Attributes:
+        sent: the rows that this rank sends, as positions among its own rows, in the order of their receivers.
+        bytes_sent: number of bytes that this rank has sent to other ranks so far.
+    """
+
+    def __init__(self, group: dist.ProcessGroup, columns: Partition, halo: torch.Tensor):
+        self.group, self.columns, self.halo = group, columns, halo
+        self.rank, self.bytes_sent = group.rank(), 0
+        ranks = group.size()
+        self.receive_counts = torch.bincount(columns.owners(halo), minlength=ranks).tolist()
+        counts = torch.empty(ranks, dtype=torch.int64)
+        dist.all_to_all_single(counts, torch.tensor(self.receive_counts), group=group)
+        self.send_counts = counts.tolist()
+        wanted = torch.empty(sum(self.send_counts), dtype=torch.int64)
+        dist.all_to_all_single(wanted, halo, self.send_counts, self.receive_counts, group=group)
+        self.sent = wanted - columns.starts[self.rank]
+
+    @property
+    def owned(self) -> int:
+        """The number of columns that this rank owns."""
+        return self.columns.sizes[self.rank]
+
+    @property
+    def extent(self) -> int:
+        """The number of owned columns and halo columns."""
+        return self.owned + len(self.halo)
+
+    def start(self, x: torch.Tensor) -> Transfer:
+        """Start sending owned rows; the transfer gives the rows of the halo."""
+        return self._transfer(x.index_select(0, self.sent), self.send_counts, self.receive_counts)
+
+    def start_back(self, halo_rows: torch.Tensor) -> Transfer:
+        """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`."""
+        return self._transfer(halo_rows.contiguous(), self.receive_counts, self.send_counts)
+
+    def _transfer(self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
+        received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
+        if self.group.size() == 1:
+            return Transfer(received, None)
+        self.bytes_sent += rows.nbytes
+        return Transfer(received, dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True))
+
+    def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
+        """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the arrival of the halo.
+
+        In the backward pass, the gradient of the halo is sent while other gradients are computed, and is added to the gradient of ``x``.
+        """
+        arrival = Arrival(self, self.start(x.detach()))
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return x, arrival
+        same, arrival.token = _Begin.apply(x, arrival)  # type: ignore[no-untyped-call]
+        return same, arrival
+
+    def extended(self, x: torch.Tensor) -> torch.Tensor:
+        """The owned rows and the rows of the halo. Differentiable."""
+        same, arrival = self.begin(x)
+        return torch.cat([same, arrival.halo()])
+
+    def returned(self, rows: torch.Tensor) -> torch.Tensor:
+        """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
+        result: torch.Tensor = _Return.apply(rows, self)  # type: ignore[no-untyped-call]
+        return result
+
+    def check(self, x: torch.Tensor) -> None:
+        """Check that dense operands have the same columns and data type on all ranks.
+
+        Raises:
+            OperandError: they have not.
+        """
+        check_equal(self.group, "the shape after the first dimension, or the data type, of a dense operand", (tuple(x.shape[1:]), x.dtype))
+
+
+class Arrival:
+    """The rows of the halo of one exchange."""
+
+    def __init__(self, exchange: HaloExchange, transfer: Transfer):
+        self.exchange, self.transfer, self.back = exchange, transfer, transfer
+        self.token: torch.Tensor | None = None  # connects the halo with x in autograd's graph
+
+    def halo(self) -> torch.Tensor:
+        """Wait for the rows of the halo."""
+        received = self.transfer.wait()
+        if self.token is not None:
+            received = _Halo.apply(self.token, received, self)  # type: ignore[no-untyped-call]
+        return received
+
+
+class _Begin(torch.autograd.Function):
+    """The identity; its gradient adds what other ranks send back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, arrival: Arrival) -> tuple[torch.Tensor, torch.Tensor]:
+        ctx.arrival = arrival
+        return x.view_as(x), x.new_empty(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
+        arrival: Arrival = ctx.arrival
+        return gradient.index_add(0, arrival.exchange.sent, arrival.back.wait()), None
+
+
+class _Halo(torch.autograd.Function):
+    """The received rows; their gradient is sent back."""
+
+    @staticmethod
+    def forward(ctx: Any, token: torch.Tensor, received: torch.Tensor, arrival: Arrival) -> torch.Tensor:
+        ctx.arrival = arrival
+        return received.view_as(received)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        arrival: Arrival = ctx.arrival
+        arrival.back = arrival.exchange.start_back(gradient)
+        return gradient.new_empty(0), None, None
+
+
+class _Return(torch.autograd.Function):
+    """Owned rows plus what other ranks send; the gradient is the extended gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, exchange: HaloExchange) -> torch.Tensor:
+        ctx.exchange = exchange
+        transfer = exchange.start_back(rows[exchange.owned :])
+        return rows[: exchange.owned].index_add(0, exchange.sent, transfer.wait())
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        exchange: HaloExchange = ctx.exchange
+        return torch.cat([gradient, exchange.start(gradient.contiguous()).wait()]), None

@@ -1,0 +1,105 @@
+"""Operators and functions of a sharded matrix: products, sums, norms, softmax of rows, and element-wise functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn import functional
+
+from ..errors import SizeError, UnsupportedError
+from ..operators.unary import UNARY
+from .products import sharded_einsum
+from .tensor import ShardedSparseTensor
+
+PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}
+
+
+def matmul(left: Any, right: Any) -> Any:
+    """A product with a sharded matrix on the left, or ``x @ A`` with rows of x that belong to the matrix's rows.
+
+    Raises:
+        SizeError: the dense operand has more than two dimensions.
+    """
+    if isinstance(left, ShardedSparseTensor):
+        if right.ndim not in PRODUCTS:
+            raise SizeError(f"a sharded matrix @ a tensor of {right.ndim} dimensions: give one or two")
+        return sharded_einsum(PRODUCTS[right.ndim], left, right)
+    if left.ndim != 1:
+        raise UnsupportedError("x @ A with a sharded matrix takes a vector: for more rows, einsum('ij,ik->jk', A, y) is A.t() @ y")
+    return sharded_einsum("i,ij->j", left, right)
+
+
+def total(A: ShardedSparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """The sum over all entries, over each row (``dim=1``), or over each column (``dim=0``)."""
+    expr = "ij->" if dim is None else ("ij->j", "ij->i")[dim % 2]
+    result: torch.Tensor = sharded_einsum(expr, A)
+    return result.unsqueeze(dim % 2) if keepdim and dim is not None else result
+
+
+def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.Tensor:
+    """The norm of the stored values of all ranks.
+
+    Raises:
+        UnsupportedError: a norm over single dimensions, or another one than 1, 2, inf and "fro".
+    """
+    powers = {"fro": 2, 2: 2, 1: 1, float("inf"): float("inf")}
+    if dim is not None or p not in powers:
+        raise UnsupportedError(f"norm(p={p!r}, dim={dim}) of a sharded matrix: p is 1, 2, inf or 'fro', over all entries")
+    power = powers[p]
+    if power == float("inf"):
+        largest = A.values.detach().abs().amax() if A.local.nnz else A.values.new_zeros(())
+        dist.all_reduce(largest, dist.ReduceOp.MAX, A.layout.group)
+        return largest
+    sums = total(A.with_values(A.values.abs().pow(power)))
+    return sums.sqrt() if power == 2 else sums
+
+
+def of_rows(function: Callable[..., Any]) -> Callable[..., ShardedSparseTensor]:
+    """A function of each row's stored entries, such as softmax."""
+
+    def call(A: ShardedSparseTensor, dim: int, **options: Any) -> ShardedSparseTensor:
+        if dim % 2 != 1:
+            raise UnsupportedError("a sharded matrix has whole rows on each rank: give dim=1, or use full_tensor()")
+        return A.apply(lambda local: function(local, 1, **options), "a function of rows")
+
+    return call
+
+
+def elementwise(function: Callable[..., Any], name: str) -> Callable[..., ShardedSparseTensor]:
+    """An element-wise function of matrices of one pattern, and numbers."""
+
+    def call(*operands: Any, **options: Any) -> ShardedSparseTensor:
+        matrix = next(value for value in operands if isinstance(value, ShardedSparseTensor))
+        others = [value for value in operands if isinstance(value, ShardedSparseTensor) and value.layout is not matrix.layout]
+        if others or any(isinstance(value, torch.Tensor) and value.ndim for value in operands):
+            raise UnsupportedError(f"{name} of a sharded matrix takes numbers, and matrices of the same pattern, as A.with_values(v)")
+        local = [value.local if isinstance(value, ShardedSparseTensor) else value for value in operands]
+        return matrix.apply(lambda _: function(*local, **options), name)
+
+    return call
+
+
+ELEMENTWISE = {name: getattr(torch, name) for name in (*UNARY, "mul", "div", "add", "sub", "pow") if hasattr(torch, name)}
+IMPLEMENTED: dict[Any, Callable[..., Any]] = {
+    torch.matmul: matmul,
+    torch.mm: matmul,
+    torch.mv: matmul,
+    torch.sparse.mm: matmul,
+    torch.sum: total,
+    torch.sparse.sum: total,
+    torch.norm: norm,
+    torch.linalg.norm: norm,
+    torch.softmax: of_rows(torch.softmax),
+    torch.log_softmax: of_rows(torch.log_softmax),
+    torch.sparse.softmax: of_rows(torch.softmax),
+    functional.softmax: of_rows(torch.softmax),
+    torch.einsum: lambda expr, *operands: sharded_einsum(expr, *operands),
+    torch.Tensor.matmul: matmul,
+    torch.Tensor.__matmul__: matmul,
+    torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
+    **{function: elementwise(function, name) for name, function in ELEMENTWISE.items()},
+    **{getattr(torch.Tensor, name): elementwise(function, name) for name, function in ELEMENTWISE.items() if hasattr(torch.Tensor, name)},
+}

@@ -1,0 +1,241 @@
+"""Einsums and statements with a sharded matrix and dense operands, of which each rank holds its rows.
+
+With ``A[i,j]`` sharded by rows, an operand with index i is local, and one with index j needs the rows of the halo. A result with
+index i is local. One with index j has contributions of several ranks, which are sent to the owners of their rows. One without
+either is the sum over all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
+
+from ..api import einsum, evaluate
+from ..compute.operands import call_form
+from ..errors import ExpressionError, SizeError, UnsupportedError
+from ..frontend.parser import Subscripts, parse_einsum
+from ..frontend.statements import parse_program
+from ..tensors.sparse_tensor import SparseTensor
+from .dense_operands import LocalOperand, SharedIndices, local_operand
+from .partition import Partition
+from .tensor import ShardedSparseTensor
+
+Given = Sequence[ShardedSparseTensor | LocalOperand]
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+
+
+def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
+    """:func:`numscorch.einsum` with a sharded matrix among the operands. A collective operation.
+
+    Dense operands are ``DTensor`` or plain local rows; the result is a ``DTensor`` if one of them is. Gradients of the local values and
+    of dense operands are computed once; double backward is not supported. Gradients of replicated operands are this rank's part of a
+    sum, as in data-parallel training.
+
+    Raises:
+        ExpressionError: the text can't be parsed.
+        SizeError: an operand does not have this rank's rows.
+        UnsupportedError: another option than ``format`` is given, or the result or an operand would need all of a tensor on each rank.
+    """
+    if any(value not in (None, "sum") for name, value in options.items() if name != "format"):
+        raise UnsupportedError("einsum of a sharded matrix takes no reduce=, mask=, out=, schedule= or sparsifier=")
+    text, values = call_form(expr, operands)
+    subscripts = parse_einsum(text, tuple(value.ndim for value in values))
+    indices = _indices_of(text, values, subscripts)
+    given = [
+        value if isinstance(value, ShardedSparseTensor) else local_operand(value, names, indices, f"the {_ordinal(at)} operand of {text!r}")
+        for at, (value, names) in enumerate(zip(values, subscripts.operands, strict=True))
+    ]
+    dense = [value for value in given if isinstance(value, LocalOperand)]
+    matrix, result = indices.matrix, subscripts.result
+    if indices.row in result and indices.column in result:
+        return _sampled(text, given, indices, options)
+    if indices.row in result:
+        at = result.index(indices.row)
+        is_split = len(dense) == len(given) - 1 and any(_needs_halo(value, indices) for value in dense)
+        local = _rows(text, at, given, indices) if is_split else _dense(text, _joined(given, indices))
+        return _as_given(local, at, matrix.layout.rows, values)
+    local = _dense(text, _joined(given, indices))
+    if indices.column in result:
+        at = result.index(indices.column)
+        local = matrix.exchange.returned(local.movedim(at, 0)).movedim(0, at)
+        return _as_given(local, at, matrix.layout.columns, values)
+    total = _Sum.apply(local, matrix.layout.group)  # type: ignore[no-untyped-call]
+    return _as_given(total, None, matrix.layout.rows, values)
+
+
+def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
+    """The result as a dense tensor."""
+    result: Any = einsum(text, *operands)
+    return result.to_dense() if isinstance(result, SparseTensor) else result  # type: ignore[no-any-return]
+
+
+def _indices_of(text: str, values: Sequence[Any], subscripts: Subscripts) -> SharedIndices:
+    """The sharded matrix, and the names of its indices.
+
+    Raises:
+        UnsupportedError: sharded matrices have different patterns or indices, or one has a repeated index.
+    """
+    sharded = [(value, names) for value, names in zip(values, subscripts.operands, strict=True) if isinstance(value, ShardedSparseTensor)]
+    matrix, names = sharded[0]
+    if names[0] == names[1]:
+        raise UnsupportedError(f"{text!r} reads the diagonal of a sharded matrix: use A.to_local()")
+    if any(other.layout is not matrix.layout or other_names != names for other, other_names in sharded):
+        raise UnsupportedError(f"{text!r}: several sharded matrices must have the same pattern and indices, as A and A.with_values(v)")
+    return SharedIndices(matrix, names[0], names[1])
+
+
+def _ordinal(at: int) -> str:
+    return ORDINALS[at] if at < len(ORDINALS) else f"{at + 1}th"
+
+
+def _joined(given: Given, indices: SharedIndices) -> list[Any]:
+    """The local operands of the whole local matrix: those with the column index are extended by the halo."""
+    return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices) for value in given]
+
+
+def _extended(operand: LocalOperand, indices: SharedIndices) -> torch.Tensor:
+    if operand.index is None:
+        return operand.value
+    matrix = indices.matrix
+    if operand.is_whole:
+        return operand.back(operand.first[_known(indices, operand.index)])
+    return operand.value if operand.index == indices.row else operand.back(matrix.exchange.extended(operand.first))
+
+
+def _known(indices: SharedIndices, index: str) -> torch.Tensor | slice:
+    """The rows of a whole operand that this rank uses."""
+    matrix, rank = indices.matrix, indices.matrix.exchange.rank
+    if index == indices.row:
+        return slice(*matrix.layout.rows.range_of(rank))
+    return torch.cat([torch.arange(*matrix.layout.columns.range_of(rank)), matrix.exchange.halo])
+
+
+def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:
+    """A result of this rank's rows, at dimension ``at_rows``: the halo arrives while the product with owned columns is computed."""
+    matrix = indices.matrix
+    owned, halo = matrix.parts()
+    exchange, layout = matrix.exchange, matrix.layout
+    arrivals = {at: exchange.begin(v.first) for at, v in enumerate(given) if _needs_halo(v, indices)}
+    own_operands: list[Any] = []
+    for at, value in enumerate(given):
+        if isinstance(value, ShardedSparseTensor):
+            own_operands.append(owned)
+        elif at in arrivals:
+            own_operands.append(value.back(arrivals[at][0]))
+        else:
+            own_operands.append(_whole_part(value, indices, slice(*layout.columns.range_of(exchange.rank))))
+    result: torch.Tensor = einsum(text, *own_operands)
+    rows = layout.halo.rows
+    halo_operands: list[Any] = []
+    for at, value in enumerate(given):
+        if isinstance(value, ShardedSparseTensor):
+            halo_operands.append(halo)
+        elif at in arrivals:
+            halo_operands.append(value.back(arrivals[at][1].halo()))
+        else:
+            part = _whole_part(value, indices, exchange.halo)
+            halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
+    added = einsum(text, *halo_operands)
+    return result.index_add(at_rows, rows, added) if result.requires_grad else result.index_add_(at_rows, rows, added)
+
+
+def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:
+    return isinstance(value, LocalOperand) and value.index == indices.column and not value.is_whole
+
+
+def _whole_part(operand: LocalOperand, indices: SharedIndices, columns: Any) -> torch.Tensor:
+    """The part of an operand that needs no exchange: its own rows, or those columns of a whole operand."""
+    if not operand.is_whole:
+        return operand.value
+    return operand.back(operand.first[_known(indices, indices.row) if operand.index == indices.row else columns])
+
+
+def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str, Any]) -> ShardedSparseTensor:
+    """A result with the pattern of the matrix."""
+    result = einsum(text, *_joined(given, indices), format=options.get("format"))
+    if not isinstance(result, SparseTensor) or result.shape != indices.matrix.local.shape or result.nnz != indices.matrix.local.nnz:
+        raise UnsupportedError(f"{text!r} has a result with both indices of the sharded matrix, but not its pattern: multiply it with A")
+    return indices.matrix.with_values(result.to(indices.matrix.local.format).values)
+
+
+class _Sum(torch.autograd.Function):
+    """The sum over all ranks; every rank has the same result, so its gradient goes to each part."""
+
+    @staticmethod
+    def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        total = part.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def _as_given(local: torch.Tensor, at: int | None, partition: Partition, values: Sequence[Any]) -> torch.Tensor:
+    """The result as a ``DTensor`` if an operand is one: with rows of the partition at dimension ``at``, or equal on all ranks."""
+    mesh = next((value.device_mesh for value in values if isinstance(value, DTensor)), None)
+    if mesh is None:
+        return local
+    if at is None:
+        return DTensor.from_local(local, mesh, [Replicate()], run_check=False)
+    if not partition.is_even:
+        raise SizeError(
+            "the result is a DTensor, which has torch's chunks, but the partition is uneven: pass local rows, or shard by 'rows'"
+        )
+    shape = torch.Size((*local.shape[:at], partition.size, *local.shape[at + 1 :]))
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local.contiguous(), mesh, [Shard(at)], run_check=False, shape=shape, stride=stride)
+
+
+def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = None, **operands: Any) -> Any:
+    """:func:`numscorch.evaluate` with a sharded matrix among the operands: programs that compute each row of the result by itself.
+
+    Raises:
+        ExpressionError: a statement can't be parsed.
+        UnsupportedError: a statement sums over the rows, or an operand is read with both indices of the matrix.
+    """
+    if sparsifier is not None:
+        raise UnsupportedError("evaluate of a sharded matrix takes no sparsifier=")
+    parts = parse_program(statement)
+    uses: dict[str, set[tuple[str, ...]]] = {}
+    for part in parts:
+        for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
+            uses.setdefault(name, set()).add(names)
+    sharded = {name: value for name, value in operands.items() if isinstance(value, ShardedSparseTensor)}
+    name, matrix = next(iter(sharded.items()))
+    read = {names for other in sharded for names in uses.get(other, ())}
+    if len(read) != 1 or any(value.layout is not matrix.layout for value in sharded.values()):
+        raise UnsupportedError(
+            f"{name} and other sharded matrices must have the same pattern, and be read with the same indices\n  {statement}"
+        )
+    (row, column) = next(iter(read))
+    indices = SharedIndices(matrix, row, column)
+    for part in parts:
+        if row not in part.request.subscripts.result and any(row in names for names in part.request.subscripts.operands):
+            raise UnsupportedError(
+                f"a statement sums over {row}, the rows of a sharded matrix: use einsum for sums over all ranks\n  {statement}"
+            )
+    local: dict[str, Any] = {key: value.local for key, value in sharded.items()}
+    for key, value in operands.items():
+        if key in sharded or not isinstance(value, torch.Tensor):
+            local.setdefault(key, value)
+            continue
+        roles = {indices.sharded(names, key) for names in uses.get(key, {()})}
+        if len(roles) > 1:
+            raise UnsupportedError(f"{key} is read by the rows and by the columns of a sharded matrix: pass it by two names\n  {statement}")
+        names = next(iter(uses.get(key, {()})))
+        local[key] = _extended(local_operand(value, names, indices, key), indices)
+    result = evaluate(statement, format=format, **local)
+    if isinstance(result, SparseTensor):
+        if result.shape != matrix.local.shape or result.nnz != matrix.local.nnz:
+            raise UnsupportedError(f"the result has another pattern than the sharded matrix: use A.to_local()\n  {statement}")
+        return matrix.with_values(result.to(matrix.local.format).values)
+    final = parts[-1].request.subscripts.result
+    if row not in final:
+        raise ExpressionError(f"the result has no index {row}, by which the matrix is sharded\n  {statement}")
+    return _as_given(result, final.index(row), matrix.layout.rows, list(operands.values()))

@@ -1,0 +1,321 @@
+"""ShardedSparseTensor: a matrix whose rows are distributed over the ranks of a process group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..convert.construct import from_coo, from_csr
+from ..errors import SizeError, UnsupportedError
+from ..ir.format import CSR
+from ..tensors.sparse_tensor import SparseTensor
+from .agreement import every
+from .exchange import HaloExchange
+from .partition import Partition
+
+FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnPart:
+    """The entries of some columns, as positions among the values of the local matrix.
+
+    Args:
+        positions: of the part's values.
+        rows: the rows that have entries in the part, or all rows.
+        matrix: the part's pattern, with renumbered rows and columns; its values are not used.
+    """
+
+    positions: torch.Tensor
+    rows: torch.Tensor
+    matrix: SparseTensor
+
+
+class Layout:
+    """What the ranks compute once for each pattern: the local pattern, its owned and its halo part, and the exchange.
+
+    Args:
+        mesh: a mesh of one dimension.
+        shape: the shape of the whole matrix.
+        rows, columns: the partitions.
+        local: the entries of this rank's rows, in CSR, with columns of the whole matrix.
+        permutation: the row of the original matrix at each place, if rows and columns were permuted.
+
+    Attributes:
+        order: for each value of the local matrix, its position in ``local``.
+    """
+
+    def __init__(
+        self, mesh: DeviceMesh, shape: tuple[int, int], rows: Partition, columns: Partition, local: SparseTensor, permutation: Any = None
+    ):
+        self.mesh, self.group, self.shape, self.rows, self.columns = mesh, mesh.get_group(), shape, rows, columns
+        self.permutation: torch.Tensor | None = permutation
+        count = local.shape[0]
+        pos, crd = local.pattern.arrays[1]
+        start, stop = columns.range_of(self.group.rank())
+        crd = crd.long()
+        is_halo = (crd < start) | (crd >= stop)
+        halo = torch.unique(crd[is_halo])
+        self.exchange = HaloExchange(self.group, columns, halo)
+        lengths = pos.diff().long()
+        row_of = torch.repeat_interleave(torch.arange(count), lengths)
+        self.order = torch.argsort(row_of * 2 + is_halo, stable=True)  # owned columns first
+        numbered = torch.where(is_halo, self.exchange.owned + torch.searchsorted(halo, crd), crd - start)[self.order]
+        halo_first = is_halo[self.order]
+        blank = torch.empty(len(crd), dtype=torch.bool)
+        self.matrix = _csr(pos, numbered, blank, (count, self.exchange.extent))
+        self.owned = self._part(~halo_first, row_of, numbered, is_compact=False)
+        self.halo = self._part(halo_first, row_of, numbered - self.exchange.owned, is_compact=True)
+
+    def _part(self, chosen: torch.Tensor, row_of: torch.Tensor, columns: torch.Tensor, is_compact: bool) -> ColumnPart:
+        """The entries that are ``chosen``, with these columns; only rows with entries if ``is_compact``."""
+        positions = chosen.nonzero().flatten()
+        rows = row_of[positions]
+        kept = torch.arange(self.matrix.shape[0])
+        if is_compact:
+            kept, rows = torch.unique(rows, return_inverse=True)
+        pos = torch.zeros(len(kept) + 1, dtype=torch.int64)
+        torch.cumsum(torch.bincount(rows, minlength=len(kept)), 0, out=pos[1:])
+        size = len(self.exchange.halo) if is_compact else self.exchange.owned
+        return ColumnPart(positions, kept, _csr(pos, columns[positions], torch.empty(len(positions), dtype=torch.bool), (len(kept), size)))
+
+
+def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
+    index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
+    return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, check_invariants=False)
+
+
+class ShardedSparseTensor:
+    """A sparse matrix of which each rank holds consecutive rows; created by :func:`shard` and :func:`from_local_rows`.
+
+    Dense operands of products and results have the same partition: a ``DTensor`` with ``Shard(0)``, or each rank's rows as a plain
+    tensor. Every operation is collective: all ranks call it in the same order.
+
+    Args:
+        layout: what the ranks computed for the pattern.
+        values: the values of this rank's rows, in the order of ``local``.
+
+    Attributes:
+        local: this rank's rows as a SparseTensor. Its first columns are those that the rank owns, then the halo follows, in ascending
+            order: ``exchange.halo`` has their numbers.
+    """
+
+    __slots__ = ("_parts", "layout", "local")
+
+    def __init__(self, layout: Layout, values: torch.Tensor):
+        self.layout, self.local = layout, layout.matrix.with_values(values)
+        self._parts: tuple[int, SparseTensor, SparseTensor] | None = None
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The device mesh."""
+        return self.layout.mesh
+
+    @property
+    def exchange(self) -> HaloExchange:
+        """The exchange of the halo."""
+        return self.layout.exchange
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole matrix."""
+        return torch.Size(self.layout.shape)
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions, 2."""
+        return 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The data type of the values."""
+        return self.local.dtype
+
+    @property
+    def values(self) -> torch.Tensor:
+        """The values of this rank's rows; within a row, owned columns come first."""
+        return self.local.values
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the values require grad."""
+        return self.values.requires_grad
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries on all ranks. A collective operation."""
+        return sum(every(self.layout.group, self.local.nnz))
+
+    def with_values(self, values: torch.Tensor) -> ShardedSparseTensor:
+        """A matrix of the same pattern with other values on this rank, shape (local.nnz,)."""
+        return ShardedSparseTensor(self.layout, values)
+
+    def parts(self) -> tuple[SparseTensor, SparseTensor]:
+        """The local entries of owned columns, and those of the halo, whose rows are ``layout.halo.rows``. Cached for constant values."""
+        values, layout = self.values, self.layout
+        if values.requires_grad:
+            return tuple(part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))  # type: ignore[return-value]
+        if self._parts is None or self._parts[0] != values._version:
+            owned, halo = (part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))
+            self._parts = values._version, owned, halo
+        return self._parts[1:]
+
+    def to_local(self) -> SparseTensor:
+        """This rank's rows, (rows, columns of the whole matrix). Differentiable."""
+        layout, exchange = self.layout, self.exchange
+        rows, columns = self.local.indices()
+        start = layout.columns.starts[exchange.rank]
+        known = torch.cat([torch.arange(start, start + exchange.owned), exchange.halo])
+        return from_coo([rows, known[columns]], self.values, (self.local.shape[0], self.shape[1]), format=CSR)
+
+    def full_tensor(self) -> SparseTensor:
+        """The whole matrix on every rank, in its original order. Not differentiable."""
+        local = self.to_local()
+        indices = local.indices()
+        indices[0] += self.layout.rows.starts[self.exchange.rank]
+        pieces = every(self.layout.group, (indices, local.values.detach()))
+        places = torch.cat([piece[0] for piece in pieces], 1)
+        if (permutation := self.layout.permutation) is not None:
+            places = permutation[places]
+        return from_coo(places, torch.cat([piece[1] for piece in pieces]), self.shape, format=CSR)
+
+    def rows_of(self, x: torch.Tensor) -> torch.Tensor:
+        """This rank's rows of a dense tensor whose rows are the matrix's columns, in its original order.
+
+        Raises:
+            SizeError: the tensor has another number of rows.
+        """
+        if len(x) != self.shape[1]:
+            raise SizeError(f"x has {len(x)} rows, but the matrix has {self.shape[1]} columns")
+        start, stop = self.layout.columns.range_of(self.exchange.rank)
+        return x[start:stop] if self.layout.permutation is None else x[self.layout.permutation[start:stop]]
+
+    def gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        """All rows of a result on every rank, in the original order. Not differentiable."""
+        pieces = every(self.layout.group, rows.detach())
+        result = torch.cat(pieces)
+        if self.layout.permutation is None:
+            return result
+        undone = torch.empty_like(result)
+        undone[self.layout.permutation] = result
+        return undone
+
+    def apply(self, function: Callable[[SparseTensor], Any], what: str) -> ShardedSparseTensor:
+        """The matrix with a function applied to the local rows; it must keep the pattern.
+
+        Raises:
+            UnsupportedError: the result has another pattern.
+        """
+        result = function(self.local)
+        if not isinstance(result, SparseTensor) or result.shape != self.local.shape or result.nnz != self.local.nnz:
+            raise UnsupportedError(f"{what} of a ShardedSparseTensor changes its pattern: use to_local(), or full_tensor()")
+        return self.with_values(result.to(self.local.format).values)
+
+    def report(self) -> ShardingReport:
+        """How well the partition suits the matrix. A collective operation."""
+        counts = every(self.layout.group, (self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions)))
+        return ShardingReport(*zip(*counts, strict=True))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if function not in FUNCTIONS:
+            name = getattr(function, "__name__", str(function))
+            raise UnsupportedError(f"{name} of a ShardedSparseTensor: use to_local(), or full_tensor()")
+        return FUNCTIONS[function](*args, **(kwargs or {}))
+
+    def __getattr__(self, name: str) -> Any:
+        """torch's methods, such as ``A.sum(1)`` and ``A.relu()``."""
+        function = FUNCTIONS.get(getattr(torch.Tensor, name, None)) or FUNCTIONS.get(getattr(torch, name, None))
+        if function is None or name.startswith("_"):
+            raise AttributeError(f"ShardedSparseTensor has no {name}: use to_local(), or full_tensor()")
+        return partial(function, self)
+
+    def __matmul__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.matmul](self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.matmul](other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.mul](self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.div](self, other)
+
+    def __add__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.add](self, other)
+
+    def __sub__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.sub](self, other)
+
+    def __neg__(self) -> Any:
+        return FUNCTIONS[torch.neg](self)
+
+    def t(self) -> Transposed:
+        """The transposed matrix, for products: ``A.t() @ y`` with this rank's rows of ``y``."""
+        return Transposed(self)
+
+    def __repr__(self) -> str:
+        rank, ranks = self.exchange.rank, self.layout.group.size()
+        start, stop = self.layout.rows.range_of(rank)
+        dtype = str(self.dtype).removeprefix("torch.")
+        return (
+            f"ShardedSparseTensor(shape={tuple(self.shape)}, rank {rank} of {ranks}: rows {start} to {stop}, nnz={self.local.nnz}, "
+            f"{len(self.exchange.halo)} halo rows, {dtype})"
+        )
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """The transposed sharded matrix; ``A.t() @ y`` sends each rank's part of the result to the owners of its rows."""
+
+    matrix: ShardedSparseTensor
+
+    def __matmul__(self, other: Any) -> Any:
+        expr = {1: "ij,i->j", 2: "ij,ik->jk"}.get(other.ndim)
+        if expr is None:
+            raise SizeError(f"A.t() @ a tensor of {other.ndim} dimensions: give one or two")
+        return FUNCTIONS[torch.einsum](expr, self.matrix, other)
+
+    def t(self) -> ShardedSparseTensor:
+        """The matrix itself."""
+        return self.matrix
+
+
+@dataclass(frozen=True)
+class ShardingReport:
+    """Entries, halo rows and cut edges of each rank.
+
+    Args:
+        entries: entries of each rank.
+        halo_rows: rows of a dense operand that each rank receives for a product.
+        cut: entries of each rank whose columns other ranks own.
+    """
+
+    entries: tuple[int, ...]
+    halo_rows: tuple[int, ...]
+    cut: tuple[int, ...]
+
+    @property
+    def imbalance(self) -> float:
+        """The largest number of entries of a rank, divided by the mean."""
+        total = sum(self.entries)
+        return max(self.entries) * len(self.entries) / total if total else 1.0
+
+    @property
+    def edge_cut(self) -> float:
+        """The fraction of entries whose columns other ranks own."""
+        return sum(self.cut) / max(sum(self.entries), 1)
+
+    def __str__(self) -> str:
+        lines = [f"{'rank':>4} {'entries':>12} {'halo rows':>12} {'cut entries':>12}"]
+        for rank, row in enumerate(zip(self.entries, self.halo_rows, self.cut, strict=True)):
+            lines.append(f"{rank:>4} {row[0]:>12} {row[1]:>12} {row[2]:>12}")
+        return "\n".join([*lines, f"edge cut {self.edge_cut:.1%}, imbalance {self.imbalance:.2f}"])
