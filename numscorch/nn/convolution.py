@@ -10,7 +10,7 @@ import torch
 from ..errors import UnsupportedError
 from .aggregation import AGGREGATIONS, aggregation_names, as_dense
 from .features import Features, folded, size_of, unfolded
-from .graphs import TO_TARGET, check_flow, directed, stated_size
+from .graphs import TO_TARGET, check_flow, directed, is_sharded, stated_size
 
 
 class Convolution(torch.nn.Module):
@@ -30,6 +30,15 @@ class Convolution(torch.nn.Module):
         self.aggr, self._aggregations = aggr, aggregation_names(layer, aggr, supported)
         check_flow(layer, flow)
         self.flow, self.node_dim = flow, node_dim
+
+    def _local(self, x: Any, graph: Any) -> tuple[Any, Any]:
+        """Return features and graph; for a graph that is distributed over ranks, the features of this rank's sources and targets."""
+        if not is_sharded(graph):
+            return x, graph
+        if not isinstance(x, torch.Tensor):
+            raise UnsupportedError(f"{self} with a graph that is distributed over ranks takes the features of this rank's nodes")
+        directed(graph, self.flow)  # refuses other directions
+        return graph.with_halo(x)
 
     def _directed(self, graph: Any, sources: Features, targets: Features | None) -> Any:
         """Return the graph with its edges from sources to targets."""

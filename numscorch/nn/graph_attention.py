@@ -143,6 +143,7 @@ class GATConv(Convolution):
             SizeError: the features have another shape.
             UnsupportedError: edge_attr is given without ``edge_dim``, or with a matrix as the graph.
         """
+        x, edge_index = self._local(x, edge_index)
         features, target_features = checked_pair(x, self._channels, self)
         self._materialize(features, target_features, edge_attr)
         nodes, graph = self._size(features, target_features, size, edge_index), self._directed(edge_index, features, target_features)

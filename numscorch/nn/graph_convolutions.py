@@ -203,6 +203,7 @@ class SAGEConv(Convolution):
 
         ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
         """
+        x, edge_index = self._local(x, edge_index)
         sources, targets = checked_pair(x, self._channels, self, self.node_dim)
         graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
         if self.project:
@@ -283,6 +284,7 @@ class GINConv(Convolution):
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
+        x, edge_index = self._local(x, edge_index)
         sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
         nodes = self._size(sources, targets, size, edge_index)
         result: Any = self._aggregate(sources, self._directed(edge_index, sources, targets), nodes)

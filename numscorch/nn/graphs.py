@@ -80,6 +80,8 @@ def gcn_norm(
             [0.7071, 0.5000]])
     """
     graph = directed(graph, flow)
+    if is_sharded(graph):
+        return _gcn_norm_of_sharded(graph, improved, add_self_loops, dtype)
     make = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
     if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # a hit skips the checks
         return remembered(graph, ("gcn_norm of", num_nodes, improved, add_self_loops, dtype), make)
@@ -98,9 +100,27 @@ def _gcn_norm(
     return edges.remember(("gcn_norm", loops, fill, dtype), lambda: _normalized(edges.matrix(dtype, loops, fill)))
 
 
+def is_sharded(graph: Any) -> bool:
+    """Return whether the graph is distributed over ranks, a ``ShardedSparseTensor``."""
+    return hasattr(graph, "with_halo")
+
+
+def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype: torch.dtype | None) -> Any:
+    """Return the normalised matrix on all ranks. Owned columns come first, so self loops are on the local diagonal."""
+    loops, fill = ADD_MISSING_LOOPS if add_self_loops else KEEP_LOOPS, 2.0 if improved else 1.0
+
+    def make() -> Any:
+        A = read_graph(graph.local, None, None).matrix(dtype, loops, fill)
+        return graph.with_local(_normalized(A, graph.exchange.extended))
+
+    return graph.remember(("gcn_norm", loops, fill, dtype), make)
+
+
 @graph_break
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """Return the matrix that sums source features at each target; ``size`` is (sources, targets)."""
+    if is_sharded(graph):
+        return graph if graph.dtype == dtype else graph.with_values(graph.values.to(dtype))
     edges = read_graph(graph, edge_weight, size)
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))
 
@@ -151,11 +171,12 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
     return edges.remember(("multiplicities", loops, dtype), lambda: edges.place(loops).matrix(torch.ones(edges.edges, dtype=dtype), 1.0))
 
 
-def _normalized(A: SparseTensor) -> SparseTensor:
+def _normalized(A: SparseTensor, extended: Callable[[Tensor], Tensor] = lambda roots: roots) -> SparseTensor:
+    """Normalise by the degrees of targets and of sources, whose roots ``extended`` makes of those of the targets."""
     degrees = einsum("ij->i", A)
     roots = degrees.pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)
-    return evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=roots)
+    return evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=extended(roots))
 
 
 # ---- reading a graph
@@ -277,6 +298,8 @@ def directed(graph: Any, flow: str) -> Any:
     check_flow("gcn_norm", flow)
     if flow == TO_TARGET:
         return graph
+    if is_sharded(graph):
+        raise UnsupportedError(f"flow={flow!r} with a graph that is distributed over ranks: shard the reversed graph, A.t()")
     if is_matrix(graph):
         return attached(graph).t()
     return remembered(graph, TO_SOURCE, lambda: _endpoints(graph)) if isinstance(graph, Tensor) else graph

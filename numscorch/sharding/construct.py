@@ -17,7 +17,7 @@ from ..ir.format import CSR
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import check_equal, every, on_every_rank
 from .partition import Partition, read_partition
-from .tensor import Layout, ShardedSparseTensor
+from .tensor import Layout, ShardedSparseTensor, local_matrix
 
 Permutation = str | Sequence[int] | torch.Tensor | None
 
@@ -72,9 +72,8 @@ def shard(
 
     moved, rows, columns, places = on_every_rank(group, plan)
     start, stop = rows.range_of(group.rank())
-    local = moved[start:stop]
-    layout = Layout(mesh, (whole.shape[0], whole.shape[1]), rows, columns, local, places)
-    return ShardedSparseTensor(layout, local.values[layout.order])
+    exchange, numbered = local_matrix(moved[start:stop].to(CSR), columns, mesh)
+    return ShardedSparseTensor(Layout(mesh, (whole.shape[0], whole.shape[1]), rows, exchange, numbered, places), numbered.values)
 
 
 def from_local_rows(local: SparseTensor | torch.Tensor, mesh: DeviceMesh, columns: Sequence[int] | None = None) -> ShardedSparseTensor:
@@ -101,8 +100,8 @@ def from_local_rows(local: SparseTensor | torch.Tensor, mesh: DeviceMesh, column
         column_partition = on_every_rank(group, lambda: read_partition(columns, torch.zeros(width), group.size()))
     else:
         column_partition = rows if rows.size == width else Partition.even(width, group.size())
-    layout = Layout(mesh, (rows.size, width), rows, column_partition, matrix)
-    return ShardedSparseTensor(layout, matrix.values[layout.order])
+    exchange, numbered = local_matrix(matrix, column_partition, mesh)
+    return ShardedSparseTensor(Layout(mesh, (rows.size, width), rows, exchange, numbered), numbered.values)
 
 
 def _check_mesh(mesh: DeviceMesh) -> None:

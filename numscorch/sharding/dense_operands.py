@@ -80,7 +80,7 @@ def local_operand(value: Any, names: Sequence[str], indices: SharedIndices, what
         count = partition.sizes[indices.matrix.exchange.rank]
         if value.shape[at] != count:
             raise SizeError(
-                f"{what} has size {value.shape[at]} in dimension {at}, but this rank has {count} of the matrix's {partition.size} {wanted}: "
+                f"{what} has size {value.shape[at]} in dimension {at}, but this rank has {count} of the {partition.size} {wanted}: "
                 "pass its rows, as A.rows_of(x) returns, or a DTensor"
             )
     return LocalOperand(value, index, at, is_whole)

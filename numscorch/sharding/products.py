@@ -70,7 +70,7 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
     """The result as a dense tensor."""
     result: Any = einsum(text, *operands)
-    return result.to_dense() if isinstance(result, SparseTensor) else result  # type: ignore[no-any-return]
+    return result.to_dense() if isinstance(result, SparseTensor) else result
 
 
 def _indices_of(text: str, values: Sequence[Any], subscripts: Subscripts) -> SharedIndices:

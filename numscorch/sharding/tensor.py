@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,35 +42,27 @@ class Layout:
     Args:
         mesh: a mesh of one dimension.
         shape: the shape of the whole matrix.
-        rows, columns: the partitions.
-        local: the entries of this rank's rows, in CSR, with columns of the whole matrix.
+        rows: the partition of the rows.
+        exchange: the exchange of the halo, which has the partition of the columns.
+        matrix: the entries of this rank's rows, in CSR; owned columns come first, then the halo.
         permutation: the row of the original matrix at each place, if rows and columns were permuted.
-
-    Attributes:
-        order: for each value of the local matrix, its position in ``local``.
     """
 
     def __init__(
-        self, mesh: DeviceMesh, shape: tuple[int, int], rows: Partition, columns: Partition, local: SparseTensor, permutation: Any = None
+        self,
+        mesh: DeviceMesh,
+        shape: tuple[int, int],
+        rows: Partition,
+        exchange: HaloExchange,
+        matrix: SparseTensor,
+        permutation: torch.Tensor | None = None,
     ):
-        self.mesh, self.group, self.shape, self.rows, self.columns = mesh, mesh.get_group(), shape, rows, columns
-        self.permutation: torch.Tensor | None = permutation
-        count = local.shape[0]
-        pos, crd = local.pattern.arrays[1]
-        start, stop = columns.range_of(self.group.rank())
-        crd = crd.long()
-        is_halo = (crd < start) | (crd >= stop)
-        halo = torch.unique(crd[is_halo])
-        self.exchange = HaloExchange(self.group, columns, halo)
-        lengths = pos.diff().long()
-        row_of = torch.repeat_interleave(torch.arange(count), lengths)
-        self.order = torch.argsort(row_of * 2 + is_halo, stable=True)  # owned columns first
-        numbered = torch.where(is_halo, self.exchange.owned + torch.searchsorted(halo, crd), crd - start)[self.order]
-        halo_first = is_halo[self.order]
-        blank = torch.empty(len(crd), dtype=torch.bool)
-        self.matrix = _csr(pos, numbered, blank, (count, self.exchange.extent))
-        self.owned = self._part(~halo_first, row_of, numbered, is_compact=False)
-        self.halo = self._part(halo_first, row_of, numbered - self.exchange.owned, is_compact=True)
+        self.mesh, self.group, self.shape, self.rows, self.columns = mesh, mesh.get_group(), shape, rows, exchange.columns
+        self.exchange, self.matrix, self.permutation = exchange, matrix, permutation
+        row_of, columns = matrix.indices()
+        is_halo = columns >= exchange.owned
+        self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
+        self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
 
     def _part(self, chosen: torch.Tensor, row_of: torch.Tensor, columns: torch.Tensor, is_compact: bool) -> ColumnPart:
         """The entries that are ``chosen``, with these columns; only rows with entries if ``is_compact``."""
@@ -83,6 +75,26 @@ class Layout:
         torch.cumsum(torch.bincount(rows, minlength=len(kept)), 0, out=pos[1:])
         size = len(self.exchange.halo) if is_compact else self.exchange.owned
         return ColumnPart(positions, kept, _csr(pos, columns[positions], torch.empty(len(positions), dtype=torch.bool), (len(kept), size)))
+
+
+def local_matrix(local: SparseTensor, columns: Partition, mesh: DeviceMesh) -> tuple[HaloExchange, SparseTensor]:
+    """The exchange for these local rows, and the rows with renumbered columns: owned ones first, then the halo. A collective operation.
+
+    Args:
+        local: this rank's rows in CSR, with columns of the whole matrix.
+        columns: the partition of the columns.
+        mesh: the mesh.
+    """
+    pos, crd = local.pattern.arrays[1]
+    start, stop = columns.range_of(mesh.get_group().rank())
+    crd = crd.long()
+    is_halo = (crd < start) | (crd >= stop)
+    halo = torch.unique(crd[is_halo])
+    exchange = HaloExchange(mesh.get_group(), columns, halo)
+    rows = torch.repeat_interleave(torch.arange(local.shape[0]), pos.diff().long())
+    order = torch.argsort(rows * 2 + is_halo, stable=True)
+    numbered = torch.where(is_halo, exchange.owned + torch.searchsorted(halo, crd), crd - start)[order]
+    return exchange, _csr(pos, numbered, local.values[order], (local.shape[0], exchange.extent))
 
 
 def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
@@ -105,11 +117,12 @@ class ShardedSparseTensor:
             order: ``exchange.halo`` has their numbers.
     """
 
-    __slots__ = ("_parts", "layout", "local")
+    __slots__ = ("_derived", "_parts", "layout", "local")
 
     def __init__(self, layout: Layout, values: torch.Tensor):
         self.layout, self.local = layout, layout.matrix.with_values(values)
         self._parts: tuple[int, SparseTensor, SparseTensor] | None = None
+        self._derived: dict[Hashable, tuple[int, ShardedSparseTensor]] = {}
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -154,6 +167,28 @@ class ShardedSparseTensor:
     def with_values(self, values: torch.Tensor) -> ShardedSparseTensor:
         """A matrix of the same pattern with other values on this rank, shape (local.nnz,)."""
         return ShardedSparseTensor(self.layout, values)
+
+    def with_local(self, local: SparseTensor) -> ShardedSparseTensor:
+        """A matrix with other entries in the same local columns, such as added self loops, (rows, owned columns and halo)."""
+        layout = self.layout
+        matrix = local.to(CSR)
+        return ShardedSparseTensor(
+            Layout(layout.mesh, layout.shape, layout.rows, layout.exchange, matrix, layout.permutation), matrix.values
+        )
+
+    def remember(self, key: Hashable, make: Callable[[], ShardedSparseTensor]) -> ShardedSparseTensor:
+        """``make()``, cached until the values change, unless they require grad."""
+        if self.requires_grad:
+            return make()
+        version, made = self._derived.get(key, (-1, None))
+        if made is None or version != self.values._version:
+            made = make()
+            self._derived[key] = self.values._version, made
+        return made
+
+    def with_halo(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], SparseTensor]:
+        """The features of sources (owned nodes and halo) and of targets, and this rank's part of the graph, for a graph layer."""
+        return (self.exchange.extended(x), x), self.local
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
         """The local entries of owned columns, and those of the halo, whose rows are ``layout.halo.rows``. Cached for constant values."""

@@ -6,36 +6,10 @@ from pathlib import Path
 
 import pytest
 from scale import scaled
+from sharded_programs import PRELUDE, RANKS
 from two_processes import together, two_processes
 
 pytestmark = [pytest.mark.process, two_processes]
-RANKS = [1, 2, 3]
-
-PRELUDE = """
-import random
-import numscorch as ns
-from numscorch.sharding import from_local_rows, shard
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
-
-
-mesh = init_device_mesh("cpu", (ranks,))
-
-def matrix(rows, columns, density, seed, dtype=torch.float64):
-    g = torch.Generator().manual_seed(seed)
-    return torch.randn(rows, columns, generator=g, dtype=dtype) * (torch.rand(rows, columns, generator=g) < density)
-
-def dense(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
-
-def same(result, expected):
-    torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-9)
-
-def rows_of(A, x):
-    start, stop = A.layout.rows.range_of(rank)
-    return x[start:stop] if A.layout.permutation is None else x[A.layout.permutation[start:stop]]
-"""
-
 RANDOM = """
 expressions = {
     "ij,jk->ik": ("jk",), "ij,j->i": ("j",), "ij,jf,of->io": ("jf", "of"), "ij,i,j->i": ("i", "j"), "ij->i": (), "ij->j": (), "ij->": (),

@@ -1,0 +1,158 @@
+"""Graph layers, DTensor operands, statements and functions of sharded matrices equal those of one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sharded_programs import PRELUDE, RANKS
+from two_processes import together, two_processes
+
+pytestmark = [pytest.mark.process, two_processes]
+
+LAYERS = """
+from numscorch.nn import GATConv, GCNConv, GINConv, SAGEConv
+for nodes in (1, 2, 7, 20):
+    full = (torch.rand(nodes, nodes, generator=torch.Generator().manual_seed(nodes)) < 0.3).double()
+    weighted = full * torch.rand(nodes, nodes, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    x, upstream = dense(nodes, 4, seed=1), dense(nodes, 3, seed=2)
+    layers = {
+        "gcn": (lambda: GCNConv(4, 3), weighted), "improved": (lambda: GCNConv(4, 3, improved=True), weighted),
+        "no loops": (lambda: GCNConv(4, 3, add_self_loops=False), weighted), "sums": (lambda: GCNConv(4, 3, normalize=False), weighted),
+        "sage": (lambda: SAGEConv(4, 3), weighted), "max": (lambda: SAGEConv(4, 3, aggr="max"), full),
+        "gin": (lambda: GINConv(torch.nn.Linear(4, 3)), weighted), "gat": (lambda: GATConv(4, 3), full),
+    }
+    for name, (make, graph) in layers.items():
+        torch.manual_seed(0)
+        layer = make().double()
+        whole = ns.from_torch(graph, ns.CSR)
+        A = shard(whole, mesh, permute="nnz" if nodes == 20 else None)
+        twin_x, own_x = x.clone().requires_grad_(), A.rows_of(x).clone().requires_grad_()
+        expected, result = layer(twin_x, whole), layer(own_x, A)
+        same(result, rows_of(A, expected))
+        parameters = list(layer.parameters())
+        wanted = torch.autograd.grad((expected * upstream).sum(), [twin_x, *parameters])
+        gradients = torch.autograd.grad((result * rows_of(A, upstream)).sum(), [own_x, *parameters])
+        same(gradients[0], A.rows_of(wanted[0]))
+        for gradient, want in zip(gradients[1:], wanted[1:]):
+            gradient = gradient.contiguous()
+            dist.all_reduce(gradient)
+            same(gradient, want)
+        with torch.no_grad():
+            same(layer(own_x, A), rows_of(A, layer(x, whole)))
+given["layers"] = len(layers)
+"""
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_graph_layers(ranks: int, tmp_path: Path) -> None:
+    """Results and gradients of layers whose graph is distributed."""
+    assert [given["layers"] for given in together(PRELUDE + LAYERS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")] == [8] * ranks
+
+
+DTENSORS = """
+full = matrix(7, 7, 0.4, 1)
+whole = ns.from_torch(full, ns.CSR)
+A = shard(whole, mesh)
+x, y, w = dense(7, 3, seed=1), dense(7, 3, seed=2), dense(2, 3, seed=3)
+X, Y = (distribute_tensor(value, mesh, [Shard(0)]).requires_grad_() for value in (x, y))
+W = distribute_tensor(w, mesh, [Replicate()]).requires_grad_()
+R = distribute_tensor(x, mesh, [Replicate()])
+same((A @ X).full_tensor(), full @ x)
+same((A.t() @ Y).full_tensor(), full.T @ y)
+same((A @ R).full_tensor(), full @ x)
+same(ns.einsum("ij,jf,of->io", A, X, W).full_tensor(), full @ x @ w.T)
+same(ns.einsum("ij,ik,jk->", A, Y, X).full_tensor(), torch.einsum("ij,ik,jk->", full, y, x))
+P = DTensor.from_local(x / ranks, mesh, [torch.distributed.tensor.Partial()])
+with ns.ledger() as entries:
+    same((A @ P).full_tensor(), full @ x)
+given["gathered"] = [entry.what for entry in entries]
+loss = ns.einsum("ij,jf,of->io", A, X, W).square().sum()
+loss.backward()
+twins = [value.clone().requires_grad_() for value in (x, w)]
+(full @ twins[0] @ twins[1].T).square().sum().backward()
+same(X.grad.full_tensor(), twins[0].grad)
+same(W.grad.full_tensor(), twins[1].grad)
+"""
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_dtensors(ranks: int, tmp_path: Path) -> None:
+    """Rows, replicated operands and sums over ranks; results are DTensors, and so are gradients."""
+    for given in together(PRELUDE + DTENSORS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1"):
+        assert given["gathered"] == ["the second operand of 'ij,jk->ik', a sum over ranks, on every rank"]
+
+
+FUNCTIONS = """
+full = matrix(9, 9, 0.4, 2)
+whole = ns.from_torch(full, ns.CSR)
+A = shard(whole, mesh, partition="nnz")
+
+def equal(result, expected):
+    same(result.full_tensor().to_dense(), expected.to_dense())
+
+equal(torch.softmax(A, 1), torch.softmax(whole, 1))
+equal(2 * A, 2 * whole)
+equal(A / 3 + A, whole / 3 + whole)
+equal(-A, -whole)
+equal(torch.relu(A), torch.relu(whole))
+equal(A.abs().sqrt(), whole.abs().sqrt())
+same(A.norm(), full.norm())
+same(torch.linalg.norm(A), full.norm())
+same(A.norm(float("inf")), full.abs().max())
+same(A.sum(), full.sum())
+same(A.sum(1), rows_of(A, full.sum(1)))
+same(A.sum(dim=0, keepdim=True)[0], A.rows_of(full.sum(0)))
+d, e = dense(9, seed=1), dense(9, seed=2)
+scaled = "N[i,j] = d[i] * A[i,j] * e[j]"
+equal(ns.evaluate(scaled, A=A, d=rows_of(A, d), e=A.rows_of(e)), ns.evaluate(scaled, A=whole, d=d, e=e))
+same(ns.evaluate("y[i] = relu(A[i,j] * x[j]) + b[i]", A=A, x=A.rows_of(e), b=rows_of(A, d)), rows_of(A, (full @ e).relu() + d))
+same(A.gathered(A @ A.rows_of(e)), full @ e)
+report = A.report()
+assert sum(report.entries) == whole.nnz and 0 <= report.edge_cut <= 1 <= report.imbalance, report
+local = whole[slice(*A.layout.rows.range_of(rank))]
+other = from_local_rows(local, mesh)
+equal(other, whole)
+sent = other.exchange.bytes_sent
+other @ other.rows_of(e)
+given["sent"], given["halo"] = other.exchange.bytes_sent - sent, len(other.exchange.halo)
+"""
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_functions(ranks: int, tmp_path: Path) -> None:
+    """The bytes that all ranks send are those of all halo rows."""
+    results = together(PRELUDE + FUNCTIONS, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
+    assert sum(given["sent"] for given in results) == 8 * sum(given["halo"] for given in results)
+
+
+REFUSALS = """
+whole = ns.from_torch(matrix(6, 6, 0.5, 3), ns.CSR)
+messages = given["messages"] = []
+
+def refuse(kind, call):
+    messages.append(refused(kind, call))
+
+refuse(ns.OperandError, lambda: shard(whole * (rank + 1), mesh))
+refuse(ns.NumscorchError, lambda: shard(torch.ones(3) if rank == 0 else whole, mesh))
+refuse(ns.SizeError, lambda: shard(whole, mesh, partition="columns"))
+refuse(ns.SizeError, lambda: shard(whole, mesh, partition=[6] * ranks))
+refuse(ns.UnsupportedError, lambda: shard(whole, mesh, [Shard(1)]))
+A = shard(whole, mesh)
+refuse(ns.SizeError, lambda: A @ torch.ones(6 + ranks, 2, dtype=torch.float64))
+refuse(ns.UnsupportedError, lambda: ns.einsum("ij,jk->ik", A, A))
+refuse(ns.UnsupportedError, lambda: ns.einsum("ij,jk->ik", A, torch.ones(6, 2).double(), reduce="max"))
+refuse(ns.UnsupportedError, lambda: ns.einsum("ij,ij->i", A, torch.ones(6, 6).double()))
+refuse(ns.UnsupportedError, lambda: ns.evaluate("y[j] = A[i,j]", A=A))
+refuse(ns.UnsupportedError, lambda: torch.cumsum(A, 0))
+"""
+
+
+def test_refusals(tmp_path: Path) -> None:
+    """All ranks raise, also if only one of them finds the fault."""
+    first, second = (given["messages"] for given in together(PRELUDE + REFUSALS, tmp_path, NUMBA_DISABLE_JIT="1"))
+    assert first[0].startswith("the matrix differs between ranks 0 and 1")
+    assert first[1].startswith("a tensor of 1 dimensions") and second[1].startswith("rank 0 raised SizeError: a tensor of 1 dimensions")
+    assert "give 'rows', 'nnz', or the number of rows of each rank" in first[2]
+    assert "that add up to 6" in first[3]
+    assert "this rank has 3 of the 6 columns: pass its rows, as A.rows_of(x) returns, or a DTensor" in first[5]
