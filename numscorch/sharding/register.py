@@ -1,8 +1,11 @@
-"""Make einsum, evaluate and torch's functions accept sharded matrices."""
+"""Make einsum, evaluate and torch's functions accept sharded matrices, and ``DTensor`` operands beside sparse tensors."""
 
 from __future__ import annotations
 
+from torch.distributed.tensor import DTensor
+
 from ..tensors.distributed import HANDLERS, Handler
+from .dtensor_products import dtensor_einsum, dtensor_evaluate
 from .operators import IMPLEMENTED
 from .products import sharded_einsum, sharded_evaluate
 from .tensor import FUNCTIONS, ShardedSparseTensor
@@ -12,3 +15,4 @@ def register() -> None:
     """Register the implementations."""
     FUNCTIONS.update(IMPLEMENTED)
     HANDLERS[ShardedSparseTensor] = Handler(sharded_einsum, sharded_evaluate)
+    HANDLERS[DTensor] = Handler(dtensor_einsum, dtensor_evaluate)

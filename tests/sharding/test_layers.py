@@ -76,6 +76,41 @@ same(W.grad.full_tensor(), twins[1].grad)
 """
 
 
+FEATURES = """
+full = matrix(7, 5, 0.4, 1)
+A = ns.from_torch(full, ns.CSR)
+A.values.requires_grad_()
+x = dense(5, 6, seed=1)
+X = distribute_tensor(x, mesh, [Shard(1)]).requires_grad_()
+R = distribute_tensor(x, mesh, [Replicate()]).requires_grad_()
+w = distribute_tensor(dense(6, 2, seed=2), mesh, [Shard(0)])
+for result in (A @ X, torch.matmul(A, X), ns.einsum("ij,jk->ik", A, X), torch.sparse.mm(A, X)):
+    assert result.placements == (Shard(1),) and result.shape == (7, 6), result
+    same(result.full_tensor(), full @ x)
+same((A @ R).full_tensor(), full @ x)
+summed = ns.einsum("ij,jk,ko->io", A, X, w)
+assert summed.placements[0].is_partial()
+same(summed.full_tensor(), full @ x @ w.full_tensor())
+(A @ X).square().sum().backward()
+twin = x.clone().requires_grad_()
+values = A.values.detach().clone().requires_grad_()
+(A.with_values(values) @ twin).square().sum().backward()
+same(X.grad.full_tensor(), twin.grad)
+dist.all_reduce(A.values.grad)
+same(A.values.grad, values.grad)
+given["message"] = refused(ns.UnsupportedError, lambda: A @ distribute_tensor(x, mesh, [Shard(0)])), refused(
+    ns.UnsupportedError, lambda: ns.evaluate("y[i,k] = A[i,j] * X[j,k]", A=A, X=X))
+"""
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_sharded_features(ranks: int, tmp_path: Path) -> None:
+    """Products of a matrix that every rank holds need no exchange."""
+    for given in together(PRELUDE + FEATURES, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1"):
+        assert "shard the matrix, as ns.sharding.shard does" in given["message"][0]
+        assert "use einsum, or to_local()" in given["message"][1]
+
+
 @pytest.mark.parametrize("ranks", RANKS)
 def test_dtensors(ranks: int, tmp_path: Path) -> None:
     """Rows, replicated operands and sums over ranks; results are DTensors, and so are gradients."""
