@@ -81,14 +81,19 @@ os._exit(0)
 """
 
 
-def together(code: str, place: Path, *arguments: str, ranks: int = 2, **environment: str) -> list[dict[str, Any]]:
-    """Run a program in several processes; return the contents of ``given`` of each."""
+def ranks_of(code: str, place: Path, *arguments: str, ranks: int = 2, **environment: str) -> list[ChildProcess]:
+    """Start a program in several processes."""
     source = COMMON + textwrap.dedent(code) + END
     environment["GLOO_SOCKET_IFNAME"] = "lo"
-    processes = [
+    return [
         ChildProcess(source, str(rank), str(ranks), str(place), *arguments, environment=environment, strict=False, imported=IMPORTED)
         for rank in range(ranks)
     ]
+
+
+def together(code: str, place: Path, *arguments: str, ranks: int = 2, **environment: str) -> list[dict[str, Any]]:
+    """Run a program in several processes; return the contents of ``given`` of each."""
+    processes = ranks_of(code, place, *arguments, ranks=ranks, **environment)
     outputs = [process.communicate(240) for process in processes]
     assert not any(process.returncode for process in processes), "\n".join(errors for _, errors in outputs)
     return [pickle.loads((place / f"{rank}.pkl").read_bytes()) for rank in range(ranks)]

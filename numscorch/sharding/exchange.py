@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
+from ..errors import NumscorchError
 from .agreement import check_equal
 from .partition import Partition
 
@@ -25,9 +26,17 @@ class Transfer:
     work: Any
 
     def wait(self) -> torch.Tensor:
-        """The received rows."""
+        """The received rows.
+
+        Raises:
+            NumscorchError: another rank has ended, or did not take part within the timeout of the process group.
+        """
         if self.work is not None:
-            self.work.wait()
+            try:
+                self.work.wait()
+            except RuntimeError as error:
+                message = "the exchange of halo rows failed: another rank has raised or ended, or did not call this operation in time"
+                raise NumscorchError(f"{message} ({error})") from error
         return self.received
 
 

@@ -180,11 +180,11 @@ class ShardedSparseTensor:
         """``make()``, cached until the values change, unless they require grad."""
         if self.requires_grad:
             return make()
-        version, made = self._derived.get(key, (-1, None))
-        if made is None or version != self.values._version:
-            made = make()
-            self._derived[key] = self.values._version, made
-        return made
+        version, derived = self._derived.get(key, (-1, None))
+        if derived is None or version != self.values._version:
+            derived = make()
+            self._derived[key] = self.values._version, derived
+        return derived
 
     def with_halo(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], SparseTensor]:
         """The features of sources (owned nodes and halo) and of targets, and this rank's part of the graph, for a graph layer."""

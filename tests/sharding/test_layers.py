@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sharded_programs import PRELUDE, RANKS
-from two_processes import together, two_processes
+from two_processes import ranks_of, together, two_processes
 
 pytestmark = [pytest.mark.process, two_processes]
 
@@ -191,3 +191,30 @@ def test_refusals(tmp_path: Path) -> None:
     assert "give 'rows', 'nnz', or the number of rows of each rank" in first[2]
     assert "that add up to 6" in first[3]
     assert "this rank has 3 of the 6 columns: pass its rows, as A.rows_of(x) returns, or a DTensor" in first[5]
+
+
+KILLED = """
+import signal, time
+A = shard(ns.from_torch(matrix(6, 6, 1, 3), ns.CSR), mesh)
+x = A.rows_of(dense(6, 2))
+A @ x
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+started = time.monotonic()
+try:
+    for _ in range(100):
+        A @ x
+except ns.NumscorchError as error:
+    print(error)
+assert time.monotonic() - started < 60
+os._exit(0)
+"""
+
+
+def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
+    """The survivor raises an error that says so, long before the timeout of the process group."""
+    survivor, killed = ranks_of(PRELUDE + KILLED, tmp_path, NUMBA_DISABLE_JIT="1")
+    printed, errors = survivor.communicate(100)
+    killed.communicate(100)
+    assert (survivor.returncode, killed.returncode) == (0, -9), errors
+    assert printed.startswith("the exchange of halo rows failed: another rank has raised or ended")
