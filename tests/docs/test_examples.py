@@ -36,6 +36,7 @@ QUICK = {
     "spqr": "--count 200 --epochs 1 --hidden 64",
     "double_sparse": "--count 200 --epochs 1 --hidden 64 --steps 20",
     "rosa": "--count 200 --epochs 1 --hidden 64",
+    "distributed_gcn": "--nodes 200 --epochs 2",
     "own_level": "--count 200 --epochs 1 --hidden 64",
 }
 LAYOUTS = ["two_four", "spqr", "double_sparse", "rosa", "own_level"]
