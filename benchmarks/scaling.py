@@ -131,7 +131,7 @@ def report(name: str, seconds: dict[str, float]) -> list[str]:
         f"  ranks {seconds['step']:.3f} s ({ranks_gain:.2f} times as fast, {ranks_gain / threads_gain:.2f} of the threads' gain)",
         f"  products {seconds['products']:.3f} s, exchange {seconds['exchange']:.3f} s, step / sum "
         f"{seconds['step'] / (seconds['products'] + seconds['exchange']):.2f}",
-        f"  features {seconds['features']:.3f} s ({features_gain:.2f} times as fast, {features_gain / threads_gain:.2f} of the threads' gain)",
+        f"  features {seconds['features']:.3f} s ({features_gain:.2f} times as fast, {features_gain / threads_gain:.2f} of threads' gain)",
         f"  bytes sent {seconds['bytes sent']:.0f}, halo rows x k x 4 {seconds['bytes of the halo']:.0f}",
     ]
 
@@ -160,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    torch.multiprocessing.spawn(run_rank, (chosen.ranks, port, chosen.nodes), nprocs=chosen.ranks)
+    torch.multiprocessing.start_processes(run_rank, (chosen.ranks, port, chosen.nodes), nprocs=chosen.ranks)  # type: ignore[attr-defined, no-untyped-call]
 
 
 if __name__ == "__main__":

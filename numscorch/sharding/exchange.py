@@ -24,6 +24,8 @@ class Transfer:
 
     received: torch.Tensor
     work: Any
+    buffers: Buffers
+    sent: torch.Tensor
 
     def wait(self) -> torch.Tensor:
         """The received rows.
@@ -37,7 +39,25 @@ class Transfer:
             except RuntimeError as error:
                 message = "the exchange of halo rows failed: another rank has raised or ended, or did not call this operation in time"
                 raise NumscorchError(f"{message} ({error})") from error
+        self.buffers.keep(self.sent)
         return self.received
+
+
+class Buffers:
+    """Buffers of earlier exchanges for later ones: the system takes as long to allocate a large one as to send it."""
+
+    def __init__(self) -> None:
+        self._spare: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
+
+    def take(self, rows: int, like: torch.Tensor) -> torch.Tensor:
+        """A buffer with this number of rows like those of ``like``."""
+        shape = torch.Size((rows, *like.shape[1:]))
+        spare = self._spare.pop((shape, like.dtype), None)
+        return like.new_empty(shape) if spare is None else spare
+
+    def keep(self, buffer: torch.Tensor) -> None:
+        """Keep a buffer that nothing reads any more."""
+        self._spare[buffer.shape, buffer.dtype] = buffer
 
 
 class HaloExchange:
@@ -55,7 +75,7 @@ class HaloExchange:
 
     def __init__(self, group: dist.ProcessGroup, columns: Partition, halo: torch.Tensor):
         self.group, self.columns, self.halo = group, columns, halo
-        self.rank, self.bytes_sent = group.rank(), 0
+        self.rank, self.bytes_sent, self.buffers = group.rank(), 0, Buffers()
         ranks = group.size()
         self.receive_counts = torch.bincount(columns.owners(halo), minlength=ranks).tolist()
         counts = torch.empty(ranks, dtype=torch.int64)
@@ -77,18 +97,22 @@ class HaloExchange:
 
     def start(self, x: torch.Tensor) -> Transfer:
         """Start sending owned rows; the transfer gives the rows of the halo."""
-        return self._transfer(x.index_select(0, self.sent), self.send_counts, self.receive_counts)
+        rows = self.buffers.take(len(self.sent), x)
+        torch.index_select(x, 0, self.sent, out=rows)
+        return self._transfer(rows, self.send_counts, self.receive_counts)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
         """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`."""
-        return self._transfer(halo_rows.contiguous(), self.receive_counts, self.send_counts)
+        rows = self.buffers.take(len(self.halo), halo_rows)
+        return self._transfer(rows.copy_(halo_rows), self.receive_counts, self.send_counts)
 
     def _transfer(self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
-        received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
+        received = self.buffers.take(sum(receive_counts), rows)
         if self.group.size() == 1:
-            return Transfer(received, None)
+            return Transfer(received, None, self.buffers, rows)
         self.bytes_sent += rows.nbytes
-        return Transfer(received, dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True))
+        work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
+        return Transfer(received, work, self.buffers, rows)
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
         """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the arrival of the halo.
@@ -124,7 +148,8 @@ class Arrival:
     """The rows of the halo of one exchange."""
 
     def __init__(self, exchange: HaloExchange, transfer: Transfer):
-        self.exchange, self.transfer, self.back = exchange, transfer, transfer
+        self.exchange, self.transfer = exchange, transfer
+        self.back: Transfer | None = None  # in the backward pass
         self.token: torch.Tensor | None = None  # connects the halo with x in autograd's graph
 
     def halo(self) -> torch.Tensor:
@@ -133,6 +158,11 @@ class Arrival:
         if self.token is not None:
             received = _Halo.apply(self.token, received, self)  # type: ignore[no-untyped-call]
         return received
+
+    def release(self, result: torch.Tensor) -> None:
+        """Keep the buffer of the halo for the next exchange, unless the gradient of ``result`` needs it."""
+        if not result.requires_grad:
+            self.exchange.buffers.keep(self.transfer.received)
 
 
 class _Begin(torch.autograd.Function):
@@ -147,6 +177,8 @@ class _Begin(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
         arrival: Arrival = ctx.arrival
+        if arrival.back is None:  # the halo was not used
+            return gradient, None
         return gradient.index_add(0, arrival.exchange.sent, arrival.back.wait()), None
 
 

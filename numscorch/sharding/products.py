@@ -140,6 +140,8 @@ def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torc
             part = _whole_part(value, indices, exchange.halo)
             halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
     added = einsum(text, *halo_operands)
+    for _, arrival in arrivals.values():
+        arrival.release(added)
     return result.index_add(at_rows, rows, added) if result.requires_grad else result.index_add_(at_rows, rows, added)
 
 
