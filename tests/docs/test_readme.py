@@ -9,6 +9,7 @@ from pages import ROOT, check_page
 
 GUIDE = {
     "configuration": 8,
+    "distributed": 10,
     "explain": 10,
     "expressions": 10,
     "formats": 10,
