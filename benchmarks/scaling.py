@@ -5,6 +5,7 @@ Each rank has one thread. The script prints, for a mesh and for a power-law grap
     threads     the time of one process with one thread, and with as many threads as ranks
     ranks       the time of a step on all ranks, the slowest rank's products alone, and an exchange of the same bytes alone
     features    the time of a step with the dense operand sharded by columns
+    epoch       the time of a step of training a GCN of two layers, the same without sending, and its exchanges alone
     bytes       what all ranks sent in a step, and halo rows x k x 4
 """
 
@@ -14,17 +15,21 @@ import argparse
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
+from torch.nn.functional import cross_entropy
 
 import numscorch as ns
-from numscorch.sharding import ShardedSparseTensor, shard
+from numscorch.nn import GCNConv
+from numscorch.sharding import HaloExchange, ShardedSparseTensor, shard
+from numscorch.sharding.exchange import Transfer
 
-COLUMNS = 64
+COLUMNS, CLASSES = 64, 16
 ROUNDS = 7
 DEGREE = 20
 OFFSETS = (1, 2, 3, 100, 101, 102, 200, 9999, 10_000, 10_001)  # a mesh of 100 x 100 x 100 nodes: neighbours in lines and planes
@@ -93,6 +98,57 @@ def products_alone(A: ShardedSparseTensor, x: torch.Tensor) -> Callable[[], obje
     return run
 
 
+@contextmanager
+def silent() -> Iterator[None]:
+    """Exchanges send nothing, and give rows of any values."""
+    transfer = HaloExchange._transfer
+
+    def nothing(self: HaloExchange, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
+        return Transfer(self.buffers.take(sum(receive_counts), rows), None, self.buffers, rows)
+
+    HaloExchange._transfer = nothing  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        HaloExchange._transfer = transfer  # type: ignore[method-assign]
+
+
+def epoch_of(A: ShardedSparseTensor, x: torch.Tensor, labels: torch.Tensor) -> Callable[[], None]:
+    """A step of training a GCN of two layers on this rank's nodes."""
+    torch.manual_seed(0)
+    first, second = GCNConv(COLUMNS, COLUMNS), GCNConv(COLUMNS, CLASSES)
+    parameters = [*first.parameters(), *second.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+
+    def epoch() -> None:
+        optimizer.zero_grad()
+        loss = cross_entropy(second(first(x, A).relu(), A), labels, reduction="sum") / A.shape[0]
+        loss.backward()
+        for parameter in parameters:
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+
+    return epoch
+
+
+def silently(function: Callable[[], object]) -> None:
+    """A call without sending."""
+    with silent():
+        function()
+
+
+def exchanges_alone(A: ShardedSparseTensor) -> Callable[[], None]:
+    """The exchanges of an epoch: the inputs of both layers, and the gradient of the second one's input."""
+    wide, narrow = (torch.rand(A.exchange.owned, width) for width in (COLUMNS, CLASSES))
+    calls = [exchange_alone(A, wide), exchange_alone(A, narrow), exchange_alone(A, narrow)]
+
+    def run() -> None:
+        for call in calls:
+            call()
+
+    return run
+
+
 def measure(name: str, nodes: int, device_mesh: DeviceMesh) -> dict[str, float]:
     """Minimal seconds of each measurement, in turns, and the bytes of a step."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -107,6 +163,8 @@ def measure(name: str, nodes: int, device_mesh: DeviceMesh) -> dict[str, float]:
     A @ own
     sent = torch.tensor([A.exchange.bytes_sent - before, len(A.exchange.halo) * COLUMNS * 4])
     dist.all_reduce(sent)
+    epoch, exchanges = epoch_of(A, own, torch.randint(CLASSES, (len(own),))), exchanges_alone(A)
+    epoch()
     calls: dict[str, Callable[[], float]] = {
         "1 thread": lambda: alone(rank, 1, lambda: whole @ x),
         "threads": lambda: alone(rank, ranks, lambda: whole @ x),
@@ -114,6 +172,9 @@ def measure(name: str, nodes: int, device_mesh: DeviceMesh) -> dict[str, float]:
         "products": lambda: slowest(products_alone(A, own)),
         "exchange": lambda: slowest(exchange_alone(A, own)),
         "features": lambda: slowest(lambda: whole @ features),
+        "epoch": lambda: slowest(epoch),
+        "epoch without sending": lambda: slowest(lambda: silently(epoch)),
+        "exchanges": lambda: slowest(exchanges),
     }
     best = {call: float("inf") for call in calls}
     for _ in range(ROUNDS):
@@ -132,6 +193,9 @@ def report(name: str, seconds: dict[str, float]) -> list[str]:
         f"  products {seconds['products']:.3f} s, exchange {seconds['exchange']:.3f} s, step / sum "
         f"{seconds['step'] / (seconds['products'] + seconds['exchange']):.2f}",
         f"  features {seconds['features']:.3f} s ({features_gain:.2f} times as fast, {features_gain / threads_gain:.2f} of threads' gain)",
+        f"  epoch {seconds['epoch']:.3f} s, without sending {seconds['epoch without sending']:.3f} s, "
+        f"exchanges {seconds['exchanges']:.3f} s, "
+        f"epoch / sum {seconds['epoch'] / (seconds['epoch without sending'] + seconds['exchanges']):.2f}",
         f"  bytes sent {seconds['bytes sent']:.0f}, halo rows x k x 4 {seconds['bytes of the halo']:.0f}",
     ]
 
