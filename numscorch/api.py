@@ -295,7 +295,8 @@ def load(f: Any, *args: Any, **kwargs: Any) -> Any:
         dtype: the data type of the values; by default float32, or the stored one for files of ``save``.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; by default for files of more than 64 MB if stderr is a terminal.
-        args, kwargs: the four arguments above for the listed suffixes; otherwise the arguments of ``torch.load``.
+        mmap: map a .npz archive of ``save`` into memory, so that products read what they need; its index arrays are not validated.
+        args, kwargs: the five arguments above for the listed suffixes; otherwise the arguments of ``torch.load``.
 
     Returns:
         A SparseTensor; for other names the saved object.

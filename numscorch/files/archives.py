@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 import zipfile
 from errno import EINVAL
 from math import prod
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -22,6 +24,9 @@ from ..tensors.validate import _rebuild_pattern, validate
 from .progress import Progress
 
 MARK = "numscorch_format"  # the array that identifies our archives; it holds the format as text
+ALIGNMENT = 64  # bytes of a cache line
+LOCAL_HEADER, NAME_LENGTH_AT, ZIP64_FIELD = 30, 26, 20  # bytes of an entry's header, without its name and extra fields, in ZIP files
+EXTRA_FIELD, PADDING_ID = struct.Struct("<HH"), 0xD935  # an extra field of zeros: identifier and length
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}  # data types that numpy lacks, and integers of the same size
 torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the globals in pickles of SparseTensors
 
@@ -61,13 +66,24 @@ def save_tensor(A: SparseTensor, path: str | PathLike[str], progress: bool | Non
         Progress(f"writing {Path(path).name}", size, shown=progress, size=size) as bar,
     ):
         for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+            with archive.open(_aligned(f"{name}.npy", archive), "w", force_zip64=True) as entry:
                 np.lib.format.write_array(entry, array, allow_pickle=False)
             bar.reach(bar.done + array.nbytes)
 
 
-def read_arrays(file: Path, progress: bool | None = None) -> dict[str, np.ndarray]:
+def _aligned(name: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    """An entry whose data starts at a multiple of 64 bytes in the file, so that it can be mapped into memory."""
+    entry = zipfile.ZipInfo(name)
+    written = archive.fp.tell() if archive.fp is not None else 0
+    padding = -(written + LOCAL_HEADER + len(name.encode()) + ZIP64_FIELD + EXTRA_FIELD.size) % ALIGNMENT
+    entry.extra = EXTRA_FIELD.pack(PADDING_ID, padding) + bytes(padding)
+    return entry
+
+
+def read_arrays(file: Path, progress: bool | None = None, mapped: bool = False) -> dict[str, np.ndarray]:
     """The arrays of a .npz archive. Pickled objects, and headers that announce more data than the archive holds, are rejected.
+
+    With ``mapped``, arrays whose data is neither compressed nor misaligned are mapped into memory, copy on write.
 
     Raises:
         FormatError: the file isn't a .npz archive, is truncated, or holds objects.
@@ -85,10 +101,12 @@ def read_arrays(file: Path, progress: bool | None = None) -> dict[str, np.ndarra
             Progress(f"reading {file.name}", size, shown=progress, size=size) as bar,
         ):
             entries = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
-            check_bytes(sum(entry.file_size for entry in entries.values()), "the unpacked archive", file, "is this the right file?")
+            in_memory = [entry for entry in entries.values() if not (mapped and entry.compress_type == zipfile.ZIP_STORED)]
+            check_bytes(sum(entry.file_size for entry in in_memory), "the unpacked archive", file, "is this the right file?")
             arrays = {}
             for name, entry in entries.items():
-                arrays[name] = _array(archive, entry)
+                array = None if entry in in_memory else _mapped_array(file, opened, entry)
+                arrays[name] = _array(archive, entry) if array is None else array
                 bar.reach(bar.done + entry.compress_size)
             return arrays
     except (*NOT_WHOLE, OSError) as error:
@@ -99,17 +117,39 @@ def read_arrays(file: Path, progress: bool | None = None) -> dict[str, np.ndarra
 
 def _array(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(entry) as opened:
-        version = np.lib.format.read_magic(opened)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read_header(opened)
-        if prod(shape) * dtype.itemsize > entry.file_size:
-            raise ValueError(f"{entry.filename} declares {shape} values, but has {entry.file_size} bytes")
+        _header(opened, entry)
     with archive.open(entry) as opened:
         return np.lib.format.read_array(opened, allow_pickle=False)
 
 
-def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
-    """The tensor of an archive's arrays, after validation.
+def _header(opened: IO[bytes], entry: zipfile.ZipInfo) -> tuple[tuple[int, ...], bool, np.dtype]:
+    """Shape, order and data type of an array.
+
+    Raises:
+        ValueError: the array is larger than its entry.
+    """
+    version = np.lib.format.read_magic(opened)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read_header(opened)
+    if prod(shape) * dtype.itemsize > entry.file_size:
+        raise ValueError(f"{entry.filename} declares {shape} values, but has {entry.file_size} bytes")
+    return shape, is_fortran, dtype
+
+
+def _mapped_array(file: Path, opened: IO[bytes], entry: zipfile.ZipInfo) -> np.ndarray | None:
+    """An uncompressed array as a map of the file; None if it is a number, empty, misaligned, or holds objects."""
+    opened.seek(entry.header_offset + NAME_LENGTH_AT)
+    name_length, extra_length = struct.unpack("<HH", opened.read(4))
+    opened.seek(entry.header_offset + LOCAL_HEADER + name_length + extra_length)
+    shape, is_fortran, dtype = _header(opened, entry)
+    offset = opened.tell()
+    if dtype.hasobject or not shape or not prod(shape) or offset % dtype.alignment:
+        return None
+    return np.memmap(file, dtype, mode="c", offset=offset, shape=shape, order="F" if is_fortran else "C")
+
+
+def tensor_of(file: Path, arrays: dict[str, np.ndarray], check_invariants: bool = True) -> SparseTensor:
+    """The tensor of an archive's arrays; index arrays are validated if ``check_invariants``.
 
     Raises:
         FormatError: arrays are missing, or violate the format's invariants.
@@ -124,7 +164,8 @@ def tensor_of(file: Path, arrays: dict[str, np.ndarray]) -> SparseTensor:
         ]
         _check_arrays(file, format, shape, levels)
         pattern = Pattern(format, shape, tuple(levels))
-        validate(pattern)
+        if check_invariants:
+            validate(pattern)
     except (FormatError, TypeError, ValueError) as error:
         raise error if str(file) in str(error) else FormatError(f"{file}: {error}") from error
     if values.shape != (pattern.nnz,):

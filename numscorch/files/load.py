@@ -91,6 +91,7 @@ def load(
     dtype: torch.dtype | None = None,
     shape: Sequence[int] | None = None,
     progress: bool | None = None,
+    mmap: bool = False,
 ) -> SparseTensor:
     """Read a sparse tensor from a file; O(file size).
 
@@ -111,9 +112,12 @@ def load(
         dtype: the data type of the values; by default float32, or the stored one for files of :func:`numscorch.save`.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; None shows one for files of more than 64 MB if stderr is a terminal.
+        mmap: map the arrays of a file of :func:`numscorch.save` (.npz) instead of reading them, as in ``torch.load``; O(1). Products read
+            what they need, so the file may be larger than the memory. Writes to the tensor are private and do not change the file.
+            The index arrays are not validated: kernels access memory through them without bounds checks, so map only files that you trust.
 
     Raises:
-        FormatError: the file is malformed; the text names the line.
+        FormatError: the file is malformed; the text names the line. With ``mmap``, it is not an archive of :func:`numscorch.save`.
         SizeError: the tensor would not fit in memory in this format.
         UnsupportedError: the matrix is complex, the dtype is not supported, or a package isn't installed.
         OSError: the file can't be read; FileNotFoundError if it doesn't exist.
@@ -132,6 +136,8 @@ def load(
     check_values(torch.empty(0, dtype=dtype))
     if shape is not None and suffix not in (".tns", ".tns.gz"):
         raise FormatError(f"shape= is for .tns files, which do not state their shape: leave it out for {file.name}")
+    if mmap and suffix != ".npz":
+        raise FormatError(f"mmap= maps .npz archives of numscorch.save, not {file.name}: leave it out")
     match suffix:
         case ".mtx" | ".mtx.gz":
             return _packed(file, read_matrix_market(file, exact=dtype == torch.int64, progress=progress), target, dtype)
@@ -140,7 +146,7 @@ def load(
         case ".smtx" | ".smtx.gz":
             A = _load_smtx(file, dtype, progress)
         case ".npz":
-            A = _load_npz(file, dtype, progress)
+            A = _load_npz(file, dtype, progress, mmap)
         case ".safetensors":
             A = tensor_of(file, read_safetensors(file))
         case _:
@@ -224,10 +230,12 @@ def _load_smtx(file: Path, dtype: torch.dtype, progress: bool | None) -> SparseT
     return A
 
 
-def _load_npz(file: Path, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
-    arrays = read_arrays(file, progress)
+def _load_npz(file: Path, dtype: torch.dtype, progress: bool | None, mapped: bool) -> SparseTensor:
+    arrays = read_arrays(file, progress, mapped)
     if MARK in arrays:
-        return tensor_of(file, arrays)
+        return tensor_of(file, arrays, check_invariants=not mapped)
+    if mapped:
+        raise FormatError(f"{file} is not an archive of numscorch.save: mmap= cannot map it; leave it out")
     if "edge_index" in arrays:
         return _adj_t(file, arrays, dtype)
     if "format" in arrays:

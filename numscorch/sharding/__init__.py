@@ -7,11 +7,12 @@ own rows is computed.
 from ..operators.naming import publish
 from .construct import from_local_rows, shard
 from .exchange import HaloExchange
+from .files import load
 from .partition import Partition
 from .register import register as _register
 from .tensor import ShardedSparseTensor, ShardingReport
 
-__all__ = ["HaloExchange", "Partition", "ShardedSparseTensor", "ShardingReport", "from_local_rows", "shard"]
+__all__ = ["HaloExchange", "Partition", "ShardedSparseTensor", "ShardingReport", "from_local_rows", "load", "shard"]
 
 publish(globals())
 _register()

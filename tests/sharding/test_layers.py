@@ -148,6 +148,11 @@ assert sum(report.entries) == whole.nnz and 0 <= report.edge_cut <= 1 <= report.
 local = whole[slice(*A.layout.rows.range_of(rank))]
 other = from_local_rows(local, mesh)
 equal(other, whole)
+path = os.path.join(place, "matrix.npz")
+if rank == 0:
+    ns.save(whole, path)
+dist.barrier()
+equal(ns.sharding.load(path, mesh, partition="nnz"), whole)
 sent = other.exchange.bytes_sent
 other @ other.rows_of(e)
 given["sent"], given["halo"] = other.exchange.bytes_sent - sent, len(other.exchange.halo)
