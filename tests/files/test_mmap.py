@@ -21,7 +21,7 @@ def test_mapped_tensors_are_equal(fmt: ns.Format, dtype: torch.dtype, tmp_path: 
     A = ns.from_torch(full, fmt)
     ns.save(A, tmp_path / "a.npz")
     B = ns.load(tmp_path / "a.npz", mmap=True)
-    assert B.format == fmt and B.dtype == dtype
+    assert B.format == A.format and B.dtype == dtype
     assert torch.equal(B.to_dense(), full)
     mapped = read_arrays(tmp_path / "a.npz", mapped=True)
     assert all(isinstance(array, np.memmap) and array.ctypes.data % 64 == 0 for array in mapped.values() if array.ndim and array.size)
