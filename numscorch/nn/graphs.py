@@ -81,6 +81,7 @@ def gcn_norm(
     """
     graph = directed(graph, flow)
     if is_sharded(graph):
+        _check_unweighted(edge_weight)
         return _gcn_norm_of_sharded(graph, improved, add_self_loops, dtype)
     make = partial(_gcn_norm, graph, edge_weight, num_nodes, improved, add_self_loops, dtype)
     if edge_weight is None and type(graph) is Tensor and not graph.requires_grad:  # a hit skips the checks
@@ -105,9 +106,20 @@ def is_sharded(graph: Any) -> bool:
     return hasattr(graph, "with_halo")
 
 
+def _check_unweighted(edge_weight: Tensor | None) -> None:
+    """Check that no weights are given beside a sharded graph, whose values are the weights.
+
+    Raises:
+        UnsupportedError: there are.
+    """
+    if edge_weight is not None:
+        raise UnsupportedError("edge_weight beside a sharded graph: its values are the weights, give A.with_values(edge_weight)")
+
+
 def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype: torch.dtype | None) -> Any:
     """Return the normalised matrix on all ranks. Owned columns come first, so self loops are on the local diagonal."""
     loops, fill = ADD_MISSING_LOOPS if add_self_loops else KEEP_LOOPS, 2.0 if improved else 1.0
+    graph.check_square()
 
     def make() -> Any:
         A = read_graph(graph.local, None, None).matrix(dtype, loops, fill)
@@ -120,6 +132,7 @@ def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype
 def sums(graph: Any, size: tuple[int, int], dtype: torch.dtype, edge_weight: Tensor | None = None) -> SparseTensor:
     """Return the matrix that sums source features at each target; ``size`` is (sources, targets)."""
     if is_sharded(graph):
+        _check_unweighted(edge_weight)
         return graph if graph.dtype == dtype else graph.with_values(graph.values.to(dtype))
     edges = read_graph(graph, edge_weight, size)
     return edges.remember(("sums", dtype), lambda: edges.matrix(dtype))

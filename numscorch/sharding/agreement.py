@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
@@ -10,6 +11,20 @@ import torch.distributed as dist
 from ..errors import NumscorchError, OperandError
 
 T = TypeVar("T")
+
+
+@contextmanager
+def reporting_lost_ranks() -> Iterator[None]:
+    """Turn errors of torch's process groups into one that says what happened.
+
+    Raises:
+        NumscorchError: another rank has ended, or did not take part within the timeout of the process group.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        message = "the exchange of halo rows failed: another rank has raised or ended, or did not call this operation in time"
+        raise NumscorchError(f"{message} ({error})") from error
 
 
 def every(group: dist.ProcessGroup, value: Any) -> list[Any]:

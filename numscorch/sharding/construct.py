@@ -9,23 +9,25 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Shard
+from torch.distributed.tensor import Placement, Shard
 
 from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR
+from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import check_equal, every, on_every_rank
 from .partition import Partition, read_partition
 from .tensor import Layout, ShardedSparseTensor, local_matrix
 
+ROWS = (Shard(0),)
 Permutation = str | Sequence[int] | torch.Tensor | None
 
 
 def shard(
     A: SparseTensor | torch.Tensor | None,
     mesh: DeviceMesh,
-    placements: Sequence[Any] = (Shard(0),),
+    placements: Placement | Sequence[Placement] = ROWS,
     *,
     partition: str | Sequence[int] = "rows",
     permute: Permutation = None,
@@ -51,19 +53,24 @@ def shard(
     Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, section 4.1.
     """
     _check_mesh(mesh)
-    if list(placements) != [Shard(0)]:
-        raise UnsupportedError(f"placements={list(placements)}: rows are distributed, give [Shard(0)]")
+    placements = [placements] if isinstance(placements, Placement) else list(placements)
+    if placements not in ([Shard(0)], [Shard(-2)]):
+        raise UnsupportedError(f"placements={placements}: rows are distributed, give [Shard(0)]")
     group = mesh.get_group()
     matrix = on_every_rank(group, lambda: None if A is None else _matrix(A))
     holders = [rank for rank, has in enumerate(every(group, matrix is not None)) if has]
     if len(holders) not in (1, group.size()):
         raise OperandError(f"ranks {holders} hold the matrix, but the others pass None: pass it on one rank, or on all")
+    if any(every(group, matrix is not None and matrix.requires_grad and len(holders) < group.size())):
+        raise OperandError(
+            f"the values on rank {holders[0]} require grad, but other ranks pass None: pass the matrix on all ranks, or detach it"
+        )
     whole = _broadcast(matrix, holders[0], group) if len(holders) < group.size() else matrix
     assert whole is not None
     check_equal(group, "the matrix", (tuple(whole.shape), whole.nnz, whole.dtype, _checksum(whole)))
 
     def plan() -> tuple[SparseTensor, Partition, Partition, torch.Tensor | None]:
-        places = _permutation(whole, permute)
+        places = _permutation(whole, permute, group.size())
         moved = whole if places is None else _permuted(whole, places)
         counts = torch.bincount(moved.indices()[0], minlength=moved.shape[0])
         rows = read_partition(partition, counts, group.size())
@@ -71,6 +78,7 @@ def shard(
         return moved, rows, columns, places
 
     moved, rows, columns, places = on_every_rank(group, plan)
+    check_equal(group, "the partition, or the permutation", (rows, None if places is None else zlib.crc32(places.numpy().tobytes())))
     start, stop = rows.range_of(group.rank())
     exchange, numbered = local_matrix(moved[start:stop].to(CSR), columns, mesh)
     return ShardedSparseTensor(Layout(mesh, (whole.shape[0], whole.shape[1]), rows, exchange, numbered, places), numbered.values)
@@ -93,7 +101,7 @@ def from_local_rows(local: SparseTensor | torch.Tensor, mesh: DeviceMesh, column
     _check_mesh(mesh)
     group = mesh.get_group()
     matrix = on_every_rank(group, lambda: _matrix(local))
-    check_equal(group, "the number of columns, or the data type", (matrix.shape[1], matrix.dtype))
+    check_equal(group, "the number of columns, the data type, or columns=", (matrix.shape[1], matrix.dtype, columns and list(columns)))
     rows = Partition.of_sizes(every(group, matrix.shape[0]))
     width = matrix.shape[1]
     if columns is not None:
@@ -111,6 +119,7 @@ def _check_mesh(mesh: DeviceMesh) -> None:
 
 def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
     """The matrix in CSR."""
+    A = A.tensor if isinstance(A, SparseParameter) else A
     matrix = A if isinstance(A, SparseTensor) else from_torch(A)
     if matrix.ndim != 2:
         raise SizeError(f"a tensor of {matrix.ndim} dimensions: only matrices are sharded")
@@ -121,6 +130,7 @@ def _checksum(A: SparseTensor) -> int:
     """A checksum of pattern and values."""
     total = 0
     for array in (*A.pattern.arrays[1], A.values.detach()):
+        array = array.view(torch.int16) if array.dtype == torch.bfloat16 else array.resolve_conj()
         total = zlib.crc32(array.contiguous().numpy().tobytes(), total)
     return total
 
@@ -135,7 +145,7 @@ def _broadcast(A: SparseTensor | None, source: int, group: dist.ProcessGroup) ->
     return A if A is not None else from_coo(indices, values, shape, format=CSR)
 
 
-def _permutation(A: SparseTensor, permute: Permutation) -> torch.Tensor | None:
+def _permutation(A: SparseTensor, permute: Permutation, ranks: int) -> torch.Tensor | None:
     """The original row at each place."""
     if permute is None:
         return None
@@ -143,15 +153,14 @@ def _permutation(A: SparseTensor, permute: Permutation) -> torch.Tensor | None:
     if A.shape[1] != size:
         raise SizeError(f"permute= of a matrix of shape {tuple(A.shape)}: rows and columns are reordered alike, so it must be square")
     if isinstance(permute, str):
-        return _permutation_by_name(A, permute)
+        return _permutation_by_name(A, permute, ranks)
     places = torch.as_tensor(permute, dtype=torch.int64)
     if not torch.equal(places.sort().values, torch.arange(size)):
         raise SizeError(f"permute= has {len(places)} numbers, but must have each of 0 to {size - 1} once")
     return places
 
 
-def _permutation_by_name(A: SparseTensor, name: str) -> torch.Tensor:
-    ranks = dist.get_world_size()
+def _permutation_by_name(A: SparseTensor, name: str, ranks: int) -> torch.Tensor:
     if name == "nnz":  # rows sorted by length are dealt out like cards, so that each chunk gets rows of all lengths
         order = torch.argsort(torch.bincount(A.indices()[0], minlength=A.shape[0]), descending=True, stable=True)
         return torch.cat([order[rank::ranks] for rank in range(ranks)])

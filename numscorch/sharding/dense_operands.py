@@ -76,12 +76,14 @@ def local_operand(value: Any, names: Sequence[str], indices: SharedIndices, what
         value, is_whole = _of_dtensor(value, index, at, indices, what)
     layout = indices.matrix.layout
     if index is not None and not is_whole:
-        partition, wanted = (layout.rows, "rows") if index == indices.row else (layout.columns, "columns")
+        partition, wanted, call = (layout.rows, "rows", "A.rows_of(x, 0)")
+        if index == indices.column:
+            partition, wanted, call = (layout.columns, "columns", "A.rows_of(x)")
         count = partition.sizes[indices.matrix.exchange.rank]
         if value.shape[at] != count:
             raise SizeError(
                 f"{what} has size {value.shape[at]} in dimension {at}, but this rank has {count} of the {partition.size} {wanted}: "
-                "pass its rows, as A.rows_of(x) returns, or a DTensor"
+                f"pass its rows, as {call} returns, or a DTensor"
             )
     return LocalOperand(value, index, at, is_whole)
 

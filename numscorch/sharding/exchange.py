@@ -7,15 +7,18 @@ rows that are needed).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
-from ..errors import NumscorchError
-from .agreement import check_equal
+from ..errors import OperandError
+from .agreement import reporting_lost_ranks
 from .partition import Partition
+
+DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]  # in the same order on all ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +37,8 @@ class Transfer:
             NumscorchError: another rank has ended, or did not take part within the timeout of the process group.
         """
         if self.work is not None:
-            try:
+            with reporting_lost_ranks():
                 self.work.wait()
-            except RuntimeError as error:
-                message = "the exchange of halo rows failed: another rank has raised or ended, or did not call this operation in time"
-                raise NumscorchError(f"{message} ({error})") from error
         self.buffers.keep(self.sent)
         return self.received
 
@@ -56,8 +56,9 @@ class Buffers:
         return like.new_empty(shape) if spare is None else spare
 
     def keep(self, buffer: torch.Tensor) -> None:
-        """Keep a buffer that nothing reads any more."""
-        self._spare[buffer.shape, buffer.dtype] = buffer
+        """Keep a buffer that nothing reads any more; later calls could not write to one of ``torch.inference_mode()``."""
+        if not buffer.is_inference():
+            self._spare[buffer.shape, buffer.dtype] = buffer
 
 
 class HaloExchange:
@@ -110,8 +111,10 @@ class HaloExchange:
         received = self.buffers.take(sum(receive_counts), rows)
         if self.group.size() == 1:
             return Transfer(received, None, self.buffers, rows)
+        self._check(rows)
         self.bytes_sent += rows.nbytes
-        work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
+        with reporting_lost_ranks():
+            work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
         return Transfer(received, work, self.buffers, rows)
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
@@ -135,13 +138,22 @@ class HaloExchange:
         result: torch.Tensor = _Return.apply(rows, self)  # type: ignore[no-untyped-call]
         return result
 
-    def check(self, x: torch.Tensor) -> None:
-        """Check that dense operands have the same columns and data type on all ranks.
+    def _check(self, rows: torch.Tensor) -> None:
+        """Check that all ranks send rows of the same size and data type: other sizes would abort a process.
 
         Raises:
-            OperandError: they have not.
+            OperandError: they do not.
         """
-        check_equal(self.group, "the shape after the first dimension, or the data type, of a dense operand", (tuple(x.shape[1:]), x.dtype))
+        mine = torch.tensor([prod(rows.shape[1:]), DTYPES.index(rows.dtype)])
+        every_rank = [torch.empty_like(mine) for _ in range(self.group.size())]
+        with reporting_lost_ranks():
+            dist.all_gather(every_rank, mine, group=self.group)
+        for rank, other in enumerate(every_rank):
+            if not torch.equal(other, every_rank[0]):
+                first, second = (f"{int(size)} numbers of {DTYPES[int(dtype)]}" for size, dtype in (every_rank[0], other))
+                raise OperandError(
+                    f"rows of a dense operand have {first} on rank 0, and {second} on rank {rank}: pass the same on all ranks"
+                )
 
 
 class Arrival:

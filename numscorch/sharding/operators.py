@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional
 
-from ..errors import SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
 from ..operators.unary import UNARY
 from .products import sharded_einsum
 from .tensor import ShardedSparseTensor
@@ -32,11 +32,25 @@ def matmul(left: Any, right: Any) -> Any:
     return sharded_einsum("i,ij->j", left, right)
 
 
-def total(A: ShardedSparseTensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+def dimension(dim: int) -> int:
+    """A dimension as 0 or 1.
+
+    Raises:
+        RangeError: it is another number.
+    """
+    if dim not in (-2, -1, 0, 1):
+        raise RangeError(f"dim={dim} of a sharded matrix: give 0 or 1, or -2 or -1")
+    return dim % 2
+
+
+def total(A: ShardedSparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The sum over all entries, over each row (``dim=1``), or over each column (``dim=0``)."""
-    expr = "ij->" if dim is None else ("ij->j", "ij->i")[dim % 2]
-    result: torch.Tensor = sharded_einsum(expr, A)
-    return result.unsqueeze(dim % 2) if keepdim and dim is not None else result
+    dims = {0, 1} if dim is None else {dimension(one) for one in (dim if isinstance(dim, list | tuple) else [dim])} or {0, 1}
+    A = A if dtype is None else A.with_values(A.values.to(dtype))
+    result: torch.Tensor = sharded_einsum("ij->" + "".join("ij"[at] for at in (0, 1) if at not in dims), A)
+    for at in sorted(dims) if keepdim else ():
+        result = result.unsqueeze(at)
+    return result
 
 
 def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.Tensor:
@@ -52,16 +66,27 @@ def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.T
     if power == float("inf"):
         largest = A.values.detach().abs().amax() if A.local.nnz else A.values.new_zeros(())
         dist.all_reduce(largest, dist.ReduceOp.MAX, A.layout.group)
-        return largest
+        return largest  # a constant in differentiation
     sums = total(A.with_values(A.values.abs().pow(power)))
     return sums.sqrt() if power == 2 else sums
+
+
+def linalg_norm(A: ShardedSparseTensor, ord: Any = None) -> torch.Tensor:
+    """The Frobenius norm.
+
+    Raises:
+        UnsupportedError: another matrix norm.
+    """
+    if ord not in (None, "fro"):
+        raise UnsupportedError(f"linalg.norm(ord={ord!r}) of a sharded matrix: only the Frobenius norm is computed; use full_tensor()")
+    return norm(A)
 
 
 def of_rows(function: Callable[..., Any]) -> Callable[..., ShardedSparseTensor]:
     """A function of each row's stored entries, such as softmax."""
 
     def call(A: ShardedSparseTensor, dim: int, **options: Any) -> ShardedSparseTensor:
-        if dim % 2 != 1:
+        if dimension(dim) != 1:
             raise UnsupportedError("a sharded matrix has whole rows on each rank: give dim=1, or use full_tensor()")
         return A.apply(lambda local: function(local, 1, **options), "a function of rows")
 
@@ -91,7 +116,7 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     torch.sum: total,
     torch.sparse.sum: total,
     torch.norm: norm,
-    torch.linalg.norm: norm,
+    torch.linalg.norm: linalg_norm,
     torch.softmax: of_rows(torch.softmax),
     torch.log_softmax: of_rows(torch.log_softmax),
     torch.sparse.softmax: of_rows(torch.softmax),

@@ -43,16 +43,19 @@ class Partition:
 
     @classmethod
     def balanced(cls, weights: torch.Tensor, ranks: int) -> Partition:
-        """Ranges whose sums of weights are as equal as whole rows allow. O(rows).
+        """Ranges whose sums of weights are about equal: each cut is next to the row that crosses an equal share. O(rows).
 
-        >>> Partition.balanced(torch.tensor([9, 1, 1, 1, 1, 1]), 2)
-        Partition(starts=(0, 1, 6))
+        >>> Partition.balanced(torch.tensor([9, 1, 1, 1, 1, 1]), 2), Partition.balanced(torch.tensor([1, 1, 1, 1, 1, 9]), 2)
+        (Partition(starts=(0, 1, 6)), Partition(starts=(0, 5, 6)))
         """
-        sums = torch.cumsum(weights, 0)
-        total = int(sums[-1]) if len(sums) else 0
+        sums = torch.cat([torch.zeros(1, dtype=torch.float64), torch.cumsum(weights.double(), 0)])
+        total = float(sums[-1])
+        if not total:
+            return cls.even(len(weights), ranks)
         goals = torch.tensor([total * rank / ranks for rank in range(1, ranks)], dtype=torch.float64)
-        after = torch.searchsorted(sums.to(torch.float64), goals) + 1
-        return cls((0, *after.clamp(max=len(weights)).tolist(), len(weights)))
+        after = torch.searchsorted(sums, goals).clamp(min=1, max=len(weights))
+        cuts = torch.where(goals - sums[after - 1] < sums[after] - goals, after - 1, after)
+        return cls((0, *cuts.tolist(), len(weights)))
 
     @property
     def size(self) -> int:

@@ -12,13 +12,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.autograd.function import once_differentiable
+from torch.distributed.tensor import DTensor, Partial, Shard
 
 from ..api import einsum, evaluate
 from ..compute.operands import call_form
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
-from ..frontend.statements import parse_program
+from ..frontend.requests import NAMES
+from ..frontend.statements import ProgramPart, parse_program
+from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import LocalOperand, SharedIndices, local_operand
 from .partition import Partition
@@ -31,14 +34,15 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
     """:func:`numscorch.einsum` with a sharded matrix among the operands. A collective operation.
 
-    Dense operands are ``DTensor`` or plain local rows; the result is a ``DTensor`` if one of them is. Gradients of the local values and
-    of dense operands are computed once; double backward is not supported. Gradients of replicated operands are this rank's part of a
-    sum, as in data-parallel training.
+    Dense operands are ``DTensor`` or plain local rows; the result is a ``DTensor`` if one of them is. For plain tensors, the loss is the
+    sum of the losses of all ranks: the gradient of an operand that every rank holds is this rank's part of a sum, as in data-parallel
+    training. Double backward is not supported.
 
     Raises:
         ExpressionError: the text can't be parsed.
         SizeError: an operand does not have this rank's rows.
-        UnsupportedError: another option than ``format`` is given, or the result or an operand would need all of a tensor on each rank.
+        UnsupportedError: an option is given (``format`` only for results with the pattern of the matrix), or the result or an operand
+            would need all of a tensor on each rank.
     """
     if any(value not in (None, "sum") for name, value in options.items() if name != "format"):
         raise UnsupportedError("einsum of a sharded matrix takes no reduce=, mask=, out=, schedule= or sparsifier=")
@@ -52,7 +56,8 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
     dense = [value for value in given if isinstance(value, LocalOperand)]
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
-        return _sampled(text, given, indices, options)
+        is_in_order = result.index(indices.row) < result.index(indices.column)
+        return _sampled(text, given, indices, options, is_in_order)
     if indices.row in result:
         at = result.index(indices.row)
         is_split = len(dense) == len(given) - 1 and any(_needs_halo(value, indices) for value in dense)
@@ -63,8 +68,10 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
         at = result.index(indices.column)
         local = matrix.exchange.returned(local.movedim(at, 0)).movedim(0, at)
         return _as_given(local, at, matrix.layout.columns, values)
-    total = _Sum.apply(local, matrix.layout.group)  # type: ignore[no-untyped-call]
-    return _as_given(total, None, matrix.layout.rows, values)
+    if any(isinstance(value, DTensor) for value in values):
+        return DTensor.from_local(local, matrix.mesh, [Partial()], run_check=False)
+    total: torch.Tensor = _Sum.apply(local, matrix.layout.group)  # type: ignore[no-untyped-call]
+    return total
 
 
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
@@ -156,35 +163,39 @@ def _whole_part(operand: LocalOperand, indices: SharedIndices, columns: Any) -> 
     return operand.back(operand.first[_known(indices, indices.row) if operand.index == indices.row else columns])
 
 
-def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str, Any]) -> ShardedSparseTensor:
+def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str, Any], is_in_order: bool) -> ShardedSparseTensor:
     """A result with the pattern of the matrix."""
-    result = einsum(text, *_joined(given, indices), format=options.get("format"))
-    if not isinstance(result, SparseTensor) or result.shape != indices.matrix.local.shape or result.nnz != indices.matrix.local.nnz:
+    values = None
+    if is_in_order:
+        values = indices.matrix.values_of(einsum(text, *_joined(given, indices), format=options.get("format")))
+    if values is None:
         raise UnsupportedError(f"{text!r} has a result with both indices of the sharded matrix, but not its pattern: multiply it with A")
-    return indices.matrix.with_values(result.to(indices.matrix.local.format).values)
+    return indices.matrix.with_values(values)
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all ranks; every rank has the same result, so its gradient goes to each part."""
+    """The sum over all ranks. The loss is the sum of the losses of all ranks, and so is the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+        ctx.group = group
         total = part.clone()
         dist.all_reduce(total, group=group)
         return total
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return gradient, None
+        total = gradient.clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
 
 
-def _as_given(local: torch.Tensor, at: int | None, partition: Partition, values: Sequence[Any]) -> torch.Tensor:
-    """The result as a ``DTensor`` if an operand is one: with rows of the partition at dimension ``at``, or equal on all ranks."""
+def _as_given(local: torch.Tensor, at: int, partition: Partition, values: Sequence[Any]) -> torch.Tensor:
+    """The result as a ``DTensor`` if an operand is one: with rows of the partition at dimension ``at``."""
     mesh = next((value.device_mesh for value in values if isinstance(value, DTensor)), None)
     if mesh is None:
         return local
-    if at is None:
-        return DTensor.from_local(local, mesh, [Replicate()], run_check=False)
     if not partition.is_even:
         raise SizeError(
             "the result is a DTensor, which has torch's chunks, but the partition is uneven: pass local rows, or shard by 'rows'"
@@ -217,11 +228,7 @@ def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = No
         )
     (row, column) = next(iter(read))
     indices = SharedIndices(matrix, row, column)
-    for part in parts:
-        if row not in part.request.subscripts.result and any(row in names for names in part.request.subscripts.operands):
-            raise UnsupportedError(
-                f"a statement sums over {row}, the rows of a sharded matrix: use einsum for sums over all ranks\n  {statement}"
-            )
+    _check_statements(statement, parts, set(sharded), indices)
     local: dict[str, Any] = {key: value.local for key, value in sharded.items()}
     for key, value in operands.items():
         if key in sharded or not isinstance(value, torch.Tensor):
@@ -233,11 +240,45 @@ def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = No
         names = next(iter(uses.get(key, {()})))
         local[key] = _extended(local_operand(value, names, indices, key), indices)
     result = evaluate(statement, format=format, **local)
-    if isinstance(result, SparseTensor):
-        if result.shape != matrix.local.shape or result.nnz != matrix.local.nnz:
-            raise UnsupportedError(f"the result has another pattern than the sharded matrix: use A.to_local()\n  {statement}")
-        return matrix.with_values(result.to(matrix.local.format).values)
+    if (values := matrix.values_of(result)) is not None:
+        return matrix.with_values(values)
     final = parts[-1].request.subscripts.result
-    if row not in final:
-        raise ExpressionError(f"the result has no index {row}, by which the matrix is sharded\n  {statement}")
+    if row not in final or column in final:
+        raise ExpressionError(
+            f"the result must have the index {row} of the rows, and {column} only with the pattern of {name}\n  {statement}"
+        )
+    result = result.to_dense() if isinstance(result, SparseTensor) else result
     return _as_given(result, final.index(row), matrix.layout.rows, list(operands.values()))
+
+
+def _check_statements(statement: str, parts: Sequence[ProgramPart], zero: set[str], indices: SharedIndices) -> None:
+    """Check that each part of a program is computed for each row by itself, and reads columns only where the matrix has entries.
+
+    Args:
+        statement: the text.
+        parts: the parts.
+        zero: the names of tensors that are 0 where the matrix has no entry; results are added.
+        indices: the indices of the matrix.
+
+    Raises:
+        UnsupportedError: a part sums over the rows, or its value at other columns matters.
+    """
+    row, column = indices.row, indices.column
+    for part in parts:
+        request, names = part.request, part.request.subscripts
+        read = {name for operand in names.operands for name in operand}
+        if row not in names.result and (row in read or column in read):
+            raise UnsupportedError(
+                f"a statement sums over {row}, the rows of a sharded matrix, or lacks them: use einsum for sums\n  {statement}"
+            )
+        if column not in read:
+            continue
+        letters = {NAMES[at] for at, name in enumerate(part.operands) if name in zero}
+        is_zero_elsewhere = bool(letters) if request.value is None else is_zero(simplified(request.value, letters))
+        if column in names.result and is_zero_elsewhere:
+            zero.add(part.name)
+        elif column in names.result or not (is_zero_elsewhere if request.op in ("=", "+=") else REDUCTIONS[request.op].of_stored):
+            raise UnsupportedError(
+                f"a statement reads columns {column} where the sharded matrix has no entry, which no rank has all of: multiply by it, "
+                f"or use to_local()\n  {statement}"
+            )

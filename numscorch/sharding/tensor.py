@@ -8,7 +8,9 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
 
 from ..convert.construct import from_coo, from_csr
 from ..errors import SizeError, UnsupportedError
@@ -61,6 +63,9 @@ class Layout:
         self.exchange, self.matrix, self.permutation = exchange, matrix, permutation
         row_of, columns = matrix.indices()
         is_halo = columns >= exchange.owned
+        entries = torch.tensor(matrix.nnz)
+        dist.all_reduce(entries, group=self.group)
+        self.nnz = int(entries)
         self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
 
@@ -106,10 +111,11 @@ class ShardedSparseTensor:
     """A sparse matrix of which each rank holds consecutive rows; created by :func:`shard` and :func:`from_local_rows`.
 
     Dense operands of products and results have the same partition: a ``DTensor`` with ``Shard(0)``, or each rank's rows as a plain
-    tensor. Every operation is collective: all ranks call it in the same order.
+    tensor. Products, sums, norms, ``full_tensor``, ``gathered``, ``report`` and graph layers are collective: all ranks call them in the
+    same order.
 
     Args:
-        layout: what the ranks computed for the pattern.
+        layout: the partitions, the local pattern and the exchange.
         values: the values of this rank's rows, in the order of ``local``.
 
     Attributes:
@@ -155,14 +161,40 @@ class ShardedSparseTensor:
         return self.local.values
 
     @property
+    def device(self) -> torch.device:
+        """The CPU."""
+        return self.values.device
+
+    @property
+    def T(self) -> Transposed:
+        """The transposed matrix, for products."""
+        return self.t()
+
+    def size(self, dim: int | None = None) -> Any:
+        """The shape, or the size of a dimension."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        """The number of dimensions, 2."""
+        return 2
+
+    def detach(self) -> ShardedSparseTensor:
+        """A matrix whose values do not require grad and share their memory."""
+        return self.with_values(self.values.detach())
+
+    def to(self, dtype: torch.dtype) -> ShardedSparseTensor:
+        """A matrix with values of this data type."""
+        return self.with_values(self.values.to(dtype))
+
+    @property
     def requires_grad(self) -> bool:
         """Whether the values require grad."""
         return self.values.requires_grad
 
     @property
     def nnz(self) -> int:
-        """The number of entries on all ranks. A collective operation."""
-        return sum(every(self.layout.group, self.local.nnz))
+        """The number of entries on all ranks."""
+        return self.layout.nnz
 
     def with_values(self, values: torch.Tensor) -> ShardedSparseTensor:
         """A matrix of the same pattern with other values on this rank, shape (local.nnz,)."""
@@ -177,23 +209,44 @@ class ShardedSparseTensor:
         )
 
     def remember(self, key: Hashable, make: Callable[[], ShardedSparseTensor]) -> ShardedSparseTensor:
-        """``make()``, cached until the values change, unless they require grad."""
-        if self.requires_grad:
-            return make()
+        """``make()``, cached until the values of a rank change, unless they require grad. A collective operation."""
+        is_cacheable = not (self.requires_grad or self.values.is_inference())
         version, derived = self._derived.get(key, (-1, None))
-        if derived is None or version != self.values._version:
+        missing = torch.tensor(not is_cacheable or derived is None or version != self.values._version, dtype=torch.int32)
+        dist.all_reduce(missing, dist.ReduceOp.MAX, self.layout.group)  # the ranks call make() together
+        if derived is None or missing:
             derived = make()
-            self._derived[key] = self.values._version, derived
+            if is_cacheable:
+                self._derived[key] = self.values._version, derived
         return derived
 
     def with_halo(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], SparseTensor]:
-        """The features of sources (owned nodes and halo) and of targets, and this rank's part of the graph, for a graph layer."""
+        """The features of sources (owned nodes and halo) and of targets, and this rank's part of the graph, for a graph layer.
+
+        Raises:
+            SizeError: the features are not those of this rank's nodes, or rows and columns have different partitions.
+        """
+        self.check_square()
+        if x.ndim != 2 or len(x) != self.exchange.owned or type(x) is not torch.Tensor:
+            raise SizeError(
+                f"features of shape {tuple(x.shape)} ({type(x).__name__}) with a sharded graph: pass those of this rank's "
+                f"{self.exchange.owned} nodes, a plain tensor (nodes, channels), as A.rows_of(x) returns"
+            )
         return (self.exchange.extended(x), x), self.local
+
+    def check_square(self) -> None:
+        """Check that nodes are the same as sources and as targets.
+
+        Raises:
+            SizeError: rows and columns have different partitions.
+        """
+        if self.layout.rows != self.layout.columns:
+            raise SizeError(f"a graph layer needs the same partition of rows and columns, not {self.layout.rows} and {self.layout.columns}")
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
         """The local entries of owned columns, and those of the halo, whose rows are ``layout.halo.rows``. Cached for constant values."""
         values, layout = self.values, self.layout
-        if values.requires_grad:
+        if values.requires_grad or values.is_inference():
             return tuple(part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))  # type: ignore[return-value]
         if self._parts is None or self._parts[0] != values._version:
             owned, halo = (part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))
@@ -219,20 +272,26 @@ class ShardedSparseTensor:
             places = permutation[places]
         return from_coo(places, torch.cat([piece[1] for piece in pieces]), self.shape, format=CSR)
 
-    def rows_of(self, x: torch.Tensor) -> torch.Tensor:
-        """This rank's rows of a dense tensor whose rows are the matrix's columns, in its original order.
+    def rows_of(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
+        """This rank's rows of a dense tensor in the matrix's original order.
+
+        Args:
+            x: the tensor.
+            dim: the dimension of the matrix to which the rows of ``x`` belong: 1 for ``A @ x``, 0 for ``A.t() @ x``.
 
         Raises:
             SizeError: the tensor has another number of rows.
         """
-        if len(x) != self.shape[1]:
-            raise SizeError(f"x has {len(x)} rows, but the matrix has {self.shape[1]} columns")
-        start, stop = self.layout.columns.range_of(self.exchange.rank)
+        partition = self.layout.columns if dim else self.layout.rows
+        if len(x) != partition.size:
+            raise SizeError(f"x has {len(x)} rows, but dimension {dim} of the matrix has {partition.size}")
+        start, stop = partition.range_of(self.exchange.rank)
         return x[start:stop] if self.layout.permutation is None else x[self.layout.permutation[start:stop]]
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
         """All rows of a result on every rank, in the original order. Not differentiable."""
-        pieces = every(self.layout.group, rows.detach())
+        local: Any = rows.to_local() if isinstance(rows, DTensor) else rows
+        pieces = every(self.layout.group, local.detach().clone())
         result = torch.cat(pieces)
         if self.layout.permutation is None:
             return result
@@ -247,9 +306,20 @@ class ShardedSparseTensor:
             UnsupportedError: the result has another pattern.
         """
         result = function(self.local)
-        if not isinstance(result, SparseTensor) or result.shape != self.local.shape or result.nnz != self.local.nnz:
+        if (values := self.values_of(result)) is None:
             raise UnsupportedError(f"{what} of a ShardedSparseTensor changes its pattern: use to_local(), or full_tensor()")
-        return self.with_values(result.to(self.local.format).values)
+        return self.with_values(values)
+
+    def values_of(self, result: Any) -> torch.Tensor | None:
+        """The values of a local result with the pattern of ``local``; None for other results."""
+        if not isinstance(result, SparseTensor) or result.shape != self.local.shape:
+            return None
+        result = result.to(self.local.format)
+        arrays = zip(result.pattern.arrays, self.local.pattern.arrays, strict=True)
+        is_same = result.pattern is self.local.pattern or all(
+            torch.equal(one.long(), two.long()) for level, others in arrays for one, two in zip(level, others, strict=True)
+        )
+        return result.values if is_same else None
 
     def report(self) -> ShardingReport:
         """How well the partition suits the matrix. A collective operation."""
@@ -289,6 +359,12 @@ class ShardedSparseTensor:
 
     def __sub__(self, other: Any) -> Any:
         return FUNCTIONS[torch.sub](self, other)
+
+    def __pow__(self, other: Any) -> Any:
+        return FUNCTIONS[torch.pow](self, other)
+
+    def __abs__(self) -> Any:
+        return FUNCTIONS[torch.abs](self)
 
     def __neg__(self) -> Any:
         return FUNCTIONS[torch.neg](self)

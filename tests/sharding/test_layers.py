@@ -143,6 +143,30 @@ scaled = "N[i,j] = d[i] * A[i,j] * e[j]"
 equal(ns.evaluate(scaled, A=A, d=rows_of(A, d), e=A.rows_of(e)), ns.evaluate(scaled, A=whole, d=d, e=e))
 same(ns.evaluate("y[i] = relu(A[i,j] * x[j]) + b[i]", A=A, x=A.rows_of(e), b=rows_of(A, d)), rows_of(A, (full @ e).relu() + d))
 same(A.gathered(A @ A.rows_of(e)), full @ e)
+softmax = "m[i] stored max= A[i,j]; E[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i]); l[i] = E[i,j]; P[i,j] = E[i,j] / l[i]"
+equal(ns.evaluate(softmax, A=A), torch.softmax(whole, 1))
+x = A.rows_of(dense(9, 2, seed=4))
+layer = ns.nn.GCNConv(2, 2).double()
+P = A.abs()  # degrees are positive
+gathered = A.gathered(layer(x, P))
+with torch.inference_mode():
+    same(A.gathered(A @ x), full @ dense(9, 2, seed=4))
+    same(A.gathered(layer(x, P)), gathered.clone())
+    same(A.gathered(torch.softmax(A, 1) @ x), torch.softmax(whole, 1) @ dense(9, 2, seed=4))
+x = x.clone().requires_grad_()
+(A @ x).sum().backward()
+values = whole.values.clone().requires_grad_()
+S = shard(whole.with_values(values), mesh)
+norm = S.norm()
+((S @ S.rows_of(e) - norm).square().sum()).backward()
+dist.all_reduce(values.grad)
+twin = whole.values.clone().requires_grad_()
+(whole.with_values(twin) @ e - whole.with_values(twin).norm()).square().sum().backward()
+same(values.grad, twin.grad)
+if rank == 0:
+    P.values[:1] *= 2  # the ranks normalise the graph together again
+layer(x, P)
+assert shard(ns.from_torch(full.bfloat16(), ns.CSR), mesh).dtype == torch.bfloat16
 report = A.report()
 assert sum(report.entries) == whole.nnz and 0 <= report.edge_cut <= 1 <= report.imbalance, report
 local = whole[slice(*A.layout.rows.range_of(rank))]
@@ -185,6 +209,26 @@ refuse(ns.UnsupportedError, lambda: ns.einsum("ij,jk->ik", A, torch.ones(6, 2).d
 refuse(ns.UnsupportedError, lambda: ns.einsum("ij,ij->i", A, torch.ones(6, 6).double()))
 refuse(ns.UnsupportedError, lambda: ns.evaluate("y[j] = A[i,j]", A=A))
 refuse(ns.UnsupportedError, lambda: torch.cumsum(A, 0))
+v, w = A.rows_of(dense(6)), A.rows_of(dense(6, 2))
+for statement in (
+    "y[i] = A[i,j] + x[j]", "y[i] = relu(A[i,j] - x[j])", "s = x[j]; y[i] = A[i,j] * x[j] / s", "E[i,j] = exp(A[i,j]); y[i] = E[i,j]",
+    "y[i] max= A[i,j]", "P[i,j] = A[i,j] + x[i]", "B[j,i] = A[i,j]",
+):
+    refuse(ns.NumscorchError, lambda: ns.evaluate(statement, A=A, x=v))
+refuse(ns.UnsupportedError, lambda: ns.einsum("ij->ji", A))
+refuse(ns.UnsupportedError, lambda: torch.linalg.norm(A, 2))
+refuse(ns.RangeError, lambda: A.sum(2))
+refuse(ns.OperandError, lambda: shard(whole, mesh, permute=torch.arange(6).roll(rank)))
+refuse(ns.OperandError, lambda: shard(whole, mesh, partition=[2 + 2 * rank, 4 - 2 * rank]))
+refuse(ns.OperandError, lambda: A @ dense(3, 2 + rank))
+refuse(ns.OperandError, lambda: A @ dense(3, 2, dtype=(torch.float64, torch.float32)[rank]))
+trained = whole.with_values(whole.values.clone().requires_grad_())
+refuse(ns.OperandError, lambda: shard(trained if rank == 0 else None, mesh))
+layer = ns.nn.GCNConv(2, 2).double()
+refuse(ns.UnsupportedError, lambda: layer(w, A, torch.zeros(A.local.nnz)))
+refuse(ns.SizeError, lambda: ns.nn.SAGEConv(2, 2).double()(dense(6, 2), A))
+uneven = from_local_rows(whole[3 * rank : 3 * rank + 3], mesh, columns=[4, 2])
+refuse(ns.SizeError, lambda: ns.nn.SAGEConv(2, 2).double()(w, uneven))
 """
 
 

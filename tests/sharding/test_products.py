@@ -66,7 +66,8 @@ for seed in range(int(sys.argv[4])):
             same(result, expected_rows)
             weights = dense(*expected.shape, seed=9)
             upstream = weights if at < 0 else pick(A, weights.movedim(at, 0)).movedim(0, at)
-            gradients = torch.autograd.grad((result * upstream).sum(), [trained.values, *local], allow_unused=True, materialize_grads=True)
+            loss = (result * upstream).sum() / (1 if at >= 0 else ranks)  # the loss is the sum of the losses of all ranks
+            gradients = torch.autograd.grad(loss, [trained.values, *local], allow_unused=True, materialize_grads=True)
             wanted = torch.autograd.grad((expected * weights).sum(), [values, *twins], materialize_grads=True)
             gathered = A.with_values(gradients[0]).full_tensor()
             same(gathered.to_dense(), whole.with_values(wanted[0]).to_dense())
