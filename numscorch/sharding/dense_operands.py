@@ -10,7 +10,7 @@ import torch
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from ..errors import SizeError, UnsupportedError
-from ..tensors.ledgers import note
+from ..tensors.ledgers import is_strict, note
 from .tensor import ShardedSparseTensor
 
 
@@ -93,11 +93,8 @@ def _of_dtensor(value: DTensor, index: str | None, at: int, indices: SharedIndic
     matrix = indices.matrix
     if value.device_mesh != matrix.mesh:
         raise UnsupportedError(f"{what} is on {value.device_mesh}, but the matrix on {matrix.mesh}: use one mesh")
+    value = without_sums(value, what)
     (placement,) = value.placements
-    if isinstance(placement, Partial):
-        note("copy", f"{what}, a sum over ranks, on every rank", value.numel() * value.element_size(), asked=False)
-        value = value.redistribute(matrix.mesh, [Replicate()])
-        placement = Replicate()
     if isinstance(placement, Replicate):
         return value.to_local(grad_placements=[Partial()]), index is not None
     if isinstance(placement, Shard) and index is not None and placement.dim % value.ndim == at:
@@ -110,3 +107,18 @@ def _of_dtensor(value: DTensor, index: str | None, at: int, indices: SharedIndic
     raise UnsupportedError(
         f"{what} has placement {placement}: operands are sharded in the dimension of the matrix's rows or columns, or replicated"
     )
+
+
+def without_sums(value: DTensor, what: str) -> DTensor:
+    """The operand, with sums over ranks (``Partial``) computed on every rank, which the ledger lists.
+
+    Raises:
+        UnsupportedError: there are sums, and ``numscorch.strict`` is on.
+    """
+    if not any(isinstance(placement, Partial) for placement in value.placements):
+        return value
+    if is_strict():
+        raise UnsupportedError(f"{what} is a sum over ranks, which every rank would need: redistribute it before, or leave ns.strict()")
+    note("copy", f"{what}, a sum over ranks, on every rank", value.numel() * value.element_size(), asked=False)
+    placements = [Replicate() if isinstance(placement, Partial) else placement for placement in value.placements]
+    return value.redistribute(value.device_mesh, placements)

@@ -18,7 +18,7 @@ from ..compute.operands import call_form
 from ..errors import UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import Request
-from ..tensors.ledgers import note
+from .dense_operands import without_sums
 from .products import sharded_einsum, sharded_evaluate
 from .tensor import ShardedSparseTensor
 
@@ -44,7 +44,7 @@ def dtensor_einsum(expr: Any, *operands: Any, format: Any = None, **options: Any
     mesh = next(value.device_mesh for value in values if isinstance(value, DTensor))
     if any(isinstance(value, DTensor) and value.device_mesh != mesh for value in values):
         raise UnsupportedError(f"operands of {text!r} are on different meshes: use one mesh")
-    values = tuple(_without_sums(value, text) for value in values)
+    values = tuple(without_sums(value, f"an operand of {text!r}") if isinstance(value, DTensor) else value for value in values)
     sharded = _sharded_indices(text, values, subscripts, mesh)
     local = [_local(value, names, sharded, text) for value, names in zip(values, subscripts.operands, strict=True)]
     result: Any = einsum(text, *local, format=format)
@@ -77,15 +77,6 @@ def _text_of(expr: Any) -> Any:
     if not expr.is_product:
         raise UnsupportedError(f"{expr} of a DTensor: use einsum, or to_local()")
     return str(expr.subscripts)
-
-
-def _without_sums(value: Any, text: str) -> Any:
-    """The operand, with sums over ranks computed on every rank."""
-    if not isinstance(value, DTensor) or not any(isinstance(placement, Partial) for placement in value.placements):
-        return value
-    note("copy", f"an operand of {text!r}, a sum over ranks, on every rank", value.numel() * value.element_size(), asked=False)
-    placements = [Replicate() if isinstance(placement, Partial) else placement for placement in value.placements]
-    return value.redistribute(value.device_mesh, placements)
 
 
 def _sharded_indices(text: str, values: Sequence[Any], subscripts: Subscripts, mesh: DeviceMesh) -> list[str | None]:

@@ -67,6 +67,9 @@ P = DTensor.from_local(x / ranks, mesh, [torch.distributed.tensor.Partial()])
 with ns.ledger() as entries:
     same((A @ P).full_tensor(), full @ x)
 given["gathered"] = [entry.what for entry in entries]
+with ns.strict():
+    refused(ns.UnsupportedError, lambda: A @ P)
+    same((A @ X).full_tensor(), full @ x)
 loss = ns.einsum("ij,jf,of->io", A, X, W).square().sum()
 loss.backward()
 twins = [value.clone().requires_grad_() for value in (x, w)]
