@@ -108,9 +108,11 @@ def seconds_per_entry(A: ns.SparseTensor) -> float:
     return min(times) / A.nnz / COLUMNS
 
 
-def step_of(case: Simulated, rate: float, bandwidth: float, nodes: int = NODES, edges: int = EDGES) -> tuple[float, float]:
-    """Seconds of the slowest rank's product, and of its exchange."""
-    halo_bytes = case.halo * nodes / case.ranks * COLUMNS * 4
+def step_of(
+    case: Simulated, rate: float, bandwidth: float, nodes: int = NODES, edges: int = EDGES, share: float = 1.0
+) -> tuple[float, float]:
+    """Seconds of the slowest rank's product, and of its exchange; ``share`` is that of halo rows over the simulated one."""
+    halo_bytes = share * case.halo * nodes / case.ranks * COLUMNS * 4
     return edges / case.ranks * case.imbalance * COLUMNS * rate, case.neighbours * ALPHA + halo_bytes / bandwidth
 
 
@@ -124,8 +126,13 @@ def replicated(case: Simulated, rate: float, bandwidth: float) -> float:
 
 
 def table(name: str, A: ns.SparseTensor, is_dealt: bool, rate: float) -> list[str]:
-    """A table of a graph: simulated partitions, and the efficiency of the large graph with such partitions."""
-    lines = [f"{name}: {A.shape[0]} nodes, {A.nnz} entries; then {NODES:.0e} nodes and {EDGES:.0e} edges with the same shares of halo rows"]
+    """A table of a graph: simulated partitions, and the efficiency of the large graph with such partitions.
+
+    The halo of a mesh is the surface of a part, so its share of the rows falls with the third root of the nodes. That of a graph
+    without locality depends on the number of ranks only.
+    """
+    share = 1.0 if is_dealt else (A.shape[0] / NODES) ** (1 / 3)
+    lines = [f"{name}: {A.shape[0]} nodes, {A.nnz} entries; large graph: {NODES:.0e} nodes, {EDGES:.0e} edges, {share:.2f} of halo / rows"]
     head = f"{'P':>5} {'imbalance':>9} {'halo/rows':>9} {'mean':>7} {'neighbours':>10} {'GB a step':>9}"
     lines.append(head + "".join(f" {network:>9}" for network in NETWORKS) + f" {'1.5D, 100':>9}")
     for ranks in RANKS:
@@ -134,10 +141,10 @@ def table(name: str, A: ns.SparseTensor, is_dealt: bool, rate: float) -> list[st
         case = simulate(A, ranks, is_dealt)
         cells = []
         for bandwidth in NETWORKS.values():
-            product, exchange = step_of(case, rate, bandwidth)
+            product, exchange = step_of(case, rate, bandwidth, share=share)
             cells.append(EDGES * COLUMNS * rate / ranks / (product + exchange))
         replicas = EDGES * COLUMNS * rate / ranks / replicated(case, rate, NETWORKS["100 Gb/s"])
-        sent = case.mean_halo * NODES * COLUMNS * 4 / 1e9
+        sent = share * case.mean_halo * NODES * COLUMNS * 4 / 1e9
         lines.append(
             f"{ranks:>5} {case.imbalance:>9.2f} {case.halo:>9.2f} {case.mean_halo:>7.2f} {case.neighbours:>10} {sent:>9.1f}"
             + "".join(f" {cell:>9.0%}" for cell in cells)

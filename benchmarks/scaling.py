@@ -111,7 +111,7 @@ def silent() -> Iterator[None]:
     transfer = HaloExchange._transfer
 
     def nothing(self: HaloExchange, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
-        return Transfer(zeros(sum(receive_counts), *rows.shape[1:]), None, self.buffers, rows)
+        return Transfer(zeros(sum(receive_counts), *rows.shape[1:]), None, self, rows)
 
     HaloExchange._transfer = nothing  # type: ignore[method-assign]
     try:

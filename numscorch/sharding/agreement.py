@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar, cast
 
 import torch.distributed as dist
@@ -11,10 +11,22 @@ import torch.distributed as dist
 from ..errors import NumscorchError, OperandError
 
 T = TypeVar("T")
+ANNOUNCED = "numscorch/error"  # the key of the last error in the store of a process group
 
 
 @contextmanager
-def reporting_lost_ranks() -> Iterator[None]:
+def announcing(group: dist.ProcessGroup) -> Iterator[None]:
+    """Announce an error of this rank: other ranks wait for it in an exchange, and show it when they give up."""
+    try:
+        yield
+    except Exception as error:
+        with suppress(RuntimeError):
+            group.get_group_store().set(ANNOUNCED, f"rank {group.rank()} raised {type(error).__name__}: {error}")
+        raise
+
+
+@contextmanager
+def reporting_lost_ranks(group: dist.ProcessGroup) -> Iterator[None]:
     """Turn errors of torch's process groups into one that says what happened.
 
     Raises:
@@ -24,6 +36,9 @@ def reporting_lost_ranks() -> Iterator[None]:
         yield
     except RuntimeError as error:
         message = "the exchange of halo rows failed: another rank has raised or ended, or did not call this operation in time"
+        with suppress(RuntimeError):
+            if group.get_group_store().check([ANNOUNCED]):
+                message += f"; the last error was: {group.get_group_store().get(ANNOUNCED).decode()}"
         raise NumscorchError(f"{message} ({error})") from error
 
 

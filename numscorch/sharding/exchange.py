@@ -27,7 +27,7 @@ class Transfer:
 
     received: torch.Tensor
     work: Any
-    buffers: Buffers
+    exchange: HaloExchange
     sent: torch.Tensor
 
     def wait(self) -> torch.Tensor:
@@ -37,9 +37,9 @@ class Transfer:
             NumscorchError: another rank has ended, or did not take part within the timeout of the process group.
         """
         if self.work is not None:
-            with reporting_lost_ranks():
+            with reporting_lost_ranks(self.exchange.group):
                 self.work.wait()
-        self.buffers.keep(self.sent)
+        self.exchange.buffers.keep(self.sent)
         return self.received
 
 
@@ -110,12 +110,12 @@ class HaloExchange:
     def _transfer(self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
         received = self.buffers.take(sum(receive_counts), rows)
         if self.group.size() == 1:
-            return Transfer(received, None, self.buffers, rows)
+            return Transfer(received, None, self, rows)
         self._check(rows)
         self.bytes_sent += rows.nbytes
-        with reporting_lost_ranks():
+        with reporting_lost_ranks(self.group):
             work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
-        return Transfer(received, work, self.buffers, rows)
+        return Transfer(received, work, self, rows)
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
         """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the arrival of the halo.
@@ -146,7 +146,7 @@ class HaloExchange:
         """
         mine = torch.tensor([prod(rows.shape[1:]), DTYPES.index(rows.dtype)])
         every_rank = [torch.empty_like(mine) for _ in range(self.group.size())]
-        with reporting_lost_ranks():
+        with reporting_lost_ranks(self.group):
             dist.all_gather(every_rank, mine, group=self.group)
         for rank, other in enumerate(every_rank):
             if not torch.equal(other, every_rank[0]):

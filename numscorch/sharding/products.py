@@ -23,6 +23,7 @@ from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..tensors.sparse_tensor import SparseTensor
+from .agreement import announcing
 from .dense_operands import LocalOperand, SharedIndices, local_operand
 from .partition import Partition
 from .tensor import ShardedSparseTensor
@@ -44,6 +45,12 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
         UnsupportedError: an option is given (``format`` only for results with the pattern of the matrix), or the result or an operand
             would need all of a tensor on each rank.
     """
+    matrix = next(operand for operand in operands if isinstance(operand, ShardedSparseTensor))
+    with announcing(matrix.layout.group):
+        return _einsum(expr, operands, options)
+
+
+def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if any(value not in (None, "sum") for name, value in options.items() if name != "format"):
         raise UnsupportedError("einsum of a sharded matrix takes no reduce=, mask=, out=, schedule= or sparsifier=")
     text, values = call_form(expr, operands)
@@ -214,6 +221,12 @@ def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = No
     """
     if sparsifier is not None:
         raise UnsupportedError("evaluate of a sharded matrix takes no sparsifier=")
+    matrix = next(operand for operand in operands.values() if isinstance(operand, ShardedSparseTensor))
+    with announcing(matrix.layout.group):
+        return _evaluate(statement, format, operands)
+
+
+def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
     parts = parse_program(statement)
     uses: dict[str, set[tuple[str, ...]]] = {}
     for part in parts:

@@ -270,3 +270,20 @@ def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
     killed.communicate(100)
     assert (survivor.returncode, killed.returncode) == (0, -9), errors
     assert printed.startswith("the exchange of halo rows failed: another rank has raised or ended")
+
+
+RAISING = """
+A = shard(ns.from_torch(matrix(6, 6, 1, 3), ns.CSR), mesh)
+x = A.rows_of(dense(6, 2))
+A @ x
+A @ (x if rank == 0 else dense(6, 2))
+"""
+
+
+def test_the_error_of_a_rank_reaches_the_others(tmp_path: Path) -> None:
+    """A rank that raises in a product and ends: the others show its message."""
+    waiting, raising = ranks_of(PRELUDE + RAISING, tmp_path, NUMBA_DISABLE_JIT="1")
+    assert "SizeError: the second operand" in raising.communicate(100)[1]
+    errors = waiting.communicate(100)[1]
+    assert "NumscorchError: the exchange of halo rows failed" in errors
+    assert "the last error was: rank 1 raised SizeError: the second operand of 'ij,jk->ik' has size 6" in errors
