@@ -185,7 +185,7 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
 
 def _normalized(A: SparseTensor, extended: Callable[[Tensor], Tensor] = lambda roots: roots) -> SparseTensor:
-    """Normalise by the degrees of targets and of sources, whose roots ``extended`` makes of those of the targets."""
+    """Normalise by the degrees of targets and of sources; ``extended`` turns the factors of the targets into those of the sources."""
     degrees = einsum("ij->i", A)
     roots = degrees.pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)

@@ -17,8 +17,9 @@ from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import check_equal, every, on_every_rank
+from .layout import Layout, local_matrix
 from .partition import Partition, read_partition
-from .tensor import Layout, ShardedSparseTensor, local_matrix
+from .tensor import ShardedSparseTensor
 
 ROWS = (Shard(0),)
 Permutation = str | Sequence[int] | torch.Tensor | None
@@ -41,9 +42,10 @@ def shard(
         partition: ``"rows"`` for torch's even chunks, which ``DTensor`` operands and results need; ``"nnz"`` for ranges of rows with
             about as many entries each; or the number of rows of each rank. The columns of a square matrix have the partition of its
             rows; those of another matrix have torch's chunks.
-        permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` deals rows out by their
-            number of entries, which balances even chunks; ``"metis"`` keeps connected nodes together (needs ``pymetis``); or the
-            original row for each place. :meth:`ShardedSparseTensor.rows_of` and :meth:`ShardedSparseTensor.gathered` apply and undo it.
+        permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` reorders them by their
+            number of entries, so that even chunks have about as many entries each; ``"metis"`` keeps connected nodes together (needs
+            ``pymetis``); or the original row for each place. :meth:`ShardedSparseTensor.rows_of` and
+            :meth:`ShardedSparseTensor.gathered` apply and undo it.
 
     Raises:
         OperandError: no rank has the matrix, or some but not all, or the ranks hold different ones.
@@ -65,8 +67,7 @@ def shard(
         raise OperandError(
             f"the values on rank {holders[0]} require grad, but other ranks pass None: pass the matrix on all ranks, or detach it"
         )
-    whole = _broadcast(matrix, holders[0], group) if len(holders) < group.size() else matrix
-    assert whole is not None
+    whole = matrix if matrix is not None and len(holders) == group.size() else _broadcast(matrix, holders[0], group)
     check_equal(group, "the matrix", (tuple(whole.shape), whole.nnz, whole.dtype, _checksum(whole)))
 
     def plan() -> tuple[SparseTensor, Partition, Partition, torch.Tensor | None]:

@@ -12,99 +12,15 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from ..convert.construct import from_coo, from_csr
+from ..convert.construct import from_coo
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import every
 from .exchange import HaloExchange
-from .partition import Partition
+from .layout import Layout
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnPart:
-    """The entries of some columns, as positions among the values of the local matrix.
-
-    Args:
-        positions: of the part's values.
-        rows: the rows that have entries in the part, or all rows.
-        matrix: the part's pattern, with renumbered rows and columns; its values are not used.
-    """
-
-    positions: torch.Tensor
-    rows: torch.Tensor
-    matrix: SparseTensor
-
-
-class Layout:
-    """What the ranks compute once for each pattern: the local pattern, its owned and its halo part, and the exchange.
-
-    Args:
-        mesh: a mesh of one dimension.
-        shape: the shape of the whole matrix.
-        rows: the partition of the rows.
-        exchange: the exchange of the halo, which has the partition of the columns.
-        matrix: the entries of this rank's rows, in CSR; owned columns come first, then the halo.
-        permutation: the row of the original matrix at each place, if rows and columns were permuted.
-    """
-
-    def __init__(
-        self,
-        mesh: DeviceMesh,
-        shape: tuple[int, int],
-        rows: Partition,
-        exchange: HaloExchange,
-        matrix: SparseTensor,
-        permutation: torch.Tensor | None = None,
-    ):
-        self.mesh, self.group, self.shape, self.rows, self.columns = mesh, mesh.get_group(), shape, rows, exchange.columns
-        self.exchange, self.matrix, self.permutation = exchange, matrix, permutation
-        row_of, columns = matrix.indices()
-        is_halo = columns >= exchange.owned
-        entries = torch.tensor(matrix.nnz)
-        dist.all_reduce(entries, group=self.group)
-        self.nnz = int(entries)
-        self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
-        self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
-
-    def _part(self, chosen: torch.Tensor, row_of: torch.Tensor, columns: torch.Tensor, is_compact: bool) -> ColumnPart:
-        """The entries that are ``chosen``, with these columns; only rows with entries if ``is_compact``."""
-        positions = chosen.nonzero().flatten()
-        rows = row_of[positions]
-        kept = torch.arange(self.matrix.shape[0])
-        if is_compact:
-            kept, rows = torch.unique(rows, return_inverse=True)
-        pos = torch.zeros(len(kept) + 1, dtype=torch.int64)
-        torch.cumsum(torch.bincount(rows, minlength=len(kept)), 0, out=pos[1:])
-        size = len(self.exchange.halo) if is_compact else self.exchange.owned
-        return ColumnPart(positions, kept, _csr(pos, columns[positions], torch.empty(len(positions), dtype=torch.bool), (len(kept), size)))
-
-
-def local_matrix(local: SparseTensor, columns: Partition, mesh: DeviceMesh) -> tuple[HaloExchange, SparseTensor]:
-    """The exchange for these local rows, and the rows with renumbered columns: owned ones first, then the halo. A collective operation.
-
-    Args:
-        local: this rank's rows in CSR, with columns of the whole matrix.
-        columns: the partition of the columns.
-        mesh: the mesh.
-    """
-    pos, crd = local.pattern.arrays[1]
-    start, stop = columns.range_of(mesh.get_group().rank())
-    crd = crd.long()
-    is_halo = (crd < start) | (crd >= stop)
-    halo = torch.unique(crd[is_halo])
-    exchange = HaloExchange(mesh.get_group(), columns, halo)
-    rows = torch.repeat_interleave(torch.arange(local.shape[0]), pos.diff().long())
-    order = torch.argsort(rows * 2 + is_halo, stable=True)
-    numbered = torch.where(is_halo, exchange.owned + torch.searchsorted(halo, crd), crd - start)[order]
-    return exchange, _csr(pos, numbered, local.values[order], (local.shape[0], exchange.extent))
-
-
-def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
-    index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
-    return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, check_invariants=False)
 
 
 class ShardedSparseTensor:
