@@ -69,7 +69,7 @@ def admit(operand: Any) -> SparseTensor | Tensor | DeferredOperand:
     is_strided = operand.layout is STRIDED
     if is_grad_enabled() and (is_strided or operand.requires_grad):
         return DeferredOperand(operand)
-    return operand.detach().resolve_neg() if is_strided else wrap(operand)
+    return resolved(operand.detach()) if is_strided else wrap(operand)
 
 
 def check_is_tensor(operand: Any) -> None:
@@ -91,7 +91,16 @@ def kernel_operand(operand: SparseTensor | Tensor | DeferredOperand) -> SparseTe
         return operand
     if isinstance(operand.tensor, SparseTensor):
         return strided(operand.tensor).detach() if operand.tensor.pattern.is_dense else operand.tensor
-    return operand.tensor.detach().resolve_neg() if operand.tensor.layout is STRIDED else wrap(operand.tensor)
+    return resolved(operand.tensor.detach()) if operand.tensor.layout is STRIDED else wrap(operand.tensor)
+
+
+def resolved(tensor: Tensor) -> Tensor:
+    """The tensor with lazy negation carried out, or in memory if it is one of the zeros without memory that gradients can be.
+
+    >>> resolved(torch._efficientzerotensor(2))
+    tensor([0., 0.])
+    """
+    return tensor.clone() if tensor._is_zerotensor() else tensor.resolve_neg()
 
 
 def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
@@ -109,7 +118,7 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
             operand = admit(operand)
         elif operand.layout is not STRIDED:
             operand = wrap(operand)
-        elif operand.is_neg():
+        elif operand.is_neg() or operand._is_zerotensor():
             operand = DeferredOperand(operand)
         ready.append(operand)
     return ready, signatures_of(ready)

@@ -156,6 +156,8 @@ def disordered_entry(table: np.ndarray, mode_order: Sequence[int], suggestion: s
 def check_values(values: torch.Tensor) -> torch.Tensor:
     """Check that values are strided, on the CPU, and of a supported dtype; resolves lazy conjugation and negation.
 
+    Zeros without memory, which torch returns for some gradients, are copied to memory.
+
     Raises:
         UnsupportedError: an unsupported dtype, device or layout.
 
@@ -169,4 +171,5 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
     if values.dtype not in STORED:
         raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
-    return values.resolve_conj().resolve_neg()
+    values = values.resolve_conj().resolve_neg()
+    return values if torch.compiler.is_compiling() or not values._is_zerotensor() else values.clone()

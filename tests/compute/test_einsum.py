@@ -137,6 +137,7 @@ VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "with an offset": lambda x: torch.cat([torch.zeros(3), x.reshape(-1)])[3:].view(x.shape),
     "permuted from three": lambda x: x.reshape(*x.shape, 1).expand(*x.shape, 3)[..., 1],
     "negated lazily": lambda x: torch._neg_view(-x),
+    "zeros without memory": lambda x: torch._efficientzerotensor(x.shape),
 }
 
 

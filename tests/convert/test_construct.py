@@ -292,6 +292,13 @@ def test_checked_values_pass_unchanged() -> None:
     assert not check_values(negated).is_neg()
 
 
+def test_values_of_zeros_without_memory() -> None:
+    A = from_csr([0, 1, 3], [0, 0, 1], torch._efficientzerotensor(3), (2, 2))  # torch returns some gradients so
+    assert A.to_dense().tolist() == [[0, 0], [0, 0]]
+    A.values += 1
+    assert A.to_dense().tolist() == [[1, 0], [1, 1]]
+
+
 def test_alternatives_are_computed_only_for_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     orders: list[int] = []
 
