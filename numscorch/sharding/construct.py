@@ -19,10 +19,10 @@ from ..tensors.sparse_tensor import SparseTensor
 from .agreement import check_equal, every, on_every_rank
 from .layout import Layout, local_matrix
 from .partition import Partition, read_partition
+from .permutations import Permutation, permuted, read_permutation
 from .tensor import ShardedSparseTensor
 
 ROWS = (Shard(0),)
-Permutation = str | Sequence[int] | torch.Tensor | None
 
 
 def shard(
@@ -71,8 +71,8 @@ def shard(
     check_equal(group, "the matrix", (tuple(whole.shape), whole.nnz, whole.dtype, _checksum(whole)))
 
     def plan() -> tuple[SparseTensor, Partition, Partition, torch.Tensor | None]:
-        places = _permutation(whole, permute, group.size())
-        moved = whole if places is None else _permuted(whole, places)
+        places = read_permutation(whole, permute, group.size())
+        moved = whole if places is None else permuted(whole, places)
         counts = torch.bincount(moved.indices()[0], minlength=moved.shape[0])
         rows = read_partition(partition, counts, group.size())
         columns = rows if moved.shape[0] == moved.shape[1] else Partition.even(moved.shape[1], group.size())
@@ -144,40 +144,3 @@ def _broadcast(A: SparseTensor | None, source: int, group: dist.ProcessGroup) ->
     dist.broadcast_object_list(pieces, dist.get_global_rank(group, source), group)
     shape, indices, values = pieces[0]
     return A if A is not None else from_coo(indices, values, shape, format=CSR)
-
-
-def _permutation(A: SparseTensor, permute: Permutation, ranks: int) -> torch.Tensor | None:
-    """The original row at each place."""
-    if permute is None:
-        return None
-    size = A.shape[0]
-    if A.shape[1] != size:
-        raise SizeError(f"permute= of a matrix of shape {tuple(A.shape)}: rows and columns are reordered alike, so it must be square")
-    if isinstance(permute, str):
-        return _permutation_by_name(A, permute, ranks)
-    places = torch.as_tensor(permute, dtype=torch.int64)
-    if not torch.equal(places.sort().values, torch.arange(size)):
-        raise SizeError(f"permute= has {len(places)} numbers, but must have each of 0 to {size - 1} once")
-    return places
-
-
-def _permutation_by_name(A: SparseTensor, name: str, ranks: int) -> torch.Tensor:
-    if name == "nnz":  # rows sorted by length are dealt out like cards, so that each chunk gets rows of all lengths
-        order = torch.argsort(torch.bincount(A.indices()[0], minlength=A.shape[0]), descending=True, stable=True)
-        return torch.cat([order[rank::ranks] for rank in range(ranks)])
-    if name == "metis":
-        try:
-            import pymetis  # type: ignore[import-not-found]
-        except ImportError as error:
-            raise UnsupportedError("permute='metis' needs pymetis: pip install pymetis") from error
-        pos, crd = (A + A.t()).to(CSR).pattern.arrays[1]
-        _, part = pymetis.part_graph(ranks, xadj=pos.tolist(), adjncy=crd.tolist())
-        return torch.argsort(torch.tensor(part), stable=True)
-    raise SizeError(f"permute={name!r}: give 'nnz', 'metis', or the original row at each place")
-
-
-def _permuted(A: SparseTensor, places: torch.Tensor) -> SparseTensor:
-    """The matrix with reordered rows and columns."""
-    to = torch.empty_like(places)
-    to[places] = torch.arange(len(places))
-    return from_coo(to[A.indices()], A.values, A.shape, format=CSR)
