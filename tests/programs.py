@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from program_server import NUMBER
 
+import numscorch
+
 SERVER = Path(__file__).with_name("program_server.py")
 
 
@@ -25,7 +27,8 @@ SERVER = Path(__file__).with_name("program_server.py")
 def server(*modules: str) -> socket.socket:
     """The connection to a server that has imported these modules, started on the first use."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"OPENBLAS_NUM_THREADS": "1"}
+    home = Path(str(numscorch.__file__)).parents[1]  # programs import the package that the tests import
+    settings = {**os.environ, "PYTHONPATH": str(home), "OPENBLAS_NUM_THREADS": "1"}
     process = subprocess.Popen([sys.executable, str(SERVER), str(theirs.fileno()), *modules], env=settings, pass_fds=[theirs.fileno()])
     theirs.close()
 
