@@ -15,6 +15,7 @@ from ..compute.operands import any_autocast
 from ..compute.shortcuts import MISSED
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..runtime.plans import SHORTCUTS, tables_apart
+from ..tensors.distributed import HANDLERS
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .rearranging import as_integers
@@ -108,6 +109,8 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     >>> linear(torch.arange(3.0), W, torch.ones(2))
     tensor([1., 2.])
     """
+    if HANDLERS and (handler := HANDLERS.get(type(weight))) is not None and handler.linear is not None:
+        return handler.linear(input, weight, bias)
     first, second = _shape_of(input), _shape_of(weight)
     if first[-1:] != second[-1:]:
         axes = "(out_features, in_features)" if len(second) == 2 else "(in_features,)"

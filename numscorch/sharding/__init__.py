@@ -8,11 +8,21 @@ from ..operators.naming import publish
 from .construct import from_local_rows, shard
 from .exchange import HaloExchange
 from .files import load
+from .parameter import ShardedSparseParameter
 from .partition import Partition
 from .register import register as _register
 from .tensor import ShardedSparseTensor, ShardingReport
 
-__all__ = ["HaloExchange", "Partition", "ShardedSparseTensor", "ShardingReport", "from_local_rows", "load", "shard"]
+__all__ = [
+    "HaloExchange",
+    "Partition",
+    "ShardedSparseParameter",
+    "ShardedSparseTensor",
+    "ShardingReport",
+    "from_local_rows",
+    "load",
+    "shard",
+]
 
 publish(globals())
 _register()

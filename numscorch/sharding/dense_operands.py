@@ -36,6 +36,18 @@ class SharedIndices:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A plain tensor of which every rank holds all, although it has an index of the sharded matrix."""
+
+    value: torch.Tensor
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return self.value.ndim
+
+
+@dataclass(frozen=True)
 class LocalOperand:
     """The local part of a dense operand.
 
@@ -67,11 +79,12 @@ def local_operand(value: Any, names: Sequence[str], indices: SharedIndices, what
         SizeError: it does not have this rank's number of rows, or a ``DTensor`` belongs to an uneven partition.
         UnsupportedError: it is not dense, its placement does not fit, or it has both indices of the matrix.
     """
+    is_whole = isinstance(value, Whole)
+    value = value.value if isinstance(value, Whole) else value
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         raise UnsupportedError(f"{what} is {type(value).__name__}: operands beside a sharded matrix are dense tensors, or matrices like it")
     index = indices.sharded(names, what)
     at = names.index(index) if index is not None else 0
-    is_whole = False
     if isinstance(value, DTensor):
         value, is_whole = _of_dtensor(value, index, at, indices, what)
     layout = indices.matrix.layout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,6 +40,9 @@ class Layout:
         exchange: the exchange of the halo, which has the partition of the columns.
         matrix: the entries of this rank's rows, in CSR; owned columns come first, then the halo.
         permutation: the row of the original matrix at each place, if rows and columns were permuted.
+
+    Attributes:
+        entries: the entries of the whole matrix in the order of its rows, as a partition.
     """
 
     def __init__(
@@ -54,11 +58,33 @@ class Layout:
         self.exchange, self.matrix, self.permutation = exchange, matrix, permutation
         row_of, columns = matrix.indices()
         is_halo = columns >= exchange.owned
-        entries = torch.tensor(matrix.nnz)
-        dist.all_reduce(entries, group=self.group)
-        self.nnz = int(entries)
+        counts = [torch.zeros((), dtype=torch.int64) for _ in range(self.group.size())]
+        dist.all_gather(counts, torch.tensor(matrix.nnz), group=self.group)
+        self.entries = Partition.of_sizes([int(count) for count in counts])
         self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
+
+    @property
+    def nnz(self) -> int:
+        """The number of entries on all ranks."""
+        return self.entries.size
+
+    @property
+    def numbers(self) -> torch.Tensor:
+        """The column of the whole matrix for each local column."""
+        return torch.cat([torch.arange(*self.columns.range_of(self.exchange.rank)), self.exchange.halo])
+
+    def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """The entries by rows and ascending columns of the whole matrix: their positions among the local values, and their columns."""
+        rows, columns = self.matrix.indices()
+        columns = self.numbers[columns]
+        order = torch.argsort(columns, stable=True)
+        order = order[torch.argsort(rows[order], stable=True)]
+        return order, columns[order]
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Layout:
+        """Copies of matrices and modules share what the ranks have computed."""
+        return self
 
     def _part(self, chosen: torch.Tensor, row_of: torch.Tensor, columns: torch.Tensor, is_compact: bool) -> ColumnPart:
         """The entries that are ``chosen``, with these columns; only rows with entries if ``is_compact``."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..operators.unary import UNARY
+from .dense_operands import Whole
 from .products import sharded_einsum
 from .tensor import ShardedSparseTensor
 
@@ -30,6 +32,38 @@ def matmul(left: Any, right: Any) -> Any:
     if left.ndim != 1:
         raise UnsupportedError("x @ A with a sharded matrix takes a vector: for more rows, einsum('ij,ik->jk', A, y) is A.t() @ y")
     return sharded_einsum("i,ij->j", left, right)
+
+
+def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """``input @ weight.t() + bias`` with the rows of the weight, the output features, distributed over the ranks. A collective operation.
+
+    Args:
+        input: a plain tensor (\\*, in_features) that every rank holds, or a ``DTensor``: replicated, or sharded in its last dimension, of
+            which ranks receive the columns in which their rows of the weight have entries.
+        weight: shape (out_features, in_features).
+        bias: shape (out_features,), which every rank holds.
+
+    Returns:
+        This rank's output features, (\\*, rows of this rank); for a ``DTensor``, a ``DTensor`` with ``Shard(-1)``.
+
+    Raises:
+        SizeError: the sizes of the input and of the weight differ, or a ``DTensor`` belongs to an uneven partition.
+        UnsupportedError: the rows of the weight are permuted, or the placement of the input does not fit.
+    """
+    if not isinstance(input, torch.Tensor) or input.shape[-1:] != weight.shape[1:]:
+        given = tuple(input.shape) if isinstance(input, torch.Tensor) else type(input).__name__
+        raise SizeError(f"input has shape {given}, but its last dimension has to be in_features={weight.shape[1]}, on every rank")
+    if weight.layout.permutation is not None:
+        raise UnsupportedError("a sharded weight whose rows are permuted: output features keep their order, shard it without permute=")
+    is_plain = not isinstance(input, DTensor)
+    result: torch.Tensor = sharded_einsum("...j,ij->...i", Whole(input) if is_plain else input, weight)
+    if bias is None:
+        return result
+    if is_plain:
+        return result + weight.rows_of(bias, 0)
+    if not isinstance(bias, DTensor):
+        bias = DTensor.from_local(bias, weight.mesh, [Replicate()], run_check=False)
+    return result + bias.redistribute(weight.mesh, [Shard(0)])
 
 
 def dimension(dim: int) -> int:
@@ -121,6 +155,7 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     torch.log_softmax: of_rows(torch.log_softmax),
     torch.sparse.softmax: of_rows(torch.softmax),
     functional.softmax: of_rows(torch.softmax),
+    functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(expr, *operands),
     torch.Tensor.matmul: matmul,
     torch.Tensor.__matmul__: matmul,

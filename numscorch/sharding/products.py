@@ -122,10 +122,8 @@ def _extended(operand: LocalOperand, indices: SharedIndices) -> torch.Tensor:
 
 def _known(indices: SharedIndices, index: str) -> torch.Tensor | slice:
     """The rows of a whole operand that this rank uses."""
-    matrix, rank = indices.matrix, indices.matrix.exchange.rank
-    if index == indices.row:
-        return slice(*matrix.layout.rows.range_of(rank))
-    return torch.cat([torch.arange(*matrix.layout.columns.range_of(rank)), matrix.exchange.halo])
+    layout = indices.matrix.layout
+    return slice(*layout.rows.range_of(layout.exchange.rank)) if index == indices.row else layout.numbers
 
 
 def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:

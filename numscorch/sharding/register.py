@@ -6,7 +6,8 @@ from torch.distributed.tensor import DTensor
 
 from ..tensors.distributed import HANDLERS, Handler
 from .dtensor_products import dtensor_einsum, dtensor_evaluate
-from .operators import IMPLEMENTED
+from .operators import IMPLEMENTED, linear
+from .parameter import ShardedSparseParameter
 from .products import sharded_einsum, sharded_evaluate
 from .tensor import FUNCTIONS, ShardedSparseTensor
 
@@ -14,5 +15,5 @@ from .tensor import FUNCTIONS, ShardedSparseTensor
 def register() -> None:
     """Register the implementations."""
     FUNCTIONS.update(IMPLEMENTED)
-    HANDLERS[ShardedSparseTensor] = Handler(sharded_einsum, sharded_evaluate)
+    HANDLERS[ShardedSparseTensor] = Handler(sharded_einsum, sharded_evaluate, linear, ShardedSparseParameter)
     HANDLERS[DTensor] = Handler(dtensor_einsum, dtensor_evaluate)

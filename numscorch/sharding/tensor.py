@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 
 from ..convert.construct import from_coo
 from ..errors import SizeError, UnsupportedError
-from ..ir.format import CSR
+from ..ir.format import CSR, Format
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import every
 from .exchange import HaloExchange
@@ -85,6 +85,21 @@ class ShardedSparseTensor:
     def T(self) -> Transposed:
         """The transposed matrix, for products."""
         return self.t()
+
+    @property
+    def format(self) -> Format:
+        """The storage format of the local rows, CSR."""
+        return self.local.format
+
+    @property
+    def density(self) -> float:
+        """The share of entries that are stored."""
+        return self.nnz / max(self.shape.numel(), 1)
+
+    @property
+    def grad(self) -> ShardedSparseTensor | None:
+        """The gradient of the values, with the same pattern."""
+        return None if self.values.grad is None else self.with_values(self.values.grad)
 
     def size(self, dim: int | None = None) -> Any:
         """The shape, or the size of a dimension."""
@@ -171,11 +186,8 @@ class ShardedSparseTensor:
 
     def to_local(self) -> SparseTensor:
         """This rank's rows, (rows, columns of the whole matrix). Differentiable."""
-        layout, exchange = self.layout, self.exchange
         rows, columns = self.local.indices()
-        start = layout.columns.starts[exchange.rank]
-        known = torch.cat([torch.arange(start, start + exchange.owned), exchange.halo])
-        return from_coo([rows, known[columns]], self.values, (self.local.shape[0], self.shape[1]), format=CSR)
+        return from_coo([rows, self.layout.numbers[columns]], self.values, (self.local.shape[0], self.shape[1]), format=CSR)
 
     def full_tensor(self) -> SparseTensor:
         """The whole matrix on every rank, in its original order. Not differentiable."""

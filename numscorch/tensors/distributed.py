@@ -1,4 +1,4 @@
-"""Implementations of einsum and evaluate for distributed operands, which the package ``sharding`` registers when it is imported."""
+"""Implementations for distributed operands, which the package ``sharding`` registers when it is imported."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Handler:
-    """How a class of operands computes."""
+    """How a class of operands computes, and for sparse weights also ``linear`` and the class of their parameters."""
 
     einsum: Callable[..., Any]
     evaluate: Callable[..., Any]
+    linear: Callable[..., Any] | None = None
+    parameter: Callable[..., Any] | None = None
 
 
 HANDLERS: dict[type, Handler] = {}  # by class of operands; empty unless sharding is imported

@@ -12,6 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
+from .distributed import HANDLERS
 from .ledgers import stack_level
 from .methods import PythonOperators
 from .pattern import Pattern, named_arrays
@@ -238,7 +239,7 @@ class SparseParameter(torch.nn.Module):
         super()._save_to_state_dict(destination, prefix, keep_vars)
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
-            facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": self.pattern.shape}
+            facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": tuple(self.tensor.shape)}
             metadata.setdefault(prefix[:-1], {}).update(facts, nnz=self.tensor.nnz)
 
     def _load_from_state_dict(
@@ -345,9 +346,11 @@ class _Checked(type(torch.nn.Parameter)):  # type: ignore[misc]  # torch gives i
 
 
 class Parameter(torch.nn.Parameter, metaclass=_Checked):
-    """torch.nn.Parameter that also accepts a SparseTensor, and then returns a :class:`SparseParameter`."""
+    """torch.nn.Parameter that also accepts a sparse tensor, and then returns a :class:`SparseParameter`."""
 
     def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:
         if isinstance(data, SparseTensor):
             return SparseParameter(data, requires_grad)
+        if (handler := HANDLERS.get(type(data))) is not None and handler.parameter is not None:
+            return handler.parameter(data, requires_grad)
         return torch.nn.Parameter(data, requires_grad)

@@ -1,0 +1,89 @@
+"""Parameter of a sharded matrix: its values on this rank are trained, and its state is that of the whole matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..errors import OperandError, UnsupportedError
+from ..tensors.parameter import Explained, SparseParameter, unwrapped
+from ..tensors.pattern import Pattern
+from .layout import Layout
+from .states import CRD, POS, VALUES, state_of, values_of_state
+from .tensor import ShardedSparseTensor
+
+
+class ShardedSparseParameter(SparseParameter):
+    """A module that holds a sharded matrix: the values of this rank's rows are its parameter. ``ns.nn.Parameter(A)`` makes it.
+
+    As the weight of a :class:`~numscorch.nn.SparseLinear`, it distributes the output features over the ranks (tensor parallelism). Other
+    ranks have other values: their gradients must not be summed over the ranks.
+
+    The ``state_dict`` has the arrays of the whole matrix, of which each rank holds its part. ``torch.distributed.checkpoint`` saves and
+    loads it under any number of ranks, and with an unsharded weight of the same pattern. The state of an unsharded weight can be loaded.
+
+    Args:
+        A: the matrix; its pattern is shared, and its values become a ``torch.nn.Parameter``.
+        requires_grad: whether the values require grad.
+    """
+
+    layout: Layout
+
+    def __init__(self, A: ShardedSparseTensor, requires_grad: bool = True):
+        super().__init__(A.local, requires_grad)
+        self.layout = A.layout
+
+    def hold(self, pattern: Pattern) -> None:
+        """Hold the local pattern. It is no buffer, because other ranks have other patterns, and cannot be replaced.
+
+        Raises:
+            UnsupportedError: there is a pattern already.
+        """
+        if "pattern" in vars(self):
+            raise UnsupportedError(
+                "the pattern of a sharded parameter cannot be changed: change the whole weight, then set ns.nn.Parameter(shard(A, mesh))"
+            )
+        self.pattern = pattern
+
+    @property
+    def tensor(self) -> Any:
+        """The sharded matrix of the current values."""
+        return ShardedSparseTensor(self.layout, self.values)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
+        return ShardedSparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if not keep_vars:
+            destination.update({prefix + name: array for name, array in state_of(self.layout, self.values).items()})
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """Load this rank's values of a state of any number of ranks.
+
+        If the patterns differ, the values are not loaded, and their key is listed as missing with an explanation.
+        """
+        state = {name: state_dict[prefix + name] for name in (POS, CRD, VALUES) if prefix + name in state_dict}
+        other = {name: array for name, array in state_dict.items() if name.removeprefix(prefix) not in (POS, CRD)}
+        if VALUES in state:
+            try:
+                other[prefix + VALUES] = values_of_state(self.layout, state)
+            except OperandError as error:
+                missing_keys.append(Explained(prefix + VALUES, str(error)))
+                return
+        torch.nn.Module._load_from_state_dict(self, other, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
