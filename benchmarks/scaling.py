@@ -110,7 +110,7 @@ def silent() -> Iterator[None]:
     """Exchanges send nothing, and give rows of any values."""
     transfer = HaloExchange._transfer
 
-    def nothing(self: HaloExchange, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
+    def nothing(self: HaloExchange, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
         return Transfer(zeros(sum(receive_counts), *rows.shape[1:]), None, self, rows)
 
     HaloExchange._transfer = nothing  # type: ignore[method-assign]

@@ -49,6 +49,10 @@ class MissingError(AttributeError, UnsupportedError):
     """A SparseTensor lacks an attribute; if torch's tensors have it, the text names an alternative."""
 
 
+class RankError(NumscorchError, RuntimeError):
+    """Another rank of a distributed operation has raised or ended, or takes part with other arguments."""
+
+
 class MemoryLimitError(NumscorchError, MemoryError):
     """The process's memory limit leaves too little memory to compile a kernel."""
 

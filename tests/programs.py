@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -85,7 +86,7 @@ class ChildProcess:
             try:
                 printed, errors = (text.result(timeout) for text in texts)
             except TimeoutError:
-                os.killpg(self.pid, signal.SIGKILL)  # child processes also hold the pipes
+                self.kill()
                 pytest.fail("the program, or a child of it, hangs\n" + "\n".join(text.result() for text in texts))
         if not select.select([self._status], [], [], timeout)[0]:
             pytest.fail("the program does not end")
@@ -94,6 +95,12 @@ class ChildProcess:
         for file in self._outputs:
             file.close()
         return printed, errors
+
+    def kill(self) -> None:
+        """End the program and its child processes, which also hold the pipes, unless it has ended."""
+        if self.returncode is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
 
     def _number(self) -> int:
         return int(NUMBER.unpack(os.read(self._status, NUMBER.size))[0])

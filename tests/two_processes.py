@@ -94,6 +94,10 @@ def ranks_of(code: str, place: Path, *arguments: str, ranks: int = 2, **environm
 def together(code: str, place: Path, *arguments: str, ranks: int = 2, **environment: str) -> list[dict[str, Any]]:
     """Run a program in several processes; return the contents of ``given`` of each."""
     processes = ranks_of(code, place, *arguments, ranks=ranks, **environment)
-    outputs = [process.communicate(240) for process in processes]
+    try:
+        outputs = [process.communicate(240) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert not any(process.returncode for process in processes), "\n".join(errors for _, errors in outputs)
     return [pickle.loads((place / f"{rank}.pkl").read_bytes()) for rank in range(ranks)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import check_equal, every, on_every_rank
+from .agreement import agree, check_equal, collective, reporting_lost_ranks
 from .layout import Layout, local_matrix
 from .partition import Partition, read_partition
 from .permutations import Permutation, permuted, read_permutation
@@ -48,41 +49,28 @@ def shard(
             :meth:`ShardedSparseTensor.gathered` apply and undo it.
 
     Raises:
-        OperandError: no rank has the matrix, or some but not all, or the ranks hold different ones.
+        OperandError: no rank has the matrix, or some but not all, or one rank has it and its values require grad.
+        RankError: the ranks hold different matrices, or have different arguments or versions of numscorch or torch.
         SizeError: ``A`` is no matrix, or the partition or the permutation does not fit.
         UnsupportedError: the placements are not ``[Shard(0)]``, the mesh has several dimensions, or pymetis isn't installed.
 
     Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020, section 4.1.
     """
-    _check_mesh(mesh)
-    placements = [placements] if isinstance(placements, Placement) else list(placements)
-    if placements not in ([Shard(0)], [Shard(-2)]):
-        raise UnsupportedError(f"placements={placements}: rows are distributed, give [Shard(0)]")
-    group = mesh.get_group()
-    matrix = on_every_rank(group, lambda: None if A is None else _matrix(A))
-    holders = [rank for rank, has in enumerate(every(group, matrix is not None)) if has]
-    if len(holders) not in (1, group.size()):
-        raise OperandError(f"ranks {holders} hold the matrix, but the others pass None: pass it on one rank, or on all")
-    if any(every(group, matrix is not None and matrix.requires_grad and len(holders) < group.size())):
-        raise OperandError(
-            f"the values on rank {holders[0]} require grad, but other ranks pass None: pass the matrix on all ranks, or detach it"
-        )
-    whole = matrix if matrix is not None and len(holders) == group.size() else _broadcast(matrix, holders[0], group)
-    check_equal(group, "the matrix", (tuple(whole.shape), whole.nnz, whole.dtype, _checksum(whole)))
-
-    def plan() -> tuple[SparseTensor, Partition, Partition, torch.Tensor | None]:
+    group = _group_of(mesh)
+    with collective(group, "shard"):
+        placements = [placements] if isinstance(placements, Placement) else list(placements)
+        if placements not in ([Shard(0)], [Shard(-2)]):
+            raise UnsupportedError(f"placements={placements}: rows are distributed, give [Shard(0)]")
+        whole = _shared(None if A is None else _matrix(A), group)
         places = read_permutation(whole, permute, group.size())
         moved = whole if places is None else permuted(whole, places)
         counts = torch.bincount(moved.indices()[0], minlength=moved.shape[0])
         rows = read_partition(partition, counts, group.size())
         columns = rows if moved.shape[0] == moved.shape[1] else Partition.even(moved.shape[1], group.size())
-        return moved, rows, columns, places
-
-    moved, rows, columns, places = on_every_rank(group, plan)
-    check_equal(group, "the partition, or the permutation", (rows, None if places is None else zlib.crc32(places.numpy().tobytes())))
-    start, stop = rows.range_of(group.rank())
-    exchange, numbered = local_matrix(moved[start:stop].to(CSR), columns, mesh)
-    return ShardedSparseTensor(Layout(mesh, (whole.shape[0], whole.shape[1]), rows, exchange, numbered, places), numbered.values)
+        check_equal(group, "the partition, or the permutation", (rows, None if places is None else zlib.crc32(places.numpy().tobytes())))
+        start, stop = rows.range_of(group.rank())
+        exchange, numbered = local_matrix(moved[start:stop].to(CSR), columns, mesh)
+        return ShardedSparseTensor(Layout(mesh, (whole.shape[0], whole.shape[1]), rows, exchange, numbered, places), numbered.values)
 
 
 def from_local_rows(local: SparseTensor | torch.Tensor, mesh: DeviceMesh, columns: Sequence[int] | None = None) -> ShardedSparseTensor:
@@ -95,27 +83,36 @@ def from_local_rows(local: SparseTensor | torch.Tensor, mesh: DeviceMesh, column
             is square, else torch's chunks.
 
     Raises:
-        OperandError: the ranks have different numbers of columns, or data types.
+        RankError: the ranks have different numbers of columns, data types, or versions of numscorch or torch.
         SizeError: the matrix does not have two dimensions, or ``columns`` does not fit.
         UnsupportedError: the mesh has several dimensions.
     """
-    _check_mesh(mesh)
-    group = mesh.get_group()
-    matrix = on_every_rank(group, lambda: _matrix(local))
-    check_equal(group, "the number of columns, the data type, or columns=", (matrix.shape[1], matrix.dtype, columns and list(columns)))
-    rows = Partition.of_sizes(every(group, matrix.shape[0]))
-    width = matrix.shape[1]
-    if columns is not None:
-        column_partition = on_every_rank(group, lambda: read_partition(columns, torch.zeros(width), group.size()))
-    else:
-        column_partition = rows if rows.size == width else Partition.even(width, group.size())
-    exchange, numbered = local_matrix(matrix, column_partition, mesh)
-    return ShardedSparseTensor(Layout(mesh, (rows.size, width), rows, exchange, numbered), numbered.values)
+    group = _group_of(mesh)
+    with collective(group, "from_local_rows"):
+        matrix = _matrix(local)
+        width = matrix.shape[1]
+        check_equal(group, "the number of columns, the data type, or columns=", (width, matrix.dtype, columns and list(columns)))
+        rows = Partition.of_sizes(agree(group, "counts the rows of a matrix", matrix.shape[0]))
+        if columns is not None:
+            column_partition = read_partition(columns, torch.zeros(width), group.size())
+        else:
+            column_partition = rows if rows.size == width else Partition.even(width, group.size())
+        exchange, numbered = local_matrix(matrix, column_partition, mesh)
+        return ShardedSparseTensor(Layout(mesh, (rows.size, width), rows, exchange, numbered), numbered.values)
 
 
-def _check_mesh(mesh: DeviceMesh) -> None:
+def _group_of(mesh: DeviceMesh) -> dist.ProcessGroup:
+    """The process group of a mesh, whose ranks have the same versions of numscorch and torch.
+
+    Raises:
+        RankError: they have not.
+        UnsupportedError: the mesh has several dimensions.
+    """
     if mesh.ndim != 1:
         raise UnsupportedError(f"a mesh of {mesh.ndim} dimensions: rows are distributed over a mesh of one, such as mesh['rows']")
+    group = mesh.get_group()
+    check_equal(group, "the version of numscorch or torch", (version("numscorch"), torch.__version__))
+    return group
 
 
 def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
@@ -125,6 +122,25 @@ def _matrix(A: SparseTensor | torch.Tensor) -> SparseTensor:
     if matrix.ndim != 2:
         raise SizeError(f"a tensor of {matrix.ndim} dimensions: only matrices are sharded")
     return matrix.to(CSR)
+
+
+def _shared(A: SparseTensor | None, group: dist.ProcessGroup) -> SparseTensor:
+    """The matrix on all ranks, which a single rank or every rank holds.
+
+    Raises:
+        OperandError: no rank has the matrix, or some but not all, or gradients could not reach the values.
+        RankError: the ranks hold different ones.
+    """
+    holders = [rank for rank, has in enumerate(agree(group, "counts the ranks with a matrix", A is not None)) if has]
+    if len(holders) not in (1, group.size()):
+        raise OperandError(f"ranks {holders} hold the matrix, but the others pass None: pass it on one rank, or on all")
+    if A is not None and A.requires_grad and len(holders) < group.size():
+        raise OperandError(
+            f"the values on rank {holders[0]} require grad, but other ranks pass None: pass the matrix on all ranks, or detach it"
+        )
+    whole = A if A is not None and len(holders) == group.size() else _broadcast(A, holders[0], group)
+    check_equal(group, "the matrix", (tuple(whole.shape), whole.nnz, whole.dtype, _checksum(whole)))
+    return whole
 
 
 def _checksum(A: SparseTensor) -> int:
@@ -141,6 +157,8 @@ def _broadcast(A: SparseTensor | None, source: int, group: dist.ProcessGroup) ->
     pieces: list[Any] = [None]
     if A is not None:
         pieces = [(tuple(A.shape), A.indices(), A.values.detach())]
-    dist.broadcast_object_list(pieces, dist.get_global_rank(group, source), group)
+    agree(group, "receives the matrix")
+    with reporting_lost_ranks(group, "receives the matrix"):
+        dist.broadcast_object_list(pieces, dist.get_global_rank(group, source), group)
     shape, indices, values = pieces[0]
     return A if A is not None else from_coo(indices, values, shape, format=CSR)

@@ -11,6 +11,7 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from ..errors import SizeError, UnsupportedError
 from ..tensors.ledgers import is_strict, note
+from .agreement import agree
 from .tensor import ShardedSparseTensor
 
 
@@ -133,5 +134,8 @@ def without_sums(value: DTensor, what: str) -> DTensor:
     if is_strict():
         raise UnsupportedError(f"{what} is a sum over ranks, which every rank would need: redistribute it before, or leave ns.strict()")
     note("copy", f"{what}, a sum over ranks, on every rank", value.numel() * value.element_size(), asked=False)
+    for dim, placement in enumerate(value.placements):
+        if isinstance(placement, Partial):
+            agree(value.device_mesh.get_group(dim), f"adds {what}")
     placements = [Replicate() if isinstance(placement, Partial) else placement for placement in value.placements]
     return value.redistribute(value.device_mesh, placements)

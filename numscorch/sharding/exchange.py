@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
-from ..errors import OperandError
-from .agreement import reporting_lost_ranks
+from .agreement import agree, reporting_lost_ranks
 from .partition import Partition
-
-DTYPES = [value for value in vars(torch).values() if isinstance(value, torch.dtype)]  # in the same order on all ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +31,10 @@ class Transfer:
         """The received rows.
 
         Raises:
-            NumscorchError: another rank has ended, or did not take part within the timeout of the process group.
+            RankError: another rank has ended, or did not take part within the timeout of the process group.
         """
         if self.work is not None:
-            with reporting_lost_ranks(self.exchange.group):
+            with reporting_lost_ranks(self.exchange.group, "receives rows"):
                 self.work.wait()
         self.exchange.buffers.keep(self.sent)
         return self.received
@@ -70,12 +67,16 @@ class HaloExchange:
         halo: the columns that this rank needs and others own, in ascending order.
 
     Attributes:
+        number: the number of the exchange, the same on all ranks; ranks with different matrices are detected by it.
         sent: the rows that this rank sends, as positions among its own rows, in the order of their receivers.
         bytes_sent: number of bytes that this rank has sent to other ranks so far.
     """
 
+    latest: ClassVar[int] = 0  # the largest number
+
     def __init__(self, group: dist.ProcessGroup, columns: Partition, halo: torch.Tensor):
         self.group, self.columns, self.halo = group, columns, halo
+        self.number = HaloExchange.latest = 1 + max(agree(group, "plans the exchange of a matrix", HaloExchange.latest))
         self.rank, self.bytes_sent, self.buffers = group.rank(), 0, Buffers()
         ranks = group.size()
         self.receive_counts = torch.bincount(columns.owners(halo), minlength=ranks).tolist()
@@ -100,20 +101,21 @@ class HaloExchange:
         """Start sending owned rows; the transfer gives the rows of the halo."""
         rows = self.buffers.take(len(self.sent), x)
         torch.index_select(x, 0, self.sent, out=rows)
-        return self._transfer(rows, self.send_counts, self.receive_counts)
+        return self._transfer("sends", rows, self.send_counts, self.receive_counts)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
         """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`."""
         rows = self.buffers.take(len(self.halo), halo_rows)
-        return self._transfer(rows.copy_(halo_rows), self.receive_counts, self.send_counts)
+        return self._transfer("sends back", rows.copy_(halo_rows), self.receive_counts, self.send_counts)
 
-    def _transfer(self, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
+    def _transfer(self, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
         received = self.buffers.take(sum(receive_counts), rows)
         if self.group.size() == 1:
             return Transfer(received, None, self, rows)
-        self._check(rows)
+        step = f"{verb} rows of {prod(rows.shape[1:])} numbers of {rows.dtype} for matrix {self.number}"
+        agree(self.group, step)  # rows of different sizes would abort a process
         self.bytes_sent += rows.nbytes
-        with reporting_lost_ranks(self.group):
+        with reporting_lost_ranks(self.group, step):
             work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
         return Transfer(received, work, self, rows)
 
@@ -137,23 +139,6 @@ class HaloExchange:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
         result: torch.Tensor = _Return.apply(rows, self)  # type: ignore[no-untyped-call]
         return result
-
-    def _check(self, rows: torch.Tensor) -> None:
-        """Check that all ranks send rows of the same size and data type: other sizes would abort a process.
-
-        Raises:
-            OperandError: they do not.
-        """
-        mine = torch.tensor([prod(rows.shape[1:]), DTYPES.index(rows.dtype)])
-        every_rank = [torch.empty_like(mine) for _ in range(self.group.size())]
-        with reporting_lost_ranks(self.group):
-            dist.all_gather(every_rank, mine, group=self.group)
-        for rank, other in enumerate(every_rank):
-            if not torch.equal(other, every_rank[0]):
-                first, second = (f"{int(size)} numbers of {DTYPES[int(dtype)]}" for size, dtype in (every_rank[0], other))
-                raise OperandError(
-                    f"rows of a dense operand have {first} on rank 0, and {second} on rank {rank}: pass the same on all ranks"
-                )
 
 
 class Arrival:

@@ -11,8 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..errors import FormatError
 from ..files.load import load as load_file
 from ..ir.format import CSR
-from ..tensors.sparse_tensor import SparseTensor
-from .agreement import on_every_rank
+from .agreement import collective
 from .construct import from_local_rows
 from .partition import read_partition
 from .tensor import ShardedSparseTensor
@@ -34,14 +33,11 @@ def load(path: str | PathLike[str], mesh: DeviceMesh, *, partition: str | Sequen
         SizeError: the partition does not fit.
     """
     group = mesh.get_group()
-
-    def own_rows() -> SparseTensor:
+    with collective(group, "load"):
         A = load_file(path, mmap=True)
         if A.format != CSR:
             raise FormatError(f"{path} holds a tensor in {A.format.name}: save A.to(ns.CSR), whose rows can be read by themselves")
         pos = A.pattern.arrays[1][0]
         start, stop = read_partition(partition, pos.diff(), group.size()).range_of(group.rank())
-        return A[start:stop].to(CSR)
-
-    local = on_every_rank(group, own_rows)
-    return from_local_rows(local.with_values(torch.clone(local.values)), mesh)
+        local = A[start:stop].to(CSR)
+        return from_local_rows(local.with_values(torch.clone(local.values)), mesh)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..convert.construct import from_csr
 from ..tensors.sparse_tensor import SparseTensor
+from .agreement import agree
 from .exchange import HaloExchange
 from .partition import Partition
 
@@ -58,9 +58,7 @@ class Layout:
         self.exchange, self.matrix, self.permutation = exchange, matrix, permutation
         row_of, columns = matrix.indices()
         is_halo = columns >= exchange.owned
-        counts = [torch.zeros((), dtype=torch.int64) for _ in range(self.group.size())]
-        dist.all_gather(counts, torch.tensor(matrix.nnz), group=self.group)
-        self.entries = Partition.of_sizes([int(count) for count in counts])
+        self.entries = Partition.of_sizes(agree(self.group, "counts the entries of a matrix", matrix.nnz))
         self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
 

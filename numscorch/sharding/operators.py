@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -12,13 +13,28 @@ from torch.nn import functional
 
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..operators.unary import UNARY
+from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import Whole
 from .products import sharded_einsum
 from .tensor import ShardedSparseTensor
 
+T = TypeVar("T")
 PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}
 
 
+def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
+    """A function of a sharded matrix that returns on all ranks, or raises on all."""
+
+    @wraps(function)
+    def call(*operands: Any, **options: Any) -> T:
+        matrix = next(value for value in (*operands, *options.values()) if isinstance(value, ShardedSparseTensor))
+        with collective(matrix.layout.group, function.__name__):
+            return function(*operands, **options)
+
+    return call
+
+
+@on_all_ranks
 def matmul(left: Any, right: Any) -> Any:
     """A product with a sharded matrix on the left, or ``x @ A`` with rows of x that belong to the matrix's rows.
 
@@ -34,6 +50,7 @@ def matmul(left: Any, right: Any) -> Any:
     return sharded_einsum("i,ij->j", left, right)
 
 
+@on_all_ranks
 def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = None) -> torch.Tensor:
     """``input @ weight.t() + bias`` with the rows of the weight, the output features, distributed over the ranks. A collective operation.
 
@@ -77,6 +94,7 @@ def dimension(dim: int) -> int:
     return dim % 2
 
 
+@on_all_ranks
 def total(A: ShardedSparseTensor, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> torch.Tensor:
     """The sum over all entries, over each row (``dim=1``), or over each column (``dim=0``)."""
     dims = {0, 1} if dim is None else {dimension(one) for one in (dim if isinstance(dim, list | tuple) else [dim])} or {0, 1}
@@ -87,6 +105,7 @@ def total(A: ShardedSparseTensor, dim: Any = None, keepdim: bool = False, *, dty
     return result
 
 
+@on_all_ranks
 def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.Tensor:
     """The norm of the stored values of all ranks.
 
@@ -99,12 +118,16 @@ def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.T
     power = powers[p]
     if power == float("inf"):
         largest = A.values.detach().abs().amax() if A.local.nnz else A.values.new_zeros(())
-        dist.all_reduce(largest, dist.ReduceOp.MAX, A.layout.group)
+        step = f"finds the largest of numbers of {largest.dtype}"
+        agree(A.layout.group, step)
+        with reporting_lost_ranks(A.layout.group, step):
+            dist.all_reduce(largest, dist.ReduceOp.MAX, A.layout.group)
         return largest  # a constant in differentiation
     sums = total(A.with_values(A.values.abs().pow(power)))
     return sums.sqrt() if power == 2 else sums
 
 
+@on_all_ranks
 def linalg_norm(A: ShardedSparseTensor, ord: Any = None) -> torch.Tensor:
     """The Frobenius norm.
 

@@ -23,7 +23,7 @@ from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import announcing
+from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import LocalOperand, SharedIndices, local_operand
 from .partition import Partition
 from .tensor import ShardedSparseTensor
@@ -45,8 +45,8 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
         UnsupportedError: an option is given (``format`` only for results with the pattern of the matrix), or the result or an operand
             would need all of a tensor on each rank.
     """
-    matrix = next(operand for operand in operands if isinstance(operand, ShardedSparseTensor))
-    with announcing(matrix.layout.group):
+    matrix = next(operand for operand in (expr, *operands) if isinstance(operand, ShardedSparseTensor))
+    with collective(matrix.layout.group, f"einsum {expr!r}" if isinstance(expr, str) else "einsum"):
         return _einsum(expr, operands, options)
 
 
@@ -178,22 +178,28 @@ def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str,
     return indices.matrix.with_values(values)
 
 
+def _summed(part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
+    """The sum over all ranks."""
+    total = part.clone()
+    step = f"adds {tuple(total.shape)} numbers of {total.dtype}"
+    agree(group, step)
+    with reporting_lost_ranks(group, step):
+        dist.all_reduce(total, group=group)
+    return total
+
+
 class _Sum(torch.autograd.Function):
     """The sum over all ranks. The loss is the sum of the losses of all ranks, and so is the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
         ctx.group = group
-        total = part.clone()
-        dist.all_reduce(total, group=group)
-        return total
+        return _summed(part, group)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        total = gradient.clone()
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
+        return _summed(gradient, ctx.group), None
 
 
 def _as_given(local: torch.Tensor, at: int, partition: Partition, values: Sequence[Any]) -> torch.Tensor:
@@ -220,7 +226,7 @@ def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = No
     if sparsifier is not None:
         raise UnsupportedError("evaluate of a sharded matrix takes no sparsifier=")
     matrix = next(operand for operand in operands.values() if isinstance(operand, ShardedSparseTensor))
-    with announcing(matrix.layout.group):
+    with collective(matrix.layout.group, f"evaluate {statement}"):
         return _evaluate(statement, format, operands)
 
 

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
@@ -16,7 +15,7 @@ from ..convert.construct import from_coo
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import every
+from .agreement import agree, collective, every
 from .exchange import HaloExchange
 from .layout import Layout
 
@@ -143,10 +142,10 @@ class ShardedSparseTensor:
         """``make()``, cached until the values of a rank change, unless they require grad. A collective operation."""
         is_cacheable = not (self.requires_grad or self.values.is_inference())
         version, derived = self._derived.get(key, (-1, None))
-        missing = torch.tensor(not is_cacheable or derived is None or version != self.values._version, dtype=torch.int32)
-        dist.all_reduce(missing, dist.ReduceOp.MAX, self.layout.group)  # the ranks call make() together
-        if derived is None or missing:
-            derived = make()
+        is_missing = not is_cacheable or derived is None or version != self.values._version
+        if any(agree(self.layout.group, f"looks up {key}", is_missing)) or derived is None:  # the ranks call make() together
+            with collective(self.layout.group, f"making {key}"):
+                derived = make()
             if is_cacheable:
                 self._derived[key] = self.values._version, derived
         return derived
@@ -157,13 +156,14 @@ class ShardedSparseTensor:
         Raises:
             SizeError: the features are not those of this rank's nodes, or rows and columns have different partitions.
         """
-        self.check_square()
-        if x.ndim != 2 or len(x) != self.exchange.owned or type(x) is not torch.Tensor:
-            raise SizeError(
-                f"features of shape {tuple(x.shape)} ({type(x).__name__}) with a sharded graph: pass those of this rank's "
-                f"{self.exchange.owned} nodes, a plain tensor (nodes, channels), as A.rows_of(x) returns"
-            )
-        return (self.exchange.extended(x), x), self.local
+        with collective(self.layout.group, "an exchange of features"):
+            self.check_square()
+            if x.ndim != 2 or len(x) != self.exchange.owned or type(x) is not torch.Tensor:
+                raise SizeError(
+                    f"features of shape {tuple(x.shape)} ({type(x).__name__}) with a sharded graph: pass those of this rank's "
+                    f"{self.exchange.owned} nodes, a plain tensor (nodes, channels), as A.rows_of(x) returns"
+                )
+            return (self.exchange.extended(x), x), self.local
 
     def check_square(self) -> None:
         """Check that nodes are the same as sources and as targets.
@@ -191,10 +191,11 @@ class ShardedSparseTensor:
 
     def full_tensor(self) -> SparseTensor:
         """The whole matrix on every rank, in its original order. Not differentiable."""
-        local = self.to_local()
-        indices = local.indices()
-        indices[0] += self.layout.rows.starts[self.exchange.rank]
-        pieces = every(self.layout.group, (indices, local.values.detach()))
+        with collective(self.layout.group, "full_tensor"):
+            local = self.to_local()
+            indices = local.indices()
+            indices[0] += self.layout.rows.starts[self.exchange.rank]
+            pieces = every(self.layout.group, f"entries of matrix {self.exchange.number}", (indices, local.values.detach()))
         places = torch.cat([piece[0] for piece in pieces], 1)
         if (permutation := self.layout.permutation) is not None:
             places = permutation[places]
@@ -218,9 +219,9 @@ class ShardedSparseTensor:
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
         """All rows of a result on every rank, in the original order. Not differentiable."""
-        local: Any = rows.to_local() if isinstance(rows, DTensor) else rows
-        pieces = every(self.layout.group, local.detach().clone())
-        result = torch.cat(pieces)
+        with collective(self.layout.group, "gathered"):
+            local: Any = rows.to_local() if isinstance(rows, DTensor) else rows
+            result = torch.cat(every(self.layout.group, "rows of all ranks", local.detach().clone()))
         if self.layout.permutation is None:
             return result
         undone = torch.empty_like(result)
@@ -251,7 +252,7 @@ class ShardedSparseTensor:
 
     def report(self) -> ShardingReport:
         """How well the partition suits the matrix. A collective operation."""
-        counts = every(self.layout.group, (self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions)))
+        counts = every(self.layout.group, "a report", (self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions)))
         return ShardingReport(*zip(*counts, strict=True))
 
     @classmethod

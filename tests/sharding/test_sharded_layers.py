@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from sharded_programs import PRELUDE, RANKS
-from two_processes import ranks_of, together, two_processes
+from two_processes import together, two_processes
 
 pytestmark = [pytest.mark.process, two_processes]
 
@@ -200,7 +200,7 @@ messages = given["messages"] = []
 def refuse(kind, call):
     messages.append(refused(kind, call))
 
-refuse(ns.OperandError, lambda: shard(whole * (rank + 1), mesh))
+refuse(ns.RankError, lambda: shard(whole * (rank + 1), mesh))
 refuse(ns.NumscorchError, lambda: shard(torch.ones(3) if rank == 0 else whole, mesh))
 refuse(ns.SizeError, lambda: shard(whole, mesh, partition="columns"))
 refuse(ns.SizeError, lambda: shard(whole, mesh, partition=[6] * ranks))
@@ -221,12 +221,12 @@ for statement in (
 refuse(ns.UnsupportedError, lambda: ns.einsum("ij->ji", A))
 refuse(ns.UnsupportedError, lambda: torch.linalg.norm(A, 2))
 refuse(ns.RangeError, lambda: A.sum(2))
-refuse(ns.OperandError, lambda: shard(whole, mesh, permute=torch.arange(6).roll(rank)))
-refuse(ns.OperandError, lambda: shard(whole, mesh, partition=[2 + 2 * rank, 4 - 2 * rank]))
-refuse(ns.OperandError, lambda: A @ dense(3, 2 + rank))
-refuse(ns.OperandError, lambda: A @ dense(3, 2, dtype=(torch.float64, torch.float32)[rank]))
+refuse(ns.RankError, lambda: shard(whole, mesh, permute=torch.arange(6).roll(rank)))
+refuse(ns.RankError, lambda: shard(whole, mesh, partition=[2 + 2 * rank, 4 - 2 * rank]))
+refuse(ns.RankError, lambda: A @ dense(3, 2 + rank))
+refuse(ns.RankError, lambda: A @ dense(3, 2, dtype=(torch.float64, torch.float32)[rank]))
 trained = whole.with_values(whole.values.clone().requires_grad_())
-refuse(ns.OperandError, lambda: shard(trained if rank == 0 else None, mesh))
+refuse(ns.NumscorchError, lambda: shard(trained if rank == 0 else None, mesh))
 layer = ns.nn.GCNConv(2, 2).double()
 refuse(ns.UnsupportedError, lambda: layer(w, A, torch.zeros(A.local.nnz)))
 refuse(ns.SizeError, lambda: ns.nn.SAGEConv(2, 2).double()(dense(6, 2), A))
@@ -243,47 +243,3 @@ def test_refusals(tmp_path: Path) -> None:
     assert "give 'rows', 'nnz', or the number of rows of each rank" in first[2]
     assert "that add up to 6" in first[3]
     assert "this rank has 3 of the 6 columns: pass its rows, as A.rows_of(x) returns, or a DTensor" in first[5]
-
-
-KILLED = """
-import signal, time
-A = shard(ns.from_torch(matrix(6, 6, 1, 3), ns.CSR), mesh)
-x = A.rows_of(dense(6, 2))
-A @ x
-if rank == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
-started = time.monotonic()
-try:
-    for _ in range(100):
-        A @ x
-except ns.NumscorchError as error:
-    print(error)
-assert time.monotonic() - started < 60
-os._exit(0)
-"""
-
-
-def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
-    """The survivor raises an error that says so, long before the timeout of the process group."""
-    survivor, killed = ranks_of(PRELUDE + KILLED, tmp_path, NUMBA_DISABLE_JIT="1")
-    printed, errors = survivor.communicate(100)
-    killed.communicate(100)
-    assert (survivor.returncode, killed.returncode) == (0, -9), errors
-    assert printed.startswith("the exchange of halo rows failed: another rank has raised or ended")
-
-
-RAISING = """
-A = shard(ns.from_torch(matrix(6, 6, 1, 3), ns.CSR), mesh)
-x = A.rows_of(dense(6, 2))
-A @ x
-A @ (x if rank == 0 else dense(6, 2))
-"""
-
-
-def test_the_error_of_a_rank_reaches_the_others(tmp_path: Path) -> None:
-    """A rank that raises in a product and ends: the others show its message."""
-    waiting, raising = ranks_of(PRELUDE + RAISING, tmp_path, NUMBA_DISABLE_JIT="1")
-    assert "SizeError: the second operand" in raising.communicate(100)[1]
-    errors = waiting.communicate(100)[1]
-    assert "NumscorchError: the exchange of halo rows failed" in errors
-    assert "the last error was: rank 1 raised SizeError: the second operand of 'ij,jk->ik' has size 6" in errors
