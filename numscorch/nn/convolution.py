@@ -10,7 +10,7 @@ import torch
 from ..errors import UnsupportedError
 from .aggregation import AGGREGATIONS, aggregation_names, as_dense
 from .features import Features, folded, size_of, unfolded
-from .graphs import TO_TARGET, check_flow, directed, is_sharded, stated_size
+from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, stated_size
 
 
 class Convolution(torch.nn.Module):

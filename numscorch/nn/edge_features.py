@@ -16,7 +16,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .edge_attention import by_heads
-from .graphs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph
+from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph
 
 REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
 Fill = float | Tensor | str

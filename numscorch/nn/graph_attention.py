@@ -18,7 +18,8 @@ from .convolution import Convolution
 from .edge_attention import attend
 from .edge_features import Fill, read_edges
 from .features import Features, checked_pair, linear
-from .graphs import TO_TARGET, multiplicities
+from .graph_inputs import TO_TARGET
+from .graphs import multiplicities
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 

@@ -18,7 +18,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import AGGREGATIONS, SUMS
 from .convolution import Convolution
 from .features import Features, checked_features, checked_pair, folded, linear, unfolded
-from .graphs import TO_TARGET, directed, gcn_norm, means, sums
+from .graph_inputs import TO_TARGET, directed
+from .graphs import gcn_norm, means, sums
 from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 PROPAGATED = "ij,jf,of->io"  # the contraction path decides the order of the two products

@@ -35,6 +35,20 @@ def train(model: Any, optimizer: Any, steps: int = 2, after: Any = lambda: None)
         after()
 
 
+@pytest.mark.parametrize("format", [ns.COO(2), ns.DCSR, ns.CSC])
+def test_new_patterns_keep_the_buffers_of_users(format: Any) -> None:
+    """A new format has other index arrays; buffers that users registered are kept, even with a name like those of index arrays."""
+    weight = ns.nn.Parameter(ns.from_torch(torch.eye(4), ns.CSR))
+    registered = {"seen": torch.ones(2), "level7_crd": torch.arange(3)}
+    for name, array in registered.items():
+        weight.register_buffer(name, array)
+    weight.hold(ns.from_torch(torch.eye(4), format).pattern)
+    weight.hold(ns.from_torch(torch.eye(4), ns.CSR).pattern)
+    buffers = dict(weight.named_buffers())
+    assert all(buffers[name] is array for name, array in registered.items())
+    assert buffers.keys() - registered.keys() == {"level1_pos", "level1_crd"}
+
+
 class TestFormats:
     @pytest.mark.parametrize("format", FORMATS)
     @pytest.mark.parametrize("given", ["dense", "CSR", "the same"])

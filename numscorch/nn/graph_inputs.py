@@ -1,0 +1,252 @@
+"""Graph inputs of convolutions: read edge lists and adjacency matrices, check them, and place their edges in a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from ..compute.gradients import attached
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..interop.edge_lists import check_nodes, check_unpadded, counted
+from ..ir.format import CSR
+from ..tensors.arrays import as_indices, as_values
+from ..tensors.packing import is_identity, of_entries, pack
+from ..tensors.parameter import SparseParameter
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from .remembering import remembered
+
+T = TypeVar("T")
+KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "keep", "add missing", "replace"  # treatment of self loops
+FEATURES_OF = "there are features of"
+TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
+
+
+@dataclass(frozen=True, eq=False)
+class EdgePlacement:
+    """The positions of edge weights among the values of a matrix (targets, sources)."""
+
+    pattern: Pattern
+    slots: Tensor | None  # position of each weight; None if the weights are in order
+    selection: Tensor | None  # indices of the selected edges; None for all edges
+    added_loops: int  # number of self loops after the selected edges
+
+    def matrix(self, weights: Tensor, fill: float) -> SparseTensor:
+        """Return the matrix of these weights, summed over parallel edges; ``fill`` is the weight of added loops. Differentiable."""
+        values = weights if self.selection is None else weights.index_select(0, self.selection)
+        if self.added_loops:
+            values = torch.cat([values, values.new_full((self.added_loops,), fill)])
+        if self.slots is not None:
+            values = values.new_zeros(self.pattern.nnz).index_add(0, self.slots, values)
+        return SparseTensor(self.pattern, values)
+
+
+def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePlacement:
+    """Place edges with these targets and sources (2, edges) in a CSR matrix. O(edges log edges).
+
+    ``loops`` says whether self loops are kept, added to nodes without one, or replaced by one per node.
+    """
+    selection, missing = None, torch.empty(0, dtype=torch.int64)
+    if loops != KEEP_LOOPS:
+        is_loop = endpoints[0] == endpoints[1]
+        selection, nodes = (~is_loop).nonzero().flatten(), min(shape)
+        last = torch.full((nodes,), -1)
+        if loops == ADD_MISSING_LOOPS:
+            edges = is_loop.nonzero().flatten()
+            last.scatter_reduce_(0, endpoints[0, edges], edges, "amax")
+        selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
+        endpoints = torch.cat([endpoints[:, selection], missing.expand(2, -1)], dim=1)
+    pattern, positions, order = pack(endpoints.numpy(), shape, CSR)
+    slots = torch.empty(len(order), dtype=torch.int64)
+    slots[torch.from_numpy(order)] = torch.from_numpy(positions)
+    return EdgePlacement(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, selection, len(missing))
+
+
+@dataclass(frozen=True, eq=False)
+class GraphInput:
+    """A graph argument: an edge list or an adjacency matrix."""
+
+    source: Tensor | SparseTensor  # edge_index, or the matrix
+    shape: tuple[int, int]  # targets, sources
+    weights: Tensor | None  # edge_weight, or the values of the matrix
+    cache_owner: Tensor  # the tensor that owns the cached results
+
+    @property
+    def edges(self) -> int:
+        """The number of edges."""
+        return self.source.nnz if isinstance(self.source, SparseTensor) else int(self.source.shape[1])
+
+    def place(self, loops: str) -> EdgePlacement:
+        """Return the placement of the edges, cached with the pattern or the edge list."""
+        if isinstance(self.source, SparseTensor):
+            A = self.source
+            return A.pattern.remember(("edges", loops), lambda: place_edges(A.indices(), self.shape, loops))
+        edges = self.source
+        return remembered(edges, ("edges", self.shape, loops), lambda: place_edges(_endpoints(edges), self.shape, loops))
+
+    def endpoints(self, loops: str) -> Tensor:
+        """Return targets and sources (2, edges) of the placed edges, added loops last; ``loops`` keeps or replaces self loops."""
+        placement = self.place(loops)
+        edges = self.source.indices() if isinstance(self.source, SparseTensor) else _endpoints(self.source)
+        edges = edges if placement.selection is None else edges[:, placement.selection]
+        return torch.cat([edges, torch.arange(placement.added_loops).expand(2, -1)], 1) if placement.added_loops else edges
+
+    def edge_weights(self) -> Tensor | None:
+        """Return the edge weights in the order of the edge list or of the matrix's entries; None for an unweighted edge list."""
+        return of_entries(self.source.pattern, self.source.values) if isinstance(self.source, SparseTensor) else self.weights
+
+    def matrix(self, dtype: torch.dtype | None, loops: str = KEEP_LOOPS, fill: float = 1.0) -> SparseTensor:
+        """Return the weighted adjacency matrix."""
+        A, keeps_entries = self.source, isinstance(self.source, SparseTensor) and loops == KEEP_LOOPS
+        stored = self.weights if keeps_entries else self.edge_weights()
+        weights = torch.ones(self.edges, dtype=dtype) if stored is None else stored
+        weights = weights if dtype is None else weights.to(dtype)
+        weights = weights if weights.requires_grad else weights.detach()  # a new tensor: the cache must not keep the user's alive
+        if isinstance(A, SparseTensor) and keeps_entries:
+            return A.with_values(weights)
+        return self.place(loops).matrix(weights, fill)
+
+    def remember(self, key: tuple[Hashable, ...], make: Callable[[], T]) -> T:
+        """Return ``make()``, cached by ``key`` unless the weights require grad."""
+        if self.cache_owner.requires_grad:
+            return make()
+        return remembered(self.cache_owner, (self._pattern(), *key), make)
+
+    def _pattern(self) -> Hashable:
+        """Return the part of the cache key that distinguishes graphs with the same cache owner."""
+        if isinstance(self.source, SparseTensor):
+            return self.source.pattern
+        return self.shape if self.weights is None else self.place(KEEP_LOOPS)
+
+
+def is_sharded(graph: Any) -> bool:
+    """Return whether the graph is distributed over ranks, a ``ShardedSparseTensor``."""
+    return hasattr(graph, "with_halo")
+
+
+def check_flow(layer: str, flow: object) -> None:
+    """Check the direction of messages.
+
+    Raises:
+        UnsupportedError: the direction is unknown.
+    """
+    if flow not in FLOWS:
+        raise UnsupportedError(f"{layer} with flow={flow!r}: give {TO_TARGET!r} or {TO_SOURCE!r}")
+
+
+def directed(graph: Any, flow: str) -> Any:
+    """Return the graph itself for ``"source_to_target"``, or the reversed graph for ``"target_to_source"``.
+
+    Raises:
+        UnsupportedError: the direction is unknown.
+    """
+    check_flow("gcn_norm", flow)
+    if flow == TO_TARGET:
+        return graph
+    if is_sharded(graph):
+        raise UnsupportedError(f"flow={flow!r} with a graph that is distributed over ranks: shard the reversed graph, A.t()")
+    if is_matrix(graph):
+        return attached(graph).t()
+    return remembered(graph, TO_SOURCE, lambda: _endpoints(graph)) if isinstance(graph, Tensor) else graph
+
+
+def is_matrix(graph: Any) -> bool:
+    """Return whether a graph is an adjacency matrix rather than an edge list."""
+    return isinstance(graph, SparseTensor | SparseParameter) or (isinstance(graph, Tensor) and graph.layout is not torch.strided)
+
+
+def stated_size(graph: Any) -> tuple[int | None, int | None] | None:
+    """Return (sources, targets) of a matrix or of PyTorch Geometric's ``EdgeIndex``; None for a plain edge list.
+
+    >>> stated_size(torch.zeros(2, 7, dtype=torch.int64)), stated_size(torch.zeros(2, 7).to_sparse())
+    (None, (7, 2))
+    """
+    if is_matrix(graph):
+        return (graph.shape[1], graph.shape[0]) if graph.ndim == 2 else None
+    return graph.sparse_size() if hasattr(graph, "sparse_size") else None
+
+
+def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
+    """Read a graph; ``size`` is (sources, targets), and by default follows from the graph.
+
+    Raises:
+        FormatError: an edge list does not hold integers.
+        OperandError: an object with an ``edge_index`` is given in its place.
+        RangeError: a node index is out of range.
+        SizeError: shapes do not match.
+        UnsupportedError: ``graph`` is not a graph, or an adjacency matrix is given with edge_weight.
+    """
+    if is_matrix(graph):
+        return _from_matrix(graph, edge_weight, size)
+    if not isinstance(graph, Tensor) and hasattr(graph, "edge_index"):
+        raise OperandError(f"a graph is an edge_index or a matrix, not a {type(graph).__name__}: pass data.edge_index")
+    if not isinstance(graph, Tensor):
+        raise UnsupportedError(
+            f"a graph is an edge_index or an adjacency matrix, not {type(graph).__name__}: pass torch.as_tensor(edges) of shape (2, edges),"
+            " or a matrix A[target, source], such as ns.adj_t(edges) or ns.from_networkx(graph).t()"
+        )
+    return _from_edges(graph, edge_weight, size)
+
+
+def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
+    if edge_weight is not None:
+        raise UnsupportedError("edge_weight with an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
+    A = attached(graph)
+    if not isinstance(A, SparseTensor):
+        raise UnsupportedError("the adjacency matrix has only dense levels: convert it with .to(ns.CSR)")
+    if A.ndim != 2:
+        raise SizeError(
+            f"a tensor of shape {A.pattern.shape} is not the matrix of a graph: pass a matrix with 2 dimensions, (targets, sources)"
+        )
+    if size is not None and A.pattern.shape != size[::-1]:
+        hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
+        raise SizeError(
+            f"the adjacency matrix has shape {A.pattern.shape}, but {FEATURES_OF} {counted(size)}: "
+            f"it has a row for each target and a column for each source{hint}"
+        )
+    check_unpadded(A)
+    return GraphInput(A, (A.pattern.shape[0], A.pattern.shape[1]), A.values, A.values)
+
+
+def _from_edges(graph: Tensor, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
+    count = graph.shape[1] if graph.ndim == 2 and len(graph) == 2 else None
+    if count is None:
+        hint = "; did you mean edge_index.t()?" if graph.ndim == 2 and graph.shape[1] == 2 else ""
+        hint = "; make a dense adjacency matrix sparse with ns.from_torch(adj)" if graph.is_floating_point() and graph.ndim == 2 else hint
+        raise SizeError(f"edge_index has shape {tuple(graph.shape)}: pass sources and targets, shape (2, edges){hint}")
+    largest = remembered(graph, "largest", lambda: _largest(graph, size))
+    size = (max(largest) + 1, max(largest) + 1) if size is None else size
+    if max(largest[0] - size[0], largest[1] - size[1]) >= 0:
+        check_nodes(_endpoints(graph).flip(0), size, FEATURES_OF)
+    weights = None
+    if edge_weight is not None:
+        weights = as_values(edge_weight)
+        if len(weights) != count:
+            raise SizeError(f"edge_weight has {len(weights)} entries, but edge_index has {count} edges: pass one weight per edge")
+    return GraphInput(graph, size[::-1], weights, graph if edge_weight is None else edge_weight)
+
+
+def _endpoints(edges: Tensor) -> Tensor:
+    """Return targets and sources of an edge list, int64 of shape (2, edges)."""
+    plain = edges.as_tensor() if hasattr(edges, "as_tensor") else edges  # PyTorch Geometric's EdgeIndex
+    return as_indices(plain, "edge_index").to(torch.int64).flip(0)
+
+
+def _largest(edges: Tensor, size: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the largest source and target index, or -1 without edges; ``size`` is (sources, targets), if known.
+
+    Raises:
+        FormatError: the indices are not integers.
+        RangeError: an index is negative.
+    """
+    endpoints = _endpoints(edges)
+    if not endpoints.numel():
+        return -1, -1
+    if int(endpoints.min()) < 0:
+        check_nodes(endpoints.flip(0), size or (int(endpoints.max()) + 1,) * 2, FEATURES_OF)
+    targets, sources = endpoints.amax(1).tolist()
+    return sources, targets
