@@ -15,7 +15,8 @@ from zlib import crc32
 import torch
 import torch.distributed as dist
 
-from ..errors import RankError
+from ..compute.operands import in_transform
+from ..errors import RankError, UnsupportedError
 
 _groups: ContextVar[frozenset[str]] = ContextVar("groups", default=frozenset())  # with an operation in progress
 
@@ -26,7 +27,13 @@ def collective(group: dist.ProcessGroup, operation: str) -> Iterator[None]:
 
     Raises:
         RankError: another rank has raised, has ended, or is in another operation. A rank that has raised raises its own error.
+        UnsupportedError: a transform of torch.func is active.
     """
+    if in_transform():
+        raise UnsupportedError(
+            f"{operation} of a sharded matrix within vmap, or another transform of torch.func: use torch.autograd.grad for gradients, and "
+            "a dimension of the dense operand in place of vmap, as einsum('ij,bjk->bik', A, x)"
+        )
     if group.group_name in _groups.get():
         yield
         return

@@ -14,12 +14,14 @@ from torch.distributed.tensor import DTensor
 from ..convert.construct import from_coo
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
+from ..tensors.ledgers import strict
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
 from .layout import Layout
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
+TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by transposed
 
 
 class ShardedSparseTensor:
@@ -42,8 +44,8 @@ class ShardedSparseTensor:
 
     def __init__(self, layout: Layout, values: torch.Tensor):
         self.layout, self.local = layout, layout.matrix.with_values(values)
-        self._parts: tuple[int, SparseTensor, SparseTensor] | None = None
-        self._derived: dict[Hashable, tuple[int, ShardedSparseTensor]] = {}
+        self._parts: tuple[tuple[int, int], SparseTensor, SparseTensor] | None = None
+        self._derived: dict[Hashable, tuple[tuple[int, int], ShardedSparseTensor]] = {}
 
     @property
     def mesh(self) -> DeviceMesh:
@@ -138,16 +140,21 @@ class ShardedSparseTensor:
             Layout(layout.mesh, layout.shape, layout.rows, layout.exchange, matrix, layout.permutation), matrix.values
         )
 
+    @property
+    def _state(self) -> tuple[int, int]:
+        """The version of the values and their address, by which caches detect changes, except writes through ``.data``."""
+        return self.values._version, self.values.data_ptr()
+
     def remember(self, key: Hashable, make: Callable[[], ShardedSparseTensor]) -> ShardedSparseTensor:
         """``make()``, cached until the values of a rank change, unless they require grad. A collective operation."""
         is_cacheable = not (self.requires_grad or self.values.is_inference())
-        version, derived = self._derived.get(key, (-1, None))
-        is_missing = not is_cacheable or derived is None or version != self.values._version
+        state, derived = self._derived.get(key, (None, None))
+        is_missing = not is_cacheable or derived is None or state != self._state
         if any(agree(self.layout.group, f"looks up {key}", is_missing)) or derived is None:  # the ranks call make() together
             with collective(self.layout.group, f"making {key}"):
                 derived = make()
             if is_cacheable:
-                self._derived[key] = self.values._version, derived
+                self._derived[key] = self._state, derived
         return derived
 
     def with_halo(self, x: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], SparseTensor]:
@@ -179,9 +186,9 @@ class ShardedSparseTensor:
         values, layout = self.values, self.layout
         if values.requires_grad or values.is_inference():
             return tuple(part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))  # type: ignore[return-value]
-        if self._parts is None or self._parts[0] != values._version:
+        if self._parts is None or self._parts[0] != self._state:
             owned, halo = (part.matrix.with_values(values[part.positions]) for part in (layout.owned, layout.halo))
-            self._parts = values._version, owned, halo
+            self._parts = self._state, owned, halo
         return self._parts[1:]
 
     def to_local(self) -> SparseTensor:
@@ -232,9 +239,10 @@ class ShardedSparseTensor:
         """The matrix with a function applied to the local rows; it must keep the pattern.
 
         Raises:
-            UnsupportedError: the result has another pattern.
+            UnsupportedError: the result has another pattern, or is dense.
         """
-        result = function(self.local)
+        with strict():  # a dense result has no pattern
+            result = function(self.local)
         if (values := self.values_of(result)) is None:
             raise UnsupportedError(f"{what} of a ShardedSparseTensor changes its pattern: use to_local(), or full_tensor()")
         return self.with_values(values)
@@ -314,19 +322,48 @@ class ShardedSparseTensor:
 
 @dataclass(frozen=True)
 class Transposed:
-    """The transposed sharded matrix; ``A.t() @ y`` sends each rank's part of the result to the owners of its rows."""
+    """The transposed sharded matrix, for products: ``A.t() @ y`` sends each rank's part of the result to the owners of its rows."""
 
     matrix: ShardedSparseTensor
 
-    def __matmul__(self, other: Any) -> Any:
-        expr = {1: "ij,i->j", 2: "ij,ik->jk"}.get(other.ndim)
-        if expr is None:
-            raise SizeError(f"A.t() @ a tensor of {other.ndim} dimensions: give one or two")
-        return FUNCTIONS[torch.einsum](expr, self.matrix, other)
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the whole transposed matrix."""
+        return torch.Size(reversed(self.matrix.shape))
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions, 2."""
+        return 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The data type of the values."""
+        return self.matrix.dtype
+
+    @property
+    def T(self) -> ShardedSparseTensor:
+        """The matrix itself."""
+        return self.matrix
 
     def t(self) -> ShardedSparseTensor:
         """The matrix itself."""
         return self.matrix
+
+    def __matmul__(self, other: Any) -> Any:
+        return TRANSPOSED_FUNCTIONS[torch.matmul](self, other)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return TRANSPOSED_FUNCTIONS[torch.matmul](other, self)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        if function not in TRANSPOSED_FUNCTIONS:
+            name = getattr(function, "__name__", str(function))
+            raise UnsupportedError(
+                f"{name} of a transposed ShardedSparseTensor: only products take it; use A, to_local(), or full_tensor()"
+            )
+        return TRANSPOSED_FUNCTIONS[function](*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,7 @@ def test_dtensors(ranks: int, tmp_path: Path) -> None:
 
 
 FUNCTIONS = """
+import copy
 full = matrix(9, 9, 0.4, 2)
 whole = ns.from_torch(full, ns.CSR)
 A = shard(whole, mesh, partition="nnz")
@@ -146,6 +147,16 @@ scaled = "N[i,j] = d[i] * A[i,j] * e[j]"
 equal(ns.evaluate(scaled, A=A, d=rows_of(A, d), e=A.rows_of(e)), ns.evaluate(scaled, A=whole, d=d, e=e))
 same(ns.evaluate("y[i] = relu(A[i,j] * x[j]) + b[i]", A=A, x=A.rows_of(e), b=rows_of(A, d)), rows_of(A, (full @ e).relu() + d))
 same(A.gathered(A @ A.rows_of(e)), full @ e)
+T, y = A.t(), dense(9, 2, seed=3)
+assert (T.shape, T.ndim, T.dtype, T.T) == ((9, 9), 2, torch.float64, A)
+for product in (
+    T @ rows_of(A, y), torch.mm(T, rows_of(A, y)), ns.einsum("ji,ik->jk", T, rows_of(A, y)), torch.einsum("ji,ik", T, rows_of(A, y)),
+):
+    same(product, A.rows_of(full.T @ y))
+same(torch.mv(T, rows_of(A, d)), A.rows_of(full.T @ d))
+same(A.rows_of(d) @ T, rows_of(A, full @ d))
+same(A.rows_of(y).T @ T, rows_of(A, full @ y).T)
+equal(copy.deepcopy(A), whole)
 softmax = "m[i] stored max= A[i,j]; E[i,j] = stored(A[i,j]) * exp(A[i,j] - m[i]); l[i] = E[i,j]; P[i,j] = E[i,j] / l[i]"
 equal(ns.evaluate(softmax, A=A), torch.softmax(whole, 1))
 x = A.rows_of(dense(9, 2, seed=4))
@@ -169,6 +180,10 @@ same(values.grad, twin.grad)
 if rank == 0:
     P.values[:1] *= 2  # the ranks normalise the graph together again
 layer(x, P)
+P @ A.rows_of(e)
+P.values.data = A.values.abs()
+same(A.gathered(layer(x, P)), gathered)
+same(A.gathered(P @ A.rows_of(e)), full.abs() @ e)
 assert shard(ns.from_torch(full.bfloat16(), ns.CSR), mesh).dtype == torch.bfloat16
 report = A.report()
 assert sum(report.entries) == whole.nnz and 0 <= report.edge_cut <= 1 <= report.imbalance, report
@@ -194,6 +209,7 @@ def test_functions(ranks: int, tmp_path: Path) -> None:
 
 
 REFUSALS = """
+import warnings
 whole = ns.from_torch(matrix(6, 6, 0.5, 3), ns.CSR)
 messages = given["messages"] = []
 
@@ -213,6 +229,21 @@ refuse(ns.UnsupportedError, lambda: ns.einsum("ij,ij->i", A, torch.ones(6, 6).do
 refuse(ns.UnsupportedError, lambda: ns.evaluate("y[j] = A[i,j]", A=A))
 refuse(ns.UnsupportedError, lambda: torch.cumsum(A, 0))
 v, w = A.rows_of(dense(6)), A.rows_of(dense(6, 2))
+with warnings.catch_warnings():
+    warnings.simplefilter("error")
+    for call in (lambda: A + 1, lambda: torch.exp(A), lambda: A - torch.tensor(2.0)):
+        refuse(ns.UnsupportedError, call)
+for call in (lambda: torch.sum(A.t()), lambda: ns.evaluate("y[j] = T[j,i] * x[i]", T=A.t(), x=v), lambda: A @ A.t()):
+    refuse(ns.UnsupportedError, call)
+refuse(ns.SizeError, lambda: A.t() @ w[..., None])
+given["transforms"] = [
+    refused(ns.UnsupportedError, call)
+    for call in (
+        lambda: torch.vmap(lambda x: A @ x, 1)(w), lambda: torch.func.grad(lambda x: (A @ x).sum())(v),
+        lambda: torch.func.grad(lambda values: A.with_values(values).sum())(A.values),
+        lambda: torch.func.jvp(lambda x: A.t() @ x, (v,), (v,)),
+    )
+]
 for statement in (
     "y[i] = A[i,j] + x[j]", "y[i] = relu(A[i,j] - x[j])", "s = x[j]; y[i] = A[i,j] * x[j] / s", "E[i,j] = exp(A[i,j]); y[i] = E[i,j]",
     "y[i] max= A[i,j]", "P[i,j] = A[i,j] + x[i]", "B[j,i] = A[i,j]",
@@ -237,9 +268,11 @@ refuse(ns.SizeError, lambda: ns.nn.SAGEConv(2, 2).double()(w, uneven))
 
 def test_refusals(tmp_path: Path) -> None:
     """All ranks raise, also if only one of them finds the fault."""
-    first, second = (given["messages"] for given in together(PRELUDE + REFUSALS, tmp_path, NUMBA_DISABLE_JIT="1"))
+    results = together(PRELUDE + REFUSALS, tmp_path, NUMBA_DISABLE_JIT="1")
+    (first, second), transforms = (given["messages"] for given in results), results[0]["transforms"]
     assert first[0].startswith("the matrix differs between ranks 0 and 1")
     assert first[1].startswith("a tensor of 1 dimensions") and second[1].startswith("rank 0 raised SizeError: a tensor of 1 dimensions")
     assert "give 'rows', 'nnz', or the number of rows of each rank" in first[2]
     assert "that add up to 6" in first[3]
+    assert len(transforms) == 4 and all("use torch.autograd.grad for gradients" in text for text in transforms)
     assert "this rank has 3 of the 6 columns: pass its rows, as A.rows_of(x) returns, or a DTensor" in first[5]
