@@ -133,12 +133,16 @@ class ShardedSparseTensor:
         return ShardedSparseTensor(self.layout, values)
 
     def with_local(self, local: SparseTensor) -> ShardedSparseTensor:
-        """A matrix with other entries in the same local columns, such as added self loops, (rows, owned columns and halo)."""
-        layout = self.layout
-        matrix = local.to(CSR)
-        return ShardedSparseTensor(
-            Layout(layout.mesh, layout.shape, layout.rows, layout.exchange, matrix, layout.permutation), matrix.values
-        )
+        """A matrix with other entries in the same local columns, such as added self loops, (rows, owned columns and halo).
+
+        A collective operation. What the ranks compute for a pattern is cached with it.
+        """
+        layout, matrix = self.layout, local.to(CSR)
+        known: Layout | None = matrix.pattern.derived.get(("layout", layout))
+        if any(agree(layout.group, "looks up a pattern", known is None)) or known is None:
+            known = Layout(layout.mesh, layout.shape, layout.rows, layout.exchange, matrix, layout.permutation)
+            matrix.pattern.derived["layout", layout] = known
+        return ShardedSparseTensor(known, matrix.values)
 
     @property
     def _state(self) -> tuple[int, int]:

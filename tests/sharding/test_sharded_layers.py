@@ -180,6 +180,8 @@ same(values.grad, twin.grad)
 if rank == 0:
     P.values[:1] *= 2  # the ranks normalise the graph together again
 layer(x, P)
+trained = P.with_values(P.values.clone().requires_grad_())
+assert ns.nn.graphs.gcn_norm(trained).layout is ns.nn.graphs.gcn_norm(trained).layout  # values change in each step, patterns do not
 P @ A.rows_of(e)
 P.values.data = A.values.abs()
 same(A.gathered(layer(x, P)), gathered)
