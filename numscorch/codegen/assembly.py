@@ -12,7 +12,7 @@ from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
 from ..ir.tag_rules import can_merge_without_branches
-from ..ir.workspace_levels import Hashed, Marked, Workspace
+from ..ir.workspace_levels import Marked, PackedWorkspace, Workspace
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
@@ -52,7 +52,7 @@ class Param:
     parts       block sums of a loop that scatters
     places      number of block sums of one worker
     parents     number of parents of the entries of a placed result
-    capacity    number of places in a hashed workspace
+    capacity    number of places in a workspace of packed rows
     longest     number of positions in the longest row of an operand
     entries     number of values that an operand stores
     blocks      number of blocks
@@ -97,17 +97,17 @@ class KernelBody:
 def stages_of(stmt: ix.Stmt) -> tuple[Stage, ...]:
     """Return the stages of a statement in the order of their calls. Each stage is a kernel.
 
-    A result with a new pattern takes two stages: ``count`` counts its entries, and ``fill`` writes them. A hashed workspace
+    A result with a new pattern takes two stages: ``count`` counts its entries, and ``fill`` writes them. A hashed or sorted workspace
     adds ``bound``, which finds its size. If the operands bound the number of entries, ``fill`` alone is enough. If the number
     of insertions bounds it, ``room`` counts the insertions, and ``once`` appends the entries if memory for all insertions is
     available.
     """
     result = ix.result_of(stmt).tensor
-    bounding: tuple[Stage, ...] = ("bound",) if any(has_level(space.tensor, Hashed) for space in workspaces_of(stmt)) else ()
+    bounding: tuple[Stage, ...] = ("bound",) if any(has_level(space.tensor, PackedWorkspace) for space in workspaces_of(stmt)) else ()
     if not result.is_assembled or not runs_of(result.format) or is_spaced(result.format) or bound_of(stmt):
         return (*bounding, "fill")
     if may_take_room(stmt):
-        return ("room", "once", "count", "fill")
+        return (*bounding, "room", "once", "count", "fill")
     return (*bounding, "count", "fill")
 
 
@@ -277,10 +277,10 @@ def _all_params(stmt: ix.Stmt, operands: list[ix.Access]) -> list[Param]:
 
 
 def _room_of(space: ix.Access) -> tuple[str, str]:
-    """Return the role and name of a workspace's size: a hash table's capacity, the longest row, or a variable's extent."""
+    """Return the role and name of a workspace's size: the capacity for packed rows, the longest row, or a variable's extent."""
     if space.tensor.is_row:
         return "longest", space.tensor.shares or ""
-    return ("capacity", space.tensor.name) if has_level(space.tensor, Hashed) else ("size", space.indices[0].name)
+    return ("capacity", space.tensor.name) if has_level(space.tensor, PackedWorkspace) else ("size", space.indices[0].name)
 
 
 def must_be_zeroed(stmt: ix.Stmt) -> bool:

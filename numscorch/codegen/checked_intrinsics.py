@@ -152,6 +152,21 @@ def ordered_pairs(listed: Checked, values: Checked, count: int) -> None:
         part[:count] = part[:count][order]
 
 
+def combined(listed: Checked, values: Checked, count: int) -> int:
+    """Sort the listed coordinates, sum the values of equal ones in the order of insertion; return the number of distinct ones.
+
+    There must be room for twice ``count`` places.
+    """
+    for part in (listed, values):
+        part.check(0, 2 * count)
+    coordinates, places = np.unique(listed.array[:count], return_inverse=True)
+    terms = values.array[:count].copy()
+    listed.array[: len(coordinates)] = coordinates
+    values.array[: len(coordinates)] = 0
+    np.add.at(values.array, places, terms)
+    return len(coordinates)
+
+
 def seek(crd: Checked, start: int, end: int, coordinate: int) -> int:
     """Return the first position whose coordinate is not less; raise ValueError if the searched part is not sorted."""
     part = crd.array[crd.check(start, max(end - start, 0)) : end]
@@ -207,6 +222,7 @@ REGISTERED: dict[str, Any] = {
 TWINS: dict[str, Any] = {
     "accumulate": accumulate,
     "appended": appended,
+    "combined": combined,
     "largest": largest,
     "add": lambda a, b: a + b,
     "carray": lambda array, shape: array.array.reshape(shape),

@@ -21,6 +21,7 @@ LOW = (1 << 62) - 1  # mask of the low 62 bits
 SHORT = 24  # number of keys up to which insertion sort is fastest
 FEW = 8  # number of coordinates up to which sorting is faster than a bitmap
 SCAN = 4  # marks that can be scanned in the time of setting and finding one bit of a bitmap
+RANKED = 128  # number of keys up to which sorting them by rank is faster than quicksort
 WORDS = 16  # words of a bitmap that can be scanned in the same time
 F = TypeVar("F", bound=Callable[..., Any])
 lowest_bit = cast("Callable[[int], int]", intrinsics.lowest_bit)
@@ -198,6 +199,46 @@ def by_bits(listed: Any, count: int, size: int) -> None:
 def ordered_pairs(listed: Any, values: Any, count: int) -> None:
     """Sort the listed coordinates, and their values with them."""
     sort(listed, values, 0, count)
+
+
+@jitted
+def combined(listed: Any, values: Any, count: int) -> int:
+    """Sort the listed coordinates, sum the values of equal ones in the order of insertion, and return the number of distinct ones.
+
+    A coordinate and its position in the list form a key. Few keys are sorted by their ranks: the rank of a key is the number of
+    smaller keys, which is a sum of comparisons in SIMD registers. The lists have room for twice ``count`` places.
+    """
+    bits = 1
+    while 1 << bits < count:
+        bits += 1
+    for at in range(count):
+        listed[count + at] = listed[at] << bits | at
+    if count <= RANKED:
+        ranks = on_stack(RANKED)
+        for at in range(count):
+            ranks[at] = 0
+        for other in range(count, 2 * count):
+            key = listed[other]
+            for at in range(count):
+                ranks[at] += key < listed[count + at]
+        for at in range(count):
+            listed[ranks[at]] = listed[count + at]
+    else:
+        sort(listed, None, count, 2 * count)
+        for at in range(count):
+            listed[at] = listed[count + at]
+    for at in range(count):
+        values[count + at] = values[listed[at] & ((1 << bits) - 1)]
+    kept = 0
+    for at in range(count):
+        coordinate = listed[at] >> bits
+        if kept > 0 and listed[kept - 1] == coordinate:
+            values[kept - 1] += values[count + at]
+        else:
+            listed[kept] = coordinate
+            values[kept] = values[count + at]
+            kept += 1
+    return kept
 
 
 @jitted

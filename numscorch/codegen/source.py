@@ -20,7 +20,7 @@ from .result_assembly import Stage
 from .workspaces import workspaces_of
 
 ROUTINES = (
-    *("carry", "collect", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
+    *("carry", "collect", "combined", "emptied", "empty_places", "entered", "insert", "ordered", "ordered_pairs"),
     *("outranked", "padded", "seek", "truth"),
 )
 MODULES = {  # modules of the functions that are called; those not listed are intrinsics

@@ -13,7 +13,7 @@ from ..ir.functions import counts_absent, start_of
 from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from ..ir.result_bounds import around_result
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, Workspace
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, PackedWorkspace, Sorted, Workspace
 from .environment import Env, Lower, clear, size_of
 from .expressions import joined, lower_product
 from .pruned_results import append_pruned
@@ -72,10 +72,13 @@ def lower_workspace(stmt: ix.Where, assembly: Assembly | None, env: Env, lower: 
         return (*_insertions(stmt.producer, name, inner, lower), Assign(MOST_ENTRIES, call("max", MOST_ENTRIES, _part(name, "bound"))))
     count = _part(name, "count")
     fill = (*_empty(stmt.producer, space, inner, lower), Assign(count, Const(0)), *lower(stmt.producer, inner))
+    if has_level(space.tensor, Sorted):
+        fill = (*fill, Assign(count, call("combined", _part(name, "list"), _part(name, "vals"), count)))
     if assembly is not None and assembly.counting:
         return (*fill, Accumulate(assembly.counters[-1], count))
-    sort = (_sort_list(space),) if assembly is not None and assembly.format.levels[-1].is_ordered else ()
-    by_coordinate = inner.inserted - {name} if has_level(space.tensor, Hashed) else inner.inserted
+    is_sorted_here = assembly is not None and assembly.format.levels[-1].is_ordered and not has_level(space.tensor, Sorted)
+    sort = (_sort_list(space),) if is_sorted_here else ()
+    by_coordinate = inner.inserted - {name} if has_level(space.tensor, PackedWorkspace) else inner.inserted
     read = replace(inner, inserted=by_coordinate, operands=(*env.operands, space))
     return (*fill, *join, *sort, *lower(stmt.consumer, read))
 
@@ -87,12 +90,14 @@ def _insertions(producer: ix.Stmt, name: str, env: Env, lower: Lower) -> Block:
 
 
 def _empty(producer: ix.Stmt, space: ix.Access, env: Env, lower: Lower) -> Block:
-    """Empty a workspace: take a new stamp, which no coordinate has, or clear a hash table for all insertions.
+    """Empty a workspace: take a new stamp, which no coordinate has, or clear a hash table for all insertions; a list needs nothing.
 
     Stamps count down while filling, so that the stamps of the counting stage need not be cleared.
     """
     name, stamp = space.tensor.name, _part(space.tensor.name, "stamp")
     counting = env.assembly is not None and env.assembly.counting
+    if has_level(space.tensor, Sorted):
+        return ()
     if not has_level(space.tensor, Hashed):
         return (Accumulate(stamp, Const(1)) if counting else Assign(stamp, stamp - 1),)
     most = call("min", _part(name, "bound"), size_of(space.indices[0]))
@@ -149,6 +154,8 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
         setup, add = _add(stmt, coord, env)
         flag = (Store(_part(name, "flag"), coord, Const(1)),) if has_level(stmt.lhs.tensor, Flagged) else ()
         return (*setup, *flag, *add)
+    if has_level(stmt.lhs.tensor, Sorted):
+        return _append_unsorted(stmt, assembly, coord, env)
     position, place, is_new = _find_hashed(name, coord) if has_level(stmt.lhs.tensor, Hashed) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
     first: list[Stmt] = [] if has_level(stmt.lhs.tensor, Hashed) else _mark(name, coord, counting)
@@ -158,6 +165,16 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
     clear: Block = (Store(_part(name, "vals"), place, Const(start_of(stmt.op, stmt.rhs, stmt.lhs.tensor.dtype), stmt.lhs.tensor.dtype)),)
     clear = (Store(_part(name, "seen"), place, Const(0)), *clear) if counts(stmt.lhs) else clear
     return (*setup, *position, If(is_new, (*first, *clear, Accumulate(count, Const(1)))), *add)
+
+
+def _append_unsorted(stmt: ix.Assignment, assembly: Assembly | None, coord: Expr, env: Env) -> Block:
+    """Append a coordinate and its term to the list. The counting stage needs no values."""
+    name, count = stmt.lhs.tensor.name, _part(stmt.lhs.tensor.name, "count")
+    listed: Block = (Store(_part(name, "list"), count, coord),)
+    if assembly is None or not assembly.counting:
+        product = lower_product(stmt.rhs, env, as_vector=False)
+        listed = (*product.setup, *listed, Store(_part(name, "vals"), count, product.scalar))
+    return (*listed, Accumulate(count, Const(1)))
 
 
 def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:

@@ -12,13 +12,16 @@ import torch
 
 from ..frontend.copy_statements import copying
 from ..ir.format import Format
+from ..machine.progress import Progress
 from ..runtime.plans import launch
 from ..schedule import tuning
-from ..tensors.packing import in_order, index_dtype_for
+from ..tensors.packing import are_in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_collecting
-from .conversions import can_copy, converted_so_far
+from .conversions import can_copy, converted_so_far, counted_as, passes_to
+
+PARTS = 2  # most parts of one step
 
 
 def coalesced(
@@ -42,16 +45,21 @@ def coalesced(
         return None
     if converted_so_far(listed, format, n) < tuning.COMPILE_ENTRIES * len(shape) ** 2:
         return None
-    if bool(in_order([indices[d] for d in dimensions], strict=False).all()):
+    if are_in_order([indices[d] for d in dimensions]):
         return None
     A = _as_listed(indices, values, shape, listed, index_dtype_for(shape, n, dtype))
-    for step in steps:
-        A = launch(copying(A.format, step), (A,), step)
+    with Progress(f"sorting {n:,} entries", PARTS * len(steps), size=values.nbytes) as progress:
+        for at, step in enumerate(steps):
+            parts = passes_to(A.pattern, step)
+            for part_at, part in enumerate(parts):
+                progress.reach(PARTS * at + PARTS * part_at // len(parts))
+                A = launch(copying(A.format, part), (A,), part)
+            A = counted_as(A, step)
     return A.to(format)
 
 
 def _as_listed(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], listed: Format, dtype: np.dtype) -> SparseTensor:
     """Wrap unsorted entries in the list format ``listed``, without sorting."""
-    first, *others = (torch.from_numpy(indices[d].astype(dtype)) for d in listed.mode_order)
     pos = torch.from_numpy(np.array([0, len(values)], dtype))
+    first, *others = (torch.from_numpy(indices[d]).to(pos.dtype) for d in listed.mode_order)  # several threads, unlike NumPy
     return SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())

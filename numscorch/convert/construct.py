@@ -112,6 +112,8 @@ def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariant
     if tensor.dense_dim() and not tensor.sparse_dim():
         return _from_strided(tensor.to_dense(), format if format is not None else dense(tensor.ndim))
     check_values(tensor._values())
+    if not tensor.is_coalesced() and not tensor.dense_dim() and not tensor.requires_grad:
+        return _from_entries(tensor._indices(), tensor._values(), tuple(tensor.shape), format, None, check_invariants=check_invariants)
     if not tensor.is_coalesced():
         tensor = tensor.coalesce()
         note("copy", f"a coalesced COO tensor {tuple(tensor.shape)}", tensor._values().nbytes + tensor._indices().nbytes)

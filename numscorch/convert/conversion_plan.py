@@ -10,6 +10,7 @@ a list by dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 
@@ -20,9 +21,11 @@ from ..ir.implicit import PartialLevel
 from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.parts import Part
+from ..schedule import tuning
 from .spaced import can_be_spaced
 
 Parts = tuple[Part, ...]
+LINE_COORDINATES = 16  # consecutive rows whose next places share a cache line
 
 
 @lru_cache(maxsize=1024)
@@ -74,6 +77,35 @@ def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
         order = (Part(dimensions[left]), *(part for part in order if part != Part(dimensions[left])))
         formats.append(_placed(order, 1 if left else last))
     return (*formats, Format([Dense() if last else Compressed(), *(Compressed(),) * last], order))
+
+
+def buckets(source: Format, step: Format, shape: Sequence[int]) -> Format | None:
+    """The list by parts of a large first coordinate through which a list by that coordinate is written in two passes; None if impossible.
+
+    Both passes write to about the square root as many places as there are coordinates, as in a radix sort: the first one by
+    ``i // size``, and the second one, within each of these buckets, by ``i``.
+
+    >>> from numscorch.ir.format import CSC, CSR
+    >>> print(buckets(CSR, CSC, (10, 1 << 20)))
+    (i, j) -> (j // 1024: dense, j % 1024: compressed(unique=False, ordered=False), i: singleton)
+    >>> buckets(CSR, CSC, (1 << 20, 10)), buckets(CSR, CSR, (1 << 20, 1 << 20))
+    (None, None)
+    """
+    first, *others = step.parts
+    is_listed = step.levels[0] == Dense() and step.levels[1:] and unordered_list(step) == unordered_list(_placed(step.parts))
+    is_in_order = source.parts[0].dimension == first.dimension and source.levels[0].is_ordered
+    if not is_listed or is_in_order or not all(part.is_whole for part in step.parts):
+        return None
+    if shape[first.dimension] < tuning.SCATTERED_LINES * LINE_COORDINATES:
+        return None
+    size = 1 << ((shape[first.dimension] - 1).bit_length() + 1) // 2
+    return _listed((Part(first.dimension, size), Part(first.dimension, 1, size), *others), 1, first=1)
+
+
+def unordered_list(step: Format) -> Format:
+    """The format with its first sparse level unordered: entries may be written in any order below each coordinate."""
+    levels = [replace(level, ordered=False) if at == 1 and isinstance(level, Compressed) else level for at, level in enumerate(step.levels)]
+    return Format(levels, step.parts)
 
 
 def _lists_between(source: Format, base: Format, countable: Sequence[bool]) -> tuple[Format, ...] | None:

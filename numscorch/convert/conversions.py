@@ -25,6 +25,7 @@ from ..ir.implicit import PartialLevel
 from ..ir.level import INT32_MAX, Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Fixed
+from ..ir.parts import Part
 from ..machine import memory
 from ..runtime.plans import launch
 from ..schedule import tuning
@@ -33,7 +34,7 @@ from ..tensors.methods import METHODS
 from ..tensors.packing import EACH, at_positions, coordinates, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .conversion_plan import steps_between
+from .conversion_plan import LINE_COORDINATES, buckets, steps_between, unordered_list
 from .matrices import can_regroup, regrouped, sorted_rows, sorts
 from .spaced import respaced
 
@@ -218,18 +219,41 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         FormatError: a level cannot store these entries.
     """
     for at, format in enumerate(steps):
-        ordered = sorted_format(A.format) if at else A.format
-        if ordered != A.format:  # an intermediate list counts as sorted, so that the next step keeps the order of its entries
-            A = type(A).trusted(Pattern(ordered, A.pattern.shape, A.pattern.arrays), A.values)
+        A = counted_as(A, sorted_format(A.format) if at else A.format)  # so that the next step keeps the order of entries in lists
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
         _check_places(A.pattern, format, steps[-1])
-        copy = launch(copying(A.format, format), (A,), format)
+        stored = A.pattern.nnz
+        for step in passes_to(A.pattern, format):
+            A = launch(copying(A.format, step), (A,), step)
+        A = counted_as(A, format)
         for level in format.levels:
-            level.tell(copy.pattern.nnz, A.pattern.nnz)
-        A = copy
+            level.tell(A.pattern.nnz, stored)
     return A
+
+
+def passes_to(pattern: Pattern, format: Format) -> tuple[Format, ...]:
+    """The formats to which kernels copy entries in sequence: two for a list that is written to many places in no order, else one."""
+    first = buckets(pattern.format, format, pattern.shape)
+    return (format,) if first is None or not _is_scattered(pattern, first.parts[0].dimension) else (first, unordered_list(format))
+
+
+def counted_as(A: SparseTensor, format: Format) -> SparseTensor:
+    """The same arrays in a format whose levels differ only in the order that they state."""
+    return A if A.format == format else type(A).trusted(Pattern(format, A.pattern.shape, A.pattern.arrays), A.values)
+
+
+def _is_scattered(pattern: Pattern, dimension: int) -> bool:
+    """Whether consecutive entries are far apart in a dimension: a sample of them has too many cache lines of coordinates."""
+    if pattern.nnz < tuning.SAMPLED_ENTRIES or Part(dimension) not in pattern.format.parts:
+        return False
+    crd = pattern.level_arrays(pattern.format.parts.index(Part(dimension)))[-1:]
+    if not crd or len(crd[0]) != pattern.nnz:
+        return False
+    start = (pattern.nnz - tuning.SAMPLED_ENTRIES) // 2
+    sample = crd[0][start : start + tuning.SAMPLED_ENTRIES]
+    return len(np.unique(sample // LINE_COORDINATES)) > tuning.SCATTERED_LINES
 
 
 def _check_places(pattern: Pattern, format: Format, target: Format) -> None:

@@ -18,10 +18,10 @@ from ..ir.format import Format
 from ..ir.level import INT64_MAX
 from ..machine.atomic_files import NOT_WHOLE, replacing
 from ..machine.memory import check_bytes
+from ..machine.progress import Progress
 from ..tensors.pattern import INDEX_DTYPES, Pattern, named_arrays
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import _rebuild_pattern, validate
-from .progress import Progress
 
 MARK = "numscorch_format"  # the array that identifies our archives; it holds the format as text
 ALIGNMENT = 64  # bytes of a cache line

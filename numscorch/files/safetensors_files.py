@@ -10,10 +10,10 @@ import numpy as np
 
 from ..errors import FormatError, UnsupportedError
 from ..machine.atomic_files import replacing
+from ..machine.progress import Progress
 from ..tensors.pattern import named_arrays
 from ..tensors.sparse_tensor import SparseTensor
 from .archives import MARK, UNKNOWN_TO_NUMPY
-from .progress import Progress
 
 
 def save_safetensors(A: SparseTensor, path: str | PathLike[str], progress: bool | None = None) -> None:

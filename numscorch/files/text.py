@@ -19,7 +19,7 @@ import numpy as np
 
 from ..errors import FormatError
 from ..machine.memory import check_bytes
-from .progress import Progress
+from ..machine.progress import Progress
 
 PIECE = 1 << 24  # bytes parsed at once; also the upper bound of a table's line
 LINE = 1 << 20  # upper bound of a header's line, in bytes

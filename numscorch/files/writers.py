@@ -18,9 +18,9 @@ from ..convert.dense import to_format
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR
 from ..machine.atomic_files import replacing
+from ..machine.progress import Progress
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .progress import Progress
 
 ENTRIES = 1 << 18  # entries per piece
 LETTERS = 32  # upper bound of the characters of a float

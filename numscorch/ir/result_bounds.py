@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from . import index as ix
 from .lattice import is_iterated, make_lattice
 from .scatter import can_be_placed, in_storage_order
-from .workspace_levels import Flagged, Listed
+from .workspace_levels import Flagged, Listed, Sorted
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ def may_take_room(stmt: ix.Stmt) -> bool:
     result, (loops, inner) = ix.result_of(stmt), ix.unwrap(stmt)
     outer = [loop.var for loop in loops]
     match inner:
-        case ix.Where(ix.Forall(_, ix.Assignment(_, ix.Access() as space)), producer) if isinstance(space.tensor.format.levels[0], Listed):
+        case ix.Where(ix.Forall(_, ix.Assignment(_, ix.Access() as space)), producer) if isinstance(
+            space.tensor.format.levels[0], Listed | Sorted
+        ):
             sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
             other_results = [a.lhs.tensor for a in ix.assignments(producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
             in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]

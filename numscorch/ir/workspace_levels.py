@@ -84,15 +84,30 @@ class Marked(Level):
         return call("at_most", Var(f"{mode.tensor}_stamp"), Var(f"{mode.tensor}_mark")[coordinate])
 
 
-@dataclass(frozen=True, slots=True)
-class Hashed(ListWorkspace):
+class PackedWorkspace(ListWorkspace):
     """A list of the inserted coordinates, with the values in the order of the list.
 
-    ``table`` is a hash table of list positions. Its size depends on the maximum number of entries of a row, not on the extent
-    of the dimension.
+    Its size depends on the maximum number of insertions into a row, not on the extent of the dimension.
     """
 
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Hashed(PackedWorkspace):
+    """A list of distinct coordinates; ``table`` is a hash table of their positions in the list."""
+
     arrays: ClassVar[tuple[str, ...]] = ("list", "table")
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted(PackedWorkspace):
+    """A list to which each insertion appends. When a row is complete, it is sorted, and values of equal coordinates are summed.
+
+    A short row is sorted by comparing all pairs of coordinates in SIMD registers, without branches.
+    """
+
+    arrays: ClassVar[tuple[str, ...]] = ("list",)
 
 
 @dataclass(frozen=True, slots=True)

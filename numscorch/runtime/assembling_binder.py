@@ -11,6 +11,7 @@ import numpy as np
 from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel
 from ..codegen.result_assembly import Stage, is_spaced
+from ..codegen.workspaces import has_level
 from ..frontend.operand import Operand
 from ..frontend.problem import Problem
 from ..frontend.requests import NAMES
@@ -18,10 +19,11 @@ from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.result_bounds import Bound, bound_of
 from ..ir.scatter import is_placed
+from ..ir.workspace_levels import Hashed
 from ..machine import memory
 from .binder import Binder
 from .product_bounds import pair_product_in
-from .result_arrays import ResultLayout, bounded_starts, hashed_room, workers_for
+from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_for
 
 BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
 PARTS = "R_pos, R_crd, R_vals"  # arrays of a result whose number of entries is bounded in advance
@@ -29,7 +31,7 @@ APPENDED, CLOSED = f"return layout.appended({PARTS}, int(starts[0]))", f"return 
 
 
 class AssemblingBinder(Binder):
-    """Writes the function of a plan whose result has a new pattern: bound hashed rows, count entries, allocate, fill."""
+    """Writes the function of a plan whose result has a new pattern: bound packed rows, count entries, allocate, fill."""
 
     def __init__(
         self,
@@ -45,7 +47,7 @@ class AssemblingBinder(Binder):
         self.runs = len(runs_of(self.result.format))
         self.placed, self.bound = is_placed(stmt), bound_of(stmt)
         layout = ResultLayout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
-        self.scope |= {"layout": layout, "hashed_room": hashed_room, "bounded_starts": bounded_starts}
+        self.scope |= {"layout": layout, "packed_room": packed_room, "bounded_starts": bounded_starts}
 
     def function(self) -> Callable[..., Any]:
         if self.bound is not None:
@@ -129,10 +131,10 @@ class AssemblingBinder(Binder):
         ((first, _),) = runs_of(self.result.format)
         return prod(self.problem.format.sizes(self.problem.shape)[:first])
 
-    def hash_size_lines(self, space: ix.Access) -> list[str]:
-        """Lines that find the largest number of insertions into one row, and the size of its hash table."""
+    def capacity_lines(self, space: ix.Access) -> list[str]:
+        """Lines that find the largest number of insertions into one row, and the size of a workspace for them."""
         extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
-        line = f"{space.tensor.name}_size = hashed_room(bounds, {extent}, n, {where!r})"
+        line = f"{space.tensor.name}_size = packed_room(bounds, {extent}, n, {where!r}, {has_level(space.tensor, Hashed)})"
         return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.call_lines("bound", self.before["bound"]), line]
 
     def argument(self, param: Param, stage: str = "kernel") -> str:

@@ -27,7 +27,7 @@ from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
-from ..ir.workspace_levels import Flagged, Hashed
+from ..ir.workspace_levels import Flagged, PackedWorkspace
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
 from ..machine.memory import address, aligned, check_memory, check_workspace, flat
@@ -155,7 +155,7 @@ class Binder:
         lines = []
         for space in self.spaces:
             name, size = space.tensor.name, self.room(space)
-            lines += self.hash_size_lines(space) if has_level(space.tensor, Hashed) else []
+            lines += self.capacity_lines(space) if has_level(space.tensor, PackedWorkspace) else []
             lines += [f"{size} = longest_row(P{NAMES.index(space.tensor.shares)}) + {PADDING}"] if space.tensor.shares is not None else []
             level = space.tensor.format.levels[0]
             dtypes = {array: level.array_dtype(array) or "int64" for array in arrays_of(space)}
@@ -188,15 +188,15 @@ class Binder:
         return f"np.full(n * {size}, {start}, {dtype})" if start else f"np.zeros(n * {size}, {dtype})"
 
     def room(self, space: ix.Access) -> str:
-        """Expression for the number of places in a workspace: the extent of its dimension, or a variable for hash tables and rows."""
-        if has_level(space.tensor, Hashed) or space.tensor.is_row:
+        """Expression for the number of places in a workspace: the extent of its dimension, or a variable for packed rows."""
+        if has_level(space.tensor, PackedWorkspace) or space.tensor.is_row:
             return f"{space.tensor.name}_size"
         size = self.problem.extents[space.indices[0]]
         check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
         return str(size)
 
-    def hash_size_lines(self, space: ix.Access) -> list[str]:
-        """Lines that find the size of a hashed workspace."""
+    def capacity_lines(self, space: ix.Access) -> list[str]:
+        """Lines that find the size of a workspace of packed rows."""
         raise NotImplementedError
 
     def patterns(self) -> list[str]:

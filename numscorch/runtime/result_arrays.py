@@ -21,6 +21,8 @@ from ..schedule import tuning
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 
+KEY_BITS = 62  # bits of a key of a coordinate and a place in a list
+
 Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
@@ -45,16 +47,23 @@ def _truncate(array: np.ndarray, total: int) -> np.ndarray:
     return array
 
 
-def hashed_room(bounds: np.ndarray, extent: int, workers: int, where: str) -> int:
-    """Size of a hash table for the longest row: a power of two, at most half full, as in the routine ``emptied``.
+def packed_room(bounds: np.ndarray, extent: int, workers: int, where: str, is_hashed: bool) -> int:
+    """Size of a workspace for the longest row: a power of two, at most half full, as in the routines ``emptied`` and ``combined``.
+
+    A hash table has one place for each coordinate; a list that is sorted has one for each insertion.
 
     Raises:
-        SizeError: the tables of all workers exceed the memory limit.
+        SizeError: the workspaces of all workers exceed the memory limit, or the keys of a sorted list exceed 63 bits.
 
-    >>> hashed_room(np.array([3, 100, 0]), 1000, 1, ""), hashed_room(np.array([3, 100]), 10, 1, "")
+    >>> packed_room(np.array([3, 100, 0]), 1000, 1, "", True), packed_room(np.array([3, 100]), 10, 1, "", True)
     (256, 32)
     """
-    size = 1 << max((2 * min(int(bounds.max()), extent) - 1).bit_length(), 1)
+    most = int(bounds.max())
+    if is_hashed:
+        most = min(most, extent)
+    elif extent.bit_length() + most.bit_length() > KEY_BITS:
+        raise SizeError(f'{where}: keys of {extent} coordinates and {most} insertions exceed 63 bits: use schedule="workspace(hash)"')
+    size = 1 << max((2 * most - 1).bit_length(), 1)
     check_workspace(workers * size, size, where, "list")
     return size
 
@@ -203,8 +212,9 @@ class ResultLayout:
 
     def has_room(self, most: int) -> bool:
         """Whether arrays for this number of entries may be allocated; only written pages take memory."""
-        each = 8 + self.width
-        return most * each <= memory.ASK_FROM and (self.index_dtype != "int32" or most <= INT32_MAX)
+        size = most * (8 + self.width)
+        has_memory = size <= memory.ASK_FROM or size <= memory.limit() // 4
+        return has_memory and (self.index_dtype != "int32" or most <= INT32_MAX)
 
     @property
     def each(self) -> int:

@@ -10,13 +10,13 @@ from ..errors import ScheduleError
 LARGEST_TILE = 1 << 31  # coordinates per tile, exclusive
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
 QUOTED = re.compile(r"""(["'])([^"']*)\1""")
-WORKSPACES = ("list", "hash")
+WORKSPACES = ("list", "hash", "sort")
 KNOWN = {
     "reorder": "reorder(i, k, j): the loop order, outermost first",
     "parallelize": "parallelize(i): the outermost loop, which runs in parallel blocks; parallelize() for none",
     "vectorize": "vectorize(k): the loop that runs in SIMD registers; vectorize() for none",
     "tile": "tile(k, 64): a dense dimension and its tile size; the loop over tiles is outermost; tile() for none",
-    "workspace": "workspace(hash): the workspace that collects unordered rows; list or hash",
+    "workspace": "workspace(hash): the workspace that collects unordered rows; list, hash or sort",
 }
 
 

@@ -71,6 +71,9 @@ TABLE_COLUMNS = 8  # columns per row and chunk from which sums are stored once p
 TABLE_ROWS = 1024  # rows of a dense operand on separate pages that the TLB still finds quickly; bench_structured
 DENSE_ROW = 1 << 18  # extent from which the dense arrays of a workspace exceed a core's cache; bench_spgemm
 CLEARED_PLACES = 8.0  # places per sum up to which clearing a dense row is faster than listing its entries; bench_sums
+SCATTERED_LINES = 1 << 13  # cache lines among SAMPLED_ENTRIES entries from which they are written in two passes; benchmarks.building
+SAMPLED_ENTRIES = 1 << 16  # consecutive entries whose places are looked at
+RANKED_INSERTIONS = 64.0  # insertions into a row up to which sorting them beats dense arrays and hashing; benchmarks.building
 REUSED_PLACES = 8.0  # sums per place from which dense arrays pay; bench_spgemm
 SCATTERED_MERGES = 3.0  # merges of one row from which scattering it into a dense array pays; bench_masked
 SCATTERED_EXTENT = 1 << 22  # extent from which the dense array costs too much
@@ -106,7 +109,8 @@ LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its 
 SPREAD_POSITIONS = 1 << 6  # positions of a level from which its unevenness is measured
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew
 LONG_ROW_SHARE = 16  # a row is long if it holds more than this part of all entries; bench_skew
-PEAK_STEP = 32  # positions per sample
+PEAK_STEP = 32  # positions per sample, or more
+PEAK_SAMPLES = 1 << 18  # most samples: sorting more of them takes longer than a product
 PEAK_HITS = 16  # samples of one coordinate from which it is frequent
 
 # -- Code (codegen/*.py): limits of unrolled code

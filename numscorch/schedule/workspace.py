@@ -28,15 +28,15 @@ from ..ir.index import (
     unwrap,
     wrap,
 )
-from ..ir.level import Level
+from ..ir.level import INT32_MAX, Level
 from ..ir.scatter import in_storage_order, is_placed, visits_once
-from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed
+from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target
 from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
-KINDS: dict[str, type[Listed | Hashed]] = {"list": Listed, "hash": Hashed}
+KINDS: dict[str, type[Listed | Hashed | Sorted]] = {"list": Listed, "hash": Hashed, "sort": Sorted}
 WIDE = {"float32": "float64", "complex64": "complex128"}  # data types of workspaces that add many terms sequentially
 
 
@@ -61,7 +61,7 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
     if not isinstance(assignment, Assignment):
         return stmt, "the statement already has workspaces"
     split = _collecting_split(loops, assignment) if assignment.lhs.tensor.is_assembled else _counting_split(loops, assignment)
-    if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace != "hash"):
+    if split is not None and (assignment.lhs.tensor.is_assembled or options.workspace not in ("hash", "sort")):
         level, why = _kind(loops, split, assignment, facts, options.workspace)
         return _collect_rows(loops, split, assignment, level), why
     if options.workspace is not None:
@@ -90,6 +90,10 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     """
     must_count = _must_count(loops[split:], assignment)
     if wanted is not None:
+        if wanted == "sort" and (must_count or assignment.op not in ("=", "+=")):
+            raise ScheduleError(
+                f"workspace(sort): {assignment.op} does not sum the stored terms, so equal coordinates cannot be combined: use hash"
+            )
         return KINDS[wanted](must_count), f"requested: {wanted}"
     extent = facts.extent(_collected_variable(loops[split:], assignment.lhs))
     walks, united = cost.walks_of(accesses_in(assignment.rhs), facts), not is_intersection(assignment.rhs)
@@ -97,11 +101,21 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
     if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
         return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in total: each row is cleared first"
+    each = sums / prod(facts.extent(loop.var) for loop in loops[:split])
+    if _is_sortable(loops[split:], assignment, must_count) and each <= tuning.RANKED_INSERTIONS and extent <= INT32_MAX:
+        return Sorted(), f"unordered rows with about {each:.3g} insertions: a list, sorted when the row is complete"
     if _is_one_row(assignment) and sums >= extent:
         return Flagged(must_count), f"one unordered row of {extent:.3g}, about {sums:.3g} sums in total: dense arrays with flags"
     hashed = assignment.lhs.tensor.is_assembled and extent > tuning.DENSE_ROW and sums < tuning.REUSED_PLACES * extent
     how = "a hash table" if hashed else "dense arrays with a list"
     return KINDS["hash" if hashed else "list"](must_count), f"unordered rows of {extent:.3g}, about {sums:.3g} sums in total: {how}"
+
+
+def _is_sortable(loops: list[Forall], assignment: Assignment, must_count: bool) -> bool:
+    """Whether a list collects the insertions into a row, and is then sorted: a single loop inserts them into an ordered level."""
+    result = assignment.lhs.tensor
+    sums = assignment.op in ("=", "+=") and not must_count
+    return sums and len(loops) == 1 and result.is_assembled and result.format.levels[-1].is_ordered
 
 
 def _must_count(loops: list[Forall], assignment: Assignment) -> bool:
@@ -157,7 +171,7 @@ def _collect_rows(loops: list[Forall], split: int, assignment: Assignment, level
     var = _collected_variable(loops[split:], assignment.lhs)
     name = "w" if "w" in names else names[-1]
     inner, dtype = loops[split:], assignment.lhs.tensor.dtype
-    if isinstance(level, Listed | Hashed) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
+    if isinstance(level, Listed | PackedWorkspace) and assignment.op == "+=" and not summed_tail(inner, assignment.lhs):
         dtype = WIDE.get(dtype, dtype)
     space = Access(TensorVar(name, Format((level,)), dtype), (var,))
     op = "+=" if assignment.op == "=" else assignment.op

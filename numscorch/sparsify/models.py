@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import OperandError, UnsupportedError
-from ..files.progress import Progress
+from ..machine.progress import Progress
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model

@@ -154,7 +154,7 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
             return sorting_numbers(key)[1], False
         # torch's parallel radix sort is twice as fast as NumPy's stable sort
         return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
-    if bool(in_order(columns, strict=False).all()):
+    if are_in_order(columns):
         return np.arange(n), True
     return np.lexsort(columns[::-1]), False
 
@@ -191,6 +191,14 @@ def in_order(columns: Sequence[np.ndarray], *, strict: bool = True) -> np.ndarra
     for column in reversed(columns):
         after = (column[:-1] < column[1:]) | ((column[:-1] == column[1:]) & after)
     return after
+
+
+def are_in_order(columns: Sequence[np.ndarray], chunk: int = 1 << 16) -> bool:
+    """Whether entries are ordered lexicographically, with equal coordinates allowed. Stops at the first chunk with a disorder."""
+    return all(
+        bool(in_order([column[start : start + chunk + 1] for column in columns], strict=False).all())
+        for start in range(0, len(columns[0]) if columns else 0, chunk)
+    )
 
 
 def _firsts(columns: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
 import numscorch as ns
-from numscorch.convert import coalescing, construct
+from numscorch.convert import coalescing, construct, conversions
 from numscorch.ir.format import Format
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
@@ -47,16 +49,34 @@ def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...],
         return construct.assemble(indices, values, shape, fmt)
 
 
+def in_two_passes(patched: pytest.MonkeyPatch) -> list[Format]:
+    """Write even small lists in two passes; returns the list of the formats of buckets that are written."""
+    patched.setattr(tuning, "SCATTERED_LINES", 0)
+    patched.setattr(tuning, "SAMPLED_ENTRIES", 8)
+    written: list[Format] = []
+    find = conversions.buckets
+
+    def recorded(*given: Any) -> Format | None:
+        fmt = find(*given)
+        written.extend([fmt] if fmt is not None else [])
+        return fmt
+
+    patched.setattr(conversions, "buckets", recorded)
+    return written
+
+
 @pytest.mark.filterwarnings("ignore:.* stores .* values for")
 @pytest.mark.parametrize(("fmt", "dtype"), CASES, ids=str)
-@pytest.mark.parametrize("workers", [1, 3])
-def test_entries_are_sorted_and_summed(fmt: Format, workers: int, dtype: torch.dtype, small: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("workers", "passes"), [(1, 1), (3, 1), (1, 2), (3, 2)])
+def test_entries_are_sorted_and_summed(fmt: Format, workers: int, passes: int, dtype: torch.dtype, small: pytest.MonkeyPatch) -> None:
+    buckets = in_two_passes(small) if passes == 2 else []
     small.setattr(tuning, "PARALLEL_STEPS", 0)
     small.setattr(tuning, "BLOCKS", 7)
     small.setattr("numscorch.machine.threads.workers", lambda: workers)
     shape = SHAPES[fmt.order]
     indices, values = entries(shape, 150, 1, dtype)
     assert coalescing.coalesced(indices, values, shape, fmt, None) is not None
+    assert bool(buckets) == (passes == 2 and fmt.order > 1)
     result, expected = construct.assemble(indices, values, shape, fmt), by_arrays(indices, values, shape, fmt)
     validate(result.pattern)
     assert result.format == expected.format
@@ -79,6 +99,32 @@ def test_sums_that_cancel_stay_stored(small: pytest.MonkeyPatch) -> None:
     A = ns.from_coo([[2, 0, 2, 0], [1, 1, 1, 0]], [1.0, 2.0, -1.0, 0.0], (3, 3))
     assert A.indices().tolist() == [[0, 0, 2], [0, 1, 1]]
     assert A.values.tolist() == [0.0, 2.0, 0.0]
+
+
+MATRIX_LISTS, CUBE_LISTS = [ns.CSC, ns.COO(2), Format("ds", (1, 0))], [Format("dss", (2, 0, 1)), Format("dso", (1, 2, 0)), ns.CSF(3)]
+PAIRS = [(source, target) for source in (ns.CSR, ns.DCSR, ns.COO(2)) for target in MATRIX_LISTS]
+PAIRS += [(source, target) for source in (Format("dss"), ns.COO(3)) for target in CUBE_LISTS]
+
+
+@pytest.mark.parametrize(("source", "target"), PAIRS, ids=str)
+def test_conversions_in_two_passes(source: Format, target: Format, small: pytest.MonkeyPatch) -> None:
+    shape = SHAPES[source.order]
+    A = by_arrays(*entries(shape, 100, 4), shape, source)
+    expected = ns.from_coo(*entries(shape, 100, 4), shape, target)
+    in_two_passes(small)
+    converted = A.to(target)
+    validate(converted.pattern)
+    assert all(map(np.array_equal, converted.pattern.views, expected.pattern.views))
+    assert torch.equal(converted.values, expected.values)
+
+
+def test_a_list_is_written_in_two_passes_if_its_places_are_far_apart(fresh_plans: pytest.MonkeyPatch) -> None:
+    """Random columns are written through buckets, and the columns of a band are not."""
+    rows, size = torch.arange(1 << 18), 1 << 18
+    random, band = torch.randint(0, size, (4, size), generator=torch.Generator().manual_seed(0)), (rows + torch.arange(4)[:, None]) % size
+    for columns, passes in ((random, 2), (band, 1)):
+        A = ns.from_coo(torch.stack([rows.repeat(4), columns.reshape(-1)]), torch.ones(4 * size), (size, size), ns.CSR)
+        assert len(conversions.passes_to(A.pattern, ns.CSC)) == passes
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -16,9 +16,9 @@ from storable import storable
 
 import numscorch as ns
 from numscorch.files import text, writers
-from numscorch.files.progress import Progress
 from numscorch.frontend.datatypes import STORED
 from numscorch.ir.format import Format
+from numscorch.machine.progress import Progress
 
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz")
 REAL = [dtype for dtype in STORED if not dtype.is_complex]

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for large files."""
+"""A progress bar on stderr for large files and lists of entries."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from types import TracebackType
 
-LARGE = 64 << 20  # bytes of text that take about a second
+LARGE = 64 << 20  # bytes that take about a second to read as text, or to sort as values of entries
 WIDTH, EVERY = 30, 0.1  # characters of the bar, seconds between updates
 
 
@@ -16,8 +16,8 @@ class Progress:
     Args:
         what: the description of the work, such as ``reading a.mtx``.
         total: the total amount; 0 if unknown (no bar is shown).
-        shown: whether to show the bar; None shows it if ``size`` exceeds 64 MB and stderr is a terminal.
-        size: the size of the file, in bytes.
+        shown: whether to show the bar; None shows it if ``size`` exceeds 64 MiB and stderr is a terminal.
+        size: the size of the file or of the values, in bytes.
 
     >>> with Progress("reading a.mtx", 4, shown=False) as progress:
     ...     progress.reach(2)
