@@ -214,7 +214,7 @@ class Binder:
                 lines += self.views(at, sum(len(level.arrays) for level in kernel_format.levels))
             is_read = any(param.what == "vals" and param.of == NAMES[at] for param in self.kernel.source.params)
             if self.kernel.is_compiled and kernel_format == operand.format and is_read:
-                lines += [f"v{at} = o{at}._values", f"a{at} = v{at}.data_ptr()", f"if a{at} != o{at}._address: o{at}.viewed"]
+                lines += [f"v{at} = o{at}._values", f"a{at} = v{at}.data_ptr()", f"if a{at} != o{at}._address: o{at}.locate()"]
         return lines
 
     def stored(self, name: str) -> Format:
@@ -315,7 +315,7 @@ class Binder:
         operand = self.operands[at]
         if not operand.format.is_dense:
             kernel_format = self.stored(name)
-            view = f"(o{at}._view if o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
+            view = f"(o{at}._view if o{at}._view is not None and o{at}._values.data_ptr() == o{at}._address else o{at}.viewed)"
             return view if kernel_format == operand.format else f"M{at}.values({view})"
         if self.problem.layout is not None and at in self.problem.layout.operands:
             return f"flat(L{at}(o{at}))"

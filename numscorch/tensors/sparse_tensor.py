@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]  # documented, but not in its __all__
 
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
@@ -94,16 +95,27 @@ class SparseTensor(PythonOperators):
     def viewed(self) -> np.ndarray:
         """The values as a NumPy view of the same memory.
 
+        The view goes through DLPack: torch can't resize the memory of ``values.numpy()``, but ``fully_shard`` does.
+
+        Raises:
+            SizeError: the shape of the values was changed in place.
+        """
+        if self._values.data_ptr() != self._address:
+            self.locate()
+        if self._view is None:
+            self._view = from_dlpack(to_dlpack(self._values.detach())).numpy()
+        return self._view
+
+    def locate(self) -> None:
+        """Check the values, and keep their address for kernels that read them there.
+
         Raises:
             SizeError: the shape of the values was changed in place.
         """
         values = self._values
-        address = values.data_ptr()
-        if address != self._address or self._view is None:
-            if values.shape != (self.pattern.nnz,) or not values.is_contiguous():
-                raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern has {self.pattern.nnz} positions")
-            self._view, self._address = values.detach().numpy(), address
-        return self._view
+        if values.shape != (self.pattern.nnz,) or not values.is_contiguous():
+            raise SizeError(f"values was changed to shape {tuple(values.shape)}, but the pattern has {self.pattern.nnz} positions")
+        self._view, self._address = None, values.data_ptr()
 
     def __reduce__(self) -> tuple[type[SparseTensor], tuple[Pattern, torch.Tensor]]:
         return SparseTensor, (self.pattern, self._values)
