@@ -1,8 +1,13 @@
-"""The beginning of programs that shard matrices over 1, 2 and 3 ranks."""
+"""The beginning of programs that shard matrices over 1, 2 and 3 ranks, or over a mesh of two dimensions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
 RANKS = [1, 2, 3]
+GRIDS = [(1, 2), (2, 1), (2, 2), (3, 2)]
 
 PRELUDE = """
 import random
@@ -12,7 +17,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 
-mesh = init_device_mesh("cpu", (ranks,))
+extents = tuple(map(int, os.environ.get("MESH", str(ranks)).split("x")))
+mesh = init_device_mesh("cpu", extents)
+placements = [Shard(0), Shard(1)][: len(extents)]
 
 def matrix(rows, columns, density, seed, dtype=torch.float64):
     g = torch.Generator().manual_seed(seed)
@@ -27,3 +34,8 @@ def same(result, expected):
 def rows_of(A, x):
     return A.rows_of(x, 0)
 """
+
+
+def on_mesh(extents: Sequence[int]) -> dict[str, Any]:
+    """The arguments of ``together`` for a mesh of these extents."""
+    return {"ranks": prod(extents), "MESH": "x".join(map(str, extents)), "NUMBA_DISABLE_JIT": "1"}

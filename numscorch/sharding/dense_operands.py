@@ -7,23 +7,36 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from ..errors import SizeError, UnsupportedError
 from ..tensors.ledgers import is_strict, note
 from .agreement import agree
+from .exchange import HaloExchange
+from .partition import Partition
+from .placements import Names, gradient_placements
+from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 
 @dataclass(frozen=True)
 class SharedIndices:
-    """The names of the row index and the column index of a sharded matrix in an expression."""
+    """The names of sharded indices in an expression with a sharded matrix.
+
+    Args:
+        matrix: the matrix.
+        row: its row index.
+        column: its column index.
+        others: for each dimension of the mesh, the index that ``DTensor`` operands shard over it; None for the dimensions over which
+            the matrix is distributed.
+    """
 
     matrix: ShardedSparseTensor
     row: str
     column: str
+    others: Sequence[str | None]
 
-    def sharded(self, names: Sequence[str], what: str) -> str | None:
+    def sharded(self, names: Names, what: str) -> str | None:
         """Which of both indices an operand has; None if it has neither.
 
         Raises:
@@ -34,6 +47,10 @@ class SharedIndices:
                 f"{what} has the row index and the column index of the sharded matrix, so that each rank would need all of it"
             )
         return self.row if self.row in names else self.column if self.column in names else None
+
+    def exchange(self, index: str) -> HaloExchange:
+        """The exchange of rows of operands and results with the row index or the column index."""
+        return self.matrix.row_exchange if index == self.row else self.matrix.exchange
 
 
 @dataclass(frozen=True)
@@ -61,7 +78,7 @@ class LocalOperand:
     value: torch.Tensor
     index: str | None
     at: int
-    is_whole: bool
+    is_whole: bool = False
 
     @property
     def first(self) -> torch.Tensor:
@@ -73,7 +90,7 @@ class LocalOperand:
         return rows.movedim(0, self.at)
 
 
-def local_operand(value: Any, names: Sequence[str], indices: SharedIndices, what: str) -> LocalOperand:
+def local_operand(value: Any, names: Names, indices: SharedIndices, what: str) -> LocalOperand:
     """The local part of a dense operand.
 
     Raises:
@@ -86,45 +103,63 @@ def local_operand(value: Any, names: Sequence[str], indices: SharedIndices, what
         raise UnsupportedError(f"{what} is {type(value).__name__}: operands beside a sharded matrix are dense tensors, or matrices like it")
     index = indices.sharded(names, what)
     at = names.index(index) if index is not None else 0
+    value = without_sums(value, what, indices.matrix.layout.ranks) if isinstance(value, DTensor) else value
+    gradients = gradient_placements(value, names, indices.others, what)
     if isinstance(value, DTensor):
-        value, is_whole = _of_dtensor(value, index, at, indices, what)
-    layout = indices.matrix.layout
+        value, is_whole = _of_dtensor(value, gradients, index, at, indices, what)
     if index is not None and not is_whole:
-        partition, wanted, call = (layout.rows, "rows", "A.rows_of(x, 0)")
-        if index == indices.column:
-            partition, wanted, call = (layout.columns, "columns", "A.rows_of(x)")
-        count = partition.sizes[indices.matrix.exchange.rank]
-        if value.shape[at] != count:
+        exchange = indices.exchange(index)
+        if value.shape[at] != exchange.owned:
+            wanted, call = ("rows", "A.rows_of(x, 0)") if index == indices.row else ("columns", "A.rows_of(x)")
             raise SizeError(
-                f"{what} has size {value.shape[at]} in dimension {at}, but this rank has {count} of the {partition.size} {wanted}: "
-                f"pass its rows, as {call} returns, or a DTensor"
+                f"{what} has size {value.shape[at]} in dimension {at}, but this rank has {exchange.owned} of the {exchange.partition.size} "
+                f"{wanted}: pass its rows, as {call} returns, or a DTensor"
             )
     return LocalOperand(value, index, at, is_whole)
 
 
-def _of_dtensor(value: DTensor, index: str | None, at: int, indices: SharedIndices, what: str) -> tuple[torch.Tensor, bool]:
-    """The local part of a ``DTensor``, and whether it is the whole tensor although it has an index of the matrix."""
-    matrix = indices.matrix
-    if value.device_mesh != matrix.mesh:
-        raise UnsupportedError(f"{what} is on {value.device_mesh}, but the matrix on {matrix.mesh}: use one mesh")
-    value = without_sums(value, what)
-    (placement,) = value.placements
-    if isinstance(placement, Replicate):
-        return value.to_local(grad_placements=[Partial()]), index is not None
-    if isinstance(placement, Shard) and index is not None and placement.dim % value.ndim == at:
-        partition = matrix.layout.rows if index == indices.row else matrix.layout.columns
-        if not partition.is_even:
-            raise SizeError(
-                f"{what} is a DTensor, which has torch's chunks, but the partition is uneven: pass local rows, or shard by 'rows'"
-            )
-        return value.to_local(), False
-    raise UnsupportedError(
-        f"{what} has placement {placement}: operands are sharded in the dimension of the matrix's rows or columns, or replicated"
-    )
+def _of_dtensor(
+    value: DTensor, gradients: list[Placement], index: str | None, at: int, indices: SharedIndices, what: str
+) -> tuple[torch.Tensor, bool]:
+    """The local part of a ``DTensor``, and whether it is the whole tensor although it has an index of the matrix.
+
+    ``gradients`` are the placements of its gradient over dimensions of the mesh to which the matrix is replicated.
+    """
+    dims, by_rows = indices.matrix.layout.grid.dims, Shard(at)
+    first, *later = [value.placements[dim] for dim in dims]
+    part: Placement = Partial()  # of the gradient
+    is_whole = False
+    if all(isinstance(placement, Replicate) for placement in (first, *later)):
+        is_whole = index is not None
+    elif index is not None and first == by_rows and all(placement in (by_rows, Replicate()) for placement in later):
+        check_chunks(indices.matrix, indices.exchange(index).partition, what)
+        value = value.redistribute(placements=[by_rows if dim in dims else placement for dim, placement in enumerate(value.placements)])
+        part = by_rows
+    else:
+        raise UnsupportedError(
+            f"{what} has placements {value.placements}: over dimensions {dims} of the mesh, which distribute the matrix, operands are "
+            "sharded in the dimension of the matrix's rows or columns, or replicated; over a second one of them, they can be replicated"
+        )
+    return value.to_local(grad_placements=[part if dim in dims else placement for dim, placement in enumerate(gradients)]), is_whole
 
 
-def without_sums(value: DTensor, what: str) -> DTensor:
+def check_chunks(matrix: ShardedSparseTensor, partition: Partition, what: str) -> None:
+    """Check that ``DTensor`` can describe a partition of rows or columns.
+
+    Raises:
+        SizeError: it can't.
+    """
+    if partition != matrix.layout.grid.chunks(partition.size):
+        raise SizeError(f"{what} is a DTensor, which has torch's chunks, but the partition is uneven: pass local rows, or shard by 'rows'")
+
+
+def without_sums(value: DTensor, what: str, ranks: Ranks) -> DTensor:
     """The operand, with sums over ranks (``Partial``) computed on every rank, which the ledger lists.
+
+    Args:
+        value: the operand.
+        what: its description.
+        ranks: the ranks of the operation in progress.
 
     Raises:
         UnsupportedError: there are sums, and ``numscorch.strict`` is on.
@@ -134,8 +169,6 @@ def without_sums(value: DTensor, what: str) -> DTensor:
     if is_strict():
         raise UnsupportedError(f"{what} is a sum over ranks, which every rank would need: redistribute it before, or leave ns.strict()")
     note("copy", f"{what}, a sum over ranks, on every rank", value.numel() * value.element_size(), asked=False)
-    for dim, placement in enumerate(value.placements):
-        if isinstance(placement, Partial):
-            agree(value.device_mesh.get_group(dim), f"adds {what}")
+    agree(ranks, f"adds {what}")
     placements = [Replicate() if isinstance(placement, Partial) else placement for placement in value.placements]
     return value.redistribute(value.device_mesh, placements)

@@ -1,11 +1,12 @@
 """Exchange of the rows of a dense operand that a rank needs and other ranks own, called the halo.
 
-Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020 (the 1D algorithm, with only the
-rows that are needed).
+Source: Tripathy, Yelick and Buluc, "Reducing Communication in Graph Neural Network Training", SC 2020 (the 1D and 1.5D algorithms, with
+only the rows that are needed).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from .agreement import agree, reporting_lost_ranks
 from .partition import Partition
+from .ranks import Ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +36,7 @@ class Transfer:
             RankError: another rank has ended, or did not take part within the timeout of the process group.
         """
         if self.work is not None:
-            with reporting_lost_ranks(self.exchange.group, "receives rows"):
+            with reporting_lost_ranks(self.exchange.ranks, "receives rows"):
                 self.work.wait()
         self.exchange.buffers.keep(self.sent)
         return self.received
@@ -62,40 +64,65 @@ class HaloExchange:
     """The rows that this rank sends to each rank and receives from each rank, computed once for each pattern.
 
     Args:
-        group: the process group.
-        columns: the partition of the columns of the matrix, which is that of the rows of dense operands.
-        halo: the columns that this rank needs and others own, in ascending order.
+        ranks: the ranks that hold the matrix.
+        group: those of them that exchange columns; None if nothing is exchanged.
+        partition: the partition of the columns of the matrix (or of its rows), which is that of the rows of dense operands.
+        parts: the part of the partition that each rank of the group owns, in ascending order.
+        needed: the columns that this rank needs, all of which the group owns, in any order.
 
     Attributes:
         number: the number of the exchange, the same on all ranks; ranks with different matrices are detected by it.
+        part: the part that this rank owns.
+        halo: the columns that this rank needs and others own, in ascending order.
         sent: the rows that this rank sends, as positions among its own rows, in the order of their receivers.
         bytes_sent: number of bytes that this rank has sent to other ranks so far.
     """
 
     latest: ClassVar[int] = 0  # the largest number
 
-    def __init__(self, group: dist.ProcessGroup, columns: Partition, halo: torch.Tensor):
-        self.group, self.columns, self.halo = group, columns, halo
-        self.number = HaloExchange.latest = 1 + max(agree(group, "plans the exchange of a matrix", HaloExchange.latest))
-        self.rank, self.bytes_sent, self.buffers = group.rank(), 0, Buffers()
-        ranks = group.size()
-        self.receive_counts = torch.bincount(columns.owners(halo), minlength=ranks).tolist()
-        counts = torch.empty(ranks, dtype=torch.int64)
-        dist.all_to_all_single(counts, torch.tensor(self.receive_counts), group=group)
-        self.send_counts = counts.tolist()
-        wanted = torch.empty(sum(self.send_counts), dtype=torch.int64)
-        dist.all_to_all_single(wanted, halo, self.send_counts, self.receive_counts, group=group)
-        self.sent = wanted - columns.starts[self.rank]
+    def __init__(self, ranks: Ranks, group: dist.ProcessGroup | None, partition: Partition, parts: Sequence[int], needed: torch.Tensor):
+        self.ranks, self.group, self.partition = ranks, group, partition
+        self.number, self.part = 0, parts[0 if group is None else group.rank()]
+        self.bytes_sent, self.buffers = 0, Buffers()
+        self.halo = torch.unique(needed[~self.is_own(needed)])
+        received = torch.bincount(partition.owners(self.halo), minlength=partition.ranks)[list(parts)]
+        counts, wanted = received.clone(), self.halo
+        if group is not None:
+            self.number = HaloExchange.latest = 1 + max(agree(ranks, "plans the exchange of a matrix", HaloExchange.latest))
+            dist.all_to_all_single(counts, received, group=group)
+            wanted = torch.empty(int(counts.sum()), dtype=torch.int64)
+            dist.all_to_all_single(wanted, self.halo, counts.tolist(), received.tolist(), group=group)
+        self.receive_counts, self.send_counts = received.tolist(), counts.tolist()
+        self.sent = wanted - self.range[0]
+
+    @property
+    def range(self) -> tuple[int, int]:
+        """The first column that this rank owns, and the first one after its columns."""
+        return self.partition.range_of(self.part)
 
     @property
     def owned(self) -> int:
         """The number of columns that this rank owns."""
-        return self.columns.sizes[self.rank]
+        return self.partition.sizes[self.part]
 
     @property
     def extent(self) -> int:
         """The number of owned columns and halo columns."""
         return self.owned + len(self.halo)
+
+    @property
+    def known(self) -> torch.Tensor:
+        """The owned columns, then those of the halo, shape (extent,)."""
+        return torch.cat([torch.arange(*self.range), self.halo])
+
+    def is_own(self, columns: torch.Tensor) -> torch.Tensor:
+        """Whether this rank owns each of the columns."""
+        start, stop = self.range
+        return (columns >= start) & (columns < stop)
+
+    def numbered(self, columns: torch.Tensor) -> torch.Tensor:
+        """The positions of columns in :attr:`known`."""
+        return torch.where(self.is_own(columns), columns - self.range[0], self.owned + torch.searchsorted(self.halo, columns))
 
     def start(self, x: torch.Tensor) -> Transfer:
         """Start sending owned rows; the transfer gives the rows of the halo."""
@@ -110,12 +137,12 @@ class HaloExchange:
 
     def _transfer(self, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
         received = self.buffers.take(sum(receive_counts), rows)
-        if self.group.size() == 1:
+        if self.group is None or self.group.size() == 1:
             return Transfer(received, None, self, rows)
         step = f"{verb} rows of {prod(rows.shape[1:])} numbers of {rows.dtype} for matrix {self.number}"
-        agree(self.group, step)  # rows of different sizes would abort a process
+        agree(self.ranks, step)  # rows of different sizes would abort a process
         self.bytes_sent += rows.nbytes
-        with reporting_lost_ranks(self.group, step):
+        with reporting_lost_ranks(self.ranks, step):
             work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
         return Transfer(received, work, self, rows)
 
@@ -132,11 +159,15 @@ class HaloExchange:
 
     def extended(self, x: torch.Tensor) -> torch.Tensor:
         """The owned rows and the rows of the halo. Differentiable."""
+        if self.group is None:
+            return x
         same, arrival = self.begin(x)
         return torch.cat([same, arrival.halo()])
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
+        if self.group is None:
+            return rows
         result: torch.Tensor = _Return.apply(rows, self)  # type: ignore[no-untyped-call]
         return result
 

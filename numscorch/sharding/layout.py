@@ -1,4 +1,4 @@
-"""What ranks compute once for each pattern: local matrices with renumbered columns, their owned and halo parts, and the exchange."""
+"""What ranks compute once for each pattern: local matrices with renumbered columns, their owned and halo parts, and the exchanges."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..convert.construct import from_csr
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree
 from .exchange import HaloExchange
+from .grid import Grid
 from .partition import Partition
 
 
@@ -31,51 +32,54 @@ class ColumnPart:
 
 
 class Layout:
-    """What the ranks compute once for each pattern: the local pattern, its owned and its halo part, and the exchange.
+    """What the ranks compute once for each pattern: the local pattern, its owned and its halo part, and the exchanges.
 
     Args:
-        mesh: a mesh of one dimension.
-        shape: the shape of the whole matrix.
-        rows: the partition of the rows.
+        grid: the ranks.
+        row_exchange: the exchange of rows among the ranks that share a block of rows, which has the partition of the rows.
         exchange: the exchange of the halo, which has the partition of the columns.
-        matrix: the entries of this rank's rows, in CSR; owned columns come first, then the halo.
+        matrix: the entries of this rank, in CSR; owned rows and columns come first, then those that others own.
         permutation: the row of the original matrix at each place, if rows and columns were permuted.
 
     Attributes:
-        entries: the entries of the whole matrix in the order of its rows, as a partition.
+        entries: the entries of all ranks, as a partition.
     """
 
     def __init__(
         self,
-        mesh: DeviceMesh,
-        shape: tuple[int, int],
-        rows: Partition,
+        grid: Grid,
+        row_exchange: HaloExchange,
         exchange: HaloExchange,
         matrix: SparseTensor,
         permutation: torch.Tensor | None = None,
     ):
-        self.mesh, self.group, self.shape, self.rows, self.columns = mesh, mesh.get_group(), shape, rows, exchange.columns
-        self.exchange, self.matrix, self.permutation = exchange, matrix, permutation
+        self.grid, self.ranks, self.row_exchange, self.exchange = grid, grid.ranks, row_exchange, exchange
+        self.rows, self.columns, self.matrix, self.permutation = row_exchange.partition, exchange.partition, matrix, permutation
         row_of, columns = matrix.indices()
         is_halo = columns >= exchange.owned
-        self.entries = Partition.of_sizes(agree(self.group, "counts the entries of a matrix", matrix.nnz))
+        self.entries = Partition.of_sizes(agree(self.ranks, "counts the entries of a matrix", matrix.nnz))
         self.owned = self._part(~is_halo, row_of, columns, is_compact=False)
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        """The device mesh."""
+        return self.grid.mesh
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The shape of the whole matrix."""
+        return self.rows.size, self.columns.size
 
     @property
     def nnz(self) -> int:
         """The number of entries on all ranks."""
         return self.entries.size
 
-    @property
-    def numbers(self) -> torch.Tensor:
-        """The column of the whole matrix for each local column."""
-        return torch.cat([torch.arange(*self.columns.range_of(self.exchange.rank)), self.exchange.halo])
-
     def in_order(self) -> tuple[torch.Tensor, torch.Tensor]:
         """The entries by rows and ascending columns of the whole matrix: their positions among the local values, and their columns."""
         rows, columns = self.matrix.indices()
-        columns = self.numbers[columns]
+        columns = self.exchange.known[columns]
         order = torch.argsort(columns, stable=True)
         order = order[torch.argsort(rows[order], stable=True)]
         return order, columns[order]
@@ -97,24 +101,33 @@ class Layout:
         return ColumnPart(positions, kept, _csr(pos, columns[positions], torch.empty(len(positions), dtype=torch.bool), (len(kept), size)))
 
 
-def local_matrix(local: SparseTensor, columns: Partition, mesh: DeviceMesh) -> tuple[HaloExchange, SparseTensor]:
-    """The exchange for these local rows, and the rows with renumbered columns: owned ones first, then the halo. A collective operation.
+def make_layout(
+    local: SparseTensor, rows: Partition, columns: Partition, grid: Grid, permutation: torch.Tensor | None = None
+) -> tuple[Layout, torch.Tensor]:
+    """The layout of a matrix, and the values of this rank in its order. A collective operation.
 
     Args:
-        local: this rank's rows in CSR, with columns of the whole matrix.
-        columns: the partition of the columns.
-        mesh: the mesh.
+        local: the rows of this rank's block in CSR, with columns of the whole matrix.
+        rows: the partition of the rows into blocks.
+        columns: the partition of the columns into as many blocks.
+        grid: the ranks.
+        permutation: the row of the original matrix at each place, if rows and columns were permuted.
     """
-    pos, crd = local.pattern.arrays[1]
-    start, stop = columns.range_of(mesh.get_group().rank())
-    crd = crd.long()
-    is_halo = (crd < start) | (crd >= stop)
-    halo = torch.unique(crd[is_halo])
-    exchange = HaloExchange(mesh.get_group(), columns, halo)
-    rows = torch.repeat_interleave(torch.arange(local.shape[0]), pos.diff().long())
-    order = torch.argsort(rows * 2 + is_halo, stable=True)
-    numbered = torch.where(is_halo, exchange.owned + torch.searchsorted(halo, crd), crd - start)[order]
-    return exchange, _csr(pos, numbered, local.values[order], (local.shape[0], exchange.extent))
+    row_of, column_of = local.indices()
+    values = local.values
+    columns = columns.split(grid.columns)
+    if grid.columns > 1:
+        chosen = (columns.owners(column_of) % grid.columns == grid.share).nonzero().flatten()
+        row_of, column_of, values = row_of[chosen], column_of[chosen], values[chosen]
+    row_of = row_of + rows.starts[grid.block]
+    row_exchange = HaloExchange(grid.ranks, grid.column_group, rows.split(grid.columns), grid.row_parts, row_of)
+    exchange = HaloExchange(grid.ranks, grid.row_group, columns, grid.column_parts, column_of)
+    row_of, column_of = row_exchange.numbered(row_of), exchange.numbered(column_of)
+    order = torch.argsort(row_of * 2 + (column_of >= exchange.owned), stable=True)
+    pos = torch.zeros(row_exchange.extent + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(row_of, minlength=row_exchange.extent), 0, out=pos[1:])
+    matrix = _csr(pos, column_of[order], values[order], (row_exchange.extent, exchange.extent))
+    return Layout(grid, row_exchange, exchange, matrix, permutation), matrix.values
 
 
 def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:

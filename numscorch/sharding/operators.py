@@ -28,7 +28,7 @@ def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
     @wraps(function)
     def call(*operands: Any, **options: Any) -> T:
         matrix = next(value for value in (*operands, *options.values()) if isinstance(value, ShardedSparseTensor))
-        with collective(matrix.layout.group, function.__name__):
+        with collective(matrix.layout.ranks, function.__name__):
             return function(*operands, **options)
 
     return call
@@ -79,8 +79,9 @@ def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = 
     if is_plain:
         return result + weight.rows_of(bias, 0)
     if not isinstance(bias, DTensor):
-        bias = DTensor.from_local(bias, weight.mesh, [Replicate()], run_check=False)
-    return result + bias.redistribute(weight.mesh, [Shard(0)])
+        bias = DTensor.from_local(bias, weight.mesh, [Replicate()] * weight.mesh.ndim, run_check=False)
+    dims = weight.layout.grid.dims
+    return result + bias.redistribute(weight.mesh, [Shard(0) if dim in dims else Replicate() for dim in range(weight.mesh.ndim)])
 
 
 def dimension(dim: int) -> int:
@@ -119,9 +120,9 @@ def norm(A: ShardedSparseTensor, p: float | str = 2, dim: Any = None) -> torch.T
     if power == float("inf"):
         largest = A.values.detach().abs().amax() if A.local.nnz else A.values.new_zeros(())
         step = f"finds the largest of numbers of {largest.dtype}"
-        agree(A.layout.group, step)
-        with reporting_lost_ranks(A.layout.group, step):
-            dist.all_reduce(largest, dist.ReduceOp.MAX, A.layout.group)
+        agree(A.layout.ranks, step)
+        with reporting_lost_ranks(A.layout.ranks, step):
+            A.layout.ranks.reduce(largest, dist.ReduceOp.MAX)
         return largest  # a constant in differentiation
     sums = total(A.with_values(A.values.abs().pow(power)))
     return sums.sqrt() if power == 2 else sums
@@ -145,6 +146,7 @@ def of_rows(function: Callable[..., Any]) -> Callable[..., ShardedSparseTensor]:
     def call(A: ShardedSparseTensor, dim: int, **options: Any) -> ShardedSparseTensor:
         if dimension(dim) != 1:
             raise UnsupportedError("a sharded matrix has whole rows on each rank: give dim=1, or use full_tensor()")
+        A.check_whole_rows(f"{function.__name__} of a sharded matrix")
         return A.apply(lambda local: function(local, 1, **options), "a function of rows")
 
     return call

@@ -27,11 +27,15 @@ class ShardedSparseParameter(SparseParameter):
     Args:
         A: the matrix; its pattern is shared, and its values become a ``torch.nn.Parameter``.
         requires_grad: whether the values require grad.
+
+    Raises:
+        UnsupportedError: the columns are distributed, too.
     """
 
     layout: Layout
 
     def __init__(self, A: ShardedSparseTensor, requires_grad: bool = True):
+        A.check_whole_rows("a parameter")
         super().__init__(A.local, requires_grad)
         self.layout = A.layout
 

@@ -57,6 +57,15 @@ class Partition:
         cuts = torch.where(goals - sums[after - 1] < sums[after] - goals, after - 1, after)
         return cls((0, *cuts.tolist(), len(weights)))
 
+    def split(self, count: int) -> Partition:
+        """Each range divided into torch's chunks.
+
+        >>> Partition((0, 5, 7)).split(2)
+        Partition(starts=(0, 3, 5, 6, 7))
+        """
+        pieces = [Partition.even(size, count).sizes for size in self.sizes]
+        return Partition.of_sizes([size for sizes in pieces for size in sizes])
+
     @property
     def size(self) -> int:
         """The number of rows."""
@@ -71,11 +80,6 @@ class Partition:
     def sizes(self) -> tuple[int, ...]:
         """The number of rows of each rank."""
         return tuple(stop - start for start, stop in pairwise(self.starts))
-
-    @property
-    def is_even(self) -> bool:
-        """Whether the ranges are torch's chunks, so that ``DTensor`` can describe them."""
-        return self == Partition.even(self.size, self.ranks)
 
     def range_of(self, rank: int) -> tuple[int, int]:
         """The first row of a rank, and the first row after its rows."""

@@ -2,30 +2,33 @@
 
 With ``A[i,j]`` sharded by rows, an operand with index i is local, and one with index j needs the rows of the halo. A result with
 index i is local. One with index j has contributions of several ranks, which are sent to the owners of their rows. One without
-either is the sum over all ranks.
+either is the sum over all ranks. If the columns are distributed, too, then i is like j, with an exchange among the ranks that share
+rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.autograd.function import once_differentiable
-from torch.distributed.tensor import DTensor, Partial, Shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 
 from ..api import einsum, evaluate
 from ..compute.operands import call_form
-from ..errors import ExpressionError, SizeError, UnsupportedError
+from ..errors import ExpressionError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, reporting_lost_ranks
-from .dense_operands import LocalOperand, SharedIndices, local_operand
-from .partition import Partition
+from .dense_operands import LocalOperand, SharedIndices, check_chunks, local_operand
+from .exchange import HaloExchange
+from .placements import Names, Operands, dtensor_of, gradient_placements, result_placement, sharded_indices
+from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 Given = Sequence[ShardedSparseTensor | LocalOperand]
@@ -46,7 +49,7 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
             would need all of a tensor on each rank.
     """
     matrix = next(operand for operand in (expr, *operands) if isinstance(operand, ShardedSparseTensor))
-    with collective(matrix.layout.group, f"einsum {expr!r}" if isinstance(expr, str) else "einsum"):
+    with collective(matrix.layout.ranks, f"einsum {expr!r}" if isinstance(expr, str) else "einsum"):
         return _einsum(expr, operands, options)
 
 
@@ -60,25 +63,21 @@ def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> An
         value if isinstance(value, ShardedSparseTensor) else local_operand(value, names, indices, f"the {_ordinal(at)} operand of {text!r}")
         for at, (value, names) in enumerate(zip(values, subscripts.operands, strict=True))
     ]
-    dense = [value for value in given if isinstance(value, LocalOperand)]
+    given = [value if isinstance(value, ShardedSparseTensor) else _with_all_rows(value, indices) for value in given]
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
         is_in_order = result.index(indices.row) < result.index(indices.column)
         return _sampled(text, given, indices, options, is_in_order)
-    if indices.row in result:
-        at = result.index(indices.row)
-        is_split = len(dense) == len(given) - 1 and any(_needs_halo(value, indices) for value in dense)
-        local = _rows(text, at, given, indices) if is_split else _dense(text, _joined(given, indices))
-        return _as_given(local, at, matrix.layout.rows, values)
-    local = _dense(text, _joined(given, indices))
-    if indices.column in result:
-        at = result.index(indices.column)
-        local = matrix.exchange.returned(local.movedim(at, 0)).movedim(0, at)
-        return _as_given(local, at, matrix.layout.columns, values)
-    if any(isinstance(value, DTensor) for value in values):
-        return DTensor.from_local(local, matrix.mesh, [Partial()], run_check=False)
-    total: torch.Tensor = _Sum.apply(local, matrix.layout.group)  # type: ignore[no-untyped-call]
-    return total
+    index = next((name for name in (indices.row, indices.column) if name in result), None)
+    at = 0 if index is None else result.index(index)
+    dense = [value for value in given if isinstance(value, LocalOperand)]
+    is_split = index == indices.row and len(dense) == len(given) - 1 and any(_needs_halo(value, indices) for value in dense)
+    local = _rows(text, at, given, indices) if is_split else _dense(text, _joined(given, indices))
+    if index is not None:
+        local = indices.exchange(index).returned(local.movedim(at, 0)).movedim(0, at)
+    elif not any(isinstance(value, DTensor) for value in values):
+        return _summed(local, matrix.layout.ranks, matrix, f"adds {tuple(local.shape)} numbers of {local.dtype}")
+    return _as_given(local, result, indices, list(zip(values, subscripts.operands, strict=True)))
 
 
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
@@ -99,7 +98,14 @@ def _indices_of(text: str, values: Sequence[Any], subscripts: Subscripts) -> Sha
         raise UnsupportedError(f"{text!r} reads the diagonal of a sharded matrix: use A.to_local()")
     if any(other.layout is not matrix.layout or other_names != names for other, other_names in sharded):
         raise UnsupportedError(f"{text!r}: several sharded matrices must have the same pattern and indices, as A and A.with_values(v)")
-    return SharedIndices(matrix, names[0], names[1])
+    return _with_others(matrix, names, text, list(zip(values, subscripts.operands, strict=True)))
+
+
+def _with_others(matrix: ShardedSparseTensor, names: Names, text: str, operands: Operands) -> SharedIndices:
+    """The names of the matrix's indices, and of those that operands shard over other dimensions of the mesh."""
+    others = sharded_indices(text, operands, matrix.mesh, matrix.layout.grid.dims)
+    gradient_placements(matrix, names, others, text)
+    return SharedIndices(matrix, names[0], names[1], others)
 
 
 def _ordinal(at: int) -> str:
@@ -111,26 +117,28 @@ def _joined(given: Given, indices: SharedIndices) -> list[Any]:
     return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices) for value in given]
 
 
+def _with_all_rows(operand: LocalOperand, indices: SharedIndices) -> LocalOperand:
+    """An operand that has all rows of the local matrix, if it has the row index."""
+    if operand.index != indices.row:
+        return operand
+    return replace(operand, value=_known(operand, indices.matrix.row_exchange), is_whole=False)
+
+
 def _extended(operand: LocalOperand, indices: SharedIndices) -> torch.Tensor:
-    if operand.index is None:
-        return operand.value
-    matrix = indices.matrix
-    if operand.is_whole:
-        return operand.back(operand.first[_known(indices, operand.index)])
-    return operand.value if operand.index == indices.row else operand.back(matrix.exchange.extended(operand.first))
+    """An operand that has all columns of the local matrix, if it has the column index."""
+    return operand.value if operand.index != indices.column else _known(operand, indices.matrix.exchange)
 
 
-def _known(indices: SharedIndices, index: str) -> torch.Tensor | slice:
-    """The rows of a whole operand that this rank uses."""
-    layout = indices.matrix.layout
-    return slice(*layout.rows.range_of(layout.exchange.rank)) if index == indices.row else layout.numbers
+def _known(operand: LocalOperand, exchange: HaloExchange) -> torch.Tensor:
+    """The rows of the operand that this rank owns, then those of the halo."""
+    return operand.back(operand.first[exchange.known] if operand.is_whole else exchange.extended(operand.first))
 
 
 def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:
-    """A result of this rank's rows, at dimension ``at_rows``: the halo arrives while the product with owned columns is computed."""
+    """A result of the local matrix's rows, at dimension ``at_rows``: the halo arrives while the product with owned columns is computed."""
     matrix = indices.matrix
     owned, halo = matrix.parts()
-    exchange, layout = matrix.exchange, matrix.layout
+    exchange = matrix.exchange
     arrivals = {at: exchange.begin(v.first) for at, v in enumerate(given) if _needs_halo(v, indices)}
     own_operands: list[Any] = []
     for at, value in enumerate(given):
@@ -139,9 +147,9 @@ def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torc
         elif at in arrivals:
             own_operands.append(value.back(arrivals[at][0]))
         else:
-            own_operands.append(_whole_part(value, indices, slice(*layout.columns.range_of(exchange.rank))))
+            own_operands.append(_whole_part(value, slice(*exchange.range)))
     result: torch.Tensor = einsum(text, *own_operands)
-    rows = layout.halo.rows
+    rows = matrix.layout.halo.rows
     halo_operands: list[Any] = []
     for at, value in enumerate(given):
         if isinstance(value, ShardedSparseTensor):
@@ -149,7 +157,7 @@ def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torc
         elif at in arrivals:
             halo_operands.append(value.back(arrivals[at][1].halo()))
         else:
-            part = _whole_part(value, indices, exchange.halo)
+            part = _whole_part(value, exchange.halo)
             halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
     added = einsum(text, *halo_operands)
     for _, arrival in arrivals.values():
@@ -161,11 +169,9 @@ def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndice
     return isinstance(value, LocalOperand) and value.index == indices.column and not value.is_whole
 
 
-def _whole_part(operand: LocalOperand, indices: SharedIndices, columns: Any) -> torch.Tensor:
-    """The part of an operand that needs no exchange: its own rows, or those columns of a whole operand."""
-    if not operand.is_whole:
-        return operand.value
-    return operand.back(operand.first[_known(indices, indices.row) if operand.index == indices.row else columns])
+def _whole_part(operand: LocalOperand, columns: Any) -> torch.Tensor:
+    """The part of an operand that needs no exchange: those columns of a whole operand."""
+    return operand.back(operand.first[columns]) if operand.is_whole else operand.value
 
 
 def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str, Any], is_in_order: bool) -> ShardedSparseTensor:
@@ -175,45 +181,54 @@ def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str,
         values = indices.matrix.values_of(einsum(text, *_joined(given, indices), format=options.get("format")))
     if values is None:
         raise UnsupportedError(f"{text!r} has a result with both indices of the sharded matrix, but not its pattern: multiply it with A")
-    return indices.matrix.with_values(values)
+    matrix = indices.matrix
+    contracted = [dim for dim, name in enumerate(indices.others) if name is not None]
+    if contracted:
+        values = _summed(values, Ranks.of(matrix.mesh, contracted), matrix, f"adds values of matrix {matrix.exchange.number}")
+    return matrix.with_values(values)
 
 
-def _summed(part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-    """The sum over all ranks."""
-    total = part.clone()
-    step = f"adds {tuple(total.shape)} numbers of {total.dtype}"
-    agree(group, step)
-    with reporting_lost_ranks(group, step):
-        dist.all_reduce(total, group=group)
+def _summed(part: torch.Tensor, ranks: Ranks, matrix: ShardedSparseTensor, step: str) -> torch.Tensor:
+    """The sum over some ranks, a step of an operation of the matrix. Differentiable."""
+    total: torch.Tensor = _Sum.apply(part, ranks, matrix.layout.ranks, step)  # type: ignore[no-untyped-call]
     return total
 
 
 class _Sum(torch.autograd.Function):
-    """The sum over all ranks. The loss is the sum of the losses of all ranks, and so is the gradient."""
+    """The sum over ranks. The loss is the sum of the losses of all ranks, and so is the gradient."""
 
     @staticmethod
-    def forward(ctx: Any, part: torch.Tensor, group: dist.ProcessGroup) -> torch.Tensor:
-        ctx.group = group
-        return _summed(part, group)
+    def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
+        ctx.arguments = ranks, agreeing, step
+        total = part.clone()
+        agree(agreeing, step)
+        with reporting_lost_ranks(agreeing, step):
+            ranks.reduce(total)
+        return total
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return _summed(gradient, ctx.group), None
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        return _Sum.forward(ctx, gradient, *ctx.arguments), None, None, None
 
 
-def _as_given(local: torch.Tensor, at: int, partition: Partition, values: Sequence[Any]) -> torch.Tensor:
-    """The result as a ``DTensor`` if an operand is one: with rows of the partition at dimension ``at``."""
-    mesh = next((value.device_mesh for value in values if isinstance(value, DTensor)), None)
-    if mesh is None:
+def _as_given(local: torch.Tensor, result: Names, indices: SharedIndices, operands: Operands) -> torch.Tensor:
+    """The result as a ``DTensor`` if an operand is one."""
+    given = [(value, names) for value, names in operands if isinstance(value, DTensor)]
+    if not given:
         return local
-    if not partition.is_even:
-        raise SizeError(
-            "the result is a DTensor, which has torch's chunks, but the partition is uneven: pass local rows, or shard by 'rows'"
-        )
-    shape = torch.Size((*local.shape[:at], partition.size, *local.shape[at + 1 :]))
-    stride = torch.empty(shape, device="meta").stride()
-    return DTensor.from_local(local.contiguous(), mesh, [Shard(at)], run_check=False, shape=shape, stride=stride)
+    matrix = indices.matrix
+    sizes = dict(zip(result, local.shape, strict=True))
+    for value, names in given:
+        sizes.update({name: size for name, size in zip(names, value.shape, strict=True) if name in indices.others})
+    over_grid: Placement = Partial()
+    if (index := indices.sharded(result, "the result")) is not None:
+        partition = indices.exchange(index).partition
+        check_chunks(matrix, partition, "the result")
+        over_grid, sizes[index] = Shard(result.index(index)), partition.size
+    dims = matrix.layout.grid.dims
+    placements = [over_grid if dim in dims else result_placement(name, result) for dim, name in enumerate(indices.others)]
+    return dtensor_of(local, matrix.mesh, placements, [sizes[name] for name in result])
 
 
 def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = None, **operands: Any) -> Any:
@@ -221,30 +236,34 @@ def sharded_evaluate(statement: str, *, format: Any = None, sparsifier: Any = No
 
     Raises:
         ExpressionError: a statement can't be parsed.
-        UnsupportedError: a statement sums over the rows, or an operand is read with both indices of the matrix.
+        UnsupportedError: a statement sums over the rows, an operand is read with both indices of the matrix, or a rank does not have whole
+            rows.
     """
     if sparsifier is not None:
         raise UnsupportedError("evaluate of a sharded matrix takes no sparsifier=")
     matrix = next(operand for operand in operands.values() if isinstance(operand, ShardedSparseTensor))
-    with collective(matrix.layout.group, f"evaluate {statement}"):
+    with collective(matrix.layout.ranks, f"evaluate {statement}"):
         return _evaluate(statement, format, operands)
 
 
 def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
+    matrix = next(value for value in operands.values() if isinstance(value, ShardedSparseTensor))
+    matrix.check_whole_rows("evaluate")
     parts = parse_program(statement)
     uses: dict[str, set[tuple[str, ...]]] = {}
     for part in parts:
         for name, names in zip(part.operands, part.request.subscripts.operands, strict=True):
             uses.setdefault(name, set()).add(names)
     sharded = {name: value for name, value in operands.items() if isinstance(value, ShardedSparseTensor)}
-    name, matrix = next(iter(sharded.items()))
+    name = next(iter(sharded))
     read = {names for other in sharded for names in uses.get(other, ())}
     if len(read) != 1 or any(value.layout is not matrix.layout for value in sharded.values()):
         raise UnsupportedError(
             f"{name} and other sharded matrices must have the same pattern, and be read with the same indices\n  {statement}"
         )
     (row, column) = next(iter(read))
-    indices = SharedIndices(matrix, row, column)
+    dense = [(operands[key], names) for key in uses if key in operands and key not in sharded for names in uses[key]]
+    indices = _with_others(matrix, (row, column), statement, dense)
     _check_statements(statement, parts, set(sharded), indices)
     local: dict[str, Any] = {key: value.local for key, value in sharded.items()}
     for key, value in operands.items():
@@ -254,8 +273,8 @@ def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
         roles = {indices.sharded(names, key) for names in uses.get(key, {()})}
         if len(roles) > 1:
             raise UnsupportedError(f"{key} is read by the rows and by the columns of a sharded matrix: pass it by two names\n  {statement}")
-        names = next(iter(uses.get(key, {()})))
-        local[key] = _extended(local_operand(value, names, indices, key), indices)
+        operand = local_operand(value, next(iter(uses.get(key, {()}))), indices, key)
+        local[key] = _extended(_with_all_rows(operand, indices), indices)
     result = evaluate(statement, format=format, **local)
     if (values := matrix.values_of(result)) is not None:
         return matrix.with_values(values)
@@ -265,7 +284,7 @@ def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
             f"the result must have the index {row} of the rows, and {column} only with the pattern of {name}\n  {statement}"
         )
     result = result.to_dense() if isinstance(result, SparseTensor) else result
-    return _as_given(result, final.index(row), matrix.layout.rows, list(operands.values()))
+    return _as_given(result, final, indices, dense)
 
 
 def _check_statements(statement: str, parts: Sequence[ProgramPart], zero: set[str], indices: SharedIndices) -> None:
@@ -288,6 +307,8 @@ def _check_statements(statement: str, parts: Sequence[ProgramPart], zero: set[st
             raise UnsupportedError(
                 f"a statement sums over {row}, the rows of a sharded matrix, or lacks them: use einsum for sums\n  {statement}"
             )
+        if over := [name for name in indices.others if name in read and name not in names.result]:
+            raise UnsupportedError(f"a statement sums over {over[0]}, which is sharded: use einsum, or redistribute\n  {statement}")
         if column not in read:
             continue
         letters = {NAMES[at] for at, name in enumerate(part.operands) if name in zero}

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Shard
+from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 
 from ..errors import OperandError
+from .grid import Grid
 from .layout import Layout
 
 POS, CRD, VALUES = "level1_pos", "level1_crd", "values"
 
 
-def part_of_whole(part: torch.Tensor, start: int, total: int, mesh: DeviceMesh) -> DTensor:
+def part_of_whole(part: torch.Tensor, start: int, total: int, grid: Grid) -> DTensor:
     """This rank's consecutive part of a tensor of one dimension, for ``torch.distributed.checkpoint``.
 
     ``Shard(0)`` means equal parts elsewhere in torch, but a checkpoint reads where the part starts. Other operations of the ``DTensor``
@@ -30,11 +30,11 @@ def part_of_whole(part: torch.Tensor, start: int, total: int, mesh: DeviceMesh) 
         part: the part.
         start: its position in the whole tensor.
         total: the size of the whole tensor.
-        mesh: a mesh of one dimension.
+        grid: the ranks, each of which has whole rows.
     """
     offset = start if len(part) else total  # two parts with one offset count as copies
     shards: Any = LocalShardsWrapper([part], [(offset,)])
-    return DTensor.from_local(shards, mesh, [Shard(0)], run_check=False, shape=torch.Size((total,)), stride=(1,))
+    return DTensor.from_local(shards, grid.mesh, grid.placements, run_check=False, shape=torch.Size((total,)), stride=(1,))
 
 
 def local_part(array: torch.Tensor, start: int, stop: int) -> torch.Tensor:
@@ -58,7 +58,7 @@ def state_of(layout: Layout, values: torch.Tensor) -> dict[str, DTensor]:
     """This rank's part of the arrays of the whole matrix in CSR."""
     order, columns = layout.in_order()
     return {
-        name: part_of_whole(array, start, total, layout.mesh)
+        name: part_of_whole(array, start, total, layout.grid)
         for name, (array, start, total) in (_pattern(layout, columns) | {VALUES: _entries(layout, values.detach()[order])}).items()
     }
 
@@ -83,7 +83,7 @@ def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
             )
     if len(state[VALUES]) != layout.nnz:
         raise OperandError(f"the state has {len(state[VALUES])} values, but the sharded matrix has {layout.nnz} entries")
-    saved = local_part(state[VALUES], *layout.entries.range_of(layout.exchange.rank))
+    saved = local_part(state[VALUES], *layout.entries.range_of(layout.exchange.part))
     values = torch.empty_like(saved)
     values[order] = saved
     return values
@@ -91,7 +91,7 @@ def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
 
 def _pattern(layout: Layout, columns: torch.Tensor) -> dict[str, tuple[torch.Tensor, int, int]]:
     """The index arrays: this rank's part, where it starts, and the size of the whole array."""
-    rank, rows = layout.exchange.rank, layout.rows
+    rank, rows = layout.exchange.part, layout.rows
     index = torch.int32 if max(*layout.shape, layout.nnz) < 2**31 else torch.int64
     pos = layout.matrix.pattern.arrays[1][0].long() + layout.entries.starts[rank]
     pos = pos if rank == rows.ranks - 1 else pos[:-1]  # the last rank has the end of the last row
@@ -99,4 +99,4 @@ def _pattern(layout: Layout, columns: torch.Tensor) -> dict[str, tuple[torch.Ten
 
 
 def _entries(layout: Layout, array: torch.Tensor) -> tuple[torch.Tensor, int, int]:
-    return array, layout.entries.starts[layout.exchange.rank], layout.nnz
+    return array, layout.entries.starts[layout.exchange.part], layout.nnz

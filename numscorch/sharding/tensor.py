@@ -36,8 +36,9 @@ class ShardedSparseTensor:
         values: the values of this rank's rows, in the order of ``local``.
 
     Attributes:
-        local: this rank's rows as a SparseTensor. Its first columns are those that the rank owns, then the halo follows, in ascending
-            order: ``exchange.halo`` has their numbers.
+        local: this rank's entries as a SparseTensor. Its first columns are those that the rank owns, then the halo follows, in ascending
+            order: ``exchange.known`` has their numbers. Its rows are those that the rank owns, and with columns distributed over a second
+            dimension of the mesh also those of others: ``row_exchange.known``.
     """
 
     __slots__ = ("_derived", "_parts", "layout", "local")
@@ -58,6 +59,11 @@ class ShardedSparseTensor:
         return self.layout.exchange
 
     @property
+    def row_exchange(self) -> HaloExchange:
+        """The exchange of rows among ranks that hold several columns of one block of rows."""
+        return self.layout.row_exchange
+
+    @property
     def shape(self) -> torch.Size:
         """The shape of the whole matrix."""
         return torch.Size(self.layout.shape)
@@ -74,7 +80,7 @@ class ShardedSparseTensor:
 
     @property
     def values(self) -> torch.Tensor:
-        """The values of this rank's rows; within a row, owned columns come first."""
+        """The values of this rank, in the order of ``local``; within a row, owned columns come first."""
         return self.local.values
 
     @property
@@ -139,8 +145,8 @@ class ShardedSparseTensor:
         """
         layout, matrix = self.layout, local.to(CSR)
         known: Layout | None = matrix.pattern.derived.get(("layout", layout))
-        if any(agree(layout.group, "looks up a pattern", known is None)) or known is None:
-            known = Layout(layout.mesh, layout.shape, layout.rows, layout.exchange, matrix, layout.permutation)
+        if any(agree(layout.ranks, "looks up a pattern", known is None)) or known is None:
+            known = Layout(layout.grid, layout.row_exchange, layout.exchange, matrix, layout.permutation)
             matrix.pattern.derived["layout", layout] = known
         return ShardedSparseTensor(known, matrix.values)
 
@@ -154,8 +160,8 @@ class ShardedSparseTensor:
         is_cacheable = not (self.requires_grad or self.values.is_inference())
         state, derived = self._derived.get(key, (None, None))
         is_missing = not is_cacheable or derived is None or state != self._state
-        if any(agree(self.layout.group, f"looks up {key}", is_missing)) or derived is None:  # the ranks call make() together
-            with collective(self.layout.group, f"making {key}"):
+        if any(agree(self.layout.ranks, f"looks up {key}", is_missing)) or derived is None:  # the ranks call make() together
+            with collective(self.layout.ranks, f"making {key}"):
                 derived = make()
             if is_cacheable:
                 self._derived[key] = self._state, derived
@@ -167,7 +173,7 @@ class ShardedSparseTensor:
         Raises:
             SizeError: the features are not those of this rank's nodes, or rows and columns have different partitions.
         """
-        with collective(self.layout.group, "an exchange of features"):
+        with collective(self.layout.ranks, "an exchange of features"):
             self.check_square()
             if x.ndim != 2 or len(x) != self.exchange.owned or type(x) is not torch.Tensor:
                 raise SizeError(
@@ -177,13 +183,26 @@ class ShardedSparseTensor:
             return (self.exchange.extended(x), x), self.local
 
     def check_square(self) -> None:
-        """Check that nodes are the same as sources and as targets.
+        """Check that nodes are the same as sources and as targets, and that this rank has all edges of its targets.
 
         Raises:
             SizeError: rows and columns have different partitions.
+            UnsupportedError: the columns are distributed, too.
         """
+        self.check_whole_rows("a graph layer")
         if self.layout.rows != self.layout.columns:
             raise SizeError(f"a graph layer needs the same partition of rows and columns, not {self.layout.rows} and {self.layout.columns}")
+
+    def check_whole_rows(self, what: str) -> None:
+        """Check that each rank has whole rows.
+
+        Raises:
+            UnsupportedError: the columns are distributed, too.
+        """
+        if self.layout.grid.column_dim is not None:
+            raise UnsupportedError(
+                f"{what} needs whole rows on each rank, but the columns are distributed, too: shard with Replicate() instead of Shard(1)"
+            )
 
     def parts(self) -> tuple[SparseTensor, SparseTensor]:
         """The local entries of owned columns, and those of the halo, whose rows are ``layout.halo.rows``. Cached for constant values."""
@@ -196,21 +215,26 @@ class ShardedSparseTensor:
         return self._parts[1:]
 
     def to_local(self) -> SparseTensor:
-        """This rank's rows, (rows, columns of the whole matrix). Differentiable."""
+        """This rank's entries, (rows of its block, columns of the whole matrix). Differentiable."""
+        rows, columns = self._indices()
+        parts = self.layout.grid.row_parts
+        start, stop = self.layout.rows.starts[parts.start], self.layout.rows.starts[parts.stop]
+        return from_coo([rows - start, columns], self.values, (stop - start, self.shape[1]), format=CSR)
+
+    def _indices(self) -> torch.Tensor:
+        """The rows and columns of this rank's entries in the whole matrix, shape (2, local.nnz)."""
         rows, columns = self.local.indices()
-        return from_coo([rows, self.layout.numbers[columns]], self.values, (self.local.shape[0], self.shape[1]), format=CSR)
+        return torch.stack([self.row_exchange.known[rows], self.exchange.known[columns]])
 
     def full_tensor(self) -> SparseTensor:
         """The whole matrix on every rank, in its original order. Not differentiable."""
-        with collective(self.layout.group, "full_tensor"):
-            local = self.to_local()
-            indices = local.indices()
-            indices[0] += self.layout.rows.starts[self.exchange.rank]
-            pieces = every(self.layout.group, f"entries of matrix {self.exchange.number}", (indices, local.values.detach()))
-        places = torch.cat([piece[0] for piece in pieces], 1)
-        if (permutation := self.layout.permutation) is not None:
-            places = permutation[places]
-        return from_coo(places, torch.cat([piece[1] for piece in pieces]), self.shape, format=CSR)
+        with collective(self.layout.ranks, "full_tensor"):
+            entries = self._indices(), self.values.detach()
+            pieces = every(self.layout.ranks, f"entries of matrix {self.exchange.number}", entries)
+            places = torch.cat([piece[0] for piece in pieces], 1)
+            if (permutation := self.layout.permutation) is not None:
+                places = permutation[places]
+            return from_coo(places, torch.cat([piece[1] for piece in pieces]), self.shape, format=CSR)
 
     def rows_of(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
         """This rank's rows of a dense tensor in the matrix's original order.
@@ -222,17 +246,17 @@ class ShardedSparseTensor:
         Raises:
             SizeError: the tensor has another number of rows.
         """
-        partition = self.layout.columns if dim else self.layout.rows
-        if len(x) != partition.size:
-            raise SizeError(f"x has {len(x)} rows, but dimension {dim} of the matrix has {partition.size}")
-        start, stop = partition.range_of(self.exchange.rank)
+        exchange = self.exchange if dim else self.row_exchange
+        if len(x) != exchange.partition.size:
+            raise SizeError(f"x has {len(x)} rows, but dimension {dim} of the matrix has {exchange.partition.size}")
+        start, stop = exchange.range
         return x[start:stop] if self.layout.permutation is None else x[self.layout.permutation[start:stop]]
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
         """All rows of a result on every rank, in the original order. Not differentiable."""
-        with collective(self.layout.group, "gathered"):
+        with collective(self.layout.ranks, "gathered"):
             local: Any = rows.to_local() if isinstance(rows, DTensor) else rows
-            result = torch.cat(every(self.layout.group, "rows of all ranks", local.detach().clone()))
+            result = torch.cat(every(self.layout.ranks, "rows of all ranks", local.detach().clone()))
         if self.layout.permutation is None:
             return result
         undone = torch.empty_like(result)
@@ -264,8 +288,8 @@ class ShardedSparseTensor:
 
     def report(self) -> ShardingReport:
         """How well the partition suits the matrix. A collective operation."""
-        counts = every(self.layout.group, "a report", (self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions)))
-        return ShardingReport(*zip(*counts, strict=True))
+        counts = self.local.nnz, len(self.exchange.halo), len(self.layout.halo.positions), len(self.row_exchange.halo)
+        return ShardingReport(*zip(*every(self.layout.ranks, "a report", counts), strict=True))
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
@@ -315,8 +339,8 @@ class ShardedSparseTensor:
         return Transposed(self)
 
     def __repr__(self) -> str:
-        rank, ranks = self.exchange.rank, self.layout.group.size()
-        start, stop = self.layout.rows.range_of(rank)
+        rank, ranks = self.layout.ranks.rank, self.layout.ranks.size
+        start, stop = self.row_exchange.range
         dtype = str(self.dtype).removeprefix("torch.")
         return (
             f"ShardedSparseTensor(shape={tuple(self.shape)}, rank {rank} of {ranks}: rows {start} to {stop}, nnz={self.local.nnz}, "
@@ -372,17 +396,19 @@ class Transposed:
 
 @dataclass(frozen=True)
 class ShardingReport:
-    """Entries, halo rows and cut edges of each rank.
+    """Entries, halo rows, cut edges and partial rows of each rank.
 
     Args:
         entries: entries of each rank.
         halo_rows: rows of a dense operand that each rank receives for a product.
         cut: entries of each rank whose columns other ranks own.
+        partial_rows: rows of a result that each rank sends to their owners, which add them; none if each rank has whole rows.
     """
 
     entries: tuple[int, ...]
     halo_rows: tuple[int, ...]
     cut: tuple[int, ...]
+    partial_rows: tuple[int, ...]
 
     @property
     def imbalance(self) -> float:
@@ -396,7 +422,7 @@ class ShardingReport:
         return sum(self.cut) / max(sum(self.entries), 1)
 
     def __str__(self) -> str:
-        lines = [f"{'rank':>4} {'entries':>12} {'halo rows':>12} {'cut entries':>12}"]
-        for rank, row in enumerate(zip(self.entries, self.halo_rows, self.cut, strict=True)):
-            lines.append(f"{rank:>4} {row[0]:>12} {row[1]:>12} {row[2]:>12}")
+        lines = [f"{'rank':>4} {'entries':>12} {'halo rows':>12} {'cut entries':>12} {'partial rows':>12}"]
+        for rank, row in enumerate(zip(self.entries, self.halo_rows, self.cut, self.partial_rows, strict=True)):
+            lines.append(" ".join([f"{rank:>4}", *(f"{count:>12}" for count in row)]))
         return "\n".join([*lines, f"edge cut {self.edge_cut:.1%}, imbalance {self.imbalance:.2f}"])

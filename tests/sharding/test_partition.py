@@ -15,7 +15,19 @@ def test_even_partitions_are_torchs_chunks(size: int, ranks: int) -> None:
     chunks = [len(chunk) for chunk in torch.arange(size).chunk(ranks)] if size else []
     partition = Partition.even(size, ranks)
     assert list(partition.sizes) == chunks + [0] * (ranks - len(chunks))
-    assert partition.is_even and partition.size == size and partition.ranks == ranks
+    assert partition.size == size and partition.ranks == ranks
+
+
+@pytest.mark.parametrize("parts", [(2, 2), (3, 2), (2, 3)])
+@pytest.mark.parametrize("size", [0, 1, 5, 7, 20])
+def test_split_partitions_are_nested_chunks(size: int, parts: tuple[int, int]) -> None:
+    rows, columns = parts
+    chunks = [torch.arange(size)[slice(*Partition.even(size, rows).range_of(row))] for row in range(rows)]
+    expected = [chunk[slice(*Partition.even(len(chunk), columns).range_of(column))] for chunk in chunks for column in range(columns)]
+    partition = Partition.even(size, rows).split(columns)
+    assert [torch.arange(size)[slice(*partition.range_of(part))].tolist() for part in range(rows * columns)] == [
+        part.tolist() for part in expected
+    ]
 
 
 @pytest.mark.parametrize("seed", range(20))

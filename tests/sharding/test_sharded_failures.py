@@ -79,7 +79,7 @@ calls = {
     "returning": lambda: refused_with(products, "einsum", lambda: A.t() @ x),
     "statement": lambda: refused_with(products, "evaluate", lambda: ns.evaluate("y[i] = A[i,j] * x[j]", A=A, x=y)),
     "normalised graph": lambda: refused_with(ns.nn.graphs, "_normalized", lambda: ns.nn.graphs.gcn_norm(shard(ones(), mesh))),
-    "matrix": lambda: refused_with(construct, "local_matrix", lambda: shard(whole, mesh)),
+    "matrix": lambda: refused_with(construct, "make_layout", lambda: shard(whole, mesh)),
     "values": lambda: refused_with(operators, "total", lambda: A.norm()),
     "gathered": lambda: refused_with(tensor.torch, "cat", lambda: A.gathered(x)),
     "whole matrix": lambda: refused_with(tensor, "from_coo", lambda: A.full_tensor()),
