@@ -15,6 +15,8 @@ import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format, as_format, dense
+from ..ir.level import INT32_MAX
+from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
@@ -267,7 +269,8 @@ def from_csr(
 
     Args:
         pos: start of each row, shape (rows + 1,); int32 or int64.
-        crd: column of each value, shape (nnz,).
+        crd: column of each value, shape (nnz,). For more than 2^31 - 1 values, int32 columns keep their size: the format is CSR
+            with ``compressed(bits=32)``.
         values: shape (nnz,).
         shape: number of rows and columns.
         assume_sorted: the columns of each row must increase strictly; other columns raise FormatError.
@@ -313,7 +316,12 @@ def from_parts(
         raise SizeError(f"crd has {len(crd)} entries, but values has {len(values)}: pass one value for each coordinate")
     needs_int64 = torch.int64 in (pos.dtype, crd.dtype) or index_dtype_for(shape, len(crd)) == np.int64
     dtype = torch.int64 if needs_int64 else torch.int32
-    pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.to(dtype).contiguous())))
+    if len(crd) > INT32_MAX >= shape[format.mode_order[1]] and crd.dtype == torch.int32:  # half the memory, and no copy
+        format = Format((format.levels[0], Compressed(bits=32)), format.parts)
+        crd = crd.view(torch.uint32)
+    else:
+        crd = crd.to(dtype)
+    pattern = Pattern(format, shape, ((), (pos.to(dtype).contiguous(), crd.contiguous())))
     return checked(pattern, values, assume_sorted, check_invariants)
 
 

@@ -73,7 +73,7 @@ class Branchless(Level):
 
 
 class CoordinateArray(Level):
-    """Coordinates in the array ``crd``, each of ``bits`` bits: 8, 16, or 0 for the tensor's index type."""
+    """Coordinates in the array ``crd``, each of ``bits`` bits: 8, 16, 32, or 0 for the tensor's index type."""
 
     __slots__ = ()
     bits: int
@@ -84,8 +84,8 @@ class CoordinateArray(Level):
         return call("int64", stored) if self.bits else stored  # widened, so that differences may be negative
 
     def check(self, shape: str) -> None:
-        if self.bits not in (0, 8, 16):
-            raise FormatError(f"{self}: use bits=8 or bits=16, or leave bits out for the tensor's index type")
+        if self.bits not in (0, 8, 16, 32):
+            raise FormatError(f"{self}: use bits=8, 16 or 32, or leave bits out for the tensor's index type")
 
     def array_dtype(self, name: str) -> str | None:
         return f"uint{self.bits}" if self.bits and name == "crd" else None

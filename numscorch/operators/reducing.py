@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..compute.dispatch import compute
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
-from ..frontend.datatypes import WIDENED
-from ..frontend.requests import Request
+from ..frontend.datatypes import SUMMED_LONG, WIDENED
+from ..frontend.requests import NAMES, Request
 from ..frontend.statements import parse_statement
 from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
@@ -77,6 +77,26 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
     return result.reshape([1 if at in reduced else size for at, size in enumerate(input.shape)]) if keepdim else result
 
 
+def _narrow_sum(input: SparseTensor, dims: tuple[int, ...], keepdim: bool) -> Any:
+    """The sum in the narrow integer type of the input. The factors of 1 keep it from being promoted to int64, as plain sums are."""
+    ones = [torch.ones((), dtype=input.dtype).expand(input.shape[d]) for d in dims]
+    result = compute(_weighting(dims, input.ndim), (input, *ones), "dense" if input.ndim - len(dims) < 2 else None)
+    return result.reshape([1 if at in dims else size for at, size in enumerate(input.shape)]) if keepdim else result
+
+
+@lru_cache(maxsize=256)
+def _weighting(dims: tuple[int, ...], order: int) -> Request:
+    """The request that sums over dimensions with a weight for each of their coordinates.
+
+    >>> str(_weighting((1,), 2))
+    'A[i0,i1] * B[i1] over i0i1,i1->i0'
+    """
+    remaining = ",".join(f"i{at}" for at in range(order) if at not in dims)
+    factors = [_term("A", order, order), *(f"{name}[i{at}]" for name, at in zip(NAMES[1:], dims, strict=False))]
+    (part,) = parse_statement(f"{f'R[{remaining}]' if remaining else 'R'} += {' * '.join(factors)}")
+    return part.request
+
+
 REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unstored entries count as 0.
 
     Args:
@@ -100,6 +120,8 @@ REDUCTION = """torch's {name}: {what} over one, several or all dimensions. Unsto
 
 def _reduction(name: str, op: str, what: str, shown: str) -> Callable[..., Any]:
     def reduction(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+        if op == "+=" and dtype in SUMMED_LONG:
+            return _narrow_sum(input.to(dtype), normalize_dims(dim, input.ndim), keepdim)
         return _reduce(name, op, input if dtype is None else input.to(dtype), dim, keepdim)
 
     return with_name(reduction, name, REDUCTION.format(name=name, what=what, shown=shown))

@@ -18,6 +18,7 @@ from ..ir.level import Children, Parents
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
+CHUNK = 1 << 22  # entries that are compared at a time
 WAY_OUT = "without assume_sorted=True, from_coo and from_csr sort and sum"
 
 
@@ -155,10 +156,15 @@ def _run(pattern: Pattern, at: int) -> tuple[list[np.ndarray], np.ndarray, np.nd
 
 def _unsorted(columns: Sequence[np.ndarray], ends: np.ndarray, strict: bool) -> tuple[int, int] | None:
     """The first two consecutive entries of one parent that are out of order."""
-    follows = in_order(columns, strict=strict)
-    follows[ends[(ends > 0) & (ends < len(columns[0]))] - 1] = True
-    wrong = np.flatnonzero(~follows)
-    return (int(wrong[0]), int(wrong[0]) + 1) if wrong.size else None
+    count = len(columns[0])
+    for start in range(0, count - 1, CHUNK):
+        follows = in_order([column[start : start + CHUNK + 1] for column in columns], strict=strict)
+        inside = ends[np.searchsorted(ends, start, "right") : np.searchsorted(ends, start + len(follows), "right")]
+        follows[inside - start - 1] = True
+        if not follows.all():
+            wrong = start + int(np.argmin(follows))
+            return wrong, wrong + 1
+    return None
 
 
 def _repeated(columns: Sequence[np.ndarray], ends: np.ndarray, size: int) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ from numscorch.errors import FormatError, NumscorchError, OperandError, SizeErro
 from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.machine import memory
+from numscorch.tensors import validate as validation
 from numscorch.tensors.arrays import check_values, is_increasing
 from numscorch.tensors.sparse_tensor import SparseTensor
 
@@ -290,6 +291,35 @@ def test_checked_values_pass_unchanged() -> None:
     assert check_values(values) is values
     negated = torch.ones(2, dtype=torch.complex64).conj().imag
     assert not check_values(negated).is_neg()
+
+
+def test_many_int32_columns_keep_their_size(monkeypatch: pytest.MonkeyPatch, plain: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(construct, "INT32_MAX", 4)
+    pos, crd, values = torch.tensor([0, 2, 3, 5]), torch.tensor([0, 3, 1, 0, 2], dtype=torch.int32), torch.arange(1.0, 6)
+    A, rows = from_csr(pos, crd, values, (3, 4)), torch.tensor([[1.0, 0, 0, 2], [0, 3, 0, 0], [4, 0, 5, 0]])
+    assert str(A.format) == "(i, j) -> (i: dense, j: compressed(bits=32))"
+    assert A.pattern.arrays[1][1].data_ptr() == crd.data_ptr()
+    assert A.pattern.arrays[1][0].data_ptr() == pos.data_ptr()
+    x = torch.arange(4.0)
+    assert torch.equal(A.to_dense(), rows)
+    assert torch.equal(A @ x, rows @ x)
+    assert torch.equal(A.sum(1), rows.sum(1))
+    with pytest.raises(FormatError, match=r"crd\[1\] = 4294967295 is outside dimension 1"):
+        from_csr(pos, torch.tensor([0, -1, 1, 0, 2], dtype=torch.int32), values, (3, 4))
+    assert from_csr(pos, crd, values, (3, 5)).format == CSR  # coordinates may not fit
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 100])
+def test_disorder_is_found_in_every_chunk(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validation, "CHUNK", chunk)
+    pos, ones = torch.tensor([0, 3, 3, 5, 8]), torch.ones(8)
+    crd = torch.tensor([0, 2, 4, 1, 3, 0, 1, 2])
+    from_csr(pos, crd, ones, (4, 5), assume_sorted=True)
+    for entry in (1, 2, 4, 6, 7):
+        wrong = crd.clone()
+        wrong[entry] = wrong[entry - 1]
+        with pytest.raises(FormatError, match=f"position {entry}, below parent .* repeats the coordinate"):
+            from_csr(pos, wrong, ones, (4, 5), assume_sorted=True)
 
 
 def test_values_of_zeros_without_memory() -> None:

@@ -81,3 +81,26 @@ def test_maxima_under_vmap() -> None:
         torch.testing.assert_close(rows, torch.stack([call(A.with_values(v)) for v in values]))
     gradient = torch.func.grad(lambda v: torch.max(A.with_values(v), 1).values.sum())(values[0])
     assert gradient.tolist() == torch.autograd.functional.jacobian(lambda v: A.with_values(v).to_dense().amax(1).sum(), values[0]).tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("stored", [torch.int8, torch.bool, torch.float32, torch.int64], ids=str)
+@pytest.mark.parametrize("format", [ns.CSR, ns.COO(2), ns.CSF(3)], ids=str)
+def test_sums_have_the_requested_integer_type(format: ns.Format, stored: torch.dtype, dtype: torch.dtype) -> None:
+    """Sums wrap around in that type, as torch's do."""
+    shape = (5, 7, 3)[: format.order]
+    dense = torch.randint(0, 99, shape, generator=torch.Generator().manual_seed(0)).to(stored)
+    dense[2] = 0
+    A = ns.from_torch(dense, format)
+    for dim in (None, 0, -1, (0, 1)):
+        for keepdim in (False, True):
+            result, expected = A.sum(dim, keepdim, dtype=dtype), dense.sum(dim, keepdim, dtype=dtype)
+            assert result.dtype == dtype
+            assert torch.equal(result.to_dense(), expected)
+
+
+def test_narrow_sums_copy_no_values() -> None:
+    A = ns.from_torch(torch.eye(3, dtype=torch.int8))
+    with ns.ledger() as copies:
+        assert A.sum(1, dtype=torch.int8).tolist() == [1, 1, 1]
+    assert not list(copies)
