@@ -110,12 +110,13 @@ def test_rows_and_features(extents: tuple[int, ...], tmp_path: Path) -> None:
 
 
 BYTES = """
-A = shard(whole, mesh, placements)
-A @ A.rows_of(x)
+full = matrix(60, 60, 0.03, 5)  # many rows and columns of a rank have no entries
+A = shard(ns.from_torch(full, ns.CSR), mesh, placements)
+A @ A.rows_of(dense(60, 4))
 given["sent"] = A.exchange.bytes_sent, A.row_exchange.bytes_sent
 given["report"] = A.report()
 blocks, shares = extents
-pieces = [piece for block in torch.arange(11).chunk(blocks) for piece in block.chunk(shares)]  # of rows and of columns, by rank
+pieces = [piece for block in torch.arange(60).chunk(blocks) for piece in block.chunk(shares)]  # of rows and of columns, by rank
 halo = partial = 0
 for at, mine in enumerate(pieces):
     block, share = divmod(at, shares)
@@ -168,6 +169,8 @@ G = shard(graph, mesh, placements)
 roots = G.sum(1).pow(-0.5)
 normalized = ns.einsum("ij,i,j->ij", G, roots, roots)
 same(G.gathered(layers[1](G.rows_of(x), normalized)), layers[0](x, graph))
+given["error"] = refused((ns.SizeError, ns.RankError), lambda: G @ (G.rows_of(x) if rank < ranks - 1 else x))
+same(G.gathered(G @ G.rows_of(x)), graph.to_dense() @ x)
 messages = given["messages"] = []
 for call in (
     lambda: torch.softmax(A, 1),
@@ -185,8 +188,11 @@ for call in (
 
 
 def test_functions_and_refusals(tmp_path: Path) -> None:
-    """Functions of entries and sums; functions of whole rows and other placements are refused on all ranks."""
-    for given in together(PRELUDE + CLOSE + OTHERS, tmp_path, **on_mesh((2, 2))):
+    """Functions of entries and sums; an error of one rank, functions of whole rows and other placements are refused on all ranks."""
+    *others, failed = results = together(PRELUDE + CLOSE + OTHERS, tmp_path, **on_mesh((2, 2)))
+    for given in others:
+        assert given["error"] == f"rank 3 raised SizeError: {failed['error']}"
+    for given in results:
         softmax, layer, statement, columns, features, replicated, order, few, rows = given["messages"]
         for message in (softmax, layer, statement):
             assert "needs whole rows on each rank" in message and "shard with Replicate() instead of Shard(1)" in message, message
@@ -196,3 +202,32 @@ def test_functions_and_refusals(tmp_path: Path) -> None:
         for message in (order, few):
             assert "give one for each dimension" in message, message
         assert "ranks with the same block of rows pass different rows" in rows
+
+
+WEIGHTS = """
+from copy import deepcopy
+torch.manual_seed(0)
+layer = SparseLinear(4, 9, density=0.5).double()
+twin = deepcopy(layer)
+layer.weight = ns.nn.Parameter(shard(layer.weight, mesh, [own, Replicate()]))
+X, copy = leaf(x, [Replicate(), own]), x.clone().requires_grad_()
+result, expected = layer(X), twin(copy)
+assert result.placements == (Shard(1), own), result.placements
+same(result.full_tensor(), expected)
+result.square().sum().full_tensor().backward()
+expected.square().sum().backward()
+same(X.grad.full_tensor(), copy.grad)
+dist.all_reduce(layer.weight.values.grad, group=mesh.get_group(1))
+weight = layer.weight.tensor
+gradient = twin.weight.tensor.with_values(twin.weight.values.grad)
+same(weight.with_values(layer.weight.values.grad).full_tensor().to_dense(), gradient.to_dense())
+layer.load_state_dict(twin.state_dict())
+layer.load_state_dict(layer.state_dict())
+refused(ns.UnsupportedError, lambda: ns.nn.Parameter(shard(whole, mesh, placements)))
+"""
+
+
+@pytest.mark.parametrize("extents", [(1, 2), (2, 2)])
+def test_weights_and_batches(extents: tuple[int, ...], tmp_path: Path) -> None:
+    """Output features over one dimension of the mesh, and the batch over the other one."""
+    together(PRELUDE + CLOSE + WEIGHTS, tmp_path, **on_mesh(extents))
