@@ -180,8 +180,7 @@ def _shares(pattern: Pattern, format: Format) -> bool:
 def _kernels_for(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats through which kernels convert a pattern; empty if unsupported, or if another route is faster."""
     few = min(tuning.SORTED_ENTRIES, tuning.COMPILE_ENTRIES)  # 0 if kernels always pay
-    # sorting by integer keys is faster than a kernel: always within rows, and for few entries by columns
-    is_sorted_faster = sorts(pattern, format) and (pattern.format.parts == format.parts or pattern.nnz <= few)
+    is_sorted_faster = pattern.nnz <= few and sorts(pattern, format)
     if _shares(pattern, format) or is_sorted_faster or (pattern.index_dtype == "int32" and pattern.nnz > INT32_MAX):
         return ()
     known = converted_so_far(pattern.format, format, pattern.nnz)
