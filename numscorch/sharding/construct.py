@@ -70,7 +70,7 @@ def shard(
         check_equal(ranks, "the placements, the partition, or the permutation", (grid.placements, rows, order))
         start, stop = rows.range_of(grid.block)
         local = moved[start:stop].to(CSR)
-    return _sharded(local, rows, columns, grid, places)
+    return sharded_block(local, rows, columns, grid, places)
 
 
 def from_local_rows(
@@ -114,10 +114,10 @@ def from_local_rows(
             column_partition = read_partition(columns, torch.zeros(width), grid.rows)
         else:
             column_partition = rows if rows.size == width else Partition.even(width, grid.rows)
-    return _sharded(matrix, rows, column_partition, grid)
+    return sharded_block(matrix, rows, column_partition, grid)
 
 
-def _sharded(
+def sharded_block(
     local: SparseTensor, rows: Partition, columns: Partition, grid: Grid, permutation: torch.Tensor | None = None
 ) -> ShardedSparseTensor:
     """The sharded matrix with these rows of a block. Ranks that hold copies of it do not wait for each other."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ..errors import OperandError, UnsupportedError
+from ..errors import NumscorchError, UnsupportedError
 from ..tensors.parameter import Explained, SparseParameter, unwrapped
 from ..tensors.pattern import Pattern
 from .layout import Layout
@@ -56,6 +56,16 @@ class ShardedSparseParameter(SparseParameter):
         """The sharded matrix of the current values."""
         return ShardedSparseTensor(self.layout, self.values)
 
+    @property
+    def level1_pos(self) -> torch.Tensor:
+        """The row starts of the local pattern. torch looks up the names of a state as attributes."""
+        return self.pattern.arrays[1][0]
+
+    @property
+    def level1_crd(self) -> torch.Tensor:
+        """The local columns."""
+        return self.pattern.arrays[1][1]
+
     @classmethod
     def __torch_function__(
         cls, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -78,7 +88,7 @@ class ShardedSparseParameter(SparseParameter):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """Load this rank's values of a state of any number of ranks.
+        """Load this rank's values of a state. A collective operation.
 
         If the patterns differ, the values are not loaded, and their key is listed as missing with an explanation.
         """
@@ -87,7 +97,7 @@ class ShardedSparseParameter(SparseParameter):
         if VALUES in state:
             try:
                 other[prefix + VALUES] = values_of_state(self.layout, state)
-            except OperandError as error:
+            except NumscorchError as error:
                 missing_keys.append(Explained(prefix + VALUES, str(error)))
                 return
         torch.nn.Module._load_from_state_dict(self, other, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)

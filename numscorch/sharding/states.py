@@ -14,10 +14,12 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 
 from ..errors import OperandError
+from .agreement import collective
 from .grid import Grid
 from .layout import Layout
 
 POS, CRD, VALUES = "level1_pos", "level1_crd", "values"
+SHAPE, PERMUTATION = "shape", "permutation"  # every rank holds all of them
 
 
 def part_of_whole(part: torch.Tensor, start: int, total: int, grid: Grid) -> DTensor:
@@ -63,23 +65,39 @@ def state_of(layout: Layout, values: torch.Tensor) -> dict[str, DTensor]:
     }
 
 
+def description_of(layout: Layout) -> dict[str, torch.Tensor]:
+    """The shape, and the row of the original matrix at each place; empty if rows were not permuted."""
+    permutation = torch.empty(0, dtype=torch.int64) if layout.permutation is None else layout.permutation.clone()
+    return {SHAPE: torch.tensor(layout.shape), PERMUTATION: permutation}
+
+
 def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
-    """The values of a state, in the order of the local values.
+    """The values of a state, in the order of the local values. A collective operation.
 
     Args:
         layout: the pattern, which the state must have, too.
         state: what :func:`state_of` returned for the same partition; or the state of a whole matrix, as a ``SparseParameter`` has it.
 
     Raises:
-        OperandError: the state has another pattern.
+        OperandError: the state has no values, or another pattern.
+        RankError: that of another rank has.
     """
+    with collective(layout.ranks, "load_state_dict"):
+        return _values_of_state(layout, state)
+
+
+def _values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
+    if VALUES not in state:
+        raise OperandError(f"the state of a sharded matrix has {list(state)}, but not {VALUES!r}")
     order, columns = layout.in_order()
-    for name, (array, start, total) in _pattern(layout, columns).items():
+    expected = {name: (array, 0, len(array)) for name, array in description_of(layout).items()} | _pattern(layout, columns)
+    for name, (array, start, total) in expected.items():
         if name in state and (
             len(state[name]) != total or not torch.equal(local_part(state[name], start, start + len(array)).long(), array.long())
         ):
             raise OperandError(
-                f"the state has other entries than a sharded matrix of shape {layout.shape} with {layout.nnz} entries: {name} differs"
+                f"the state has other entries than a sharded matrix of shape {layout.shape} with {layout.nnz} entries: {name} differs; "
+                "ns.sharding.load(path, mesh) reads a matrix with its pattern from a checkpoint"
             )
     if len(state[VALUES]) != layout.nnz:
         raise OperandError(f"the state has {len(state[VALUES])} values, but the sharded matrix has {layout.nnz} entries")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
 from .layout import Layout
+from .states import description_of, state_of, values_of_state
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
 TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by transposed
@@ -235,6 +236,28 @@ class ShardedSparseTensor:
             if (permutation := self.layout.permutation) is not None:
                 places = permutation[places]
             return from_coo(places, torch.cat([piece[1] for piece in pieces]), self.shape, format=CSR)
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        """This rank's part of the matrix in CSR, for ``torch.distributed.checkpoint``: ``dcp.save({"A": A}, checkpoint_id=path)``.
+
+        :func:`load` reads such a checkpoint under any number of ranks; so does ``dcp.load({"A": A}, ...)`` into a matrix of the same
+        pattern.
+
+        Raises:
+            UnsupportedError: the columns are distributed, too.
+        """
+        self.check_whole_rows("a state")
+        return {**state_of(self.layout, self.values), **description_of(self.layout)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Write the values of a state to the values of this matrix. A collective operation.
+
+        Raises:
+            OperandError: the state has another pattern.
+            RankError: that of another rank has.
+        """
+        with torch.no_grad():
+            self.values.copy_(values_of_state(self.layout, state_dict))
 
     def rows_of(self, x: torch.Tensor, dim: int = 1) -> torch.Tensor:
         """This rank's rows of a dense tensor in the matrix's original order.
