@@ -275,8 +275,9 @@ class Orders:
         if inner in self.contiguous:
             lanes = self.target.lanes(stmt.lhs.tensor.dtype)
             steps = ceil(steps / lanes) * lanes  # a partly filled register takes as long
-            in_registers = inner in result and (_sums_inside(order[:-1], result) or chosen_by_table(stmt, order) is not None)
-            step = (1.0 if in_registers else tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
+            if inner in result and (_sums_inside(order[:-1], result) or chosen_by_table(stmt, order) is not None):
+                scatters = False  # the sums of a tile stay in registers while the summed loops run
+            step = (tuning.COST_VECTOR_SCATTER if scatters else 1.0) / lanes
         elif self.is_tiled_reduction(order):
             step /= self.target.lanes(stmt.lhs.tensor.dtype)
         elif inner in self.unindexed:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
 from corpus import TARGET
 
+import numscorch as ns
 from numscorch.codegen.workspaces import workspaces_of
 from numscorch.errors import ScheduleError
 from numscorch.ir.format import CSR, Format
@@ -358,3 +360,16 @@ def test_data_that_jammed_loops_reuse_stays_in_the_cache_of_a_core() -> None:
     text = jammed(BLOCKS.format(lanes="8 x 2, once"), u=10240, k=16)
     assert text is not None
     assert text.startswith("tile_forall<")
+
+
+# ---- long rows
+
+
+@pytest.mark.parametrize("k", [2, 8, 12, 16])
+def test_long_rows_do_not_move_dense_columns_outside(k: int) -> None:
+    """Sums of a tile of columns stay in registers, so that the order is not priced as one that scatters inexact sums."""
+    size = 20_000
+    ends = torch.zeros(size, dtype=torch.int64)
+    arrow = torch.stack([torch.cat([ends, torch.arange(size)]), torch.cat([torch.arange(size), ends])])
+    A = ns.from_coo(arrow, torch.ones(2 * size), (size, size), ns.CSR)
+    assert str(ns.explain("ij,jk->ik", A, torch.ones(size, k)).steps[0].stmt).startswith("forall(i, forall(j, forall(k")
