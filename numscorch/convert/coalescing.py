@@ -21,7 +21,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_collecting
 from .conversions import can_copy, converted_so_far, counted_as, passes_to
 
-PARTS = 2  # most parts of one step
+COPIES_PER_STEP = 2  # at most
 
 
 def coalesced(
@@ -48,11 +48,11 @@ def coalesced(
     if are_in_order([indices[d] for d in dimensions]):
         return None
     A = _as_listed(indices, values, shape, listed, index_dtype_for(shape, n, dtype))
-    with Progress(f"sorting {n:,} entries", PARTS * len(steps), size=values.nbytes) as progress:
+    with Progress(f"sorting {n:,} entries", COPIES_PER_STEP * len(steps), size=values.nbytes) as progress:
         for at, step in enumerate(steps):
             parts = passes_to(A.pattern, step)
             for part_at, part in enumerate(parts):
-                progress.reach(PARTS * at + PARTS * part_at // len(parts))
+                progress.reach(COPIES_PER_STEP * at + COPIES_PER_STEP * part_at // len(parts))
                 A = launch(copying(A.format, part), (A,), part)
             A = counted_as(A, step)
     return A.to(format)
@@ -61,5 +61,5 @@ def coalesced(
 def _as_listed(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], listed: Format, dtype: np.dtype) -> SparseTensor:
     """Wrap unsorted entries in the list format ``listed``, without sorting."""
     pos = torch.from_numpy(np.array([0, len(values)], dtype))
-    first, *others = (torch.from_numpy(indices[d]).to(pos.dtype) for d in listed.mode_order)  # several threads, unlike NumPy
+    first, *others = (torch.from_numpy(indices[d]).to(pos.dtype).contiguous() for d in listed.mode_order)  # several threads, unlike NumPy
     return SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())

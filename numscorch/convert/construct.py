@@ -18,6 +18,7 @@ from ..ir.format import COO, CSR, Format, as_format, dense
 from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
+from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
@@ -44,7 +45,8 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     """Create a SparseTensor from a torch tensor; gradients flow to the tensor.
 
     CSR, CSC, BSR, BSC and coalesced COO tensors share their memory with the result; of batches, only the row starts are
-    copied. Uncoalesced COO tensors are coalesced. Strided tensors are searched for nonzeros, in O(size).
+    copied. Uncoalesced COO tensors are coalesced; large ones whose entries are sorted and distinct share their memory, too.
+    Strided tensors are searched for nonzeros, in O(size).
 
     Args:
         tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, optionally batched or hybrid, of a supported data type. It must
@@ -114,7 +116,7 @@ def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariant
     if tensor.dense_dim() and not tensor.sparse_dim():
         return _from_strided(tensor.to_dense(), format if format is not None else dense(tensor.ndim))
     check_values(tensor._values())
-    if not tensor.is_coalesced() and not tensor.dense_dim() and not tensor.requires_grad:
+    if not tensor.is_coalesced() and tensor._nnz() >= tuning.COALESCED_ENTRIES and not tensor.dense_dim() and not tensor.requires_grad:
         return _from_entries(tensor._indices(), tensor._values(), tuple(tensor.shape), format, None, check_invariants=check_invariants)
     if not tensor.is_coalesced():
         tensor = tensor.coalesce()

@@ -80,10 +80,10 @@ def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
 
 
 def buckets(source: Format, step: Format, shape: Sequence[int]) -> Format | None:
-    """The list by parts of a large first coordinate through which a list by that coordinate is written in two passes; None if impossible.
+    """The intermediate format that groups entries by ranges of the first coordinate; None if one pass suffices.
 
-    Both passes write to about the square root as many places as there are coordinates, as in a radix sort: the first one by
-    ``i // size``, and the second one, within each of these buckets, by ``i``.
+    Each of the two passes writes to about sqrt(n) places for n coordinates, as in a radix sort: the first one by ``i // size``,
+    and the second one, within each of these buckets, by ``i``.
 
     >>> from numscorch.ir.format import CSC, CSR
     >>> print(buckets(CSR, CSC, (10, 1 << 20)))
@@ -96,9 +96,9 @@ def buckets(source: Format, step: Format, shape: Sequence[int]) -> Format | None
     is_in_order = source.parts[0].dimension == first.dimension and source.levels[0].is_ordered
     if not is_listed or is_in_order or not all(part.is_whole for part in step.parts):
         return None
-    if shape[first.dimension] < tuning.SCATTERED_LINES * LINE_COORDINATES:
+    if shape[first.dimension] < (tuning.SCATTERED_COLUMNS if source.levels[0].is_ordered else tuning.SCATTERED_LINES * LINE_COORDINATES):
         return None
-    size = 1 << ((shape[first.dimension] - 1).bit_length() + 1) // 2
+    size = 2 << (max(shape[first.dimension] - 1, 1).bit_length() - 1) // 2
     return _listed((Part(first.dimension, size), Part(first.dimension, 1, size), *others), 1, first=1)
 
 

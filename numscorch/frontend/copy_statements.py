@@ -7,6 +7,7 @@ no values; it relates a column to its block. Loops run in the storage order of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 from ..ir.derived_formats import flattened
@@ -50,6 +51,8 @@ def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
         machine.lanes(source.dtype),
         machine,
     )
+    if source.peaks:
+        facts = replace(facts, peaks=((SOURCE, tuple(zip(map(variable, source.format.parts), source.peaks, strict=True))),))
     stmt = Assignment(Access(written, _indices(target)), value)
     return Problem(stmt, extents, facts, "a copy", source.shape, target, {SOURCE: source.format}, {SOURCE: ()})
 

@@ -21,18 +21,24 @@ WITH_LLVM = 384 << 20  # bytes needed to load Numba and LLVM, start the threads 
 WITHOUT = 192 << 20  # bytes needed to compile a kernel once LLVM is loaded
 
 
+def has_address_space(size: int) -> bool:
+    """Whether so many bytes of address space are left, if the process has a limit. The memory is mapped, but not written."""
+    if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
+        return True
+    with suppress(OSError):
+        mmap.mmap(-1, size).close()
+        return True
+    return False
+
+
 def check_room() -> None:
     """Check that enough address space is left to compile a kernel. O(1): the memory is mapped, but not written.
 
     Raises:
         MemoryLimitError: the process's limit leaves too little address space.
     """
-    if resource is None or resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
-        return
     needed = WITHOUT if "llvmlite" in sys.modules else WITH_LLVM
-    try:
-        mmap.mmap(-1, needed).close()
-    except OSError as error:
+    if not has_address_space(needed):
         raise MemoryLimitError(
             f"compiling a kernel may take {needed >> 20} MiB of address space, more than the process has left: raise its limit (ulimit -v)"
-        ) from error
+        )

@@ -78,9 +78,11 @@ def _reduce(name: str, op: str, input: Any, dim: Dim, keepdim: bool) -> Any:
 
 
 def _narrow_sum(input: SparseTensor, dims: tuple[int, ...], keepdim: bool) -> Any:
-    """The sum in the narrow integer type of the input. The factors of 1 keep it from being promoted to int64, as plain sums are."""
+    """The sum in the narrow integer type of the input. Plain sums are promoted to int64; factors of 1 prevent that, for dense results."""
+    if input.ndim - len(dims) > 1:
+        return _reduce("sum", "+=", input, dims, keepdim).to(input.dtype)
     ones = [torch.ones((), dtype=input.dtype).expand(input.shape[d]) for d in dims]
-    result = compute(_weighting(dims, input.ndim), (input, *ones), "dense" if input.ndim - len(dims) < 2 else None)
+    result = compute(_weighting(dims, input.ndim), (input, *ones), "dense")
     return result.reshape([1 if at in dims else size for at, size in enumerate(input.shape)]) if keepdim else result
 
 

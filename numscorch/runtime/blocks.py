@@ -24,17 +24,17 @@ def _balance(pattern: Pattern, blocks: int) -> np.ndarray:
     if blocks == 1:
         return np.array([0, pattern.counts[0]])
     level = pattern.format.levels[0]
-    is_in_any_order = level.is_unique or not level.is_ordered  # only copies walk unordered lists
+    may_cut_anywhere = level.is_unique or not level.is_ordered  # only copies walk unordered lists
     if pattern.counts[0] == pattern.counts[-1] and all(below.branchless for below in pattern.format.levels[1:]):
         cuts = equal_cuts(pattern.counts[0], blocks)
-        return cuts if is_in_any_order else _at_boundaries(pattern, cuts)
+        return cuts if may_cut_anywhere else _at_boundaries(pattern, cuts)
     starts = leaf_starts(pattern)
     work = np.arange(0, tuning.ROW_COST * len(starts), tuning.ROW_COST, dtype=np.int64)
     work += starts
     first, last = int(work[0]), int(work[-1])
     cuts = work.searchsorted((np.arange(blocks + 1) * (last - first) + blocks - 1) // blocks + first)
     cuts[0], cuts[-1] = 0, len(starts) - 1
-    return cuts if is_in_any_order else _at_boundaries(pattern, cuts)
+    return cuts if may_cut_anywhere else _at_boundaries(pattern, cuts)
 
 
 def placed(cuts: Callable[[Pattern, int], np.ndarray], pattern: Pattern, blocks: int) -> tuple[np.ndarray, int]:

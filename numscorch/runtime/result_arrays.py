@@ -15,6 +15,7 @@ from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..machine import memory
+from ..machine.address_space import has_address_space
 from ..machine.buffer_pool import room
 from ..machine.memory import check_bytes, check_workspace, compressed_instead
 from ..schedule import tuning
@@ -48,12 +49,12 @@ def _truncate(array: np.ndarray, total: int) -> np.ndarray:
 
 
 def packed_room(bounds: np.ndarray, extent: int, workers: int, where: str, is_hashed: bool) -> int:
-    """Size of a workspace for the longest row: a power of two, at most half full, as in the routines ``emptied`` and ``combined``.
+    """Number of places of a workspace for the longest row, as in the routines ``emptied`` and ``combined``.
 
-    A hash table has one place for each coordinate; a list that is sorted has one for each insertion.
+    A hash table has a power of two of places, and is at most half full. A list that is sorted has two places for each insertion.
 
     Raises:
-        SizeError: the workspaces of all workers exceed the memory limit, or the keys of a sorted list exceed 63 bits.
+        SizeError: the workspaces of all workers exceed the memory limit, or the keys of a sorted list exceed 62 bits.
 
     >>> packed_room(np.array([3, 100, 0]), 1000, 1, "", True), packed_room(np.array([3, 100]), 10, 1, "", True)
     (256, 32)
@@ -62,8 +63,8 @@ def packed_room(bounds: np.ndarray, extent: int, workers: int, where: str, is_ha
     if is_hashed:
         most = min(most, extent)
     elif extent.bit_length() + most.bit_length() > KEY_BITS:
-        raise SizeError(f'{where}: keys of {extent} coordinates and {most} insertions exceed 63 bits: use schedule="workspace(hash)"')
-    size = 1 << max((2 * most - 1).bit_length(), 1)
+        raise SizeError(f'{where}: keys of {extent} coordinates and {most} insertions exceed 62 bits: use schedule="workspace(hash)"')
+    size = 1 << max((2 * most - 1).bit_length(), 1) if is_hashed else 2 * most
     check_workspace(workers * size, size, where, "list")
     return size
 
@@ -213,7 +214,7 @@ class ResultLayout:
     def has_room(self, most: int) -> bool:
         """Whether arrays for this number of entries may be allocated; only written pages take memory."""
         size = most * (8 + self.width)
-        has_memory = size <= memory.ASK_FROM or size <= memory.limit() // 4
+        has_memory = size <= memory.ASK_FROM or (size <= memory.limit() // 4 and has_address_space(size))
         return has_memory and (self.index_dtype != "int32" or most <= INT32_MAX)
 
     @property

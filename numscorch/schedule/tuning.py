@@ -72,8 +72,10 @@ TABLE_ROWS = 1024  # rows of a dense operand on separate pages that the TLB stil
 DENSE_ROW = 1 << 18  # extent from which the dense arrays of a workspace exceed a core's cache; bench_spgemm
 CLEARED_PLACES = 8.0  # places per sum up to which clearing a dense row is faster than listing its entries; bench_sums
 SCATTERED_LINES = 1 << 13  # cache lines among SAMPLED_ENTRIES entries from which they are written in two passes; benchmarks.building
-SAMPLED_ENTRIES = 1 << 16  # consecutive entries whose places are looked at
+SCATTERED_COLUMNS = 1 << 19  # extent from which entries that are in order by rows are written by columns in two passes; bench_convert
+SAMPLED_ENTRIES = 1 << 16  # consecutive entries whose places are sampled
 RANKED_INSERTIONS = 64.0  # insertions into a row up to which sorting them beats dense arrays and hashing; benchmarks.building
+LONGEST_SORTED_ROW = 1 << 15  # insertions into the longest row, for which every thread needs memory
 REUSED_PLACES = 8.0  # sums per place from which dense arrays pay; bench_spgemm
 SCATTERED_MERGES = 3.0  # merges of one row from which scattering it into a dense array pays; bench_masked
 SCATTERED_EXTENT = 1 << 22  # extent from which the dense array costs too much
@@ -98,6 +100,7 @@ WIDE_NUMBERS = 4  # multiples of the entry count above which the entries' number
 # cumulative entry count from which compiling a conversion kernel pays off (n kernels: n**2 times as many); bench_convert
 COMPILE_ENTRIES = 1 << 16
 SORTED_ENTRIES = 1 << 14  # entries up to which sorting their numbers is faster than a kernel; bench_convert
+COALESCED_ENTRIES = 1 << 12  # entries up to which torch coalesces a COO tensor faster; bench_convert
 COMPILE_VALUES = 1 << 20  # cumulative values of dense tensors from which a kernel reads their nonzeros; bench_convert
 COUNTED_COORDINATES = 4  # coordinates per entry up to which entries are counted for every coordinate; bench_convert
 NARROW_STARTS = 1 << 12  # entries up to which row starts are counted as int32; for more entries, a copy is faster; bench_convert
@@ -109,8 +112,9 @@ LISTED_VALUES = 1 << 17  # values of a dense tensor up to which NumPy lists its 
 SPREAD_POSITIONS = 1 << 6  # positions of a level from which its unevenness is measured
 LONG_ROW_ENTRIES = 1 << 16  # entries of a matrix from which one long row matters; bench_skew
 LONG_ROW_SHARE = 16  # a row is long if it holds more than this part of all entries; bench_skew
-PEAK_STEP = 32  # positions per sample, or more
-PEAK_SAMPLES = 1 << 18  # most samples: sorting more of them takes longer than a product
+PEAK_STEP = 32  # minimum positions per sample
+MOST_PEAK_STEP = 256  # positions per sample of large patterns: columns of LONG_COLUMN values are still seen
+PEAK_SAMPLES = 1 << 18  # samples from which there are fewer per position
 PEAK_HITS = 16  # samples of one coordinate from which it is frequent
 
 # -- Code (codegen/*.py): limits of unrolled code

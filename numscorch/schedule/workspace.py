@@ -7,7 +7,7 @@ Azad, Buluç, "High-Performance Sparse Matrix-Matrix Products on Intel KNL and M
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 
 from ..errors import ScheduleError
 from ..ir.format import Format
@@ -24,6 +24,7 @@ from ..ir.index import (
     Where,
     accesses_in,
     factors_of,
+    is_relation,
     product,
     unwrap,
     wrap,
@@ -33,6 +34,7 @@ from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target
+from .lengths import peak_of
 from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
@@ -83,7 +85,8 @@ def _unused_workspace_error(wanted: str, stmt: Stmt, result: Access) -> Schedule
 
 
 def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
-    """Choose the level that collects a row: hashed if dense arrays exceed the cache and their places are seldom reused.
+    """Choose the level that collects a row: sorted if one operand fills short rows, hashed if dense arrays exceed the cache and
+    their places are seldom reused.
 
     In a banded matrix, neighbouring rows use the same places, and hashing takes twice as long as dense arrays. In a random
     matrix it takes about as long. With few sums, the allocation of dense arrays takes much longer than hashing.
@@ -101,9 +104,10 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
     if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
         return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in total: each row is cleared first"
-    each = sums / prod(facts.extent(loop.var) for loop in loops[:split])
-    if _is_sortable(loops[split:], assignment, must_count) and each <= tuning.RANKED_INSERTIONS and extent <= INT32_MAX:
-        return Sorted(), f"unordered rows with about {each:.3g} insertions: a list, sorted when the row is complete"
+    insertions = sums / prod(facts.extent(loop.var) for loop in loops[:split])
+    are_short = insertions <= tuning.RANKED_INSERTIONS and _longest_row(loops[:split], assignment, facts) <= tuning.LONGEST_SORTED_ROW
+    if _is_sortable(loops[split:], assignment, must_count) and are_short and extent <= INT32_MAX:
+        return Sorted(), f"unordered rows with about {insertions:.3g} insertions: a list, sorted when the row is complete"
     if _is_one_row(assignment) and sums >= extent:
         return Flagged(must_count), f"one unordered row of {extent:.3g}, about {sums:.3g} sums in total: dense arrays with flags"
     hashed = assignment.lhs.tensor.is_assembled and extent > tuning.DENSE_ROW and sums < tuning.REUSED_PLACES * extent
@@ -116,6 +120,13 @@ def _is_sortable(loops: list[Forall], assignment: Assignment, must_count: bool) 
     result = assignment.lhs.tensor
     sums = assignment.op in ("=", "+=") and not must_count
     return sums and len(loops) == 1 and result.is_assembled and result.format.levels[-1].is_ordered
+
+
+def _longest_row(loops: list[Forall], assignment: Assignment, facts: Facts) -> float:
+    """Estimate the insertions into the longest row from the most frequent coordinates of the loops around it; infinity if unknown."""
+    rows = [loop.var for loop in loops]
+    sparse = [access for access in accesses_in(assignment.rhs) if not access.tensor.is_dense and not is_relation(access)]
+    return max((peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
 
 
 def _must_count(loops: list[Forall], assignment: Assignment) -> bool:

@@ -15,8 +15,8 @@ from ..schedule import tuning
 def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[tuple[np.ndarray, ...]]) -> tuple[int, ...]:
     """Estimate, for each level, the number of values with its most frequent coordinate.
 
-    The estimate samples one position in 32, or fewer if there are many, and is a power of 4, or 0 below about 512 values. It is
-    0 for levels without coordinates, and for levels above a level with neither ``pos`` nor a fixed size.
+    The estimate samples one position in 32, or one in up to 256 of many. It is a power of 4, or 0 below about 16 samples, which
+    are 512 to 4096 values. It is 0 for levels without coordinates, and for levels above a level with neither ``pos`` nor a fixed size.
 
     Args:
         format: the pattern's format.
@@ -34,7 +34,7 @@ def peaks_of(format: Format, sizes: Sequence[int], count: int, arrays: Sequence[
     peaks = [0] * len(format.levels)
     if count < tuning.PEAK_STEP * tuning.PEAK_HITS:
         return tuple(peaks)
-    step = max(tuning.PEAK_STEP, count // tuning.PEAK_SAMPLES)
+    step = min(max(tuning.PEAK_STEP, count // tuning.PEAK_SAMPLES), tuning.MOST_PEAK_STEP)
     positions = _sample(count, step)
     for at, level in reversed(list(enumerate(format.levels))):
         if isinstance(level, Dense | Bitmap):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,11 @@ import torch
 
 from ..errors import FormatError
 from ..ir.format import Format
-from ..ir.level import Children, Parents
+from ..ir.level import Children, Level, Parents
 from .packing import in_order
 from .pattern import INDEX_DTYPES, Pattern
 
+SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32}  # torch cannot pickle tensors of these data types
 CHUNK = 1 << 22  # entries that are compared at a time
 WAY_OUT = "without assume_sorted=True, from_coo and from_csr sort and sum"
 
@@ -193,7 +195,8 @@ def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
     """Pickle the format, shape and arrays of a pattern; derived data and the signature are local to the process."""
-    return _rebuild_pattern, (pattern.format, pattern.shape, pattern.arrays)
+    arrays = tuple(tuple(array.view(SIGNED.get(array.dtype, array.dtype)) for array in level) for level in pattern.arrays)
+    return _rebuild_pattern, (pattern.format, pattern.shape, arrays)
 
 
 def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
@@ -209,7 +212,16 @@ def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[
 
 def _rebuild_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
     """Unpickle a pattern; pickles refer to this function as ``numscorch._rebuild_pattern``."""
-    return checked_pattern(format, shape, arrays)
+    stored = tuple(
+        tuple(map(_as_stored, level.arrays, level_arrays, repeat(level))) for level, level_arrays in zip(format.levels, arrays, strict=True)
+    )
+    return checked_pattern(format, shape, stored)
+
+
+def _as_stored(name: str, array: torch.Tensor, level: Level) -> torch.Tensor:
+    """An unpickled index array in the data type that its level stores."""
+    dtype = level.array_dtype(name)
+    return array if dtype is None else array.view(getattr(torch, dtype))
 
 
 copyreg.pickle(Pattern, _parts_of)

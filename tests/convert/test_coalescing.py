@@ -9,8 +9,12 @@ import pytest
 import torch
 
 import numscorch as ns
+from numscorch.codegen.workspaces import workspaces_of
 from numscorch.convert import coalescing, construct, conversions
 from numscorch.ir.format import Format
+from numscorch.ir.levels import Dense
+from numscorch.ir.workspace_levels import Listed, Sorted
+from numscorch.runtime import plans
 from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
 
@@ -52,6 +56,7 @@ def by_arrays(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...],
 def in_two_passes(patched: pytest.MonkeyPatch) -> list[Format]:
     """Write even small lists in two passes; returns the list of the formats of buckets that are written."""
     patched.setattr(tuning, "SCATTERED_LINES", 0)
+    patched.setattr(tuning, "SCATTERED_COLUMNS", 0)
     patched.setattr(tuning, "SAMPLED_ENTRIES", 8)
     written: list[Format] = []
     find = conversions.buckets
@@ -87,6 +92,33 @@ def test_entries_are_sorted_and_summed(fmt: Format, workers: int, passes: int, d
         assert result.pattern.index_dtype == expected.pattern.index_dtype
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("fmt", [ns.COO(2), ns.CSR], ids=str)
+def test_coordinates_need_not_be_contiguous(fmt: Format, dtype: torch.dtype, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Compiled kernels read arrays without strides."""
+    fresh_plans.setattr(tuning, "COMPILE_ENTRIES", 0)
+    fresh_plans.setattr(tuning, "COUNTED_COORDINATES", 1 << 10)
+    fresh_plans.setattr(tuning, "COALESCED_ENTRIES", 0)
+    indices, values = entries((9, 14), 150, 5)
+    edges = torch.from_numpy(indices.T.copy()).to(dtype)
+    expected = by_arrays(indices, values, (9, 14), fmt).to_dense()
+    assert torch.equal(ns.from_coo(edges.T, values, (9, 14), fmt).to_dense(), expected)
+    assert torch.equal(ns.from_torch(torch.sparse_coo_tensor(edges.T, values, (9, 14)), fmt).to_dense(), expected)
+
+
+@pytest.mark.parametrize("long", [0, 1, 2])
+def test_long_rows_need_no_more_memory_than_columns(long: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Rows are sorted in a list if they are short on average, but not if one of them is far longer than there are columns."""
+    fresh_plans.setattr(tuning, "LONGEST_SORTED_ROW", 1 << 12)
+    count, shape = 1 << 18, (1 << 16, 300)
+    indices, values = entries(shape, count, 6)
+    indices[0, : count * long // 4] = 7
+    result = ns.from_coo(torch.from_numpy(indices), values, shape, ns.CSR)
+    kinds = [type(space.tensor.format.levels[0]) for plan in plans._plans.values() for space in workspaces_of(plan.steps[-1].stmt)]
+    assert kinds == [Sorted if long == 0 else Listed]
+    assert torch.equal(result.to_dense(), by_arrays(indices, values, shape, ns.CSR).to_dense())
+
+
 def test_kernels_are_used_where_entries_are_out_of_order(small: pytest.MonkeyPatch) -> None:
     indices, values = entries((9, 14), 150, 2)
     assert coalescing.coalesced(indices, values, (9, 14), ns.CSR, None) is not None
@@ -111,8 +143,9 @@ def test_conversions_in_two_passes(source: Format, target: Format, small: pytest
     shape = SHAPES[source.order]
     A = by_arrays(*entries(shape, 100, 4), shape, source)
     expected = ns.from_coo(*entries(shape, 100, 4), shape, target)
-    in_two_passes(small)
+    buckets = in_two_passes(small)
     converted = A.to(target)
+    assert bool(buckets) == (target.levels[0] == Dense() and source.mode_order[0] != target.mode_order[0])
     validate(converted.pattern)
     assert all(map(np.array_equal, converted.pattern.views, expected.pattern.views))
     assert torch.equal(converted.values, expected.values)
@@ -120,7 +153,7 @@ def test_conversions_in_two_passes(source: Format, target: Format, small: pytest
 
 def test_a_list_is_written_in_two_passes_if_its_places_are_far_apart(fresh_plans: pytest.MonkeyPatch) -> None:
     """Random columns are written through buckets, and the columns of a band are not."""
-    rows, size = torch.arange(1 << 18), 1 << 18
+    rows, size = torch.arange(1 << 19), 1 << 19
     random, band = torch.randint(0, size, (4, size), generator=torch.Generator().manual_seed(0)), (rows + torch.arange(4)[:, None]) % size
     for columns, passes in ((random, 2), (band, 1)):
         A = ns.from_coo(torch.stack([rows.repeat(4), columns.reshape(-1)]), torch.ones(4 * size), (size, size), ns.CSR)

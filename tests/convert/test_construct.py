@@ -1,5 +1,6 @@
 """Tensors are constructed from torch, SciPy and index arrays; errors show the conflict and a fix."""
 
+import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -304,6 +305,7 @@ def test_many_int32_columns_keep_their_size(monkeypatch: pytest.MonkeyPatch, pla
     assert torch.equal(A.to_dense(), rows)
     assert torch.equal(A @ x, rows @ x)
     assert torch.equal(A.sum(1), rows.sum(1))
+    assert torch.equal(pickle.loads(pickle.dumps(A)).to_dense(), rows)
     with pytest.raises(FormatError, match=r"crd\[1\] = 4294967295 is outside dimension 1"):
         from_csr(pos, torch.tensor([0, -1, 1, 0, 2], dtype=torch.int32), values, (3, 4))
     assert from_csr(pos, crd, values, (3, 5)).format == CSR  # coordinates may not fit

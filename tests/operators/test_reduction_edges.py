@@ -96,6 +96,7 @@ def test_sums_have_the_requested_integer_type(format: ns.Format, stored: torch.d
         for keepdim in (False, True):
             result, expected = A.sum(dim, keepdim, dtype=dtype), dense.sum(dim, keepdim, dtype=dtype)
             assert result.dtype == dtype
+            assert type(result) is type(A.sum(dim, keepdim))
             assert torch.equal(result.to_dense(), expected)
 
 
