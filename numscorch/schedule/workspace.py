@@ -104,7 +104,7 @@ def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts,
     places = prod(facts.extent(var) for var in assignment.lhs.indices)
     if assignment.lhs.tensor.is_dense and sums * tuning.CLEARED_PLACES >= places:
         return Cleared(must_count), f"dense rows of {extent:.3g}, about {sums:.3g} sums in total: each row is cleared first"
-    insertions = sums / prod(facts.extent(loop.var) for loop in loops[:split])
+    insertions = sums / max(prod(facts.extent(loop.var) for loop in loops[:split]), 1.0)
     are_short = insertions <= tuning.RANKED_INSERTIONS and _longest_row(loops[:split], assignment, facts) <= tuning.LONGEST_SORTED_ROW
     if _is_sortable(loops[split:], assignment, must_count) and are_short and extent <= INT32_MAX:
         return Sorted(), f"unordered rows with about {insertions:.3g} insertions: a list, sorted when the row is complete"

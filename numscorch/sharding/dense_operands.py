@@ -94,7 +94,7 @@ def local_operand(value: Any, names: Names, indices: SharedIndices, what: str) -
     """The local part of a dense operand.
 
     Raises:
-        SizeError: it does not have this rank's number of rows, or a ``DTensor`` belongs to an uneven partition.
+        SizeError: it does not have this rank's number of rows, or a ``DTensor`` has another size or belongs to an uneven partition.
         UnsupportedError: it is not dense, its placement does not fit, or it has both indices of the matrix.
     """
     is_whole = isinstance(value, Whole)
@@ -125,6 +125,12 @@ def _of_dtensor(
 
     ``gradients`` are the placements of its gradient over dimensions of the mesh to which the matrix is replicated.
     """
+    if index is not None and value.shape[at] != (size := indices.exchange(index).partition.size):
+        wanted = "rows" if index == indices.row else "columns"
+        raise SizeError(
+            f"{what} is a DTensor of shape {tuple(value.shape)}, but the matrix has {size} {wanted}: "
+            "DTensor.from_local needs shape= and stride= for parts of different sizes"
+        )
     dims, by_rows = indices.matrix.layout.grid.dims, Shard(at)
     first, *later = [value.placements[dim] for dim in dims]
     part: Placement = Partial()  # of the gradient

@@ -124,11 +124,11 @@ class HaloExchange:
         """The positions of columns in :attr:`known`."""
         return torch.where(self.is_own(columns), columns - self.range[0], self.owned + torch.searchsorted(self.halo, columns))
 
-    def start(self, x: torch.Tensor) -> Transfer:
+    def start(self, x: torch.Tensor, verb: str = "sends") -> Transfer:
         """Start sending owned rows; the transfer gives the rows of the halo."""
         rows = self.buffers.take(len(self.sent), x)
         torch.index_select(x, 0, self.sent, out=rows)
-        return self._transfer("sends", rows, self.send_counts, self.receive_counts)
+        return self._transfer(verb, rows, self.send_counts, self.receive_counts)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
         """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`."""
@@ -151,8 +151,9 @@ class HaloExchange:
 
         In the backward pass, the gradient of the halo is sent while other gradients are computed, and is added to the gradient of ``x``.
         """
-        arrival = Arrival(self, self.start(x.detach()))
-        if not (torch.is_grad_enabled() and x.requires_grad):
+        is_differentiated = torch.is_grad_enabled() and x.requires_grad  # on all ranks, or on none: the backward pass sends back
+        arrival = Arrival(self, self.start(x.detach(), "sends, and differentiates," if is_differentiated else "sends"))
+        if not is_differentiated:
             return x, arrival
         same, arrival.token = _Begin.apply(x, arrival)  # type: ignore[no-untyped-call]
         return same, arrival

@@ -276,10 +276,20 @@ class ShardedSparseTensor:
         return x[start:stop] if self.layout.permutation is None else x[self.layout.permutation[start:stop]]
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
-        """All rows of a result on every rank, in the original order. Not differentiable."""
+        """All rows of a result on every rank, in the original order. Not differentiable.
+
+        Raises:
+            SizeError: ``rows`` are not this rank's rows, or a ``DTensor`` of all rows.
+        """
         with collective(self.layout.ranks, "gathered"):
-            local: Any = rows.to_local() if isinstance(rows, DTensor) else rows
-            result = torch.cat(every(self.layout.ranks, "rows of all ranks", local.detach().clone()))
+            owned = self.shape if isinstance(rows, DTensor) else (self.row_exchange.owned, self.exchange.owned)
+            if not rows.ndim or len(rows) not in owned:
+                raise SizeError(f"gathered takes this rank's {owned[0]} rows of a result, or a DTensor, not shape {tuple(rows.shape)}")
+            agree(self.layout.ranks, f"gathers rows of shape {tuple(rows.shape[1:])} and {rows.dtype}")
+            if isinstance(rows, DTensor):
+                result: torch.Tensor = rows.full_tensor().detach()
+            else:
+                result = torch.cat(every(self.layout.ranks, "rows of all ranks", rows.detach().clone()))
         if self.layout.permutation is None:
             return result
         undone = torch.empty_like(result)

@@ -265,6 +265,13 @@ refuse(ns.UnsupportedError, lambda: layer(w, A, torch.zeros(A.local.nnz)))
 refuse(ns.SizeError, lambda: ns.nn.SAGEConv(2, 2).double()(dense(6, 2), A))
 uneven = from_local_rows(whole[3 * rank : 3 * rank + 3], mesh, columns=[4, 2])
 refuse(ns.SizeError, lambda: ns.nn.SAGEConv(2, 2).double()(w, uneven))
+refuse(ns.SizeError, lambda: A.gathered(w[:2]))
+refuse(ns.RankError, lambda: A.gathered(dense(3, 2 + rank)))
+refuse(ns.SizeError, lambda: A @ distribute_tensor(dense(7, 2), mesh, [Replicate()]))
+refuse(ns.SizeError, lambda: A @ distribute_tensor(dense(8, 2), mesh, [Shard(0)]))
+refuse(ns.RankError, lambda: A @ dense(3, 2).requires_grad_(rank == 0))
+same(A.gathered(distribute_tensor(dense(6, 2), mesh, [Shard(0)])), dense(6, 2))
+same(A.gathered(distribute_tensor(dense(6, 2), mesh, [Replicate()])), dense(6, 2))
 """
 
 
