@@ -47,7 +47,8 @@ def shard(
         permute: a reordering of rows and columns of a square matrix before they are distributed: ``"nnz"`` reorders them by their
             number of entries, so that even chunks have about as many entries each; ``"metis"`` keeps connected nodes together (needs
             ``pymetis``); or the original row for each place. :meth:`ShardedSparseTensor.rows_of` and
-            :meth:`ShardedSparseTensor.gathered` apply and undo it.
+            :meth:`ShardedSparseTensor.gathered` apply and undo it. The rows of ``DTensor`` operands and results are in the new order:
+            make operands with ``DTensor.from_local(A.rows_of(x), mesh, [Shard(0)], shape=x.shape, stride=x.stride())``.
 
     Raises:
         OperandError: no rank has the matrix, or some but not all, or one rank has it and its values require grad.

@@ -19,7 +19,8 @@ class ShardedSparseParameter(SparseParameter):
     """A module that holds a sharded matrix: the values of this rank's rows are its parameter. ``ns.nn.Parameter(A)`` makes it.
 
     As the weight of a :class:`~numscorch.nn.SparseLinear`, it distributes the output features over the ranks (tensor parallelism). Other
-    ranks have other values: their gradients must not be summed over the ranks.
+    ranks have other values: their gradients must not be summed over the ranks, and ``DistributedDataParallel`` and ``fully_shard`` over the
+    same ranks corrupt them. ``fully_shard(model, ignored_params={weight.values})`` leaves them out.
 
     The ``state_dict`` has the arrays of the whole matrix, of which each rank holds its part. ``torch.distributed.checkpoint`` saves and
     loads it under any number of ranks, and with an unsharded weight of the same pattern. The state of an unsharded weight can be loaded.

@@ -81,7 +81,7 @@ class ShardedSparseTensor:
 
     @property
     def values(self) -> torch.Tensor:
-        """The values of this rank, in the order of ``local``; within a row, owned columns come first."""
+        """The values of this rank, in the order of ``local``: within a row, owned columns come first. ``to_local()`` has another order."""
         return self.local.values
 
     @property
@@ -106,7 +106,7 @@ class ShardedSparseTensor:
 
     @property
     def grad(self) -> ShardedSparseTensor | None:
-        """The gradient of the values, with the same pattern."""
+        """The gradient of the values, with the same pattern. Values that are not a leaf need ``A.values.retain_grad()``."""
         return None if self.values.grad is None else self.with_values(self.values.grad)
 
     def size(self, dim: int | None = None) -> Any:
@@ -276,7 +276,7 @@ class ShardedSparseTensor:
         return x[start:stop] if self.layout.permutation is None else x[self.layout.permutation[start:stop]]
 
     def gathered(self, rows: torch.Tensor) -> torch.Tensor:
-        """All rows of a result on every rank, in the original order. Not differentiable.
+        """All rows of a result, a plain tensor or a ``DTensor``, on every rank, in the original order. Not differentiable.
 
         Raises:
             SizeError: ``rows`` are not this rank's rows, or a ``DTensor`` of all rows.
@@ -429,7 +429,7 @@ class Transposed:
 
 @dataclass(frozen=True)
 class ShardingReport:
-    """Entries, halo rows, cut edges and partial rows of each rank.
+    """Entries, halo rows, cut entries and partial rows of each rank.
 
     Args:
         entries: entries of each rank.
