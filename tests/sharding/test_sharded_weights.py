@@ -148,3 +148,50 @@ def test_refusals(tmp_path: Path) -> None:
         assert "the state has other entries" in messages[7]
         assert "load it with the same partition" in messages[8]
         assert 'Missing key(s) in state_dict: "weight.values"' in messages[9]
+
+
+RECIPES = """
+from torch.distributed.fsdp import fully_shard
+
+x = dense(5, 6)
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(6, 6), linear(6, 8))
+
+def halves():
+    net = network()
+    net[1] = sharded(net[1])
+    return net, {net[1].weight.values}
+
+twin = network()
+twin(x).square().sum().backward()
+net, values = halves()
+net(x).square().sum().backward()
+whole = [parameter for parameter in net.parameters() if parameter not in values]
+for parameter in whole:
+    dist.all_reduce(parameter.grad)
+square = sum(value.grad.square().sum() for value in values)
+dist.all_reduce(square)
+norm = (square + sum(parameter.grad.square().sum() for parameter in whole)).sqrt()
+torch.nn.utils.clip_grads_with_norm_(net.parameters(), 1.0, norm)
+
+wrapped, values = halves()
+wrapped = fully_shard(wrapped, mesh=mesh, ignored_params=values)
+(wrapped(x).square().sum() * ranks).backward()
+for value in values:
+    value.grad /= ranks
+same(wrapped[1].weight.grad.full_tensor().to_dense(), twin[1].weight.grad.to_dense())
+same(wrapped[0].weight.grad.full_tensor(), twin[0].weight.grad)
+same(wrapped[1].bias.grad.full_tensor(), twin[1].bias.grad)
+
+same(norm, torch.nn.utils.clip_grad_norm_(twin.parameters(), 1.0))
+same_gradients(net[1], twin[1])
+same(net[0].weight.grad, twin[0].weight.grad)
+"""
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+def test_clipped_norms_and_ignored_parameters(ranks: int, tmp_path: Path) -> None:
+    """The recipes of the guide give the gradients of one process."""
+    together(PRELUDE + LAYER + RECIPES, tmp_path, ranks=ranks, NUMBA_DISABLE_JIT="1")
