@@ -30,7 +30,7 @@ from .programs.evaluation import evaluate_parts
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
-from .tensors.distributed import HANDLERS, handler_of
+from .tensors.distributed import handler_of
 from .tensors.graph_breaks import graph_break
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor
@@ -115,7 +115,7 @@ def einsum(
     shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
     if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
         return result
-    if HANDLERS and (handler := handler_of(operands)) is not None:
+    if (handler := handler_of(operands)) is not None:
         options = {"format": format, "out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
         return handler.einsum(expr, *operands, **options)
     if sparsifier is not None:
@@ -187,7 +187,7 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
     tensor([[1., 2.],
             [0., 0.]])
     """
-    if HANDLERS and (handler := handler_of(operands.values())) is not None:
+    if (handler := handler_of(operands.values())) is not None:
         return handler.evaluate(statement, format=format, sparsifier=sparsifier, **operands)
     if sparsifier is not None:
         return evaluate_sparsified(statement, operands, sparsifier, format)
@@ -367,6 +367,8 @@ def save(obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
         if is_path and Path(f).is_dir():
             raise IsADirectoryError(EISDIR, "numscorch.save writes a file, not a folder: name a file in it, such as A.npz", str(f))
         return torch.save(obj, f, *args, **kwargs)
+    if (handler := handler_of([A])) is not None and handler.saved:
+        raise FormatError(f"save of a {type(obj).__name__} to {f}, of which each rank holds a part: {handler.saved}")
     if not isinstance(A, SparseTensor):
         kind, suggestion = type(obj).__name__, "ns.from_torch(tensor), or " if isinstance(obj, torch.Tensor) else ""
         raise FormatError(f"save of a {kind} to {f}: a {suffix} file holds a SparseTensor; save {suggestion}to a .pt file")

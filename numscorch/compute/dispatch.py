@@ -21,7 +21,7 @@ from ..frontend.requests import Request, einsum_request
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
 from ..schedule.facts import rounded
-from ..tensors.distributed import HANDLERS, handler_of
+from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
@@ -35,7 +35,7 @@ from .shortcuts import remember_call
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
     """The result of an einsum or a request; operands and results are as in :func:`numscorch.einsum`."""
-    if HANDLERS and (handler := handler_of(operands)) is not None:
+    if (handler := handler_of(operands)) is not None:
         return handler.einsum(expr, *operands, format=format, out=out)
     if format is not None and not isinstance(format, str):
         format = as_format(format)

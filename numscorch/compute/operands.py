@@ -15,6 +15,7 @@ from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..frontend.parser import from_sublists
 from ..ir.format import Format
 from ..runtime.plans import signatures_of
+from ..tensors.distributed import HANDLERS
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .native import wrap
@@ -82,6 +83,8 @@ def check_is_tensor(operand: Any) -> None:
         takes = f"einsum takes SparseTensors and torch tensors, not {type(operand).__name__}"
         if operand is None or isinstance(operand, str | Format):
             raise OperandError(f"{takes}: only explain takes formats instead of tensors, for a plain einsum or a statement")
+        if (handler := HANDLERS.get(type(operand))) is not None:
+            raise OperandError(f"{takes}: {handler.local}")
         raise OperandError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
 
 

@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
+from ..operators.products import add_bias
+from ..tensors.distributed import handler_of
 from ..tensors.sparse_tensor import SparseTensor
 from .aggregation import AGGREGATIONS, SUMS
 from .convolution import Convolution
@@ -300,7 +302,7 @@ class GINConv(Convolution):
 def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return ``matrix @ x @ weight.t() + bias``; without gradients, the kernel of the last product adds the bias."""
     result: Tensor
-    if bias is None or torch.is_grad_enabled():
+    if bias is None or torch.is_grad_enabled() or handler_of([x]) is not None:
         result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
     else:
         result = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
@@ -309,7 +311,7 @@ def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor |
 
 def _add_bias(result: Any, bias: Tensor | None) -> Tensor:
     """Add the bias, if any."""
-    return result if bias is None else result + bias
+    return result if bias is None else add_bias(result, bias)
 
 
 def _reset(module: Any) -> None:

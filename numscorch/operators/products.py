@@ -119,7 +119,20 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
     product = _contract(LINEAR.get(len(first), "...i,oi->...o") if len(second) == 2 else "...i,i->...", input, weight)
     if bias is None:
         return product
-    return product + (bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
+    return add_bias(product, bias.to(product.dtype) if torch.is_autocast_enabled("cpu") else bias)
+
+
+def add_bias(product: Any, bias: Any) -> Any:
+    """The product with a bias added to its last dimension; beside a ``DTensor``, a plain bias is one that every rank holds.
+
+    >>> import torch
+    >>> add_bias(torch.zeros(2, 2), torch.ones(2))
+    tensor([[1., 1.],
+            [1., 1.]])
+    """
+    if HANDLERS and (handler := HANDLERS.get(type(product))) is not None and handler.add_bias is not None:
+        return handler.add_bias(product, bias)
+    return product + bias
 
 
 def _product(left: int, right: int) -> str:

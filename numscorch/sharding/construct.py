@@ -152,6 +152,8 @@ def _shared(A: SparseTensor | None, ranks: Ranks) -> SparseTensor:
         RankError: the ranks hold different ones.
     """
     holders = [rank for rank, has in enumerate(agree(ranks, "counts the ranks with a matrix", A is not None)) if has]
+    if not holders:
+        raise OperandError("all ranks pass None for the matrix: pass it on one rank, or on all")
     if len(holders) not in (1, ranks.size):
         raise OperandError(f"ranks {holders} hold the matrix, but the others pass None: pass it on one rank, or on all")
     if A is not None and A.requires_grad and len(holders) < ranks.size:

@@ -142,11 +142,23 @@ def _of_dtensor(
         value = value.redistribute(placements=[by_rows if dim in dims else placement for dim, placement in enumerate(value.placements)])
         part = by_rows
     else:
-        raise UnsupportedError(
-            f"{what} has placements {value.placements}: over dimensions {dims} of the mesh, which distribute the matrix, operands are "
-            "sharded in the dimension of the matrix's rows or columns, or replicated; over a second one of them, they can be replicated"
-        )
+        raise UnsupportedError(f"{what} has placements {list(value.placements)}, but {_supported(index, at, indices)}")
     return value.to_local(grad_placements=[part if dim in dims else placement for dim, placement in enumerate(gradients)]), is_whole
+
+
+def _supported(index: str | None, at: int, indices: SharedIndices) -> str:
+    """The supported placements of an operand, and the call that gives it them, for error texts."""
+    grid = indices.matrix.layout.grid
+    over = " and ".join(map(str, grid.dims))
+    place: Placement = Replicate() if index is None else Shard(at)
+    wanted = [place if dim in grid.dims else Replicate() for dim in range(grid.mesh.ndim)]
+    call = f"x.redistribute(mesh, {wanted})"
+    if index is None:
+        return f"it has neither index of the sharded matrix, so each rank needs all of it: pass {call}"
+    return (
+        f"the matrix is distributed over dimension {over} of the mesh, and shares {index} with dimension {at} of the operand: pass {call}, "
+        "or replicate it"
+    )
 
 
 def check_chunks(matrix: ShardedSparseTensor, partition: Partition, what: str) -> None:

@@ -65,6 +65,21 @@ def dtensor_evaluate(statement: str, **operands: Any) -> Any:
     )
 
 
+def dtensor_add_bias(product: DTensor, bias: Any) -> Any:
+    """The product with a bias added to its last dimension. The gradient of a plain bias, which every rank holds, is this rank's part of a
+    sum, as that of the values of a sparse tensor.
+
+    Raises:
+        UnsupportedError: the last dimension of the product is sharded, but the bias is not.
+    """
+    if isinstance(bias, DTensor):
+        return product + bias
+    mesh, names = product.device_mesh, tuple(map(str, range(product.ndim)))
+    product = without_sums(product, "the product of a layer", Ranks.of(mesh))
+    gradient_placements(bias, names[-1:], sharded_indices("product + bias", [(product, names)], mesh), "product + bias")
+    return dtensor_of(product.to_local() + bias, mesh, product.placements, product.shape)
+
+
 def _text_of(expr: Any) -> Any:
     """The text of an einsum or of a request of the matrix product."""
     if not isinstance(expr, Request):

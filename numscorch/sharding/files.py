@@ -17,8 +17,10 @@ from torch.distributed.tensor import Placement
 
 from ..convert.construct import from_csr
 from ..errors import FormatError, OperandError
-from ..files.load import load as load_file
+from ..files.archives import MARK, read_arrays, tensor_of
+from ..files.load import check_there, suffix_of
 from ..ir.format import CSR
+from ..tensors.sparse_tensor import SparseTensor
 from .agreement import check_equal, collective
 from .construct import ROWS, from_local_rows, sharded_block
 from .grid import read_grid
@@ -57,7 +59,7 @@ def load(
         return _from_checkpoint(fspath(path), mesh, placements, partition, key)
     with collective(Ranks.of(mesh), "load"):
         grid = read_grid(mesh, placements)
-        A = load_file(path, mmap=True)
+        A = _mapped(Path(path))
         if A.format != CSR:
             raise FormatError(f"{path} holds a tensor in {A.format.name}: save A.to(ns.CSR), whose rows can be read by themselves")
         pos = A.pattern.arrays[1][0]
@@ -65,6 +67,23 @@ def load(
         local = A[start:stop].to(CSR)
         local = local.with_values(torch.clone(local.values))
     return from_local_rows(local, mesh, placements=placements)
+
+
+def _mapped(file: Path) -> SparseTensor:
+    """The matrix of an archive, mapped into memory.
+
+    Raises:
+        FormatError: it is another file.
+        OSError: the file can't be read.
+    """
+    check_there(file, "ns.sharding.load", (".npz",), others=" archives of ns.save, and folders of checkpoints")
+    arrays = read_arrays(file, None, True) if suffix_of(file) == ".npz" else {}
+    if MARK not in arrays:
+        raise FormatError(
+            f"{file} is not a .npz archive of ns.save, whose rows each rank can read by itself: write one in one process, as in "
+            "ns.save(ns.load(path), 'matrix.npz'), or load the file on one rank, as in shard(ns.load(path) if rank == 0 else None, mesh)"
+        )
+    return tensor_of(file, arrays, check_invariants=False)
 
 
 def _from_checkpoint(

@@ -9,11 +9,17 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..convert.construct import from_csr
+from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree
 from .exchange import HaloExchange
 from .grid import Grid
 from .partition import Partition
+
+SAVED = (
+    "call torch.distributed.checkpoint.save({'A': A}, checkpoint_id=folder) on all ranks, or save the whole matrix on one, as in "
+    "whole = A.full_tensor() and ns.save(whole, path)"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +93,14 @@ class Layout:
     def __deepcopy__(self, memo: dict[int, Any]) -> Layout:
         """Copies of matrices and modules share what the ranks have computed."""
         return self
+
+    def __reduce__(self) -> Any:
+        """Refuse to pickle a sharded matrix, its parameter or its transpose.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        raise UnsupportedError(f"pickle, or torch.save, of a sharded matrix, of which each rank holds a part: {SAVED}")
 
     def _part(self, chosen: torch.Tensor, row_of: torch.Tensor, columns: torch.Tensor, is_compact: bool) -> ColumnPart:
         """The entries that are ``chosen``, with these columns; only rows with entries if ``is_compact``."""

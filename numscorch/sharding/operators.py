@@ -157,9 +157,14 @@ def elementwise(function: Callable[..., Any], name: str) -> Callable[..., Sharde
 
     def call(*operands: Any, **options: Any) -> ShardedSparseTensor:
         matrix = next(value for value in operands if isinstance(value, ShardedSparseTensor))
-        others = [value for value in operands if isinstance(value, ShardedSparseTensor) and value.layout is not matrix.layout]
-        if others or any(isinstance(value, torch.Tensor) and value.ndim for value in operands):
-            raise UnsupportedError(f"{name} of a sharded matrix takes numbers, and matrices of the same pattern, as A.with_values(v)")
+        for value in operands:
+            is_alike = value.layout is matrix.layout if isinstance(value, ShardedSparseTensor) else getattr(value, "ndim", 0) == 0
+            if not is_alike:
+                other = f"a {type(value).__name__} of shape {tuple(value.shape)}"
+                raise UnsupportedError(
+                    f"{name} of a sharded matrix of shape {tuple(matrix.shape)} and {other}: it takes numbers, and matrices of the same "
+                    "pattern, as A.with_values(v); for others, compute with A.full_tensor()"
+                )
         local = [value.local if isinstance(value, ShardedSparseTensor) else value for value in operands]
         return matrix.apply(lambda _: function(*local, **options), name)
 

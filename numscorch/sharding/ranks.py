@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from ..errors import OperandError, RankError
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -24,7 +26,22 @@ class Ranks:
 
     @classmethod
     def of(cls, mesh: DeviceMesh, dims: Sequence[int] | None = None) -> Ranks:
-        """The ranks of these dimensions of a mesh, of all by default."""
+        """The ranks of these dimensions of a mesh, of all by default.
+
+        Raises:
+            OperandError: it is not a mesh.
+            RankError: this rank is not part of it.
+        """
+        if not isinstance(mesh, DeviceMesh):
+            raise OperandError(
+                f"the mesh is of type {type(mesh).__name__}: pass torch.distributed.init_device_mesh('cpu', (ranks,)), or "
+                "DeviceMesh.from_group(group, 'cpu') for the ranks of a process group"
+            )
+        if mesh.get_coordinate() is None:
+            raise RankError(
+                f"rank {dist.get_rank()} is not part of the mesh, which has ranks {mesh.mesh.tolist()}: call it on these ranks only, or "
+                "pass a mesh of all ranks"
+            )
         return cls(tuple(mesh.get_group(dim) for dim in (range(mesh.ndim) if dims is None else dims)))
 
     @property

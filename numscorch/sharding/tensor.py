@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from ..convert.construct import from_coo
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..tensors.ledgers import strict
+from ..tensors.ledgers import refusing
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
@@ -302,10 +302,14 @@ class ShardedSparseTensor:
         Raises:
             UnsupportedError: the result has another pattern, or is dense.
         """
-        with strict():  # a dense result has no pattern
+        refusal = (
+            f"{what} of a sharded matrix of shape {tuple(self.shape)} changes its pattern: A.with_values(function(A.values)) computes with "
+            "the stored values only, and A.full_tensor() is the whole matrix on every rank"
+        )
+        with refusing(refusal):  # a dense result has no pattern
             result = function(self.local)
         if (values := self.values_of(result)) is None:
-            raise UnsupportedError(f"{what} of a ShardedSparseTensor changes its pattern: use to_local(), or full_tensor()")
+            raise UnsupportedError(refusal)
         return self.with_values(values)
 
     def values_of(self, result: Any) -> torch.Tensor | None:
@@ -333,8 +337,9 @@ class ShardedSparseTensor:
 
     def __getattr__(self, name: str) -> Any:
         """torch's methods, such as ``A.sum(1)`` and ``A.relu()``."""
-        function = FUNCTIONS.get(getattr(torch.Tensor, name, None)) or FUNCTIONS.get(getattr(torch, name, None))
-        if function is None or name.startswith("_"):
+        is_private = name.startswith("_")  # not looked up: attributes such as __dict__ are not hashable
+        function = None if is_private else FUNCTIONS.get(getattr(torch.Tensor, name, None)) or FUNCTIONS.get(getattr(torch, name, None))
+        if function is None:
             raise AttributeError(f"ShardedSparseTensor has no {name}: use to_local(), or full_tensor()")
         return partial(function, self)
 

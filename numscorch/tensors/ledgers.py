@@ -25,7 +25,8 @@ GENERATED = ("<binder of ", "<eval_with_key>")  # file names of code that numsco
 HOMES = (f"{Path(__file__).parents[1]}/", f"{Path(str(torch.__file__)).parent}/", *GENERATED)  # code that is not the user's
 
 _open: ContextVar[tuple[Ledger, ...]] = ContextVar("ledgers", default=())
-_strict: ContextVar[bool] = ContextVar("strict", default=False)
+STRICT = "{message}\n  in ns.strict(), only explicit calls such as A.to_dense() may do that"
+_refusal: ContextVar[str | None] = ContextVar("refusal", default=None)  # the error text of implicit densification; None allows it
 _warned: set[str] = set()
 
 
@@ -117,16 +118,27 @@ def strict(enabled: bool = True) -> Iterator[None]:
     ...
     numscorch.UnsupportedError: exp makes a tensor CSR (3, 3) dense (36 bytes): ...
     """
-    token = _strict.set(enabled)
+    with refusing(STRICT if enabled else None):
+        yield
+
+
+@contextmanager
+def refusing(text: str | None) -> Iterator[None]:
+    """Strict mode with another error text, in which ``{message}`` is the operation and what to write instead; None leaves the mode.
+
+    Raises:
+        UnsupportedError: raised by an operator that would make a sparse tensor dense.
+    """
+    token = _refusal.set(text)
     try:
         yield
     finally:
-        _strict.reset(token)
+        _refusal.reset(token)
 
 
 def is_strict() -> bool:
     """Whether implicit densification is an error in this thread."""
-    return _strict.get()
+    return _refusal.get() is not None
 
 
 def note(kind: Kind, what: str, size: int, *, asked: bool = True) -> None:
@@ -156,8 +168,8 @@ def densifying(operator: str, what: str, size: int, instead: str) -> None:
         UnsupportedError: in strict mode.
     """
     message = f"{operator} makes a tensor {what} dense ({shown_bytes(size)}): {instead}"
-    if _strict.get():
-        raise UnsupportedError(f"{message}\n  in ns.strict(), only explicit calls such as A.to_dense() may do that")
+    if (refusal := _refusal.get()) is not None:
+        raise UnsupportedError(refusal.format(message=message))
     if operator not in _warned:
         warnings.warn(f"{message}; shown once, ns.ledger() lists every occurrence", DenseFallbackWarning, stacklevel=stack_level())
         _warned.add(operator)  # after the warning, which a filter may turn into an error

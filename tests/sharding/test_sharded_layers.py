@@ -70,6 +70,22 @@ given["gathered"] = [entry.what for entry in entries]
 with ns.strict():
     refused(ns.UnsupportedError, lambda: A @ P)
     same((A @ X).full_tensor(), full @ x)
+for features, graph, twin in ((X, A, x), (R, whole, x), (Y, None, y)):
+    torch.manual_seed(0)
+    layer = (ns.nn.SparseLinear(3, 2, density=0.5) if graph is None else ns.nn.GCNConv(3, 2, normalize=False)).double()
+    torch.nn.init.normal_(layer.bias)
+    expected = layer(twin, *([] if graph is None else [whole]))
+    result = layer(features.detach(), *([] if graph is None else [graph]))
+    same(result.full_tensor(), expected)
+    with torch.no_grad():
+        same(layer(features, *([] if graph is None else [graph])).full_tensor(), expected)
+    parameters = list(layer.parameters())
+    wanted = torch.autograd.grad(expected.square().sum(), parameters)
+    for gradient, want in zip(torch.autograd.grad(result.square().sum().full_tensor(), parameters), wanted, strict=True):
+        gradient = gradient.contiguous()
+        if features is not R:
+            dist.all_reduce(gradient)
+        same(gradient, want)
 loss = ns.einsum("ij,jf,of->io", A, X, W).square().sum()
 loss.backward()
 twins = [value.clone().requires_grad_() for value in (x, w)]
