@@ -159,10 +159,18 @@ def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torc
         else:
             part = _whole_part(value, exchange.halo)
             halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
-    added = einsum(text, *halo_operands)
+    if result.requires_grad or at_rows:
+        added: torch.Tensor = einsum(text, *halo_operands)
+    else:
+        added = einsum(text, *halo_operands, out=exchange.buffers.take(len(rows), result))
     for _, arrival in arrivals.values():
         arrival.release(added)
-    return result.index_add(at_rows, rows, added) if result.requires_grad else result.index_add_(at_rows, rows, added)
+    if result.requires_grad:
+        return result.index_add(at_rows, rows, added)
+    result.index_add_(at_rows, rows, added)
+    if not at_rows:
+        exchange.buffers.keep(added)
+    return result
 
 
 def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:
