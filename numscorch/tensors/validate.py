@@ -195,8 +195,13 @@ def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
     """Pickle the format, shape and arrays of a pattern; derived data and the signature are local to the process."""
-    arrays = tuple(tuple(array.view(SIGNED.get(array.dtype, array.dtype)) for array in level) for level in pattern.arrays)
+    arrays = tuple(tuple(map(_as_pickled, level)) for level in pattern.arrays)
     return _rebuild_pattern, (pattern.format, pattern.shape, arrays)
+
+
+def _as_pickled(array: torch.Tensor) -> torch.Tensor:
+    """An index array in a data type that torch can pickle; the same object if possible, since modules refer to it, too."""
+    return array.view(SIGNED[array.dtype]) if array.dtype in SIGNED else array
 
 
 def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:
@@ -221,7 +226,7 @@ def _rebuild_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple
 def _as_stored(name: str, array: torch.Tensor, level: Level) -> torch.Tensor:
     """An unpickled index array in the data type that its level stores."""
     dtype = level.array_dtype(name)
-    return array if dtype is None else array.view(getattr(torch, dtype))
+    return array if dtype is None or array.dtype == getattr(torch, dtype) else array.view(getattr(torch, dtype))
 
 
 copyreg.pickle(Pattern, _parts_of)

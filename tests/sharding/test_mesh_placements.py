@@ -197,7 +197,7 @@ def test_functions_and_refusals(tmp_path: Path) -> None:
         for message in (softmax, layer, statement):
             assert "needs whole rows on each rank" in message and "shard with Replicate() instead of Shard(1)" in message, message
         for message in (columns, features):
-            assert "operands are sharded in the dimension of the matrix's rows or columns, or replicated" in message, message
+            assert "and shares j with dimension 0 of the operand: pass" in message, message
         assert "j is sharded in one operand over dimension 1 of the mesh" in replicated
         for message in (order, few):
             assert "give one for each dimension" in message, message
