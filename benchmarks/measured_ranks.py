@@ -34,7 +34,7 @@ from .step_costs import BYTES, COLUMNS, Network, Rates, Work, copying, seconds_o
 CLASSES = 16
 ROUNDS = 5
 PERMUTE = {"mesh": None, "power law": "nnz"}
-CALIBRATED = 0.75  # nodes of the graph on which rates are measured, over those of the graph on which steps are measured
+CALIBRATED = 0.75  # size of the graph that gives the rates, relative to the graph whose steps are predicted
 BULK = 0.1  # rows of the exchange that measures the bandwidth, over nodes
 EXCHANGED = (COLUMNS, CLASSES, CLASSES)  # columns of the exchanges of an epoch: inputs of both layers, gradient of the second one's input
 
@@ -170,7 +170,7 @@ def sharded_graph(name: str, nodes: int, device_mesh: DeviceMesh, degree: int = 
 
 
 def bytes_of(A: ShardedSparseTensor, step: Call) -> dict[str, float]:
-    """Bytes that all ranks send in a step, and those of the halo rows."""
+    """The bytes that all ranks send in a step, and the bytes of all halo rows."""
     before = A.exchange.bytes_sent
     step()
     counts = torch.tensor([A.exchange.bytes_sent - before, len(A.exchange.halo) * COLUMNS * BYTES])
@@ -263,7 +263,7 @@ def predicted(
 
 
 def ratio(seconds: dict[str, float], call: str, *parts: str) -> str:
-    """The seconds of a call over those of its parts."""
+    """The time of a call divided by the sum of the times of its parts."""
     return f"{seconds[call] / sum(seconds[part] for part in parts):.2f}"
 
 
