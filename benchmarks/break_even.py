@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from .large_graphs import GRAPHS
-from .measured_ranks import alone, epoch_of, fastest, sharded_graph, slowest
+from .measured_ranks import alone, epoch_of, medians, sharded_graph, slowest
 from .report import table
 from .step_costs import COLUMNS
 
@@ -32,7 +32,7 @@ def measure_size(name: str, nodes: int, device_mesh: DeviceMesh, rounds: int) ->
         "epoch, threads": lambda: alone(ranks, one),
         "epoch, ranks": lambda: slowest(several),
     }
-    return {"entries": whole.nnz} | fastest(calls, rounds)
+    return {"entries": whole.nnz} | medians(calls, rounds)
 
 
 def break_even_table(device_mesh: DeviceMesh, steps: int, rounds: int) -> str:

@@ -5,15 +5,17 @@ another number of nodes, on all ranks at once:
 
     step        products of the entries of a rank, an exchange of its halo, and copies of these rows
     features    products with a part of the columns
-    epoch       a step of training a GCN, by its seconds per node on one process; exchanges, and their copies; and the layers without a
-                graph for the halo, because each rank multiplies the rows of its halo by the weights, too
+    epoch       a step of training a GCN, by its seconds per node on one process; exchanges, and their copies; and the first layer's
+                products for the halo, because each rank multiplies the inputs in its halo by the weights, too
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from statistics import median
 from typing import Any
 
 import torch
@@ -32,21 +34,37 @@ from .report import table
 from .step_costs import BYTES, COLUMNS, Network, Rates, Work, copying, seconds_of
 
 CLASSES = 16
-ROUNDS = 5
+ROUNDS = 7
 PERMUTE = {"mesh": None, "power law": "nnz"}
 CALIBRATED = 0.75  # size of the graph that gives the rates, relative to the graph whose steps are predicted
 BULK = 0.1  # rows of the exchange that measures the bandwidth, over nodes
-EXCHANGED = (COLUMNS, CLASSES, CLASSES)  # columns of the exchanges of an epoch: inputs of both layers, gradient of the second one's input
+EXCHANGED = (
+    COLUMNS,
+    CLASSES,
+    CLASSES,
+)  # columns of the exchanges of an epoch: the input, and the second layer's products and their gradient
 
 Call = Callable[[], object]
 
 
 def slowest(function: Call) -> float:
-    """Seconds of a call that all ranks start together, on the slowest rank."""
+    """Seconds of a call that all ranks start together, on the slowest rank; the call before it has left memory that it can reuse."""
+    function()
     dist.barrier()
     seconds = torch.tensor([seconds_of(function)], dtype=torch.float64)
     dist.all_reduce(seconds, dist.ReduceOp.MAX)
     return float(seconds)
+
+
+@contextmanager
+def every_core() -> Iterator[None]:
+    """This thread, and threads that it starts, may use all cores."""
+    own = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, own)
 
 
 def alone(threads: int, function: Call) -> float:
@@ -54,22 +72,24 @@ def alone(threads: int, function: Call) -> float:
     dist.barrier()
     seconds = torch.zeros(1, dtype=torch.float64)
     if dist.get_rank() == 0:
-        torch.set_num_threads(threads)
-        seconds[0] = seconds_of(function)
-        torch.set_num_threads(1)
+        with every_core():
+            torch.set_num_threads(threads)
+            function()
+            seconds[0] = seconds_of(function)
+            torch.set_num_threads(1)
     dist.broadcast(seconds, 0)
     return float(seconds)
 
 
-def fastest(calls: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """The least seconds of each call; the calls take turns, after one that is not timed."""
+def medians(calls: dict[str, Callable[[], float]], rounds: int) -> dict[str, float]:
+    """The median seconds of each call; the calls take turns, after one that is not timed."""
     for run in calls.values():
         run()
-    best = dict.fromkeys(calls, float("inf"))
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, run in calls.items():
-            best[name] = min(best[name], run())
-    return best
+            seconds[name].append(run())
+    return {name: median(values) for name, values in seconds.items()}
 
 
 def exchange_alone(send: Sequence[int], receive: Sequence[int], columns: int) -> Call:
@@ -97,9 +117,9 @@ def products_alone(A: ShardedSparseTensor, x: torch.Tensor) -> Call:
 
 
 @cache
-def zeros(*shape: int) -> torch.Tensor:
-    """Rows of zeros, which are never written to."""
-    return torch.zeros(shape)
+def unsent(*shape: int) -> torch.Tensor:
+    """Rows of any values; zeros would share one page of memory, and be read faster than rows that arrive."""
+    return torch.rand(shape)
 
 
 @contextmanager
@@ -109,7 +129,7 @@ def silent() -> Iterator[None]:
 
     def nothing(self: HaloExchange, *arguments: Any) -> Transfer:
         *_, rows, _, receive_counts = arguments
-        return Transfer(zeros(sum(receive_counts), *rows.shape[1:]), None, self, rows)
+        return Transfer(self, unsent(sum(receive_counts), *rows.shape[1:]))
 
     HaloExchange._transfer = nothing  # type: ignore[assignment, method-assign]
     try:
@@ -128,21 +148,28 @@ def silently(function: Call) -> Call:
     return run
 
 
-def epoch_of(A: ns.SparseTensor | ShardedSparseTensor | None, x: torch.Tensor) -> Call:
-    """A step of training a GCN of two layers on these nodes, which are those of this rank if the graph is sharded.
+def halo_products(x: torch.Tensor) -> Call:
+    """What the first layer computes for the inputs in the halo: the product with the weights, and the gradient of the weights."""
+    weights, gradient = torch.rand(COLUMNS, COLUMNS), torch.rand(len(x), COLUMNS)
 
-    Without a graph, the layers are linear.
-    """
+    def run() -> None:
+        torch.mm(x, weights)
+        torch.mm(gradient.t(), x)
+
+    return run
+
+
+def epoch_of(A: ns.SparseTensor | ShardedSparseTensor, x: torch.Tensor) -> Call:
+    """A step of training a GCN of two layers on these nodes, which are those of this rank if the graph is sharded."""
     torch.manual_seed(0)
-    labels, nodes = torch.randint(CLASSES, (len(x),)), len(x) if A is None else A.shape[0]
-    layer, graph = (torch.nn.Linear, ()) if A is None else (GCNConv, (A,))
-    first, second = layer(COLUMNS, COLUMNS), layer(COLUMNS, CLASSES)
+    labels = torch.randint(CLASSES, (len(x),))
+    first, second = GCNConv(COLUMNS, COLUMNS), GCNConv(COLUMNS, CLASSES)
     parameters = [*first.parameters(), *second.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=0.01)
 
     def epoch() -> None:
         optimizer.zero_grad()
-        loss = cross_entropy(second(first(x, *graph).relu(), *graph), labels, reduction="sum") / nodes
+        loss = cross_entropy(second(first(x, A).relu(), A), labels, reduction="sum") / A.shape[0]
         loss.backward()
         if isinstance(A, ShardedSparseTensor):
             for parameter in parameters:
@@ -217,25 +244,25 @@ def measure(name: str, nodes: int, device_mesh: DeviceMesh, rounds: int = ROUNDS
         "product": lambda: other @ wide,
         "narrow product": lambda: other @ narrow,
         "other epoch": epoch_of(other, wide),
-        "linear epoch": epoch_of(None, wide),
+        "halo products": halo_products(wide),
         "copy": copying(other.shape[0]),
         "message": exchange_alone([1] * ranks, [1] * ranks, 1),
         "bulk": exchange_alone(bulk, bulk, COLUMNS),
     }
     calls |= {key: lambda call=call: slowest(call) for key, call in (parts | rates).items()}
-    best = fastest(calls, rounds)
-    return best | sent | predicted(A, whole, best, other, part.shape[1])
+    seconds = medians(calls, rounds)
+    return seconds | sent | predicted(A, whole, seconds, other, part.shape[1])
 
 
 def predicted(
-    A: ShardedSparseTensor, whole: ns.SparseTensor, best: dict[str, float], other: ns.SparseTensor, width: int
+    A: ShardedSparseTensor, whole: ns.SparseTensor, seconds: dict[str, float], other: ns.SparseTensor, width: int
 ) -> dict[str, float]:
     """Rates, and the seconds that the cost model predicts for the slowest rank.
 
     Args:
         A: the sharded graph.
         whole: the whole graph.
-        best: measured seconds.
+        seconds: measured medians.
         other: the graph on which rates were measured.
         width: columns of a rank, if the dense operand is sharded by columns.
     """
@@ -243,22 +270,22 @@ def predicted(
     largest = torch.tensor([A.local.nnz, len(A.exchange.halo), A.exchange.owned])
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     entries, halo, owned = largest.tolist()
-    copy = best["copy"] / (other.shape[0] // 2 * COLUMNS * BYTES)
+    copy = seconds["copy"] / (other.shape[0] // 2 * COLUMNS * BYTES)
     bulk = int(A.shape[0] * BULK) * (ranks - 1) * COLUMNS * BYTES
-    network = Network(best["message"], bulk / max(best["bulk"] - best["message"], 1e-9))
-    wide, narrow = (Rates(best[key] / other.nnz / columns, copy) for key, columns in (("product", COLUMNS), ("narrow product", width)))
+    network = Network(seconds["message"], bulk / max(seconds["bulk"] - seconds["message"], 1e-9))
+    wide, narrow = (Rates(seconds[key] / other.nnz / columns, copy) for key, columns in (("product", COLUMNS), ("narrow product", width)))
     exchanges = sum(Work(0, columns, halo, 2).exchange_seconds(wide, network) for columns in EXCHANGED)
     return {
         f"{RATE}ps per entry and column": wide.product * 1e12,
         f"{RATE}ps per entry and column, {width} columns": narrow.product * 1e12,
         f"{RATE}GB/s of copied rows": 1 / copy / 1e9,
-        f"{RATE}ns of an epoch per node": best["other epoch"] / other.shape[0] * 1e9,
-        f"{RATE}ns of an epoch per node, without a graph": best["linear epoch"] / other.shape[0] * 1e9,
+        f"{RATE}ns of an epoch per node": seconds["other epoch"] / other.shape[0] * 1e9,
+        f"{RATE}ns of the halo's products per node": seconds["halo products"] / other.shape[0] * 1e9,
         f"{RATE}alpha in microseconds": network.alpha * 1e6,
         f"{RATE}beta in GB/s": network.bandwidth / 1e9,
         "predicted step": Work(entries, COLUMNS, halo, 2).seconds(wide, network),
         "predicted features": Work(whole.nnz, width).seconds(narrow, network),
-        "predicted epoch": (owned * best["other epoch"] + halo * best["linear epoch"]) / other.shape[0] + exchanges,
+        "predicted epoch": (owned * seconds["other epoch"] + halo * seconds["halo products"]) / other.shape[0] + exchanges,
     }
 
 

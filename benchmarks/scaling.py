@@ -14,6 +14,7 @@ All tables are Markdown, with k = 64 columns:
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import socket
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from . import data
 from .break_even import break_even_table
@@ -29,6 +30,7 @@ from .large_graphs import GRAPHS
 from .measured_ranks import ROUNDS, measure, measured_tables
 from .simulated_ranks import RANKS, simulated_tables
 
+KEPT_MEMORY = "glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=1099511627776:glibc.malloc.hugetlb=1"  # in pages of 2 MB, see the guide
 PARTS = ("simulated", "measured", "break-even")
 
 
@@ -65,18 +67,26 @@ def run_rank(rank: int, ranks: int, port: int, sizes: Sizes, parts: Sequence[str
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
+    if ranks <= len(cores := sorted(os.sched_getaffinity(0))):
+        os.sched_setaffinity(0, {cores[rank]})
     dist.init_process_group("gloo")
-    device_mesh = init_device_mesh("cpu", (ranks,))
-    tables = []
-    if "measured" in parts:
-        tables += measured_tables({name: measure(name, sizes.nodes, device_mesh, sizes.rounds) for name in GRAPHS})
-    if "break-even" in parts:
-        tables.append(break_even_table(device_mesh, sizes.steps, sizes.rounds))
+    tables = tables_of(init_device_mesh("cpu", (ranks,)), sizes, parts)
+    gc.collect()  # the mesh, which keeps the process group alive; a group that outlives the interpreter can abort the process
     if rank == 0:
         for text in tables:
             tell(text)
     dist.barrier()
     dist.destroy_process_group()
+
+
+def tables_of(device_mesh: DeviceMesh, sizes: Sizes, parts: Sequence[str]) -> list[str]:
+    """The tables of what ranks measure together."""
+    tables = []
+    if "measured" in parts:
+        tables += measured_tables({name: measure(name, sizes.nodes, device_mesh, sizes.rounds) for name in GRAPHS})
+    if "break-even" in parts:
+        tables.append(break_even_table(device_mesh, sizes.steps, sizes.rounds))
+    return tables
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -101,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
+        os.environ.setdefault("GLIBC_TUNABLES", KEPT_MEMORY)
         arguments_of_ranks = (chosen.ranks, port, sizes, chosen.only)
         torch.multiprocessing.start_processes(run_rank, arguments_of_ranks, nprocs=chosen.ranks)  # type: ignore[attr-defined, no-untyped-call]
 

@@ -300,9 +300,9 @@ class GINConv(Convolution):
 
 
 def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``matrix @ x @ weight.t() + bias``; without gradients, the kernel of the last product adds the bias."""
+    """Return ``matrix @ x @ weight.t() + bias``; without gradients, the kernel of the last product of one process adds the bias."""
     result: Tensor
-    if bias is None or torch.is_grad_enabled() or handler_of([x]) is not None:
+    if bias is None or torch.is_grad_enabled() or handler_of([matrix, x]) is not None:
         result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
     else:
         result = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)

@@ -7,7 +7,7 @@ only the rows that are needed).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, ClassVar
 
@@ -22,12 +22,19 @@ from .ranks import Ranks
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """Rows on their way; ``work`` is None if nothing is sent."""
+    """Rows on their way.
 
-    received: torch.Tensor
-    work: Any
+    Args:
+        exchange: of which they are.
+        received: the rows that arrive.
+        work: to wait for; None if nothing is sent.
+        buffer: the rows that are sent, if they can be overwritten afterwards.
+    """
+
     exchange: HaloExchange
-    sent: torch.Tensor
+    received: torch.Tensor
+    work: Any = None
+    buffer: torch.Tensor | None = None
 
     def wait(self) -> torch.Tensor:
         """The received rows.
@@ -38,12 +45,22 @@ class Transfer:
         if self.work is not None:
             with reporting_lost_ranks(self.exchange.ranks, "receives rows"):
                 self.work.wait()
-        self.exchange.buffers.keep(self.sent)
+        if self.buffer is not None:
+            self.exchange.buffers.keep(self.buffer)
         return self.received
+
+    def add_to(self, rows: torch.Tensor) -> torch.Tensor:
+        """A copy of owned rows plus the received ones, which other ranks sent back."""
+        received = self.wait()
+        total = rows.index_add(0, self.exchange.sent, received)
+        self.exchange.buffers.keep(received)
+        return total
 
 
 class Buffers:
     """Buffers of earlier exchanges for later ones: the system takes as long to allocate a large one as to send it."""
+
+    LIMIT = 8  # buffers of different shapes
 
     def __init__(self) -> None:
         self._spare: dict[tuple[torch.Size, torch.dtype], torch.Tensor] = {}
@@ -58,6 +75,8 @@ class Buffers:
         """Keep a buffer that nothing reads any more; later calls could not write to one of ``torch.inference_mode()``."""
         if not buffer.is_inference():
             self._spare[buffer.shape, buffer.dtype] = buffer
+        if len(self._spare) > self.LIMIT:
+            del self._spare[next(iter(self._spare))]
 
 
 class HaloExchange:
@@ -128,23 +147,22 @@ class HaloExchange:
         """Start sending owned rows; the transfer gives the rows of the halo."""
         rows = self.buffers.take(len(self.sent), x)
         torch.index_select(x, 0, self.sent, out=rows)
-        return self._transfer(verb, rows, self.send_counts, self.receive_counts)
+        return replace(self._transfer(verb, rows, self.send_counts, self.receive_counts), buffer=rows)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
-        """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`."""
-        rows = self.buffers.take(len(self.halo), halo_rows)
-        return self._transfer("sends back", rows.copy_(halo_rows), self.receive_counts, self.send_counts)
+        """Start sending rows of the halo, which must not change, to their owners; the transfer gives the rows for :attr:`sent`."""
+        return self._transfer("sends back", halo_rows.contiguous(), self.receive_counts, self.send_counts)
 
     def _transfer(self, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
         received = self.buffers.take(sum(receive_counts), rows)
         if self.group is None or self.group.size() == 1:
-            return Transfer(received, None, self, rows)
+            return Transfer(self, received)
         step = f"{verb} rows of {prod(rows.shape[1:])} numbers of {rows.dtype} for matrix {self.number}"
         agree(self.ranks, step)  # rows of different sizes would abort a process
         self.bytes_sent += rows.nbytes
         with reporting_lost_ranks(self.ranks, step):
-            work = dist.all_to_all_single(received, rows, receive_counts, send_counts, group=self.group, async_op=True)
-        return Transfer(received, work, self, rows)
+            work = dist.all_to_all_single(_bytes(received), _bytes(rows), receive_counts, send_counts, group=self.group, async_op=True)
+        return Transfer(self, received, work)
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
         """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the arrival of the halo.
@@ -173,19 +191,25 @@ class HaloExchange:
         return result
 
 
+def _bytes(rows: torch.Tensor) -> torch.Tensor:
+    """The bytes of each row: process groups do not send all data types."""
+    return (rows.flatten(1) if rows.ndim > 1 else rows[:, None]).view(torch.uint8)
+
+
 class Arrival:
     """The rows of the halo of one exchange."""
 
     def __init__(self, exchange: HaloExchange, transfer: Transfer):
         self.exchange, self.transfer = exchange, transfer
         self.back: Transfer | None = None  # in the backward pass
-        self.token: torch.Tensor | None = None  # connects the halo with x in autograd's graph
+        self.token: torch.Tensor | None = None  # connects the halo with x in autograd's graph, until the halo is read
 
     def halo(self) -> torch.Tensor:
         """Wait for the rows of the halo."""
         received = self.transfer.wait()
-        if self.token is not None:
-            received = _Halo.apply(self.token, received, self)  # type: ignore[no-untyped-call]
+        token, self.token = self.token, None  # its graph refers to this arrival: a cycle would keep the rows until Python looks for cycles
+        if token is not None:
+            received = _Halo.apply(token, received, self)  # type: ignore[no-untyped-call]
         return received
 
     def release(self, result: torch.Tensor) -> None:
@@ -208,7 +232,7 @@ class _Begin(torch.autograd.Function):
         arrival: Arrival = ctx.arrival
         if arrival.back is None:  # the halo was not used
             return gradient, None
-        return gradient.index_add(0, arrival.exchange.sent, arrival.back.wait()), None
+        return arrival.back.add_to(gradient), None
 
 
 class _Halo(torch.autograd.Function):
@@ -233,8 +257,7 @@ class _Return(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor, exchange: HaloExchange) -> torch.Tensor:
         ctx.exchange = exchange
-        transfer = exchange.start_back(rows[exchange.owned :])
-        return rows[: exchange.owned].index_add(0, exchange.sent, transfer.wait())
+        return exchange.start_back(rows[exchange.owned :]).add_to(rows[: exchange.owned])
 
     @staticmethod
     @once_differentiable

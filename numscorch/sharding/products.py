@@ -25,6 +25,7 @@ from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, reporting_lost_ranks
+from .contraction import contracted, text_of
 from .dense_operands import LocalOperand, SharedIndices, check_chunks, local_operand
 from .exchange import HaloExchange
 from .placements import Names, Operands, dtensor_of, gradient_placements, result_placement, sharded_indices
@@ -70,14 +71,21 @@ def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> An
         return _sampled(text, given, indices, options, is_in_order)
     index = next((name for name in (indices.row, indices.column) if name in result), None)
     at = 0 if index is None else result.index(index)
-    dense = [value for value in given if isinstance(value, LocalOperand)]
-    is_split = index == indices.row and len(dense) == len(given) - 1 and any(_needs_halo(value, indices) for value in dense)
-    local = _rows(text, at, given, indices) if is_split else _dense(text, _joined(given, indices))
+    local = _of_rows(subscripts, given, indices) if index == indices.row else _dense(text, _joined(given, indices))
     if index is not None:
         local = indices.exchange(index).returned(local.movedim(at, 0)).movedim(0, at)
     elif not any(isinstance(value, DTensor) for value in values):
         return _summed(local, matrix.layout.ranks, matrix, f"adds {tuple(local.shape)} numbers of {local.dtype}")
     return _as_given(local, result, indices, list(zip(values, subscripts.operands, strict=True)))
+
+
+def _of_rows(subscripts: Subscripts, operands: Given, indices: SharedIndices) -> torch.Tensor:
+    """A result with the matrix's rows."""
+    subscripts, operands = contracted(subscripts, operands, indices.column)
+    dense = [value for value in operands if isinstance(value, LocalOperand)]
+    if len(dense) == len(operands) - 1 and any(_needs_halo(value, indices) for value in dense):
+        return _while_sending(text_of(subscripts), subscripts.result.index(indices.row), operands, indices)
+    return _dense(text_of(subscripts), _joined(operands, indices))
 
 
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
@@ -134,7 +142,7 @@ def _known(operand: LocalOperand, exchange: HaloExchange) -> torch.Tensor:
     return operand.back(operand.first[exchange.known] if operand.is_whole else exchange.extended(operand.first))
 
 
-def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:
+def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:
     """A result of the local matrix's rows, at dimension ``at_rows``: the halo arrives while the product with owned columns is computed."""
     matrix = indices.matrix
     owned, halo = matrix.parts()
@@ -165,10 +173,10 @@ def _rows(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torc
         added = einsum(text, *halo_operands, out=exchange.buffers.take(len(rows), result))
     for _, arrival in arrivals.values():
         arrival.release(added)
-    if result.requires_grad:
+    if at_rows:  # autograd forbids to write to the view that a result in another order is
         return result.index_add(at_rows, rows, added)
-    result.index_add_(at_rows, rows, added)
-    if not at_rows:
+    result.index_add_(0, rows, added)
+    if not added.requires_grad:
         exchange.buffers.keep(added)
     return result
 

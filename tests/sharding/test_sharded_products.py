@@ -15,6 +15,7 @@ RANDOM = """
 expressions = {
     "ij,jk->ik": ("jk",), "ij,j->i": ("j",), "ij,jf,of->io": ("jf", "of"), "ij,i,j->i": ("i", "j"), "ij->i": (), "ij->j": (), "ij->": (),
     "ij,ik->jk": ("ik",), "ij,i->j": ("i",), "ij,ik,jk->ij": ("ik", "jk"), "ij,ik,jk->": ("ik", "jk"), "ij,jk->ki": ("jk",),
+    "ij,jk,kf->if": ("jk", "kf"), "ij,jf,of,f->io": ("jf", "of", "f"), "ij,jkf,fo->iok": ("jkf", "fo"), "of,ij,jkf->oi": ("of", "jkf"),
     "ij,ik,jk->ik": ("ik", "jk"), "ij,j,j->i": ("j", "j"), "ij,ij->i": None, "jk,ij->ik": ("jk",),
 }
 for seed in range(int(sys.argv[4])):
@@ -90,3 +91,66 @@ def test_random_einsums_equal_those_of_one_process(extents: tuple[int, ...], tmp
     count = scaled(500 if len(extents) == 1 else 200)  # four and six ranks take longer
     results = together(PRELUDE + RANDOM, tmp_path, str(count), **on_mesh(extents))
     assert [given["cases"] for given in results] == [count] * prod(extents)
+
+
+SHORT_ROWS = """
+whole = ns.from_torch(matrix(30, 30, 0.3, 0), ns.CSR)
+A = shard(whole, mesh)
+x, W = dense(30, 8), dense(2, 8)
+
+def columns_sent(x, W, text="ij,jf,of->io", run=lambda result: None):
+    before = A.exchange.bytes_sent
+    run(ns.einsum(text, A, A.rows_of(x), W))
+    return (A.exchange.bytes_sent - before) / max(len(A.exchange.sent), 1) / x.element_size()
+
+def backward(result):
+    result.sum().backward()
+
+given["widening"] = columns_sent(x, dense(9, 8))
+given["narrowing"] = columns_sent(x, W)
+given["same"] = columns_sent(x, dense(8, 8))
+given["trained weights"] = columns_sent(x, W.clone().requires_grad_(), run=backward)
+given["wide trained weights"] = columns_sent(x, dense(6, 8).requires_grad_(), run=backward)
+given["trained"] = columns_sent(x.clone().requires_grad_(), dense(6, 8), run=backward)
+given["integers"] = columns_sent(x.short(), W.short())
+same(A.gathered(ns.einsum("ij,jf,of->io", A, A.rows_of(x), W)), whole.to_dense() @ x @ W.t())
+"""
+
+
+def test_ranks_send_the_shorter_of_operands_and_their_products(tmp_path: Path) -> None:
+    """The gradient of a product is sent back, that of a constant operand is not; integers can overflow in another order."""
+    sent = {"widening": 8, "narrowing": 2, "same": 8, "trained weights": 4, "wide trained weights": 8, "trained": 12, "integers": 8}
+    assert together(PRELUDE + SHORT_ROWS, tmp_path, **on_mesh((2,))) == [sent, sent]
+
+
+FREED = """
+import gc
+from numscorch.sharding.exchange import Arrival, Transfer
+
+gc.disable()
+A = shard(ns.from_torch(matrix(30, 30, 0.3, 0), ns.CSR), mesh)
+x = A.rows_of(dense(30, 4)).clone().requires_grad_()
+for _ in range(3):
+    (A @ x).sum().backward()
+given["kept"] = [type(one).__name__ for one in gc.get_objects() if type(one) in (Arrival, Transfer)]
+"""
+
+
+def test_received_rows_are_freed_with_the_graph(tmp_path: Path) -> None:
+    """A cycle of references would keep the rows of every step until Python looks for cycles."""
+    assert together(PRELUDE + FREED, tmp_path, **on_mesh((2,))) == [{"kept": []}] * 2
+
+
+TYPES = """
+for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64):
+    whole = ns.from_torch((matrix(20, 20, 0.3, 0) > 0).to(dtype), ns.CSR)
+    A = shard(whole, mesh)
+    for x in (torch.arange(20).remainder(2).to(dtype), torch.arange(60).view(20, 3).remainder(2).to(dtype), torch.ones(20, 0, dtype=dtype)):
+        assert torch.equal(A.gathered(A @ A.rows_of(x)), whole @ x), (dtype, x.shape)
+given["done"] = True
+"""
+
+
+def test_every_data_type_is_sent(tmp_path: Path) -> None:
+    """Gloo does not send all of them."""
+    assert together(PRELUDE + TYPES, tmp_path, **on_mesh((2,))) == [{"done": True}] * 2
