@@ -31,6 +31,7 @@ Compare = Callable[..., None]
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options."""
     parser.addoption("--data", help="folder of matrices and tensors to measure on; by default they are generated")
+    parser.addoption("--threads", default="1,2", help="thread counts, separated by commas (default: %(default)s)")
     parser.addoption("--quick", action="store_true", help="a few cases of every kernel: under three minutes")
 
 
@@ -67,7 +68,14 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
     output_json["numscorch"] = config.stash[NOTES].as_json()
 
 
-@pytest.fixture(params=[1, 2], ids=["1t", "2t"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Measure with each number of threads."""
+    if "threads" in metafunc.fixturenames:
+        counts = [int(count) for count in metafunc.config.getoption("--threads").split(",")]
+        metafunc.parametrize("threads", counts, ids=[f"{count}t" for count in counts], indirect=True)
+
+
+@pytest.fixture
 def threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Torch's thread count, which numscorch uses too."""
     count, previous = int(request.param), torch.get_num_threads()

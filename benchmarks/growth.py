@@ -114,9 +114,9 @@ def matrix(nnz: int) -> ns.SparseTensor:
     return uniform(rows, rows, IN_ROW)
 
 
-def measured(kernel: Kernel, threads: Sequence[int]) -> Iterator[Point]:
-    """Times of a kernel for each size; thread counts take turns."""
-    for size in (size for size in SIZES if size <= kernel.most):
+def measured(kernel: Kernel, threads: Sequence[int], sizes: Sequence[int]) -> Iterator[Point]:
+    """Times of a kernel for each number of nonzeros; thread counts take turns."""
+    for size in sizes:
         A = matrix(size)
         call = kernel.make(A)
         for count in threads:
@@ -200,7 +200,7 @@ def main() -> None:
     parts = [HEAD.format(in_row=IN_ROW, own=caches[0] >> 10, shared=caches[1] >> 20)]
     (ROOT / "plots").mkdir(exist_ok=True)
     for name, kernel in KERNELS.items():
-        points = list(measured(kernel, threads))
+        points = list(measured(kernel, threads, [size for size in SIZES if size <= kernel.most]))
         file = "".join(c for c in name.lower().replace(" ", "-") if c.isalnum() or c == "-") + ".svg"
         plot(name, points, ROOT / "plots" / file)
         messages = [

@@ -27,6 +27,7 @@ from torch.nn.functional import cross_entropy
 import numscorch as ns
 from numscorch.nn import GCNConv
 from numscorch.sharding import HaloExchange, ShardedSparseTensor, shard
+from numscorch.sharding.agreement import agree
 from numscorch.sharding.exchange import Transfer
 
 from .large_graphs import DEGREE, GRAPHS
@@ -237,6 +238,7 @@ def measure(name: str, nodes: int, device_mesh: DeviceMesh, rounds: int = ROUNDS
     parts = {
         "products": products_alone(A, own),
         "exchange": halo_exchange_alone(A, COLUMNS),
+        "agreement": lambda: agree(A.layout.ranks, "measures"),
         "silent epoch": silently(epoch),
         "exchanges": each([halo_exchange_alone(A, columns) for columns in EXCHANGED]),
     }
@@ -336,7 +338,7 @@ def measured_tables(measured: dict[str, dict[str, float]]) -> list[str]:
 
 
 RATE = "rate: "
-TIMED = ("1 thread", "threads", "step", "products", "exchange", "features", "epoch", "silent epoch", "exchanges")
+TIMED = ("1 thread", "threads", "step", "products", "exchange", "agreement", "features", "epoch", "silent epoch", "exchanges")
 GAINS = (
     "gain of threads over 1 thread",
     "gain of ranks over that of as many threads",

