@@ -192,8 +192,9 @@ class HaloExchange:
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
-    """The bytes of each row: process groups do not send all data types."""
-    return (rows.flatten(1) if rows.ndim > 1 else rows[:, None]).view(torch.uint8)
+    """The bytes of each of contiguous rows: process groups do not send all data types."""
+    length = prod(rows.shape[1:])
+    return rows.as_strided((len(rows), length), (length, 1)).view(torch.uint8)  # of one number, the strides can be any
 
 
 class Arrival:

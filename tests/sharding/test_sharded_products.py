@@ -142,7 +142,8 @@ def test_received_rows_are_freed_with_the_graph(tmp_path: Path) -> None:
 
 
 TYPES = """
-for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool, torch.complex64):
+floats, integers = "float16 bfloat16 float32 float64 complex64", "int8 int16 int32 int64 uint8 bool"
+for dtype in (getattr(torch, name) for name in f"{floats} {integers}".split()):
     whole = ns.from_torch((matrix(20, 20, 0.3, 0) > 0).to(dtype), ns.CSR)
     A = shard(whole, mesh)
     for x in (torch.arange(20).remainder(2).to(dtype), torch.arange(60).view(20, 3).remainder(2).to(dtype), torch.ones(20, 0, dtype=dtype)):
