@@ -69,8 +69,9 @@ def pytest_benchmark_update_json(config: pytest.Config, output_json: dict[str, A
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Measure with each number of threads."""
-    if "threads" in metafunc.fixturenames:
+    """Measure with each number of threads, unless the test names its own."""
+    named = {name for mark in metafunc.definition.iter_markers("parametrize") for name in str(mark.args[0]).split(",")}
+    if "threads" in metafunc.fixturenames and "threads" not in named:
         counts = [int(count) for count in metafunc.config.getoption("--threads").split(",")]
         metafunc.parametrize("threads", counts, ids=[f"{count}t" for count in counts], indirect=True)
 

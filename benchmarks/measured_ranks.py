@@ -39,11 +39,8 @@ ROUNDS = 7
 PERMUTE = {"mesh": None, "power law": "nnz"}
 CALIBRATED = 0.75  # size of the graph that gives the rates, relative to the graph whose steps are predicted
 BULK = 0.1  # rows of the exchange that measures the bandwidth, over nodes
-EXCHANGED = (
-    COLUMNS,
-    CLASSES,
-    CLASSES,
-)  # columns of the exchanges of an epoch: the input, and the second layer's products and their gradient
+# columns of the exchanges of an epoch: the input, and the second layer's products and their gradient
+EXCHANGED = (COLUMNS, CLASSES, CLASSES)
 
 Call = Callable[[], object]
 
@@ -118,7 +115,7 @@ def products_alone(A: ShardedSparseTensor, x: torch.Tensor) -> Call:
 
 
 @cache
-def unsent(*shape: int) -> torch.Tensor:
+def placeholder_rows(*shape: int) -> torch.Tensor:
     """Rows of any values; zeros would share one page of memory, and be read faster than rows that arrive."""
     return torch.rand(shape)
 
@@ -130,7 +127,7 @@ def silent() -> Iterator[None]:
 
     def nothing(self: HaloExchange, *arguments: Any) -> Transfer:
         *_, rows, _, receive_counts = arguments
-        return Transfer(self, unsent(sum(receive_counts), *rows.shape[1:]))
+        return Transfer(self, placeholder_rows(sum(receive_counts), *rows.shape[1:]))
 
     HaloExchange._transfer = nothing  # type: ignore[assignment, method-assign]
     try:

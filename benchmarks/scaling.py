@@ -69,11 +69,11 @@ def run_rank(rank: int, ranks: int, port: int, sizes: Sizes, parts: Sequence[str
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     device_mesh = init_device_mesh("cpu", (ranks,))
-    if ranks <= len(cores := sorted(os.sched_getaffinity(0))):  # after gloo's threads have started, which run where a core is idle
+    if ranks <= len(cores := sorted(os.sched_getaffinity(0))):  # gloo's threads have started, and run where a core is idle
         os.sched_setaffinity(0, {cores[rank]})
     tables = tables_of(device_mesh, sizes, parts)
     del device_mesh
-    gc.collect()  # the mesh, which keeps the process group alive; a group that outlives the interpreter can abort the process
+    gc.collect()  # the mesh keeps the process group alive, and a group that outlives the interpreter can abort the process
     if rank == 0:
         for text in tables:
             tell(text)
@@ -82,7 +82,7 @@ def run_rank(rank: int, ranks: int, port: int, sizes: Sizes, parts: Sequence[str
 
 
 def tables_of(device_mesh: DeviceMesh, sizes: Sizes, parts: Sequence[str]) -> list[str]:
-    """The tables of what ranks measure together."""
+    """Measure on all ranks together; returns the tables."""
     tables = []
     if "measured" in parts:
         tables += measured_tables({name: measure(name, sizes.nodes, device_mesh, sizes.rounds) for name in GRAPHS})
@@ -100,10 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--nodes", type=int, help=f"of the mesh and the power-law graph (default: {FULL.nodes})")
     parser.add_argument("--scale", type=int, help=f"of the R-MAT graph: 2**scale nodes (default: {FULL.scale})")
     parser.add_argument("--ranks", type=int, default=2, help="processes of one thread each (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, help=f"how often measured calls take turns (default: {ROUNDS})")
+    parser.add_argument("--rounds", type=int, help=f"measurements of each call (default: {ROUNDS})")
     chosen = parser.parse_args(arguments)
-    given = {name: value for name in ("nodes", "scale", "rounds") if (value := getattr(chosen, name))}
-    sizes = replace(SMALL if chosen.small else FULL, **given)
+    overrides = {name: value for name in ("nodes", "scale", "rounds") if (value := getattr(chosen, name))}
+    sizes = replace(SMALL if chosen.small else FULL, **overrides)
     if chosen.data:
         os.environ[data.FOLDER] = os.path.abspath(chosen.data)
         os.environ.setdefault(data.SETS, "graphs,matrices")

@@ -26,7 +26,7 @@ def powers(most: int) -> list[int]:
 
 
 def scaling_table(threads: Sequence[int], sizes: Sequence[int]) -> str:
-    """Milliseconds with the first number of threads, and how many times as fast the others are."""
+    """Milliseconds with the first thread count, and the speed-up with each further one."""
     rows = []
     for name, kernel in KERNELS.items():
         points = list(measured(kernel, threads, [size for size in sizes if size <= kernel.most]))
@@ -40,7 +40,7 @@ def scaling_table(threads: Sequence[int], sizes: Sequence[int]) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--threads", nargs="+", type=int, default=powers(cores()), help="numbers of threads (default: %(default)s)")
+    parser.add_argument("--threads", nargs="+", type=int, default=powers(cores()), help="thread counts (default: %(default)s)")
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES, help="numbers of nonzeros (default: %(default)s)")
     chosen = parser.parse_args(arguments)
     print(scaling_table(chosen.threads, chosen.sizes))

@@ -300,7 +300,7 @@ class GINConv(Convolution):
 
 
 def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Return ``matrix @ x @ weight.t() + bias``; without gradients, the kernel of the last product of one process adds the bias."""
+    """Return ``matrix @ x @ weight.t() + bias``; on one process without gradients, the last kernel adds the bias."""
     result: Tensor
     if bias is None or torch.is_grad_enabled() or handler_of([matrix, x]) is not None:
         result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)

@@ -17,6 +17,7 @@ from .tensor import ShardedSparseTensor
 
 Operands = Sequence[ShardedSparseTensor | LocalOperand]
 Pair = tuple[int, int, tuple[str, ...]]  # positions of two operands, and the indices of their product
+PRECISE = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # a product of others could overflow in one order only
 
 
 def text_of(subscripts: Subscripts) -> str:
@@ -32,33 +33,52 @@ def text_of(subscripts: Subscripts) -> str:
     return f"{','.join(terms[:-1])}->{terms[-1]}"
 
 
-def contracted(subscripts: Subscripts, operands: Operands, column: str) -> tuple[Subscripts, Operands]:
-    """The expression after products of dense operands that make the rows to send shorter.
+def contract(subscripts: Subscripts, operands: Operands, column: str) -> tuple[Subscripts, Operands]:
+    """Multiply dense operands first where this shortens the rows to send.
 
-    A row whose gradient is sent back counts twice. Rows of the same length are multiplied before, too: afterwards, each rank would
-    multiply those of its halo.
+    All ranks choose the same products, because only sizes and data types matter.
 
     Args:
         subscripts: the names of the indices.
-        operands: of this rank.
+        operands: the local operands.
         column: the name of the matrix's columns.
+
+    >>> x, W = LocalOperand(torch.ones(5, 8), "j", 0), LocalOperand(torch.ones(2, 8), None, 0)
+    >>> subscripts, operands = contract(Subscripts((("j", "k"), ("f", "k")), ("j", "f")), [x, W], "j")
+    >>> subscripts, operands[0].value.shape
+    (Subscripts(operands=(('j', 'f'),), result=('j', 'f')), torch.Size([5, 2]))
     """
     dtypes = {operand.values.dtype if isinstance(operand, ShardedSparseTensor) else operand.value.dtype for operand in operands}
-    if len(dtypes) > 1 or not next(iter(dtypes)).is_floating_point:  # the order matters where integers overflow
+    if len(dtypes) > 1 or not dtypes.issubset(PRECISE) or (sizes := _sizes(subscripts, operands)) is None:
         return subscripts, operands
-    while (pair := _pair(subscripts, operands, column)) is not None:
+    while (pair := _shortening_pair(subscripts, operands, column, sizes)) is not None:
         at, factor_at, kept = pair
         both = Subscripts((subscripts.operands[at], subscripts.operands[factor_at]), kept)
         product = LocalOperand(einsum(text_of(both), operands[at].value, operands[factor_at].value), column, kept.index(column))
-        left = [place for place in range(len(operands)) if place != factor_at]
-        names = tuple(kept if place == at else subscripts.operands[place] for place in left)
-        operands = [product if place == at else operands[place] for place in left]
+        remaining = [place for place in range(len(operands)) if place != factor_at]
+        names = tuple(kept if place == at else subscripts.operands[place] for place in remaining)
+        operands = [product if place == at else operands[place] for place in remaining]
         subscripts = Subscripts(names, subscripts.result)
     return subscripts, operands
 
 
-def _pair(subscripts: Subscripts, operands: Operands, column: str) -> Pair | None:
-    """An operand whose rows are sent and a factor, whose product has rows that are no longer; None if there is none."""
+def _sizes(subscripts: Subscripts, operands: Operands) -> dict[str, int] | None:
+    """The sizes of the indices of dense operands; None if two clash, so that the error shows the whole expression."""
+    dense = [(names, value) for names, value in zip(subscripts.operands, operands, strict=True) if isinstance(value, LocalOperand)]
+    sizes: dict[str, int] = {}
+    for names, operand in dense:
+        for name, size in zip(names, operand.value.shape, strict=True):
+            if name == operand.index or size == 1:
+                sizes.setdefault(name, size)
+            elif sizes.get(name, 1) not in (1, size):
+                return None
+            else:
+                sizes[name] = size
+    return sizes
+
+
+def _shortening_pair(subscripts: Subscripts, operands: Operands, column: str, sizes: dict[str, int]) -> Pair | None:
+    """An operand whose rows are sent, and a factor with which the rows are shorter; None if there is none."""
     names = subscripts.operands
     for at, factor_at in permutations(range(len(operands)), 2):
         sent, factor = operands[at], operands[factor_at]
@@ -68,16 +88,11 @@ def _pair(subscripts: Subscripts, operands: Operands, column: str) -> Pair | Non
             continue
         elsewhere = {*subscripts.result, *(name for place, others in enumerate(names) if place not in (at, factor_at) for name in others)}
         kept = tuple(dict.fromkeys(name for name in (*names[at], *names[factor_at]) if name in elsewhere))
-        sizes = [dict(zip(names[place], operands[place].value.shape, strict=True)) for place in (at, factor_at)]
-        both = Subscripts((names[at], names[factor_at]), kept).sizes([sent.value.shape, factor.value.shape])
-        if any(size not in (1, both[name]) for one in sizes for name, size in one.items()):
-            continue  # sizes clash: the error shows the whole expression
-        if _length(both, kept, column, sent.value, factor.value) <= _length(sizes[0], names[at], column, sent.value):
+        if _length(kept, column, sizes) < prod(size for name, size in zip(names[at], sent.value.shape, strict=True) if name != column):
             return at, factor_at, kept
     return None
 
 
-def _length(sizes: dict[str, int], names: Names, column: str, *values: torch.Tensor) -> int:
-    """The numbers that are sent for each row of an operand computed from these values, forth and, in the backward pass, back."""
-    is_differentiated = torch.is_grad_enabled() and any(value.requires_grad for value in values)
-    return prod(sizes[name] for name in names if name != column) * (2 if is_differentiated else 1)
+def _length(names: Names, column: str, sizes: dict[str, int]) -> int:
+    """The number of values in a row of an operand with these indices."""
+    return prod(sizes[name] for name in names if name != column)

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
+from ..compute.operands import resolved
 from .agreement import agree, reporting_lost_ranks
 from .partition import Partition
 from .ranks import Ranks
@@ -25,10 +26,10 @@ class Transfer:
     """Rows on their way.
 
     Args:
-        exchange: of which they are.
-        received: the rows that arrive.
-        work: to wait for; None if nothing is sent.
-        buffer: the rows that are sent, if they can be overwritten afterwards.
+        exchange: the exchange that sends the rows.
+        received: the buffer in which rows arrive.
+        work: the handle of the pending operation; None if nothing is sent.
+        buffer: the rows that are sent, if later exchanges can overwrite them.
     """
 
     exchange: HaloExchange
@@ -150,8 +151,11 @@ class HaloExchange:
         return replace(self._transfer(verb, rows, self.send_counts, self.receive_counts), buffer=rows)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
-        """Start sending rows of the halo, which must not change, to their owners; the transfer gives the rows for :attr:`sent`."""
-        return self._transfer("sends back", halo_rows.contiguous(), self.receive_counts, self.send_counts)
+        """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`.
+
+        The rows must not change until the transfer ends.
+        """
+        return self._transfer("sends back", resolved(halo_rows).resolve_conj().contiguous(), self.receive_counts, self.send_counts)
 
     def _transfer(self, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
         received = self.buffers.take(sum(receive_counts), rows)
@@ -160,8 +164,9 @@ class HaloExchange:
         step = f"{verb} rows of {prod(rows.shape[1:])} numbers of {rows.dtype} for matrix {self.number}"
         agree(self.ranks, step)  # rows of different sizes would abort a process
         self.bytes_sent += rows.nbytes
+        to, sent = _bytes(received), _bytes(rows)
         with reporting_lost_ranks(self.ranks, step):
-            work = dist.all_to_all_single(_bytes(received), _bytes(rows), receive_counts, send_counts, group=self.group, async_op=True)
+            work = dist.all_to_all_single(to, sent, receive_counts, send_counts, group=self.group, async_op=True)
         return Transfer(self, received, work)
 
     def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
@@ -192,9 +197,9 @@ class HaloExchange:
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
-    """The bytes of each of contiguous rows: process groups do not send all data types."""
+    """Contiguous rows as bytes, shape (rows, bytes per row): process groups do not send all data types."""
     length = prod(rows.shape[1:])
-    return rows.as_strided((len(rows), length), (length, 1)).view(torch.uint8)  # of one number, the strides can be any
+    return rows.as_strided((len(rows), length), (length, 1)).view(torch.uint8)  # the stride of a dimension of size 1 is arbitrary
 
 
 class Arrival:
@@ -208,7 +213,7 @@ class Arrival:
     def halo(self) -> torch.Tensor:
         """Wait for the rows of the halo."""
         received = self.transfer.wait()
-        token, self.token = self.token, None  # its graph refers to this arrival: a cycle would keep the rows until Python looks for cycles
+        token, self.token = self.token, None  # its graph refers to this arrival: a cycle would keep the rows until garbage is collected
         if token is not None:
             received = _Halo.apply(token, received, self)  # type: ignore[no-untyped-call]
         return received
@@ -231,9 +236,8 @@ class _Begin(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
         arrival: Arrival = ctx.arrival
-        if arrival.back is None:  # the halo was not used
-            return gradient, None
-        return arrival.back.add_to(gradient), None
+        back, arrival.back = arrival.back, None
+        return gradient if back is None else back.add_to(gradient), None  # None if the halo was not used
 
 
 class _Halo(torch.autograd.Function):

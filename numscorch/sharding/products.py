@@ -25,7 +25,7 @@ from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, reporting_lost_ranks
-from .contraction import contracted, text_of
+from .contraction import contract, text_of
 from .dense_operands import LocalOperand, SharedIndices, check_chunks, local_operand
 from .exchange import HaloExchange
 from .placements import Names, Operands, dtensor_of, gradient_placements, result_placement, sharded_indices
@@ -41,7 +41,7 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
 
     Dense operands are ``DTensor`` or plain local rows; the result is a ``DTensor`` if one of them is. For plain tensors, the loss is the
     sum of the losses of all ranks: the gradient of an operand that every rank holds is this rank's part of a sum, as in data-parallel
-    training. Double backward is not supported.
+    training. If an operand requires grad, the backward pass is a collective operation, too. Double backward is not supported.
 
     Raises:
         ExpressionError: the text can't be parsed.
@@ -71,7 +71,7 @@ def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> An
         return _sampled(text, given, indices, options, is_in_order)
     index = next((name for name in (indices.row, indices.column) if name in result), None)
     at = 0 if index is None else result.index(index)
-    local = _of_rows(subscripts, given, indices) if index == indices.row else _dense(text, _joined(given, indices))
+    local = _of_rows(text, subscripts, given, indices) if index == indices.row else _dense(text, _joined(given, indices))
     if index is not None:
         local = indices.exchange(index).returned(local.movedim(at, 0)).movedim(0, at)
     elif not any(isinstance(value, DTensor) for value in values):
@@ -79,13 +79,14 @@ def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> An
     return _as_given(local, result, indices, list(zip(values, subscripts.operands, strict=True)))
 
 
-def _of_rows(subscripts: Subscripts, operands: Given, indices: SharedIndices) -> torch.Tensor:
+def _of_rows(text: str, subscripts: Subscripts, operands: Given, indices: SharedIndices) -> torch.Tensor:
     """A result with the matrix's rows."""
-    subscripts, operands = contracted(subscripts, operands, indices.column)
+    shorter, operands = contract(subscripts, operands, indices.column)
+    text = text if shorter is subscripts else text_of(shorter)
     dense = [value for value in operands if isinstance(value, LocalOperand)]
     if len(dense) == len(operands) - 1 and any(_needs_halo(value, indices) for value in dense):
-        return _while_sending(text_of(subscripts), subscripts.result.index(indices.row), operands, indices)
-    return _dense(text_of(subscripts), _joined(operands, indices))
+        return _while_sending(text, subscripts.result.index(indices.row), operands, indices)
+    return _dense(text, _joined(operands, indices))
 
 
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
@@ -170,8 +171,9 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
     added: torch.Tensor = einsum(text, *halo_operands)
     for _, arrival in arrivals.values():
         arrival.release(added)
-    # autograd forbids to write to the view that a result in another order is
-    return result.index_add(at_rows, rows, added) if at_rows else result.index_add_(0, rows, added)
+    if at_rows:  # a transposed result is a view; autograd forbids in-place writes to it
+        return result.index_add(at_rows, rows, added)
+    return result.index_add_(0, rows, added)
 
 
 def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:
@@ -191,9 +193,9 @@ def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str,
     if values is None:
         raise UnsupportedError(f"{text!r} has a result with both indices of the sharded matrix, but not its pattern: multiply it with A")
     matrix = indices.matrix
-    contracted = [dim for dim, name in enumerate(indices.others) if name is not None]
-    if contracted:
-        values = _summed(values, Ranks.of(matrix.mesh, contracted), matrix, f"adds values of matrix {matrix.exchange.number}")
+    summed = [dim for dim, name in enumerate(indices.others) if name is not None]
+    if summed:
+        values = _summed(values, Ranks.of(matrix.mesh, summed), matrix, f"adds values of matrix {matrix.exchange.number}")
     return matrix.with_values(values)
 
 

@@ -113,14 +113,46 @@ given["trained weights"] = columns_sent(x, W.clone().requires_grad_(), run=backw
 given["wide trained weights"] = columns_sent(x, dense(6, 8).requires_grad_(), run=backward)
 given["trained"] = columns_sent(x.clone().requires_grad_(), dense(6, 8), run=backward)
 given["integers"] = columns_sent(x.short(), W.short())
+given["halves"] = columns_sent(x.half(), W.half())
 same(A.gathered(ns.einsum("ij,jf,of->io", A, A.rows_of(x), W)), whole.to_dense() @ x @ W.t())
 """
 
 
 def test_ranks_send_the_shorter_of_operands_and_their_products(tmp_path: Path) -> None:
-    """The gradient of a product is sent back, that of a constant operand is not; integers can overflow in another order."""
-    sent = {"widening": 8, "narrowing": 2, "same": 8, "trained weights": 4, "wide trained weights": 8, "trained": 12, "integers": 8}
+    """The gradient of a product is sent back, that of a constant operand is not; integers and halves can overflow in another order."""
+    sent = {"widening": 8, "narrowing": 2, "same": 8, "trained weights": 4, "wide trained weights": 12, "trained": 12}
+    sent |= {"integers": 8, "halves": 8}
     assert together(PRELUDE + SHORT_ROWS, tmp_path, **on_mesh((2,))) == [sent, sent]
+
+
+DIFFERENT = """
+A = shard(ns.from_torch(matrix(12, 12, 0.3, 0), ns.CSR), mesh)
+x = A.rows_of(dense(12, 3))
+for text, W in (("ij,jf,fo->io", dense(3, 3)), ("ij,jf,fo->io", dense(3, 2))):
+    try:
+        ns.einsum(text, A, x, W.requires_grad_(rank == 0))
+    except ns.RankError as error:
+        given[f"{W.shape[1]}"] = "differentiates" in str(error)
+    else:
+        given[f"{W.shape[1]}"] = "no error"
+v = torch.ones(4)
+for operands in ((dense(5, 3)[:, :2], v), (dense(2, 5), v)):
+    try:
+        ns.einsum("ij,jf,of,f->io", A, dense(len(x), 4), *operands)
+    except ns.SizeError as error:
+        given["operands"] = given.get("operands", 0) + ("* D[" in str(error))
+values = A.values.to(torch.complex128)
+y = x.to(torch.complex128).requires_grad_()
+(sources, _), _ = A.with_values(values).with_halo(y)
+(gradient,) = torch.autograd.grad((sources.conj() * torch.ones(3)).sum().real, y)
+given["conjugated"] = bool(gradient.real.min() >= 1)
+"""
+
+
+def test_ranks_with_different_requests_raise(tmp_path: Path) -> None:
+    """The factor requires grad on one rank; sizes clash, after a contraction or before; the gradient is a conjugate view."""
+    expected = {"3": "no error", "2": True, "operands": 2, "conjugated": True}
+    assert together(PRELUDE + DIFFERENT, tmp_path, **on_mesh((2,))) == [expected, expected]
 
 
 FREED = """
