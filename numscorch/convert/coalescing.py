@@ -19,7 +19,7 @@ from ..tensors.packing import are_in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import steps_collecting
-from .conversions import can_copy, converted_so_far, counted_as, passes_to
+from .conversions import can_copy, converted_so_far, copy_steps, with_format
 
 COPIES_PER_STEP = 2  # at most
 
@@ -50,11 +50,11 @@ def coalesced(
     A = _as_listed(indices, values, shape, listed, index_dtype_for(shape, n, dtype))
     with Progress(f"sorting {n:,} entries", COPIES_PER_STEP * len(steps), size=values.nbytes) as progress:
         for at, step in enumerate(steps):
-            parts = passes_to(A.pattern, step)
+            parts = copy_steps(A.pattern, step)
             for part_at, part in enumerate(parts):
                 progress.reach(COPIES_PER_STEP * at + COPIES_PER_STEP * part_at // len(parts))
                 A = launch(copying(A.format, part), (A,), part)
-            A = counted_as(A, step)
+            A = with_format(A, step)
     return A.to(format)
 
 

@@ -218,27 +218,27 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         FormatError: a level cannot store these entries.
     """
     for at, format in enumerate(steps):
-        A = counted_as(A, sorted_format(A.format) if at else A.format)  # so that the next step keeps the order of entries in lists
+        A = with_format(A, sorted_format(A.format) if at else A.format)  # so that the next step keeps the order of entries in lists
         if any(level.spaced for level in format.levels):
             A = respaced(A, format)
             continue
         _check_places(A.pattern, format, steps[-1])
         stored = A.pattern.nnz
-        for step in passes_to(A.pattern, format):
+        for step in copy_steps(A.pattern, format):
             A = launch(copying(A.format, step), (A,), step)
-        A = counted_as(A, format)
+        A = with_format(A, format)
         for level in format.levels:
             level.tell(A.pattern.nnz, stored)
     return A
 
 
-def passes_to(pattern: Pattern, format: Format) -> tuple[Format, ...]:
+def copy_steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
     """The formats to which kernels copy entries in sequence: two for a list that is written to many places in no order, else one."""
     first = buckets(pattern.format, format, pattern.shape)
     return (format,) if first is None or not _is_scattered(pattern, first.parts[0].dimension) else (first, unordered_list(format))
 
 
-def counted_as(A: SparseTensor, format: Format) -> SparseTensor:
+def with_format(A: SparseTensor, format: Format) -> SparseTensor:
     """The same arrays in a format whose levels differ only in the order that they state."""
     return A if A.format == format else type(A).trusted(Pattern(format, A.pattern.shape, A.pattern.arrays), A.values)
 

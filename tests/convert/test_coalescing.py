@@ -157,7 +157,7 @@ def test_a_list_is_written_in_two_passes_if_its_places_are_far_apart(fresh_plans
     random, band = torch.randint(0, size, (4, size), generator=torch.Generator().manual_seed(0)), (rows + torch.arange(4)[:, None]) % size
     for columns, passes in ((random, 2), (band, 1)):
         A = ns.from_coo(torch.stack([rows.repeat(4), columns.reshape(-1)]), torch.ones(4 * size), (size, size), ns.CSR)
-        assert len(conversions.passes_to(A.pattern, ns.CSC)) == passes
+        assert len(conversions.copy_steps(A.pattern, ns.CSC)) == passes
 
 
 @pytest.mark.parametrize("threads", [1, 2])
