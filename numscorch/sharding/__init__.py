@@ -11,7 +11,8 @@ from .files import load
 from .parameter import ShardedSparseParameter
 from .partition import Partition
 from .register import register as _register
-from .tensor import ShardedSparseTensor, ShardingReport
+from .report import ShardingReport
+from .tensor import ShardedSparseTensor
 
 __all__ = [
     "HaloExchange",
