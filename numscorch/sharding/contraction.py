@@ -10,6 +10,7 @@ from string import ascii_letters
 import torch
 
 from ..api import einsum
+from ..errors import SizeError
 from ..frontend.parser import Subscripts
 from .dense_operands import LocalOperand
 from .placements import Names
@@ -43,13 +44,17 @@ def contract(subscripts: Subscripts, operands: Operands, column: str) -> tuple[S
         operands: the local operands.
         column: the name of the matrix's columns.
 
+    Raises:
+        SizeError: the sizes of dense operands clash.
+
     >>> x, W = LocalOperand(torch.ones(5, 8), "j", 0), LocalOperand(torch.ones(2, 8), None, 0)
     >>> subscripts, operands = contract(Subscripts((("j", "k"), ("f", "k")), ("j", "f")), [x, W], "j")
     >>> subscripts, operands[0].value.shape
     (Subscripts(operands=(('j', 'f'),), result=('j', 'f')), torch.Size([5, 2]))
     """
+    sizes = _sizes(subscripts, operands)
     dtypes = {operand.values.dtype if isinstance(operand, ShardedSparseTensor) else operand.value.dtype for operand in operands}
-    if len(dtypes) > 1 or not dtypes.issubset(PRECISE) or (sizes := _sizes(subscripts, operands)) is None:
+    if len(dtypes) > 1 or not dtypes.issubset(PRECISE):
         return subscripts, operands
     while (pair := _shortening_pair(subscripts, operands, column, sizes)) is not None:
         at, factor_at, kept = pair
@@ -62,16 +67,19 @@ def contract(subscripts: Subscripts, operands: Operands, column: str) -> tuple[S
     return subscripts, operands
 
 
-def _sizes(subscripts: Subscripts, operands: Operands) -> dict[str, int] | None:
-    """The sizes of the indices of dense operands; None if two clash, so that the error shows the whole expression."""
-    dense = [(names, value) for names, value in zip(subscripts.operands, operands, strict=True) if isinstance(value, LocalOperand)]
+def _sizes(subscripts: Subscripts, operands: Operands) -> dict[str, int]:
+    """The sizes of the indices of dense operands, which are checked before anything is sent.
+
+    Raises:
+        SizeError: two operands have different sizes, neither of which is 1.
+    """
     sizes: dict[str, int] = {}
-    for names, operand in dense:
-        for name, size in zip(names, operand.value.shape, strict=True):
+    for names, operand in zip(subscripts.operands, operands, strict=True):
+        for name, size in zip(names, operand.value.shape, strict=True) if isinstance(operand, LocalOperand) else ():
             if name == operand.index or size == 1:
                 sizes.setdefault(name, size)
             elif sizes.get(name, 1) not in (1, size):
-                return None
+                raise SizeError(f"{text_of(subscripts)!r}: index {name} has size {sizes[name]} in one operand, and {size} in another one")
             else:
                 sizes[name] = size
     return sizes

@@ -144,11 +144,14 @@ class HaloExchange:
         """The positions of columns in :attr:`known`."""
         return torch.where(self.is_own(columns), columns - self.range[0], self.owned + torch.searchsorted(self.halo, columns))
 
-    def start(self, x: torch.Tensor, verb: str = "sends") -> Transfer:
-        """Start sending owned rows; the transfer gives the rows of the halo."""
+    def start(self, x: torch.Tensor, verb: str = "sends", purpose: str = "") -> Transfer:
+        """Start sending owned rows; the transfer gives the rows of the halo.
+
+        Ranks agree on the verb and the purpose.
+        """
         rows = self.buffers.take(len(self.sent), x)
         torch.index_select(x, 0, self.sent, out=rows)
-        return replace(self._transfer(verb, rows, self.send_counts, self.receive_counts), buffer=rows)
+        return replace(self._transfer(verb, rows, self.send_counts, self.receive_counts, purpose), buffer=rows)
 
     def start_back(self, halo_rows: torch.Tensor) -> Transfer:
         """Start sending rows of the halo to their owners; the transfer gives the rows for :attr:`sent`.
@@ -157,11 +160,11 @@ class HaloExchange:
         """
         return self._transfer("sends back", resolved(halo_rows).resolve_conj().contiguous(), self.receive_counts, self.send_counts)
 
-    def _transfer(self, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int]) -> Transfer:
+    def _transfer(self, verb: str, rows: torch.Tensor, send_counts: list[int], receive_counts: list[int], purpose: str = "") -> Transfer:
         received = self.buffers.take(sum(receive_counts), rows)
         if self.group is None or self.group.size() == 1:
             return Transfer(self, received)
-        step = f"{verb} rows of {prod(rows.shape[1:])} numbers of {rows.dtype} for matrix {self.number}"
+        step = f"{verb} rows of {prod(rows.shape[1:])} numbers of {rows.dtype} for matrix {self.number}{purpose}"
         agree(self.ranks, step)  # rows of different sizes would abort a process
         self.bytes_sent += rows.nbytes
         to, sent = _bytes(received), _bytes(rows)
@@ -169,13 +172,13 @@ class HaloExchange:
             work = dist.all_to_all_single(to, sent, receive_counts, send_counts, group=self.group, async_op=True)
         return Transfer(self, received, work)
 
-    def begin(self, x: torch.Tensor) -> tuple[torch.Tensor, Arrival]:
+    def begin(self, x: torch.Tensor, purpose: str = "") -> tuple[torch.Tensor, Arrival]:
         """Start an exchange that autograd differentiates: returns ``x``, for the products that need no halo, and the arrival of the halo.
 
         In the backward pass, the gradient of the halo is sent while other gradients are computed, and is added to the gradient of ``x``.
         """
         is_differentiated = torch.is_grad_enabled() and x.requires_grad  # on all ranks, or on none: the backward pass sends back
-        arrival = Arrival(self, self.start(x.detach(), "sends, and differentiates," if is_differentiated else "sends"))
+        arrival = Arrival(self, self.start(x.detach(), "sends, and differentiates," if is_differentiated else "sends", purpose))
         if not is_differentiated:
             return x, arrival
         same, arrival.token = _Begin.apply(x, arrival)  # type: ignore[no-untyped-call]

@@ -40,7 +40,14 @@ def matmul(left: Any, right: Any) -> Any:
 
     Raises:
         SizeError: the dense operand has more than two dimensions.
+        UnsupportedError: the other operand is not a tensor, or has another data type.
     """
+    for value in (left, right):
+        if not isinstance(value, torch.Tensor | ShardedSparseTensor):
+            raise UnsupportedError(f"a sharded matrix @ {type(value).__name__}: give a dense tensor")
+    if left.dtype != right.dtype:
+        types = f"{left.dtype} and {right.dtype}".replace("torch.", "")
+        raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes data types")
     if isinstance(left, ShardedSparseTensor):
         if right.ndim not in PRODUCTS:
             raise SizeError(f"a sharded matrix @ a tensor of {right.ndim} dimensions: give one or two")

@@ -106,7 +106,10 @@ def _indices_of(text: str, values: Sequence[Any], subscripts: Subscripts) -> Sha
     if names[0] == names[1]:
         raise UnsupportedError(f"{text!r} reads the diagonal of a sharded matrix: use A.to_local()")
     if any(other.layout is not matrix.layout or other_names != names for other, other_names in sharded):
-        raise UnsupportedError(f"{text!r}: several sharded matrices must have the same pattern and indices, as A and A.with_values(v)")
+        raise UnsupportedError(
+            f"{text!r}: several sharded matrices must have the same pattern and the same indices, as A and A.with_values(v) in 'ij,ij->i'; "
+            "products of sharded matrices, as A @ A, are not computed: use A.full_tensor()"
+        )
     return _with_others(matrix, names, text, list(zip(values, subscripts.operands, strict=True)))
 
 
@@ -148,7 +151,7 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
     matrix = indices.matrix
     owned, halo = matrix.parts()
     exchange = matrix.exchange
-    arrivals = {at: exchange.begin(v.first) for at, v in enumerate(given) if _needs_halo(v, indices)}
+    arrivals = {at: exchange.begin(v.first, f" in {text!r}") for at, v in enumerate(given) if _needs_halo(v, indices)}
     own_operands: list[Any] = []
     for at, value in enumerate(given):
         if isinstance(value, ShardedSparseTensor):

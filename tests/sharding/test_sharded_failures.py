@@ -109,7 +109,7 @@ calls = {
     "matrices": lambda: (A if first else B) @ x,
     "statements": lambda: ns.einsum("ij->i", A) if first else ns.einsum("ij,i->i", A, y),
     "lengths": lambda: A @ (x if first else x[:, :1]),
-    "types": lambda: A @ (x if first else x.float()),
+    "types": lambda: ns.einsum("ij,jk->ik", A, x if first else x.float()),
     "sums": lambda: ns.einsum("ij,k->k", A, y if first else y[:1]),
     "columns": lambda: from_local_rows(whole[:1] if first else whole[:1, :5], mesh),
     "values": lambda: shard(whole if first else 2 * whole, mesh),
@@ -171,7 +171,7 @@ def test_a_killed_rank_ends_the_others(tmp_path: Path) -> None:
     printed, errors = survivor.communicate(100)
     killed.communicate(100)
     assert (survivor.returncode, killed.returncode) == (0, -9), errors
-    assert printed.startswith("rank 0 sends rows of 2 numbers of torch.float64 for matrix 1, but another rank has ended, or did not call")
+    assert printed.startswith("rank 0 sends rows of 2 numbers of torch.float64 for matrix 1 in 'ij,jk->ik', but another rank has ended")
 
 
 RAISING = """

@@ -140,7 +140,11 @@ for operands in ((dense(5, 3)[:, :2], v), (dense(2, 5), v)):
     try:
         ns.einsum("ij,jf,of,f->io", A, dense(len(x), 4), *operands)
     except ns.SizeError as error:
-        given["operands"] = given.get("operands", 0) + ("* D[" in str(error))
+        given["operands"] = given.get("operands", 0) + ("'ij,jf,of,f->io': index f has size" in str(error))
+try:
+    ns.einsum("ij,jf,fo->io", A, x, dense(3 + rank, 2))
+except (ns.SizeError, ns.RankError) as error:
+    given["one rank"] = "index f has size 3 in one operand, and 4 in another one" in str(error)
 values = A.values.to(torch.complex128)
 y = x.to(torch.complex128).requires_grad_()
 (sources, _), _ = A.with_values(values).with_halo(y)
@@ -151,7 +155,7 @@ given["conjugated"] = bool(gradient.real.min() >= 1)
 
 def test_ranks_with_different_requests_raise(tmp_path: Path) -> None:
     """The factor requires grad on one rank; sizes clash, after a contraction or before; the gradient is a conjugate view."""
-    expected = {"3": "no error", "2": True, "operands": 2, "conjugated": True}
+    expected = {"3": "no error", "2": True, "operands": 2, "one rank": True, "conjugated": True}
     assert together(PRELUDE + DIFFERENT, tmp_path, **on_mesh((2,))) == [expected, expected]
 
 
