@@ -14,6 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
 from ..errors import UnsupportedError
+from .tensor import ShardedSparseTensor
 
 Names = Sequence[str]
 Operands = Sequence[tuple[Any, Names]]  # values and the names of their indices
@@ -49,7 +50,10 @@ def gradient_placements(value: Any, names: Names, sharded: Sequence[str | None],
     placements = value.placements if isinstance(value, DTensor) else [Replicate()] * len(sharded)
     for dim, (name, placement) in enumerate(zip(sharded, placements, strict=True)):
         if name in names and not isinstance(placement, Shard):
-            way_out = "redistribute it" if isinstance(value, torch.Tensor) else "shard the matrix, as ns.sharding.shard does"
+            if isinstance(value, ShardedSparseTensor):
+                way_out = f"redistribute that operand, with Replicate() over dimension {dim}"
+            else:
+                way_out = "redistribute it" if isinstance(value, torch.Tensor) else "shard the matrix, as ns.sharding.shard does"
             raise UnsupportedError(
                 f"{text!r}: {name} is sharded in one operand over dimension {dim} of the mesh, but another one has all of it: {way_out}"
             )

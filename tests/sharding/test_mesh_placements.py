@@ -199,6 +199,7 @@ def test_functions_and_refusals(tmp_path: Path) -> None:
         for message in (columns, features):
             assert "and shares j with dimension 0 of the operand: pass" in message, message
         assert "j is sharded in one operand over dimension 1 of the mesh" in replicated
+        assert "redistribute that operand, with Replicate() over dimension 1" in replicated
         for message in (order, few):
             assert "give one for each dimension" in message, message
         assert "ranks with the same block of rows pass different rows" in rows
