@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from statistics import median
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -125,11 +124,12 @@ def silent() -> Iterator[None]:
     """Exchanges send nothing, and give rows of any values."""
     transfer = HaloExchange._transfer
 
-    def nothing(self: HaloExchange, *arguments: Any) -> Transfer:
-        *_, rows, _, receive_counts = arguments
+    def nothing(
+        self: HaloExchange, verb: str, rows: torch.Tensor, send_counts: Sequence[int], receive_counts: Sequence[int], purpose: str = ""
+    ) -> Transfer:
         return Transfer(self, placeholder_rows(sum(receive_counts), *rows.shape[1:]))
 
-    HaloExchange._transfer = nothing  # type: ignore[assignment, method-assign]
+    HaloExchange._transfer = nothing  # type: ignore[method-assign]
     try:
         yield
     finally:
