@@ -115,8 +115,8 @@ def matrix(nnz: int) -> ns.SparseTensor:
 
 
 def measured(kernel: Kernel, threads: Sequence[int], sizes: Sequence[int]) -> Iterator[Point]:
-    """Times of a kernel for each number of nonzeros; thread counts take turns."""
-    for size in sizes:
+    """Times of a kernel for each number of nonzeros up to its largest one; thread counts take turns."""
+    for size in (size for size in sizes if size <= kernel.most):
         A = matrix(size)
         call = kernel.make(A)
         for count in threads:
@@ -200,7 +200,7 @@ def main() -> None:
     parts = [HEAD.format(in_row=IN_ROW, own=caches[0] >> 10, shared=caches[1] >> 20)]
     (ROOT / "plots").mkdir(exist_ok=True)
     for name, kernel in KERNELS.items():
-        points = list(measured(kernel, threads, [size for size in SIZES if size <= kernel.most]))
+        points = list(measured(kernel, threads, SIZES))
         file = "".join(c for c in name.lower().replace(" ", "-") if c.isalnum() or c == "-") + ".svg"
         plot(name, points, ROOT / "plots" / file)
         messages = [

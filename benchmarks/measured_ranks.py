@@ -158,7 +158,7 @@ def halo_products(x: torch.Tensor) -> Call:
 
 
 def epoch_of(A: ns.SparseTensor | ShardedSparseTensor, x: torch.Tensor) -> Call:
-    """A step of training a GCN of two layers on these nodes, which are those of this rank if the graph is sharded."""
+    """A step of training a GCN of two layers. If the graph is sharded, ``x`` has the features of this rank's nodes."""
     torch.manual_seed(0)
     labels = torch.randint(CLASSES, (len(x),))
     first, second = GCNConv(COLUMNS, COLUMNS), GCNConv(COLUMNS, CLASSES)

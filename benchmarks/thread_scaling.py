@@ -1,6 +1,6 @@
 """How kernels scale with threads: ``python -m benchmarks.thread_scaling [--threads 1 2 4 8 16] [--sizes 1000000 10000000]``.
 
-The kernels are those of :mod:`benchmarks.growth`. Times are medians of calls, in which thread counts take turns.
+The kernels are those of :mod:`benchmarks.growth`. Thread counts take turns, and the median time of a call counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def scaling_table(threads: Sequence[int], sizes: Sequence[int]) -> str:
     """Milliseconds with the first thread count, and the speed-up with each further one."""
     rows = []
     for name, kernel in KERNELS.items():
-        points = list(measured(kernel, threads, [size for size in sizes if size <= kernel.most]))
+        points = list(measured(kernel, threads, sizes))
         for nnz in sorted({point.nnz for point in points}):
             seconds = {point.threads: point.seconds for point in points if point.nnz == nnz}
             gains = (f"{seconds[threads[0]] / seconds[count]:.2f}" for count in threads[1:])

@@ -48,8 +48,8 @@ def _matrix_product(name: str, required: tuple[int, int] | None, left: Any, righ
     return _contract(PRODUCTS.get(ranks) or _product(*ranks), left, right, out)
 
 
-def _contract(expr: str, left: Any, right: Any, out: Any = None) -> Any:
-    """The einsum of two tensors, through the call shortcut if no autocast, transform or tracing is active.
+def check_same_type(left: Any, right: Any) -> None:
+    """Check that the operands of a matrix product have one data type, unless autocast converts them.
 
     Raises:
         UnsupportedError: the data types differ; torch's matrix products refuse this, too.
@@ -57,6 +57,15 @@ def _contract(expr: str, left: Any, right: Any, out: Any = None) -> Any:
     if left.dtype is not right.dtype and not any_autocast():
         types = f"{left.dtype} and {right.dtype}".replace("torch.", "")
         raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes data types")
+
+
+def _contract(expr: str, left: Any, right: Any, out: Any = None) -> Any:
+    """The einsum of two tensors, through the call shortcut if no autocast, transform or tracing is active.
+
+    Raises:
+        UnsupportedError: the data types differ.
+    """
+    check_same_type(left, right)
     if is_compiling() or any_autocast() or forward_ad._current_level >= 0:
         return einsum(expr, left, right, out=out)
     shortcut = SHORTCUTS.get(expr) if out is None and tables_apart() is None else None

@@ -240,7 +240,9 @@ class _Begin(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
         arrival: Arrival = ctx.arrival
         back, arrival.back = arrival.back, None
-        return gradient if back is None else back.add_to(gradient), None  # None if the halo was not used
+        if back is None:  # the halo was not used
+            return gradient, None
+        return back.add_to(gradient), None
 
 
 class _Halo(torch.autograd.Function):

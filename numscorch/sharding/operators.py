@@ -12,6 +12,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..operators.products import check_same_type
 from ..operators.unary import UNARY
 from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import Whole
@@ -45,9 +46,7 @@ def matmul(left: Any, right: Any) -> Any:
     for value in (left, right):
         if not isinstance(value, torch.Tensor | ShardedSparseTensor):
             raise UnsupportedError(f"a sharded matrix @ {type(value).__name__}: give a dense tensor")
-    if left.dtype != right.dtype:
-        types = f"{left.dtype} and {right.dtype}".replace("torch.", "")
-        raise UnsupportedError(f"operands have data types {types}: convert one with .to(), or use einsum, which promotes data types")
+    check_same_type(left, right)
     if isinstance(left, ShardedSparseTensor):
         if right.ndim not in PRODUCTS:
             raise SizeError(f"a sharded matrix @ a tensor of {right.ndim} dimensions: give one or two")

@@ -244,6 +244,8 @@ refuse(ns.SizeError, lambda: A @ torch.ones(6 + ranks, 2, dtype=torch.float64))
 refuse(ns.UnsupportedError, lambda: ns.einsum("ij,jk->ik", A, A))
 refuse(ns.UnsupportedError, lambda: A @ None)
 refuse(ns.UnsupportedError, lambda: A @ torch.ones(6, 2).int())
+with torch.autocast("cpu", dtype=torch.bfloat16):  # converts operands, as for a matrix of one process
+    assert (A.to(torch.float32) @ torch.ones(A.exchange.owned, 2, dtype=torch.bfloat16)).dtype == torch.bfloat16
 refuse(ns.UnsupportedError, lambda: ns.einsum("ij,jk->ik", A, torch.ones(6, 2).double(), reduce="max"))
 refuse(ns.UnsupportedError, lambda: ns.einsum("ij,ij->i", A, torch.ones(6, 6).double()))
 refuse(ns.UnsupportedError, lambda: ns.evaluate("y[j] = A[i,j]", A=A))
