@@ -128,8 +128,8 @@ def _join_absent(producer: ix.Stmt, space: ix.Access) -> Block:
 
 
 def _steps(variables: list[ix.IndexVar]) -> Expr:
-    """Return the number of steps of a loop nest over these variables."""
-    steps: Expr = Const(1)
+    """Return the number of steps of a loop nest over these variables; in floating point for several, since it may exceed int64."""
+    steps: Expr = Const(1) if len(variables) < 2 else Const(1.0, "float64")
     for var in variables:
         steps = steps * size_of(var)
     return steps

@@ -14,7 +14,7 @@ from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import WIDENED
 from ..frontend.promotion import target_of
 from ..frontend.requests import NAMES, Request
-from ..ir.functions import FUNCTIONS, start_of, terms_of
+from ..ir.functions import FUNCTIONS, REDUCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
 
@@ -52,14 +52,23 @@ REDUCERS: dict[str, Any] = {
 
 
 def dense_result(request: Request, *tensors: Tensor) -> Tensor:
-    """The result of a request on strided tensors.
+    """The result of a request on strided tensors, in the data types of sparse operands.
+
+    Raises:
+        SizeError: the result, or the value before its reduction, exceeds the memory limit.
 
     >>> from ..frontend.requests import einsum_request
     >>> dense_result(einsum_request("ij,kj->ik", (2, 2)), torch.ones(2, 3), torch.ones(1, 3))
     tensor([[3.],
             [3.]])
     """
-    return _einsum(_product_text(request) or "", tensors) if request.is_product else dense_value(request, tensors)
+    target = target_of(request, tensors)
+    if target is None or (target.computed is not torch.bool and {target.result} == {tensor.dtype for tensor in tensors}):
+        return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)
+    dtype = target.computed
+    if dtype is torch.bool:
+        request, dtype = logical(request), WIDENED[torch.bool]
+    return _value(request, [tensor.to(dtype) for tensor in tensors]).to(target.result)
 
 
 def _einsum(text: str, tensors: Sequence[Tensor]) -> Tensor:
@@ -97,23 +106,8 @@ def matrix_product(expr: str) -> tuple[bool, bool, bool] | None:
     return is_swapped, first[0] == summed, second[1] == summed
 
 
-def dense_value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
-    """The result of a request; indices that the result lacks are reduced.
-
-    Raises:
-        SizeError: the result, or the value before its reduction, exceeds the memory limit.
-    """
-    target = target_of(request, tensors)
-    if target is None:
-        return _value(request, tensors)
-    dtype = target.computed
-    if dtype is torch.bool:
-        request, dtype = logical(request), WIDENED[torch.bool]
-    return _value(request, [tensor.to(dtype) for tensor in tensors]).to(target.result)
-
-
 def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
-    """The result of a request on tensors of one data type."""
+    """The result of a request on tensors of one data type; indices that the result lacks are reduced."""
     if (text := _product_text(request)) is not None:
         _check_size(request, tensors, request.subscripts.result)
         product = _einsum(text, tensors)
@@ -132,7 +126,7 @@ def _value(request: Request, tensors: Sequence[Tensor]) -> Tensor:
         return value.clone(memory_format=torch.contiguous_format)  # a result is never a view of an operand
     if request.op == "*=":
         return value.flatten(len(request.subscripts.result)).prod(-1, dtype=value.dtype)
-    if any(value.shape[dim] == 0 for dim in summed):  # the identity, with a gradient of 0 to the terms
+    if request.op in REDUCTIONS and any(value.shape[dim] == 0 for dim in summed):  # the identity, with a gradient of 0 to the terms
         start = start_of(request.op, request.value, str(value.dtype).removeprefix("torch."))
         return value.sum(dim=summed).to(value.dtype).masked_fill(torch.ones((), dtype=torch.bool), start)
     return REDUCERS[request.op](value, dim=summed)

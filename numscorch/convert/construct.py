@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..frontend.datatypes import summed_in
 from ..ir.format import COO, CSR, Format, as_format, dense
 from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed
@@ -119,7 +120,7 @@ def _from_torch_coo(tensor: torch.Tensor, format: Format | None, check_invariant
     if not tensor.is_coalesced() and tensor._nnz() >= tuning.COALESCED_ENTRIES and not tensor.dense_dim() and not tensor.requires_grad:
         return _from_entries(tensor._indices(), tensor._values(), tuple(tensor.shape), format, None, check_invariants=check_invariants)
     if not tensor.is_coalesced():
-        tensor = tensor.coalesce()
+        tensor = tensor.to(summed_in(tensor.dtype)).coalesce().to(tensor.dtype)
         note("copy", f"a coalesced COO tensor {tuple(tensor.shape)}", tensor._values().nbytes + tensor._indices().nbytes)
     values = tensor.values() if tensor.requires_grad else tensor._values()
     indices, shape = tensor._indices(), tuple(tensor.shape)
@@ -251,7 +252,9 @@ def assemble(
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if is_identity(slots, pattern.nnz):
         return SparseTensor(pattern, ordered)
-    return SparseTensor(pattern, values.new_zeros(pattern.nnz).index_add_(0, torch.from_numpy(slots), ordered))
+    dtype = summed_in(values.dtype)
+    summed = values.new_zeros(pattern.nnz, dtype=dtype).index_add_(0, torch.from_numpy(slots), ordered.to(dtype))
+    return SparseTensor(pattern, summed.to(values.dtype))
 
 
 @_without_coalesce

@@ -90,14 +90,23 @@ def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     return numbers, torch.from_numpy(positions_of(pattern, order.numpy()))
 
 
+def check_countable(shape: Sequence[int]) -> None:
+    """Refuse shapes whose entries have no linear index.
+
+    Raises:
+        SizeError: the number of entries exceeds int64.
+    """
+    if prod(shape) > INT64_MAX:
+        raise SizeError(f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count")
+
+
 def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
     """Row-major linear indices of coordinates.
 
     Raises:
         SizeError: the number of entries of the shape exceeds int64.
     """
-    if prod(shape) > INT64_MAX:
-        raise SizeError(f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count")
+    check_countable(shape)
     numbers = torch.zeros((), dtype=torch.int64)
     for coords, size in zip(indices, shape, strict=True):
         numbers = numbers * size + coords

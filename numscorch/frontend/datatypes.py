@@ -19,6 +19,15 @@ SUMMED_LONG = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32)  #
 STORED = (*COMPILED, *WIDENED)
 
 
+def summed_in(dtype: torch.dtype) -> torch.dtype:
+    """The data type in which values are summed before the sum is rounded once: float32 for 16-bit floats.
+
+    >>> summed_in(torch.float16), summed_in(torch.int8)
+    (torch.float32, torch.int8)
+    """
+    return WIDENED.get(dtype, dtype) if dtype.is_floating_point else dtype
+
+
 def listed() -> str:
     """The supported data types, as text for errors."""
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in STORED)

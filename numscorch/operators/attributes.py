@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import torch
@@ -117,7 +118,7 @@ ATTRIBUTES: dict[str, Callable[..., Any]] = {
     "is_floating_point": lambda input: input.dtype.is_floating_point,
     "is_signed": lambda input: input.dtype.is_signed,
     "ndimension": lambda input: input.ndim,
-    "nelement": lambda input: input.shape.numel(),
+    "nelement": lambda input: prod(input.shape),
     "register_hook": register_hook,
     "retain_grad": lambda input: input.values.retain_grad(),
     "stride": _stride,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ..convert.dense import densified
-from ..convert.entries import looked_up, numbered, others_at, values_of
+from ..convert.entries import check_countable, looked_up, numbered, others_at, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
@@ -58,6 +58,7 @@ def getitem(input: SparseTensor, key: Any) -> Any:
 
 
 LISTS = (list, range, torch.Tensor, np.ndarray, SparseTensor)
+MASKS = (torch.bool, torch.uint8)
 INDICES = (int, slice, type(None), type(Ellipsis), *LISTS)
 
 
@@ -86,15 +87,17 @@ def _is_mask(key: Any) -> bool:
 
 
 def _as_indices(key: Any) -> Any:
-    """A list, array or tensor as a mask, which may be sparse, or as a strided tensor of int64.
+    """A list, array or tensor as a mask, which may be sparse, or as a strided tensor of int64. As in torch, uint8 is a mask.
 
     Raises:
         UnsupportedError: the index holds neither integers nor booleans.
     """
-    if is_sparse(key) and _is_mask(key):
-        return key
+    if is_sparse(key) and key.dtype in MASKS:
+        return key if _is_mask(key) else key != 0
     key = densified(key, "indexing") if is_sparse(key) else key
     array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
+    if array.dtype == torch.uint8:
+        return array != 0
     if array.is_floating_point() or array.is_complex():
         raise UnsupportedError(f"{key!r} as index: index by lists or dense tensors of integers, or by masks")
     return array if _is_mask(array) else array.to(torch.int64)
@@ -177,8 +180,19 @@ def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
     """
     at, index = normalize_dim(dim, input.ndim), torch.atleast_1d(torch.as_tensor(index))
     if index.ndim != 1:
-        raise UnsupportedError(f"an index of shape {tuple(index.shape)}: index a dimension by a list of numbers or a mask")
-    return getitem(input, (*[slice(None)] * at, index))
+        raise UnsupportedError(f"an index of shape {tuple(index.shape)}: index a dimension by a list of numbers")
+    return getitem(input, (*[slice(None)] * at, numbers_of(index, "index_select")))
+
+
+def numbers_of(index: torch.Tensor, operator: str) -> torch.Tensor:
+    """The coordinates in an index tensor as int64.
+
+    Raises:
+        OperandError: the index holds other values than integers, or is a mask.
+    """
+    if index.dtype in MASKS or index.is_floating_point() or index.is_complex():
+        raise OperandError(f"{operator} by an index of {index.dtype}: it takes int64 coordinates; select by a mask with A[mask]")
+    return index.to(torch.int64)
 
 
 def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: bool = False) -> torch.Tensor:
@@ -192,7 +206,7 @@ def gather(input: SparseTensor, dim: int, index: torch.Tensor, *, sparse_grad: b
     tensor([[2.],
             [3.]])
     """
-    at = normalize_dim(dim, input.ndim)
+    at, index = normalize_dim(dim, input.ndim), numbers_of(index, "gather")
     if not index.numel():  # torch accepts an empty index of any shape
         return input.values.new_zeros(index.shape)
     fits = index.ndim == input.ndim and all(
@@ -214,7 +228,8 @@ def _along(input: SparseTensor, at: int, index: torch.Tensor) -> torch.Tensor:
 
 def take(input: SparseTensor, index: torch.Tensor) -> torch.Tensor:
     """The entries at these row-major positions, dense."""
-    number = in_range(index, prod(input.shape), 0).reshape(-1)
+    check_countable(input.shape)
+    number = in_range(numbers_of(index, "take"), prod(input.shape), 0).reshape(-1)
     return looked_up(input, torch.unravel_index(number, input.shape)).reshape(index.shape)
 
 
@@ -222,7 +237,7 @@ def take_along_dim(input: SparseTensor, indices: torch.Tensor, dim: int | None =
     """Like :func:`gather`, but other dimensions broadcast; without a dimension, like :func:`take`."""
     if dim is None:
         return take(input, indices.reshape(-1))
-    at = normalize_dim(dim, input.ndim)
+    at, indices = normalize_dim(dim, input.ndim), numbers_of(indices, "take_along_dim")
     if indices.ndim != input.ndim:
         raise SizeError(f"take_along_dim of a {input.ndim}-dimensional tensor by a {indices.ndim}-dimensional index: they must agree")
     shape = list(broadcast_shape("take_along_dim", *([1 if d == at else size for d, size in enumerate(t.shape)] for t in (input, indices))))

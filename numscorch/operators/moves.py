@@ -15,6 +15,8 @@ from ..convert.construct import assemble, from_torch
 from ..convert.entries import strided, values_of
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
+from ..machine.memory import check_entries
+from ..tensors.arrays import as_shape
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .gathering import index_select
@@ -169,6 +171,7 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
     size, counts = input.shape[normalize_dim(dim, input.ndim)], torch.as_tensor(repeats).reshape(-1)
     if len(counts) not in (1, size) or bool((counts < 0).any()):
         raise SizeError(f"repeat_interleave of {size} slices by {counts.tolist()}: give one number, or one for each slice")
+    check_entries(size * int(counts) if len(counts) == 1 else int(counts.sum()), 1, 0, "the index", input.format, "repeat in parts")
     index = torch.repeat_interleave(torch.arange(size), counts.expand(size))
     if output_size not in (None, len(index)):
         raise SizeError(f"repeat_interleave gives {len(index)} slices, but output_size={output_size}: leave it out")
@@ -230,7 +233,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
     left, right = (t if isinstance(t, SparseTensor) else from_torch(t, dense(t.ndim)) for t in (input, other))
     order = max(left.ndim, right.ndim)
     before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
-    shape = tuple(a * b for a, b in zip(before, after, strict=True))
+    shape = as_shape([a * b for a, b in zip(before, after, strict=True)])
     check_copies(left.nnz * right.nnz, shape, left)
     first, second = (np.pad(coordinates(t.pattern).numpy(), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
     indices = first[:, :, None] * np.array(after, np.int64)[:, None, None] + second[:, None, :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import prod
 from typing import Any
 
 import torch
@@ -87,8 +88,8 @@ def item(input: SparseTensor) -> Any:
     Raises:
         SizeError: the tensor does not have exactly one entry.
     """
-    if input.shape.numel() != 1:
-        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {input.shape.numel()} entries, not one")
+    if prod(input.shape) != 1:
+        raise SizeError(f"item() of a tensor of shape {tuple(input.shape)}: it has {prod(input.shape)} entries, not one")
     return input.to_dense().item()
 
 
@@ -108,7 +109,7 @@ def contains(input: SparseTensor, element: Any) -> bool:
     if getattr(element, "ndim", 0):
         return bool(OPERATORS["eq"](input, element).any())
     number = element if isinstance(element, int | float | complex) else element.item()
-    return (number == 0 and input.nnz < input.shape.numel()) or bool((values_of(input) == number).any())
+    return (number == 0 and input.nnz < prod(input.shape)) or bool((values_of(input) == number).any())
 
 
 def equal(input: Any, other: Any) -> bool:
@@ -226,7 +227,7 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     "equal": equal,
     "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),
     "item": item,
-    "numel": lambda input: input.shape.numel(),
+    "numel": lambda input: prod(input.shape),
     "share_memory_": share_memory_,
     "sub_": _sum_in_place("sub"),
     "tolist": lambda input: input.to_dense().tolist(),

@@ -22,6 +22,7 @@ from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import check_entries
 from ..schedule import tuning
+from ..tensors.arrays import as_shape
 from ..tensors.packing import coordinates, is_identity, pack, positions_of
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -51,9 +52,9 @@ def rearranged(
         read: returns the entries to move, with their coordinates; None for all entries.
 
     Raises:
-        SizeError: the copies exceed the memory limit.
+        SizeError: the copies exceed the memory limit, or a size exceeds int64.
     """
-    shape = tuple(shape)
+    shape = as_shape(shape)
     if copies > 1:
         check_copies(copies * A.nnz, shape, A)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..compute.dispatch import compute
+from ..convert.entries import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, WIDENED
 from ..frontend.requests import NAMES, Request
@@ -152,6 +153,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dty
         raise UnsupportedError(f"the mean of {input.dtype} values would be truncated to integers: convert with .to(torch.float32)")
     terms = product(input.shape[d] for d in normalize_dims(dim, input.ndim))
     total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # 16-bit types are rounded only at the end
+    total = total if terms else strided(total)  # every entry is NaN
     return (total / float(terms) if isinstance(total, Tensor) else div(total, float(terms))).to(input.dtype)
 
 

@@ -12,6 +12,7 @@ from ..convert.entries import numbered, strided, values_of
 from ..errors import OperandError, RangeError
 from ..tensors.packing import at_entries, coordinates
 from ..tensors.sparse_tensor import SparseTensor
+from .gathering import MASKS
 from .reducing import Dim, amax, amin, sum as total
 
 
@@ -85,7 +86,7 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
             continue
         if part.dtype.is_floating_point or part.dtype.is_complex:
             raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
-        if part.dtype != torch.bool:
+        if part.dtype not in MASKS:
             keys.append(densified(part, "an index", "unstored entries are indices 0"))
             continue
         if len(keys) == 0 and part.shape != input.shape[: part.ndim]:

@@ -45,7 +45,7 @@ def _moments(input: SparseTensor, dim: Dim, correction: float) -> tuple[torch.Te
     if not (input.dtype.is_floating_point or input.dtype.is_complex):
         raise UnsupportedError(f"the variance of {input.dtype} values is not an integer: convert with .to(torch.float32)")
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
-    number = prod(input.shape[d] for d in normalize_dims(dim, input.ndim))
+    number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     values = values_of(wide)
     mean = _sum_at(wide, values, dim) / number if number else _sum_at(wide, values, dim) * torch.nan
     missing = number - _sum_at(wide, torch.ones_like(values.detach().real), dim)
@@ -87,9 +87,9 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     """
     input = input if input.dtype.is_floating_point or input.dtype.is_complex else input.to(torch.get_default_dtype())
     wide = input.to(WIDENED.get(input.dtype, input.dtype))
-    number = prod(input.shape[d] for d in normalize_dims(dim, input.ndim))
+    number = float(prod(input.shape[d] for d in normalize_dims(dim, input.ndim)))  # may exceed int64
     values = values_of(wide)
-    largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True))
+    largest = strided(amax(wide.with_values(wide.values.detach()), dim, keepdim=True)) if number else _sum_at(wide, values.detach(), dim)
     largest = torch.where(torch.isfinite(largest), largest, torch.zeros_like(largest))
     missing = number - _sum_at(wide, torch.ones_like(values.detach()), dim)
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -103,7 +104,7 @@ class ShardedSparseTensor:
     @property
     def density(self) -> float:
         """The share of entries that are stored."""
-        return self.nnz / max(self.shape.numel(), 1)
+        return self.nnz / max(prod(self.shape), 1)
 
     @property
     def grad(self) -> ShardedSparseTensor | None:

@@ -315,3 +315,23 @@ def test_whole_numbers_outside_of_the_data_type_are_refused(fmt: ns.Format | Non
     for text, numbers in (("A[i,j] + 300", {}), ("A[i,j] + c", {"c": 300})):
         with pytest.raises(ns.UnsupportedError, match=rf"the number 300 does not fit {dtype}"):
             ns.evaluate(f"y[i,j] = {text}", A=A, **numbers)
+
+
+DENSE = ["(i, j) -> (i: dense, j: dense)", "(i, j) -> (j: dense, i: dense)", ns.CSR]
+
+
+@pytest.mark.parametrize("expr", ["j,ij->", "ij,j->", "j,ij->i", "ij->", "ij->i", "ij,ij->", "ij,ik->", "ij,jk->", "ij,jk->ik", "i,j->", "ii->"])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, *INTEGERS])
+def test_the_format_does_not_change_the_data_type(dtype: torch.dtype, expr: str, plain: None) -> None:
+    """The result is torch's where torch computes it, and the same for tensors whose levels are all dense."""
+    of_term = {"ij": sparse(dtype, 3, 3, seed=1), "i": numbers(dtype, 3), "jk": sparse(dtype, 3, 3, seed=2)}
+    operands = [of_term.get(term, of_term["i" if len(term) == 1 else "ij"]) for term in expr.partition("->")[0].split(",")]
+    results = []
+    for format in DENSE:
+        result = ns.einsum(expr, *(ns.from_torch(t, format) if t.ndim == 2 else t for t in operands))
+        results.append(result.to_dense() if isinstance(result, ns.SparseTensor) else result)
+    exact = torch.einsum(expr, *(t.double() for t in operands))
+    for result in results:
+        assert result.dtype == results[-1].dtype
+        expected = exact != 0 if result.dtype is torch.bool else exact.to(result.dtype)
+        assert torch.equal(result, expected)

@@ -66,6 +66,29 @@ def test_entries_are_sorted_and_summed(format: Format | None) -> None:
         np.testing.assert_allclose(A.to_dense(), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("way", ["from_coo", "from_csr", "from_torch", "coalesce", "with gradients"])
+def test_16_bit_duplicates_are_summed_in_32_bits(way: str, dtype: torch.dtype) -> None:
+    n = 5000
+    indices, ones = torch.zeros(2, n, dtype=torch.int64), torch.ones(n, dtype=dtype)
+    rows = torch.tensor([0, n])
+    if way == "with gradients":
+        ones.requires_grad_()
+    A = {
+        "from_coo": lambda: from_coo(indices, ones, (1, 1)),
+        "from_csr": lambda: from_csr(rows, indices[0], ones, (1, 1)),
+        "from_torch": lambda: from_torch(torch.sparse_coo_tensor(indices[:, :2048], ones[:2048] * 3, (1, 1))),
+        "coalesce": lambda: from_csr(rows, indices[0], ones, (1, 1), assume_sorted=True, check_invariants=False).coalesce(),
+        "with gradients": lambda: from_torch(torch.sparse_coo_tensor(indices, ones, (1, 1))),
+    }[way]()
+    expected = torch.tensor(2048 * 3.0 if way == "from_torch" else n, dtype=dtype)
+    assert A.values.dtype == dtype
+    assert A.values.tolist() == [expected.item()]
+    if way == "with gradients":
+        A.values.sum().backward()
+        assert torch.equal(ones.grad, torch.ones(n, dtype=dtype))
+
+
 def test_scalars_are_summed() -> None:
     assert from_coo(torch.empty(0, 2, dtype=torch.int64), [1.0, 2.0], ()).to_dense().item() == 3.0
 

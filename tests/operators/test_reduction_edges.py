@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -105,3 +106,16 @@ def test_narrow_sums_copy_no_values() -> None:
     with ns.ledger() as copies:
         assert A.sum(1, dtype=torch.int8).tolist() == [1, 1, 1]
     assert not list(copies)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, (0, 1), (0, 2), (1, 2), (0, 1, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 0, 3), (0, 2, 3), (2, 3, 0), (0, 0, 2), (0, 0, 0)], ids=str)
+@pytest.mark.parametrize("name", ["mean", "logsumexp", "sum", "any", "all", "var", "std"])
+def test_reductions_of_three_dimensions_without_elements(name: str, shape: tuple[int, ...], dim: Any, keepdim: bool) -> None:
+    D = torch.zeros(shape)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # var and std warn of degrees of freedom
+        result, expected = (getattr(torch, name)(t, dim=dim, keepdim=keepdim) for t in (ns.from_torch(D), D))
+    result = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+    torch.testing.assert_close(result, expected, equal_nan=True)

@@ -157,3 +157,37 @@ def test_functions_of_integers(plain: None) -> None:
             torch.addcmul(A, A, A, value=value)
     with pytest.raises(ns.SizeError):
         torch.atan2(A, torch.ones(3))
+
+
+KEYS: dict[str, Callable[[Any, Any], Any]] = {
+    "rows": lambda mask, line: line,
+    "columns": lambda mask, line: (slice(None), line),
+    "rows, then a column": lambda mask, line: (line, 1),
+    "entries": lambda mask, line: mask,
+}
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array", "sparse"])
+@pytest.mark.parametrize("name", KEYS)
+def test_uint8_indices_are_masks(name: str, kind: str, plain: None) -> None:
+    """As in torch, where uint8 was the type of masks before bool; other kinds of integers are numbers."""
+    D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0], [1.0, 1.0, 1.0]])
+    mask = torch.tensor([[1, 0, 1], [0, 1, 1], [2, 0, 0]], dtype=torch.uint8)
+    convert = {"tensor": torch.Tensor.clone, "array": torch.Tensor.numpy, "sparse": ns.from_torch}[kind]
+    result = ns.from_torch(D)[KEYS[name](*map(convert, (mask, mask[0])))]
+    expected = D[KEYS[name](mask.bool(), mask[0].bool())]
+    assert torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bool, torch.float32])
+@pytest.mark.parametrize("name", ["index_select", "gather", "take", "take_along_dim"])
+def test_masks_are_no_coordinates(name: str, dtype: torch.dtype, plain: None) -> None:
+    A, index = ns.from_torch(torch.eye(3)), torch.ones(3, dtype=dtype)
+    call = {
+        "index_select": lambda: torch.index_select(A, 0, index),
+        "gather": lambda: torch.gather(A, 1, index[None]),
+        "take": lambda: torch.take(A, index),
+        "take_along_dim": lambda: torch.take_along_dim(A, index[None], 1),
+    }[name]
+    with pytest.raises(ns.OperandError, match=rf"{name} by an index of {dtype}: it takes int64 coordinates"):
+        call()

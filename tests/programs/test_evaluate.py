@@ -340,3 +340,17 @@ def test_sizes_of_indices_are_integers_of_any_type() -> None:
     for description, size in wrong.items():
         with pytest.raises(ns.ExpressionError, match=f"j= is its size, a whole number, not {description}\n"):
             ns.evaluate("y[i,j] = A[i,k]", A=A, j=size)
+
+
+@pytest.mark.parametrize("op", ["=", "+=", "max=", "min=", "*="])
+@pytest.mark.parametrize("left", ["y", "y[i]", "y[j]", "y[i,j]"])
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (3, 4)], ids=str)
+def test_dense_statements_without_elements_equal_sparse_ones(shape: tuple[int, int], left: str, op: str, plain: None) -> None:
+    D, text = torch.ones(shape), f"{left} {op} A[i,j] * 2"
+    dense, sparse = (ns.evaluate(text, A=A) for A in (D, ns.from_torch(D, "(i, j) -> (i: dense, j: dense)")))
+    compressed = ns.evaluate(text, A=ns.from_torch(D, ns.CSR), format="dense") if op in ("=", "+=") else dense
+    for result in (sparse, compressed):
+        assert torch.equal(result.to_dense() if isinstance(result, ns.SparseTensor) else result, dense)
+    terms = D.sum() if left == "y" else D.sum(1) if left == "y[i]" else D.sum(0) if left == "y[j]" else D
+    if op in ("=", "+="):
+        assert torch.equal(dense, 2 * terms)

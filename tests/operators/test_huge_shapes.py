@@ -1,0 +1,87 @@
+"""Tensors of 2^63 elements and more: unstored zeros take part in every reduction, and what cannot be counted is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import numscorch as ns
+
+pytestmark = pytest.mark.usefixtures("plain")
+SMALL = torch.tensor([[[-2.0, 0.0], [0.0, 0.0]], [[-3.0, -4.0], [0.0, -5.0]]])
+SHAPES = [(2**22, 2**22, 2**22), (2**40, 2**30, 3), (3, 2**62, 2**62)]
+FORMATS = [ns.COO(3), ns.CSF(3), ns.Format("(i, j, k) -> (k: compressed, i: compressed, j: compressed(ordered=False))")]
+
+
+def huge(shape: tuple[int, ...], format: Any = None, values: torch.Tensor | None = None) -> ns.SparseTensor:
+    """The entries of SMALL in a corner of a huge tensor; all values are negative, so that an unstored 0 is the largest."""
+    indices = SMALL.nonzero().T
+    return ns.from_coo(indices, SMALL[tuple(indices)] if values is None else values, shape, format)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ["amax", "amin", "max", "min", "prod", "any", "all", "sum", "count_nonzero", "norm"])
+def test_reductions_count_unstored_zeros(name: str, shape: tuple[int, ...], format: ns.Format) -> None:
+    A, padded = huge(shape, format), F.pad(SMALL, (0, 1) * 3)
+    assert torch.equal(getattr(torch, name)(A), getattr(torch, name)(padded))
+    dims = next((tuple(d for d in range(3) if d != at) for at, size in enumerate(shape) if size == 3), None)
+    if dims and name in ("amax", "amin", "any", "all", "sum"):
+        torch.testing.assert_close(getattr(torch, name)(A, dims), getattr(torch, name)(padded, dims))
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("reduce", ["max", "min", "prod", "any", "all", "sum", "mean", "min_plus", "max_plus"])
+def test_reduced_einsums_count_unstored_zeros(reduce: str, shape: tuple[int, ...]) -> None:
+    padded = F.pad(SMALL, (0, 1) * 3)
+    expected = {"max": 0.0, "min": -5.0, "prod": 0.0, "any": 1.0, "all": 0.0, "sum": -14.0, "min_plus": -5.0, "max_plus": -2.0}
+    result = ns.einsum("ijk->", huge(shape), reduce=reduce)
+    assert float(result) == pytest.approx(expected.get(reduce, float(padded.double().sum()) / prod(shape)), rel=1e-6)
+
+
+@pytest.mark.parametrize("reduce", ["amax", "amin", "prod", "mean"])
+def test_gradients_of_reductions(reduce: str) -> None:
+    values = SMALL[SMALL != 0].requires_grad_()
+    getattr(torch, reduce)(huge(SHAPES[0], values=values)).backward()
+    expected = {"amax": torch.zeros(4), "amin": torch.tensor([0.0, 0.0, 0.0, 1.0]), "prod": torch.zeros(4), "mean": torch.full((4,), 2.0**-66)}
+    assert values.grad is not None
+    torch.testing.assert_close(values.grad, expected[reduce])
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_statistics(shape: tuple[int, ...]) -> None:
+    A, count = huge(shape), float(prod(shape))
+    squares = float(SMALL.square().sum()) / count
+    torch.testing.assert_close(A.var(), torch.tensor(squares), rtol=1e-5, atol=0)
+    torch.testing.assert_close(A.std(), torch.tensor(squares).sqrt(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(torch.logsumexp(A, (0, 1, 2)), torch.tensor(count).log())
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_numbers_of_elements_do_not_wrap(shape: tuple[int, ...]) -> None:
+    A = huge(shape)
+    assert A.numel() == A.nelement() == prod(shape)
+    assert 0 in A
+    with pytest.raises(ns.SizeError, match=str(prod(shape))):
+        A.item()
+
+
+REFUSED: dict[str, Callable[[ns.SparseTensor], Any]] = {
+    "take": lambda A: A.take(torch.tensor([0])),
+    "kron": lambda A: torch.kron(A, A),
+    "pad": lambda A: F.pad(A, (2**62, 2**62)),
+    "repeat_interleave": lambda A: A.repeat_interleave(2**30, 1),
+    "flatten": lambda A: A.flatten(),
+    "to_dense": lambda A: A.to_dense(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_results_that_cannot_be_counted_are_refused(name: str) -> None:
+    with pytest.raises(ns.SizeError):
+        REFUSED[name](huge(SHAPES[2]))
