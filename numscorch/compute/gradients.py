@@ -244,7 +244,8 @@ class DifferentiableCall:
         tie_counts = self.compute(ties, [*of_result, *(self.tensor(k, v) for k, v in enumerate(values) if k != self.request.mask), *ones])
         counts = tie_counts if self.result is None else as_stored(tie_counts, self.result)
         if present and self.request.op not in SEMIRINGS:  # unstored terms are 0 and tie with it
-            terms = float(prod(size for name, size in self.extents().items() if name not in self.request.subscripts.result))  # may exceed int64
+            sizes = (size for name, size in self.extents().items() if name not in self.request.subscripts.result)
+            terms = float(prod(sizes))  # may exceed int64
             counts = counts + terms * (result == 0)
         return upstream / counts.clamp(min=1)  # entries without terms have count 0
 

@@ -15,6 +15,7 @@ from ..convert.construct import from_torch
 from ..convert.entries import numbered, others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
 from ..frontend.datatypes import WIDENED
+from ..ir.level import INT64_MAX
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
@@ -175,12 +176,13 @@ def _unstored(row: torch.Tensor, column: torch.Tensor, shape: tuple[int, int], k
     The n-th unstored entry follows all stored entries that have at most n unstored entries before them.
     """
     rows, size = shape
-    order = torch.argsort(row * size + column)
+    ranks, number = (column, size) if rows * size <= INT64_MAX else (torch.unique(column, return_inverse=True)[1], len(column))
+    order = torch.argsort(row * number + ranks)
     row, column = row[order], column[order]
     starts = torch.searchsorted(row, torch.arange(rows + 1))
-    behind = column - (torch.arange(len(row)) - starts[row])
+    behind = (column - (torch.arange(len(row)) - starts[row])).clamp(max=k)
     every, nth = torch.arange(rows).repeat_interleave(k), torch.arange(k).repeat(rows)
-    free = nth + torch.searchsorted(row * (size + 1) + behind, every * (size + 1) + nth, right=True) - starts[every]
+    free = nth + torch.searchsorted(row * (k + 1) + behind, every * (k + 1) + nth, right=True) - starts[every]
     return every[free < size], free[free < size]
 
 

@@ -317,10 +317,11 @@ def test_whole_numbers_outside_of_the_data_type_are_refused(fmt: ns.Format | Non
             ns.evaluate(f"y[i,j] = {text}", A=A, **numbers)
 
 
+EXPRESSIONS = ["j,ij->", "ij,j->", "j,ij->i", "ij->", "ij->i", "ij,ij->", "ij,ik->", "ij,jk->", "ij,jk->ik", "i,j->", "ii->"]
 DENSE = ["(i, j) -> (i: dense, j: dense)", "(i, j) -> (j: dense, i: dense)", ns.CSR]
 
 
-@pytest.mark.parametrize("expr", ["j,ij->", "ij,j->", "j,ij->i", "ij->", "ij->i", "ij,ij->", "ij,ik->", "ij,jk->", "ij,jk->ik", "i,j->", "ii->"])
+@pytest.mark.parametrize("expr", EXPRESSIONS)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, *INTEGERS])
 def test_the_format_does_not_change_the_data_type(dtype: torch.dtype, expr: str, plain: None) -> None:
     """The result is torch's where torch computes it, and the same for tensors whose levels are all dense."""
