@@ -252,8 +252,8 @@ def assemble(
     ordered = values if is_identity(order, len(values)) else values.index_select(0, torch.from_numpy(order))
     if is_identity(slots, pattern.nnz):
         return SparseTensor(pattern, ordered)
-    dtype = summed_in(values.dtype)
-    summed = values.new_zeros(pattern.nnz, dtype=dtype).index_add_(0, torch.from_numpy(slots), ordered.to(dtype))
+    wide = summed_in(values.dtype)
+    summed = values.new_zeros(pattern.nnz, dtype=wide).index_add_(0, torch.from_numpy(slots), ordered.to(wide))
     return SparseTensor(pattern, summed.to(values.dtype))
 
 
