@@ -24,13 +24,13 @@ from ..frontend.relayout import row_length, row_major, with_last
 from ..frontend.requests import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
-from ..ir.format import Format
+from ..ir.format import CSF, Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
 from ..ir.workspace_levels import Flagged, PackedWorkspace
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
-from ..machine.memory import address, aligned, check_memory, check_workspace, flat
+from ..machine.memory import address, aligned, check_bytes, check_memory, check_workspace, flat, spelled
 from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
@@ -163,7 +163,13 @@ class Binder:
             is_flagged = has_level(space.tensor, Flagged)
             lines += [f"{name}_vals = {self.initial_values(space, size) if is_flagged else f'space(n * {size}, np.{space.tensor.dtype})'}"]
         used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
-        return [*lines, *(f"{name} = space(n * {self.places(param.of)}, np.{param.dtype})" for name, param in used.items())]
+        for name, param in used.items():
+            places = self.places(param.of)
+            suggestion = f"request a sparse result, as with format={spelled(CSF(len(self.problem.shape)))}"
+            size = threads.workers() * places * np.dtype(param.dtype).itemsize
+            check_bytes(size, f"the workspace of {places} partial sums for each thread", str(self.problem.stmt), suggestion)
+            lines.append(f"{name} = space(n * {places}, np.{param.dtype})")
+        return lines
 
     def places(self, name: str) -> int:
         """Number of places for the sums of the blocks of a scattering loop."""

@@ -149,3 +149,13 @@ def _is_bounded(seed: int, plain: pytest.MonkeyPatch) -> bool:
     assert isinstance(result, ns.SparseTensor)
     assert least[0] <= entry_count(result.pattern) <= min(most), (expr, sparse)
     return True
+
+
+def test_partial_sums_of_scattered_blocks_are_within_the_limit(fresh_plans: pytest.MonkeyPatch) -> None:
+    """Long sums that are scattered into a large dense result need several partial sums for each of its places."""
+    A = ns.from_torch(torch.ones(20_000, 4), ns.CSR)
+    assert A.sum(0).tolist() == [20_000.0] * 4
+    fresh_plans.setattr("numscorch.machine.memory.ASK_FROM", 16)
+    fresh_plans.setenv("NUMSCORCH_MEMORY_LIMIT", "32")
+    with pytest.raises(ns.SizeError, match=r"partial sums for each thread takes .*\n.*request a sparse result, as with format"):
+        ns.einsum("ij,i->j", A, torch.ones(20_000))
