@@ -17,7 +17,7 @@ from ..sparsifiers.names import described
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..sparsifiers.structures import structured
 from ..tensors.arrays import as_tensor
-from ..tensors.parameter import PRUNE, Explained, SparseParameter
+from ..tensors.parameter import PRUNE, SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
@@ -122,27 +122,6 @@ class WithSparseWeight(WeightsFirst):
     def _weight_summary(self) -> str:
         """Describe the weight for ``extra_repr``."""
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
-    ) -> None:
-        """Load a state dict; if it holds a dense weight, torch's error about unexpected keys also explains how to convert it."""
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        dense = state_dict.get(prefix + "weight")
-        if dense is not None:
-            kind = type(self).__name__
-            why = f"a dense weight of shape {tuple(dense.shape)}, where {kind} has {self.weight.tensor}: load it into the dense module,"
-            unexpected_keys[:] = [
-                Explained(key, f"{why} then convert that with {kind}.from_dense(module, sparsifier)") if key == prefix + "weight" else key
-                for key in unexpected_keys
-            ]
 
 
 def check_weight(owner: WithSparseWeight, value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import NumscorchError, UnsupportedError
-from ..tensors.parameter import Explained, SparseParameter, unwrapped
+from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.pattern import Pattern
 from .layout import Layout
 from .states import CRD, POS, VALUES, state_of, values_of_state
@@ -91,14 +91,16 @@ class ShardedSparseParameter(SparseParameter):
     ) -> None:
         """Load this rank's values of a state. A collective operation.
 
-        If the patterns differ, the values are not loaded, and their key is listed as missing with an explanation.
+        If the patterns differ, the values are not loaded, and torch raises.
         """
+        if prefix[:-1] in unexpected_keys and prefix + VALUES in state_dict:  # the entry under the weight's name
+            unexpected_keys.remove(prefix[:-1])
         state = {name: state_dict[prefix + name] for name in (POS, CRD, VALUES) if prefix + name in state_dict}
         other = {name: array for name, array in state_dict.items() if name.removeprefix(prefix) not in (POS, CRD)}
         if VALUES in state:
             try:
                 other[prefix + VALUES] = values_of_state(self.layout, state)
             except NumscorchError as error:
-                missing_keys.append(Explained(prefix + VALUES, str(error)))
+                error_msgs.append(f"{prefix}{VALUES} ({error})")
                 return
         torch.nn.Module._load_from_state_dict(self, other, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)

@@ -34,9 +34,9 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
     format and entries, in the same parameter. Optimizers keep training the values, and their state follows the entries.
     On an error, nothing is changed. The values themselves are loaded afterwards, by ``load_state_dict``.
 
-    Formats and shapes come from the state's metadata, which ``state_dict()`` makes and ``torch.save`` preserves. A
-    plain dict of tensors has no metadata: sparse layers then keep the model's formats, and dense layers cannot become
-    sparse.
+    Formats and shapes come from the state, so that it can be a plain dict of tensors, such as the contents of a
+    safetensors file. A plain dict of a state of an earlier version has no formats: sparse layers then keep the model's
+    formats, and dense layers cannot become sparse.
 
     To resume, pass an optimizer of the model as built, or make an optimizer of the returned model: sparse layers list
     their parameters in the order of dense layers. Load the optimizer's state last.
@@ -90,8 +90,9 @@ def tell_order(model: Module) -> None:
 
 
 def _tell_dense(model: Module, keys: Any) -> None:
-    """Explain missing keys in a hook; torch shows the text if it raises, as with ``strict=True``."""
-    keys.missing_keys[:] = [Explained(key, LATER) if f"{key}.values" in keys.unexpected_keys else key for key in keys.missing_keys]
+    """Explain unexpected keys in a hook; torch shows the text if it raises, as with ``strict=True``."""
+    dense = {f"{name}.values" for name, _ in model.named_parameters()}
+    keys.unexpected_keys[:] = [Explained(key, LATER) if key in dense and type(key) is str else key for key in keys.unexpected_keys]
 
 
 def _check(model: Any, state: Any) -> None:

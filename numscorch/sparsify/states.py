@@ -12,7 +12,7 @@ import torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format
 from ..sparsifiers.names import near
-from ..tensors.parameter import SparseParameter
+from ..tensors.parameter import SparseParameter, facts_of
 from ..tensors.pattern import Pattern
 from ..tensors.validate import checked_pattern
 from .checks import naming
@@ -53,7 +53,7 @@ def patterns_in(state: State, sites: Mapping[str, Site]) -> dict[str, Pattern]:
 
 
 def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
-    """Return a state's metadata of its modules and weights, by name; empty for a plain dict of tensors."""
+    """Return a state's metadata of its modules and weights, by name; in a plain dict of tensors, that of sparse weights."""
     metadata = getattr(state, "_metadata", None) or {}
     if not isinstance(metadata, Mapping):
         raise OperandError(f"the state's metadata is not a dict of modules, but {metadata!r:.60}: give the result of state_dict()")
@@ -61,7 +61,8 @@ def _metadata(state: State) -> dict[str, Mapping[str, Any]]:
         raise OperandError(
             f"the state's metadata of {wrong[0]!r} is not a dict, but {metadata[wrong[0]]!r:.60}: give the result of state_dict()"
         )
-    return dict(metadata)
+    names = [name for key in state if (name := key.removesuffix("._extra_state")) != key and f"{name}.values" in state]
+    return dict(metadata) | {name: facts_of(state[f"{name}._extra_state"]) | metadata.get(name, {}) for name in names}
 
 
 def _unknown(name: str, keys: list[str], known: list[str]) -> str:

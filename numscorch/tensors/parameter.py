@@ -12,6 +12,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
+from ..ir.format import as_format
 from .distributed import HANDLERS
 from .ledgers import stack_level
 from .methods import PythonOperators
@@ -22,6 +23,7 @@ from .validate import checked_pattern
 
 SIZES = "build the model with the sizes of the saved one"
 PRUNE = "torch.nn.utils.prune does not take sparse weights; prune further with ns.sparsify.GradualPruning"
+CONVERT = "load it into the dense module, then convert that with from_dense(module, sparsifier) or ns.sparsify.sparsify_model"
 NO_SCRIPT = (
     "of a sparse weight: TorchScript and ONNX's TorchScript exporter do not support sparse layers: use torch.export.export or "
     "torch.compile, or make the model dense first with ns.sparsify.densify_model(model)"
@@ -46,9 +48,10 @@ def _versions(pattern: Pattern) -> list[int]:
 class SparseParameter(torch.nn.Module):
     """A module that holds a SparseTensor: the values are its parameter, and the index arrays are its buffers.
 
-    It has the attributes of the SparseTensor, and can be used in expressions like it. Its ``state_dict`` has the values and
-    the pattern. A loaded state must have the same pattern; :func:`~numscorch.sparsify.load_patterns` adopts the patterns of a
-    state first. With ``strict=False``, values of another pattern are skipped.
+    It has the attributes of the SparseTensor, and can be used in expressions like it. Its ``state_dict`` has the values, the
+    pattern, and the format as text, so that any file of tensors holds it. A loaded state must have the same pattern;
+    :func:`~numscorch.sparsify.load_patterns` adopts the patterns of a state first. Under the name of the weight itself, a model's
+    state has an empty tensor: a dense weight of that name refuses it, and never keeps its initial values unnoticed.
 
     Args:
         tensor: the tensor; its pattern is shared, and its values become a ``torch.nn.Parameter``.
@@ -59,7 +62,7 @@ class SparseParameter(torch.nn.Module):
     >>> weight @ torch.ones(2)
     tensor([1., 1.], grad_fn=<_ThroughBackward>)
     >>> [name for name, _ in weight.named_parameters()], sorted(weight.state_dict())
-    (['values'], ['level1_crd', 'level1_pos', 'values'])
+    (['values'], ['_extra_state', 'level1_crd', 'level1_pos', 'values'])
     """
 
     __array_ufunc__ = None  # makes NumPy defer to the operators
@@ -235,8 +238,10 @@ class SparseParameter(torch.nn.Module):
         self._seen, self._is_told = _fingerprint(self.pattern), False
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Save the arrays, and add the format, the shape and nnz to the state's metadata."""
+        """Save the arrays and the format, an empty tensor under the weight's name, and the same facts in the state's metadata."""
         super()._save_to_state_dict(destination, prefix, keep_vars)
+        if prefix:
+            destination[prefix[:-1]] = torch.empty(0, device="cpu")
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
             facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": tuple(self.tensor.shape)}
@@ -254,16 +259,58 @@ class SparseParameter(torch.nn.Module):
     ) -> None:
         """Load the values, and compare the index arrays without writing to them.
 
-        If the patterns differ, the values are not loaded, and their key is listed as missing with an explanation. torch then
-        raises with ``strict=True``, and loads the remaining keys with ``strict=False``.
+        If the patterns differ, or the state has a dense weight, the values are not loaded, and torch raises, also with
+        ``strict=False``, as for a dense weight of another shape.
         """
         arrays = {prefix + name: array for name, array in named_arrays(self.pattern)}
         state_arrays = {name: array for name, array in state_dict.items() if name.startswith(f"{prefix}level")}
-        if clash := _clash(self.pattern, arrays, state_arrays, state_dict.get(f"{prefix}values"), local_metadata):
-            missing_keys.append(Explained(f"{prefix}values", clash))
+        values, description = state_dict.get(f"{prefix}values"), state_dict.get(f"{prefix}_extra_state")
+        facts = {} if description is None else facts_of(description)
+        clash = _clash(self.pattern, arrays, state_arrays, values, facts | local_metadata)
+        if prefix[:-1] in unexpected_keys:  # the parent module does not know the entry under the weight's name
+            unexpected_keys.remove(prefix[:-1])
+            clash = f"is dense in the state, but {self.tensor.detach()} in the model; {CONVERT}" if not state_dict else clash
+        if clash:
+            error_msgs.append(f"{prefix}values ({clash})")
             return
         state_dict.update(arrays)
+        state_dict[f"{prefix}_extra_state"] = self.get_extra_state()
         super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+
+    def get_extra_state(self) -> torch.Tensor:
+        """Return the shape and the format as text in a tensor of bytes, which every file of tensors can hold."""
+        text = f"{'x'.join(map(str, self.tensor.shape))} {self.pattern.format}"
+        return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Check that a state has this shape and format.
+
+        Raises:
+            FormatError: it does not.
+        """
+        facts = facts_of(state)
+        if facts != facts_of(self.get_extra_state()):
+            raise FormatError(f"a sparse weight is stored as {facts['format']}, shape={facts['shape']}, not as {self.tensor!r}; {ADOPT}")
+
+
+def facts_of(description: Any) -> dict[str, Any]:
+    """Return the shape and format in the ``_extra_state`` of a sparse parameter, as the metadata of a state have them.
+
+    Raises:
+        OperandError: it is not such a description.
+
+    >>> import numscorch as ns
+    >>> facts_of(ns.nn.Parameter(ns.from_torch(torch.eye(2), ns.CSC)).get_extra_state())
+    {'format': 'CSC', 'levels': '(i, j) -> (j: dense, i: compressed)', 'shape': (2, 2)}
+    """
+    try:
+        shape, _, levels = bytes(description.round().to(torch.uint8).tolist()).decode().partition(" ")
+        return {"format": as_format(levels).name, "levels": levels, "shape": tuple(map(int, shape.split("x")))}
+    except (AttributeError, TypeError, ValueError, RuntimeError, FormatError) as error:
+        raise OperandError(
+            f"the _extra_state of a sparse weight is not its shape and format as bytes, but {description!r:.60} ({error}): give the result "
+            "of state_dict()"
+        ) from error
 
 
 class Explained(str):

@@ -188,10 +188,11 @@ class TestState:
                 net.load_state_dict(state)
             assert len(str(error.value)) < 300
 
-    def test_without_strict_matching_weights_are_loaded(self) -> None:
+    def test_another_pattern_raises_without_strict_too_as_another_shape_does(self) -> None:
         net, other = torch.nn.Sequential(self.layer(), self.layer()), torch.nn.Sequential(self.layer(1), self.layer())
         before = net[0].weight.values.clone()
-        assert net.load_state_dict(other.state_dict(), strict=False) == (["0.weight.values"], [])
+        with pytest.raises(RuntimeError, match=r"0\.weight\.values \(stores .*load_patterns"):
+            net.load_state_dict(other.state_dict(), strict=False)
         assert torch.equal(net[0].weight.values, before)
         assert torch.equal(net[0].bias, other[0].bias)
         assert torch.equal(net[1].weight.values, other[1].weight.values)
@@ -202,16 +203,22 @@ class TestState:
         layer, other = SparseLinear(4, 4, pattern=pattern), SparseLinear(4, 4, pattern=pattern, format=ns.CSC)
         with pytest.raises(RuntimeError, match=r"weight\.values \(is stored as CSC in the state, as CSR in the model"):
             layer.load_state_dict(read_back(other.state_dict()))
+        with pytest.raises(RuntimeError, match=r"weight\.values \(is stored as CSC in the state, as CSR in the model"):
+            layer.load_state_dict(dict(other.state_dict()))
         with pytest.raises(RuntimeError, match=r"has shape \(4, 5\) in the state, \(4, 4\) in the model; build"):
             layer.load_state_dict(SparseLinear(5, 4, pattern=torch.eye(4, 5)).state_dict())
+        state = dict(SparseLinear(4, 4, pattern=pattern, format="COO(2)").state_dict())
+        del state["weight._extra_state"]
         with pytest.raises(RuntimeError, match=r"has different index arrays in the state than in the model \(CSR\)"):
-            layer.load_state_dict(dict(SparseLinear(4, 4, pattern=pattern, format="COO(2)").state_dict()))
+            layer.load_state_dict(state)
+        with pytest.raises(ns.OperandError, match=r"_extra_state of a sparse weight is not its shape and format .* give the result of"):
+            layer.load_state_dict(state | {"weight._extra_state": torch.tensor([4, 4])})
 
     def test_a_dense_layers_state_is_refused_and_the_error_names_from_dense(self) -> None:
         layer, dense = self.layer(), torch.nn.Linear(4, 4)
-        with pytest.raises(RuntimeError, match=r"a dense weight of shape \(4, 4\), .*SparseLinear\.from_dense\(module, sparsifier\)"):
-            layer.load_state_dict(dense.state_dict())
-        assert layer.load_state_dict(dense.state_dict(), strict=False) == (["weight.values"], ["weight"])
+        for strict in (True, False):
+            with pytest.raises(RuntimeError, match=r"is dense in the state, but SparseTensor.*from_dense\(module, sparsifier\)"):
+                layer.load_state_dict(dense.state_dict(), strict=strict)
         assert torch.equal(layer.bias, dense.bias)
 
 

@@ -88,8 +88,10 @@ class TestFormats:
             metadata.pop("levels", None)
         assert load_patterns(perceptron(1), state)[0].weight.format.name == "BCSR(2, 2)"
 
-    def test_a_plain_dict_is_read_in_the_models_formats(self) -> None:
+    def test_a_plain_dict_of_an_old_state_is_read_in_the_models_formats(self) -> None:
+        """States of earlier versions have their formats in the metadata only."""
         state = dict(sparse(perceptron(), format="CSC").state_dict())
+        state = {name: array for name, array in state.items() if not name.endswith("_extra_state") and array.numel()}
         target = load_patterns(sparse(perceptron(1), magnitude(0.9), "CSC"), state)
         assert target.load_state_dict(state) == ([], [])
         with pytest.raises(
