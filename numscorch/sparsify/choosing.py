@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
 from glob import escape
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..ir.format import Format, as_format
 from ..sparsifiers.names import matched
 from ..tensors.parameter import SparseParameter
 from .layers import converted
-from .matching import MatchedWeight, chosen, computed, sites_of
+from .matching import MatchedWeight, chosen, computed, is_masked, sites_of
 from .plan import PlanRule, SparsityPlan
 
 Names = str | Iterable[str]
@@ -94,7 +93,7 @@ def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
     sites = list(sites_of(bare(model)))
     names = [site.name for site in sites if (site.key == "weight" and type(site.module) in DENSE)]
     names += [site.name for site in sites if or_sparse and isinstance(site.parameter, SparseParameter)]
-    names += [name for site in sites if type(site.module) in DENSE and (name := computed(site)[0])]
+    names += [name for site in sites if (type(site.module) in DENSE or is_masked(site)) and (name := computed(site)[0])]
     if not names:
         raise ExpressionError("the model has no torch.nn.Linear or Conv2d: name other parameters with weights=")
     return list(map(escape, names))
@@ -115,7 +114,6 @@ def trained(
         ExpressionError: a pattern names nothing; near misses are listed.
         UnsupportedError: a named weight cannot become sparse.
     """
-    _check_computed(model, factories)
     stored = None if format is None else as_format(format)
     choices = chosen(bare(model), SparsityPlan(tuple(PlanRule("weight", names, choice, stored) for names, choice in factories.items())))
     matrices = [choice for choice in choices if not choice.is_vector]
@@ -132,11 +130,3 @@ def trained(
             except UnsupportedError as error:
                 raise type(error)(f"{site.name}: {error}; or name other weights in weights=, so that it stays dense") from error
     return matrices
-
-
-def _check_computed(model: torch.nn.Module, names: Iterable[str]) -> None:
-    """Check that patterns do not name weights that torch's older utilities compute: these are not parameters."""
-    for site in sites_of(bare(model)):
-        name, why = computed(site)
-        if name and any(fnmatchcase(name_, pattern) for name_ in (name, site.name) for pattern in names):
-            raise UnsupportedError(f"{name} {why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 import torch
 from torch.nn.utils.parametrize import ParametrizationList
@@ -23,6 +24,9 @@ COMPUTED = {
     "g": "is normalized by torch; torch.nn.utils.remove_weight_norm(module, '{}') leaves a plain weight",
     "v": "is normalized by torch; torch.nn.utils.remove_weight_norm(module, '{}') leaves a plain weight",
 }  # reasons by the suffix of the parameter's name
+REMOVE = "torch.nn.utils.parametrize.remove_parametrizations(module, '{}')"
+PARAMETRIZED = f"is parametrized; {REMOVE} leaves a plain weight"
+MASKED = f"is pruned by torch; squash_mask() of the sparsifier, or {REMOVE}, leaves a plain weight"
 
 
 @dataclass(eq=False)
@@ -82,21 +86,24 @@ def sites_of(model: torch.nn.Module) -> Iterator[Site]:
 def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     """Return the weights that a plan names, with the reasons against sparsifying them; masks are not drawn yet.
 
+    A weight that torch computes from other parameters, as of a pruned layer, names these parameters.
+
     Raises:
         ExpressionError: a rule names nothing.
     """
     sites = list(sites_of(model))
+    names = {site: {site.name, computed(site)[0]} - {""} for site in sites}
     rules_of_name: dict[str, list[int]] = {}
     rules = plan.of("weight")
     for at, rule in enumerate(rules):
-        for name in named_by(rule, [site.name for site in sites]):
+        for name in named_by(rule, dict.fromkeys(chain(*names.values()))):
             rules_of_name.setdefault(name, []).append(at)
     places: dict[int, list[Site]] = {}
     for site in sites:
         places.setdefault(id(site.parameter), []).append(site)
     choices_ = []
     for group in places.values():
-        numbers = sorted({at for site in group for at in rules_of_name.get(site.name, ())})
+        numbers = sorted({at for site in group for name in names[site] for at in rules_of_name.get(name, ())})
         if numbers:
             named = [rules[at] for at in numbers]
             choice = MatchedWeight(group, named, named[-1].sparsifier)
@@ -150,7 +157,7 @@ def why_hooked(weight: torch.Tensor) -> str:
 
 
 def computed(site: Site) -> tuple[str, str]:
-    """Return the name of the weight that torch's older utilities compute from a parameter, and how to undo that.
+    """Return the name of the weight that torch computes from a parameter (parametrized, pruned, normalized), and how to undo that.
 
     Both are empty for other parameters.
 
@@ -159,16 +166,28 @@ def computed(site: Site) -> tuple[str, str]:
     '0.weight'
     """
     weight, _, part = site.key.rpartition("_")
-    key = f"{weight}_mask" if part == "orig" and hasattr(site.module, f"{weight}_mask") else site.key
-    if weight in site.module._parameters or not hasattr(site.module, weight) or (part := key.rpartition("_")[2]) not in COMPUTED:
+    if isinstance(site.module, ParametrizationList):
+        home, _, weight = site.home.rpartition("parametrizations.")
+        return f"{home}{weight}", (MASKED if is_masked(site) else PARAMETRIZED).format(weight)
+    if weight in site.module._parameters or not hasattr(site.module, weight) or part not in COMPUTED:
         return "", ""
-    return f"{site.home}.{weight}".lstrip("."), COMPUTED[part].format(weight)
+    return f"{site.home}.{weight}".lstrip("."), COMPUTED["mask" if is_masked(site) else part].format(weight)
+
+
+def is_masked(site: Site) -> bool:
+    """Return whether a mask of torch.nn.utils.prune or torch.ao.pruning prunes a parameter.
+
+    >>> layer = torch.nn.utils.prune.l1_unstructured(torch.nn.Linear(2, 2), "weight", 0.5)
+    >>> is_masked(Site("0.weight_orig", layer, "weight_orig"))
+    True
+    """
+    if isinstance(site.module, ParametrizationList):
+        return any(hasattr(step, "mask") for step in site.module)
+    return site.key.endswith("_orig") and hasattr(site.module, f"{site.key.removesuffix('_orig')}_mask")
 
 
 def _why_module(choice: MatchedWeight, site: Site, model: torch.nn.Module) -> str:
     """Return why one of the modules that have the weight prevents it from becoming sparse."""
-    if isinstance(site.module, ParametrizationList):
-        return "is parametrized; torch.nn.utils.parametrize.remove_parametrizations leaves a plain weight"
     if (type(site.module), site.key) not in VERSIONS:
         choice.missing = site
         return f"{type(site.module).__name__} has no sparse version; register_sparse_module adds one"

@@ -17,7 +17,7 @@ from .checks import check_model
 from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import ADAPTED, tell_missing
-from .matching import MatchedWeight, chosen, why_bound
+from .matching import MatchedWeight, chosen, computed, is_masked, why_bound
 from .optimizers import Optimizer, Optimizers, check_followers, check_holding, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
@@ -74,7 +74,7 @@ def sparsify_model(
             example_inputs, or an optimizer holds no parameter of the model.
         FormatError: a format cannot store the kept entries.
         UnsupportedError: the optimizer or DistributedDataParallel does not support the change; a rule names only
-            weights that are sparse already; or, within ``ns.strict()``, a module has no sparse version.
+            weights that are sparse already; a mask of torch prunes a weight; or, within ``ns.strict()``, a module has no sparse version.
 
     Complexity:
         In addition to the model, memory for one layer's conversion, and one bit for each entry of the weights.
@@ -98,6 +98,7 @@ def sparsify_model(
     model = model if inplace else copy.deepcopy(model)
     choices, flows = chosen(model, plan), flows_of(model, plan)
     _check_some_dense(choices)
+    _check_unmasked(choices)
     tell_missing([choice.missing for choice in choices if choice.missing is not None])
     size = sum(choice.parameter.nbytes for choice in choices if not choice.why)
     with Progress("sparsifying", 2 * size, shown=progress, size=size) as bar:
@@ -192,6 +193,16 @@ def _check_some_dense(choices: list[MatchedWeight]) -> None:
                 f"{rule} names only weights that are sparse already, such as {ruled[0].name}: call densify_model(model, optimizer) first "
                 "to choose entries anew, or prune further with GradualPruning"
             )
+
+
+def _check_unmasked(choices: list[MatchedWeight]) -> None:
+    """Check that no mask of torch prunes a weight, which would stay dense beside the sparse ones.
+
+    Raises:
+        UnsupportedError: a mask does.
+    """
+    for site in (site for choice in choices if not choice.is_vector for site in choice.sites if is_masked(site)):
+        raise UnsupportedError("{} {}; threshold(0.0) then keeps its nonzeros".format(*computed(site)))
 
 
 def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:

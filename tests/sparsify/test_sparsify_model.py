@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.ao.pruning import WeightNormSparsifier
 from torch.nn.utils import parametrizations, prune
 
 import numscorch as ns
@@ -28,6 +29,7 @@ from numscorch.sparsify import (
     n_m,
     register_sparse_module,
     sparsify_model,
+    threshold,
 )
 from numscorch.sparsify.advice import SpeedUp
 from numscorch.tensors.parameter import SparseParameter
@@ -511,14 +513,13 @@ class TestWhatStaysDense:
         model = torch.nn.Sequential(
             torch.nn.LayerNorm(4),
             torch.nn.Conv2d(4, 4, 1, groups=2),
-            prune.l1_unstructured(torch.nn.Linear(4, 4), "weight", 0.5),
             parametrizations.orthogonal(torch.nn.Linear(4, 4)),
             torch.nn.Linear(4, 4),
             torch.nn.MultiheadAttention(4, 2, kdim=6),
             torch.nn.LazyLinear(4),
             torch.nn.Linear(4, 4, device="meta"),
         )
-        model[4].weight.register_hook(lambda gradient: gradient)
+        model[3].weight.register_hook(lambda gradient: gradient)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ns.DenseFallbackWarning)
             _, report = sparsified(model, SparsityPlan().weight("*weight*", half))
@@ -526,12 +527,34 @@ class TestWhatStaysDense:
         assert not any(row.is_sparse for row in report.rows)
         assert notes["0.weight"] == "a vector, which stays dense"
         assert notes["1.weight"].startswith("groups=2 is not supported by SparseConv2d")
-        assert notes["2.weight_orig"].startswith("is pruned by torch; torch.nn.utils.prune.remove(module, 'weight')")
-        assert notes["3.parametrizations.weight.original"].startswith("is parametrized")
-        assert notes["4.weight"].startswith("has user-defined hooks")
-        assert notes["5.out_proj.weight"].startswith("SparseMultiheadAttention has no kdim")
-        assert notes["6.weight"] == "has no size yet; run the model once before sparsifying it"
-        assert notes["7.weight"].startswith("is on the meta device, and has no values: call model.to_empty")
+        assert notes["2.parametrizations.weight.original"].startswith("is parametrized")
+        assert notes["3.weight"].startswith("has user-defined hooks")
+        assert notes["4.out_proj.weight"].startswith("SparseMultiheadAttention has no kdim")
+        assert notes["5.weight"] == "has no size yet; run the model once before sparsifying it"
+        assert notes["6.weight"].startswith("is on the meta device, and has no values: call model.to_empty")
+
+    @pytest.mark.parametrize("names", ["*.weight", "0.weight", "*", "*orig*"])
+    @pytest.mark.parametrize("tool", ["prune", "ao"])
+    def test_masks_of_torch_are_refused_before_any_change(self, names: str, tool: str) -> None:
+        """A rule for weights names the pruned ones, too; it does not store only the layers that were not pruned."""
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+        if tool == "prune":
+            prune.l1_unstructured(model[0], "weight", 0.5)
+        else:
+            pruning = WeightNormSparsifier(0.5, (1, 1), 1)
+            pruning.prepare(model, [{"tensor_fqn": "0.weight"}])
+            pruning.step()
+        expected, layers = model[0].weight.detach().clone(), list(model)
+        with pytest.raises(ns.UnsupportedError, match=r"0\.weight is pruned by torch; .* leaves a plain weight; threshold\(0\.0\)"):
+            sparsified(model, SparsityPlan().weight(names, threshold(0.0)))
+        assert list(model) == layers
+        if tool == "prune":
+            prune.remove(model[0], "weight")
+        else:
+            pruning.squash_mask()
+        sparse, report = sparsified(model, SparsityPlan().weight("*.weight", threshold(0.0)))
+        assert report["0.weight"].density == 0.5
+        assert torch.equal(sparse[0].weight.to_dense(), expected)
 
     def test_sparse_weights_stay_unchanged(self) -> None:
         sparse, _ = sparsified(mlp(), SparsityPlan().weight("0.weight", half))

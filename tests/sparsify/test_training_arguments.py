@@ -47,9 +47,9 @@ class TestUnsupportedLayers:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            (nn.utils.weight_norm, r"0\.weight is normalized by torch; torch\.nn\.utils\.remove_weight_norm\(module, 'weight'\)"),
-            (nn.utils.spectral_norm, r"0\.weight is normalized by torch; torch\.nn\.utils\.remove_spectral_norm"),
-            (partial(prune.l1_unstructured, name="weight", amount=0.5), r"0\.weight is pruned by torch; .*prune\.remove"),
+            (nn.utils.weight_norm, r"0\.weight_g: is normalized by torch; torch\.nn\.utils\.remove_weight_norm\(module, 'weight'\)"),
+            (nn.utils.spectral_norm, r"0\.weight_orig: is normalized by torch; torch\.nn\.utils\.remove_spectral_norm"),
+            (partial(prune.l1_unstructured, name="weight", amount=0.5), r"0\.weight_orig: is pruned by torch; .*prune\.remove"),
         ],
         ids=["weight_norm", "spectral_norm", "prune"],
     )
