@@ -1,11 +1,12 @@
 """Conversions between edge lists, such as PyTorch Geometric's ``edge_index``, and adjacency matrices.
 
 Edge lists become ``A[target, source]``, PyTorch Geometric's ``adj_t``, the matrix of graph layers. Edges without weights become 1.
-Weights of duplicate edges are summed; duplicate edges without weights become one entry of 1.
+Weights of duplicate edges are summed; duplicate edges without weights become one entry of 1, with a warning.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -16,6 +17,7 @@ from ..convert.construct import from_coo
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
+from ..tensors.ledgers import stack_level
 from ..tensors.methods import METHODS
 from ..tensors.packing import of_entries
 from ..tensors.sparse_tensor import SparseTensor
@@ -34,13 +36,13 @@ def adj_t(
 
     ``A[edge_index[1, e], edge_index[0, e]] = edge_weight[e]``, like PyTorch Geometric's ``adj_t``: ``A @ x`` sums the features of each
     node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed; without weights,
-    duplicate edges become one entry of 1. Gradients flow to the weights. See the guide: graphs.
+    duplicate edges become one entry of 1, with a warning. Gradients flow to the weights. See the guide: graphs.
 
     Args:
         edge_index: sources and targets, integers of shape (2, edges), or PyTorch Geometric's ``EdgeIndex``.
         edge_weight: weights of shape (edges,); by default float32 ones.
         size: the number of nodes, or (sources, targets) of a bipartite graph; by default the size of an ``EdgeIndex``, or the largest
-            node number in ``edge_index`` plus 1.
+            node number in ``edge_index`` plus 1, which omits nodes without edges that come last.
         format: the result's format, CSR by default. Graph layers take formats without padding: CSR, CSC, DCSR, DCSC, COO, and others
             whose innermost level is ``compressed``, ``singleton``, ``hash`` or ``bitmap``.
 
@@ -157,12 +159,20 @@ def _matrix(
     target = CSR if format is None else format
     if weight is not None:
         return from_coo(places, as_values(weight), shape, target)
-    return unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target))
+    return unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target), places.shape[1])
 
 
-def unweighted(A: SparseTensor) -> SparseTensor:
-    """The matrix with each summed edge count replaced by 1; padding stays 0."""
-    return A.with_values((A.values != 0).to(A.dtype))
+def unweighted(A: SparseTensor, edges: int) -> SparseTensor:
+    """The matrix with each summed edge count replaced by 1; padding stays 0. Warns if some of the edges were repeated."""
+    is_edge = A.values != 0
+    if repeated := edges - int(is_edge.sum()):
+        warnings.warn(
+            f"{repeated} of {edges} edges are repeated, and become one entry of 1 with the first one: graph layers then compute other results "
+            f"than of the edge list; pass torch.ones({edges}) as weights to add them up, or drop them with torch.unique(edge_index, dim=1)",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+    return A.with_values(is_edge.to(A.dtype))
 
 
 def to_edge_index(A: SparseTensor) -> tuple[torch.Tensor, torch.Tensor]:

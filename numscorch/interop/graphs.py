@@ -1,7 +1,7 @@
 """Conversions between graphs of other libraries and adjacency matrices: torch_sparse, DGL and networkx.
 
 Graphs of networkx and DGL become ``A[source, target]``, as in those libraries. Edges without weights become 1. Weights of duplicate
-edges are summed; duplicate edges without weights become one entry of 1.
+edges are summed; duplicate edges without weights become one entry of 1, with a warning.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _of_rows(
 ) -> SparseTensor:
     """The matrix of CSR arrays; each stored entry is 1 if there are no weights."""
     A = from_csr(pos, crd, torch.ones(len(crd)) if weights is None else weights, shape)
-    A = unweighted(A) if weights is None else A
+    A = unweighted(A, len(crd)) if weights is None else A
     return A if format is None else A.to(format)
 
 

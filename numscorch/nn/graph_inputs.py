@@ -194,7 +194,10 @@ def read_graph(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | N
 
 def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] | None) -> GraphInput:
     if edge_weight is not None:
-        raise UnsupportedError("edge_weight with an adjacency matrix, whose values are the weights: pass adj.with_values(edge_weight)")
+        raise UnsupportedError(
+            "edge_weight with an adjacency matrix, whose values are the weights, ordered by target and not as in the edge list: make the "
+            "matrix with its weights, as ns.adj_t(edge_index, edge_weight) does, and leave edge_weight out"
+        )
     A = attached(graph)
     if not isinstance(A, SparseTensor):
         raise UnsupportedError("the adjacency matrix has only dense levels: convert it with .to(ns.CSR)")
@@ -204,6 +207,9 @@ def _from_matrix(graph: Any, edge_weight: Tensor | None, size: tuple[int, int] |
         )
     if size is not None and A.pattern.shape != size[::-1]:
         hint = "; did you mean adj.t()?" if A.pattern.shape == size else ""
+        if all(rows <= nodes for rows, nodes in zip(A.pattern.shape, size[::-1], strict=True)):
+            nodes = size[0] if size[0] == size[1] else size
+            hint = f"; if the last nodes have no edges, make it with ns.adj_t(edge_index, size={nodes})"
         raise SizeError(
             f"the adjacency matrix has shape {A.pattern.shape}, but {FEATURES_OF} {counted(size)}: "
             f"it has a row for each target and a column for each source{hint}"

@@ -96,7 +96,7 @@ def _check_unweighted(edge_weight: Tensor | None) -> None:
         UnsupportedError: there are.
     """
     if edge_weight is not None:
-        raise UnsupportedError("edge_weight beside a sharded graph: its values are the weights, give A.with_values(edge_weight)")
+        raise UnsupportedError("edge_weight beside a sharded graph: its values are the weights, shard ns.adj_t(edge_index, edge_weight)")
 
 
 def _gcn_norm_of_sharded(graph: Any, improved: bool, add_self_loops: bool, dtype: torch.dtype | None) -> Any:

@@ -8,9 +8,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
+from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern, named_arrays
 from .choosing import sparse_weights, unwrapping
@@ -38,6 +40,27 @@ def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataPara
     known: Any = getattr(model, "_ddp_params_and_buffers_to_ignore", ())
     model._ddp_params_and_buffers_to_ignore = list(dict.fromkeys([*known, *ignored]))  # type: ignore[assignment]
     return DistributedDataParallel(model, **options)
+
+
+def _watch(parent: torch.nn.Module, name: str, module: torch.nn.Module | None) -> None:
+    """Let torch's own DistributedDataParallel check patterns at its first step, in a hook that torch calls for each new submodule."""
+    if isinstance(parent, DistributedDataParallel) and module is not None and sparse_weights(module):
+        parent.register_forward_pre_hook(_check_once)
+
+
+@graph_break
+def _check_once(model: torch.nn.Module, inputs: Any) -> None:
+    """Check the patterns of all processes before a model's first step: gradients of different entries must not be summed.
+
+    torch's wrapper sends the index arrays of rank 0, unless its options leave out buffers.
+    """
+    for number, hook in list(model._forward_pre_hooks.items()):
+        if hook is _check_once:
+            del model._forward_pre_hooks[number]
+    check_patterns(model)
+
+
+register_module_module_registration_hook(_watch)
 
 
 def check_patterns(model: torch.nn.Module, group: dist.ProcessGroup | None = None) -> None:

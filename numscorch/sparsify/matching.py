@@ -177,7 +177,8 @@ def computed(site: Site) -> tuple[str, str]:
 def is_masked(site: Site) -> bool:
     """Return whether a mask of torch.nn.utils.prune or torch.ao.pruning prunes a parameter.
 
-    >>> layer = torch.nn.utils.prune.l1_unstructured(torch.nn.Linear(2, 2), "weight", 0.5)
+    >>> from torch.nn.utils import prune
+    >>> layer = prune.l1_unstructured(torch.nn.Linear(2, 2), "weight", 0.5)
     >>> is_masked(Site("0.weight_orig", layer, "weight_orig"))
     True
     """

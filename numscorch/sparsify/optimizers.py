@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
+from weakref import WeakSet
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..errors import OperandError, UnsupportedError
+from ..tensors.ledgers import stack_level
 from .checks import naming
 
 Optimizer: TypeAlias = torch.optim.Optimizer
@@ -17,6 +22,28 @@ ENTRYWISE = {  # state keys of optimizers whose state tensors all have the param
     *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "square_avg", "grad_avg", "acc_delta"),
     *("sum", "prev", "step_size", "ax"),
 }
+
+
+_replaced = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]  # parameters that a model no longer has, while others hold them
+_checked: WeakSet[Optimizer] = WeakSet()  # optimizers that took a step since the last replacement
+
+
+def _tell_stale(optimizer: Optimizer, *_: Any) -> None:
+    """Warn before a step if an optimizer holds parameters that were replaced, and so would go on training nothing."""
+    if torch.compiler.is_compiling() or not _replaced or optimizer in _checked:
+        return
+    _checked.add(optimizer)
+    if stale := sum(parameter in _replaced for group in optimizer.param_groups for parameter in group["params"]):
+        warnings.warn(
+            f"{type(optimizer).__name__} holds {stale} parameters that are no longer part of the model, because sparsify_model, "
+            "densify_model or load_patterns replaced them: it does not train their replacements; pass optimizer= to that function, or make a "
+            "new optimizer of model.parameters()",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+
+
+register_optimizer_step_pre_hook(_tell_stale)
 
 
 def listed(optimizer: Optimizers) -> list[Optimizer]:
@@ -110,7 +137,13 @@ def followers(parameter: torch.Tensor, optimizer: Optimizer) -> list[str]:
 
 
 def hand_over(optimizers: Iterable[Optimizer], old: torch.nn.Parameter, new: torch.nn.Parameter, moved: Transfer) -> None:
-    """Let optimizers train a new parameter in place of an old one, in the same group, with its gradient and state."""
+    """Let optimizers train a new parameter in place of an old one, in the same group, with its gradient and state.
+
+    Another optimizer that holds the old parameter warns at its next step.
+    """
+    if old.requires_grad:
+        _replaced[old] = True
+        _checked.clear()
     if old.grad is not None:
         new.grad = moved(old.grad if old.grad.layout == torch.strided else old.grad.to_dense())
     for optimizer in optimizers:

@@ -85,6 +85,33 @@ class TestTwoProcesses:
         first, second = (given["dense"] for given in together(program, tmp_path))
         assert torch.equal(first, second)
 
+    def test_torchs_own_wrapper_refuses_different_patterns_that_it_does_not_send(self, tmp_path: Path) -> None:
+        """Before the first step, in all processes; equal patterns train as before."""
+        program = """
+            def refused_by(wrap):
+                ddp = wrap(network(seed=rank))
+                message = refused(ns.UnsupportedError, lambda: ddp(X[own]))
+                assert "weight differs between ranks 0 and 1" in message and "broadcast_patterns" in message, message
+
+            def ignoring(model):
+                model._ddp_params_and_buffers_to_ignore = [name for name, _ in model.named_buffers()]
+                return DistributedDataParallel(model)
+
+            refused_by(lambda model: DistributedDataParallel(model, broadcast_buffers=False))
+            refused_by(lambda model: DistributedDataParallel(model, init_sync=False))
+            refused_by(ignoring)
+            refused_by(lambda model: DistributedDataParallel(torch.nn.Sequential(model), init_sync=False, forward_sync_buffers=False))
+            model = network()
+            ddp = DistributedDataParallel(model, broadcast_buffers=False)
+            calls = []
+            gather, dist.all_gather_object = dist.all_gather_object, lambda *args, **options: (calls.append(1), gather(*args, **options))
+            train(ddp, adam(ddp), 3)
+            dist.all_gather_object = gather
+            assert calls == [1], "patterns are compared once"
+            alike(model)
+            """
+        together(program, tmp_path)
+
     def test_rigl_and_set_keep_patterns_equal(self, tmp_path: Path) -> None:
         """RigL selects the entries that one process would select from both halves of the batch. Either half alone selects others."""
         program = """

@@ -533,6 +533,35 @@ class TestWhatStaysDense:
         assert notes["5.weight"] == "has no size yet; run the model once before sparsifying it"
         assert notes["6.weight"].startswith("is on the meta device, and has no values: call model.to_empty")
 
+    def test_an_optimizer_of_replaced_weights_warns_at_its_next_step(self) -> None:
+        """Once for each change; optimizers that hold other weights are silent."""
+
+        def trained(model: torch.nn.Module, optimizer: Any) -> list[str]:
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                for _ in range(2):
+                    optimizer.zero_grad()
+                    model(torch.ones(1, 4)).sum().backward()
+                    optimizer.step()
+            assert all(one.filename == __file__ for one in told)
+            return [str(one.message) for one in told]
+
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+        passed, left_out = torch.optim.Adam(model.parameters()), torch.optim.SGD(model.parameters(), lr=0.1)
+        copied, _ = sparsified(model, inplace=False)
+        assert not trained(copied, torch.optim.Adam(copied.parameters()))
+        assert not trained(model, left_out)
+        model, _ = sparsified(model, SparsityPlan().weight("0.weight", half), optimizer=passed)
+        assert not trained(model, passed)
+        (message,) = trained(model, left_out)
+        assert message.startswith("SGD holds 1 parameters that are no longer part of the model")
+        assert message.endswith("pass optimizer= to that function, or make a new optimizer of model.parameters()")
+        model = densify_model(model)
+        assert [text.split(" ")[:3] for text in (*trained(model, passed), *trained(model, left_out))] == [
+            ["Adam", "holds", "1"],
+            ["SGD", "holds", "1"],
+        ]
+
     @pytest.mark.parametrize("names", ["*.weight", "0.weight", "*", "*orig*"])
     @pytest.mark.parametrize("tool", ["prune", "ao"])
     def test_masks_of_torch_are_refused_before_any_change(self, names: str, tool: str) -> None:
