@@ -194,9 +194,13 @@ def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
     """Return the one-hot matrix (n, num_embeddings) of row indices (n,).
 
     Raises:
-        SizeError: an index is out of range.
+        RangeError: an index is out of range.
     """
-    return one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
+    try:
+        return one_hot(numbers.long(), table.shape[0], sparse=True, dtype=table.dtype)
+    except SizeError:
+        _check_items(numbers, table.shape[0])
+        raise
 
 
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:

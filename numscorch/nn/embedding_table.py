@@ -37,8 +37,8 @@ class SparseEmbedding(WithSparseWeight):
         input (\\*), output (\\*, embedding_dim).
 
     Raises:
-        SizeError: the pattern has another shape, the density is not between 0 and 1, or an index is out of range.
-        RangeError: padding_idx is out of range.
+        SizeError: the pattern has another shape, or the density is not between 0 and 1.
+        RangeError: an index or padding_idx is out of range.
         OperandError: indices are not of type int32 or int64.
         UnsupportedError: both or neither of density and pattern are given.
 

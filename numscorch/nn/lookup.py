@@ -19,7 +19,7 @@ from .embedding import PRODUCT, ones_at
 def lookup_rows(numbers: Tensor, table: SparseTensor) -> Tensor:
     """Look up rows (n, d) of a table by their indices (n,) while torch compiles or exports a program.
 
-    When the program runs, an index out of range raises SizeError, or torch's IndexError if all levels of the table are dense.
+    When the program runs, an index out of range raises RangeError, or torch's IndexError if all levels of the table are dense.
     """
     if table.pattern.is_dense:
         return torch.nn.functional.embedding(numbers, attached(table))

@@ -140,4 +140,4 @@ def lower(pattern: Pattern) -> Pattern:
 
 def ones_at(pattern: Pattern) -> SparseTensor:
     """Make a tensor of ones; it shares the pattern, but not its values."""
-    return SparseTensor(pattern, torch.ones(pattern.nnz))
+    return SparseTensor(pattern, torch.ones(pattern.nnz, device="cpu"))

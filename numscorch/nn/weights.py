@@ -83,8 +83,10 @@ class WithSparseWeight(WeightsFirst):
             torch.nn.init.uniform_(values, -bound, bound)
 
     def _set_weight(self, stored: SparseTensor, bias: bool) -> None:
-        """Set and initialize a weight with this pattern, and a bias if wanted."""
+        """Set and initialize a weight with this pattern, and a bias if wanted; within ``torch.device("meta")``, without values."""
         self.weight = SparseParameter(stored)
+        if (device := torch.empty(0).device).type == "meta":
+            self.weight.to(device)
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
@@ -202,8 +204,9 @@ def new_weight(
     if (density is None) == (pattern is None):
         raise UnsupportedError(_both_or_neither(type(owner).__name__, shape, density, pattern))
     target, dtype = as_format(format), dtype or torch.get_default_dtype()
-    stored = _random(shape, density, target, dtype) if density is not None else _checked_pattern(pattern, shape, rows_and_columns, dtype)
-    return stored.to(target)
+    with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
+        stored = _random(shape, density, target, dtype) if density is not None else _checked_pattern(pattern, shape, rows_and_columns, dtype)
+        return stored.to(target)
 
 
 def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:

@@ -168,7 +168,8 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         layout = str(values.layout).removeprefix("torch.")
         raise UnsupportedError(f"values are a {layout} tensor, but must be a plain 1-D one: pass its .values(), or .to_dense()")
     if values.device.type != "cpu":
-        raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu()")
+        of_module = ", or make those of a module with to_empty(device='cpu'), and load or initialize them" * values.is_meta
+        raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu(){of_module}")
     if values.dtype not in STORED:
         raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
     values = values.resolve_conj().resolve_neg()

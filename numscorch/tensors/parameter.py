@@ -28,7 +28,8 @@ NO_SCRIPT = (
     "of a sparse weight: TorchScript and ONNX's TorchScript exporter do not support sparse layers: use torch.export.export or "
     "torch.compile, or make the model dense first with ns.sparsify.densify_model(model)"
 )
-FILLING = ("uniform_", "normal_", "fill_")  # methods of the values that torch.nn.init calls
+OF_VALUES = ("uniform_", "normal_", "fill_", "device", "is_meta")  # attributes of the values: the methods are those of torch.nn.init
+FACTS = ("shape", "ndim", "dim", "size", "numel", "nnz", "density", "format", "dtype")  # of a tensor, also without values
 ADOPT = "call ns.sparsify.load_patterns(model, state, optimizer) first, or load the state of the pruner that changed it, such as RigL"
 
 
@@ -147,6 +148,14 @@ class SparseParameter(torch.nn.Module):
             "ns.sparsify.load_patterns(averaged.module, model.state_dict()) before averaged.update_parameters(model)"
         )
 
+    def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
+        """Apply a function to the values, as ``to`` and ``to_empty`` do; index arrays stay on the CPU, with their contents."""
+        held = {name: self._buffers.pop(name) for name, _ in named_arrays(self.pattern) if name in self._buffers}
+        try:
+            return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        finally:
+            self._buffers = held | self._buffers
+
     @property
     def requires_grad(self) -> bool:
         """Whether the values require grad; False freezes them."""
@@ -217,7 +226,7 @@ class SparseParameter(torch.nn.Module):
                 return type_name(self)
             if name.startswith("_") or name in ("values", "pattern"):
                 raise
-        return getattr(self.values if name in FILLING else self.tensor, name)
+        return getattr(self.values if name in OF_VALUES else self._described if name in FACTS else self.tensor, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self.tensor)})
@@ -226,8 +235,14 @@ class SparseParameter(torch.nn.Module):
         """Hash by identity, because == is elementwise; written in Python, because Dynamo traces it."""
         return id(self)
 
+    @property
+    def _described(self) -> Any:
+        """The tensor; on the meta device, one of zeros with the same facts."""
+        values = self.values
+        return SparseTensor(self.pattern, torch.zeros(values.shape, dtype=values.dtype, device="cpu")) if values.is_meta else self.tensor
+
     def extra_repr(self) -> str:
-        return repr(self.tensor)
+        return f"{self._described!r}{' on meta' * self.values.is_meta}"
 
     def __getstate__(self) -> dict[str, Any]:
         """Exclude the fingerprint: copies and pickles have new arrays."""
@@ -244,8 +259,8 @@ class SparseParameter(torch.nn.Module):
             destination[prefix[:-1]] = torch.empty(0, device="cpu")
         metadata = getattr(destination, "_metadata", None)
         if metadata is not None:
-            facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": tuple(self.tensor.shape)}
-            metadata.setdefault(prefix[:-1], {}).update(facts, nnz=self.tensor.nnz)
+            facts = {"format": self.pattern.format.name, "levels": str(self.pattern.format), "shape": tuple(self.shape)}
+            metadata.setdefault(prefix[:-1], {}).update(facts, nnz=self.nnz)
 
     def _load_from_state_dict(
         self,
@@ -269,7 +284,7 @@ class SparseParameter(torch.nn.Module):
         clash = _clash(self.pattern, arrays, state_arrays, values, facts | local_metadata)
         if prefix[:-1] in unexpected_keys:  # the parent module does not know the entry under the weight's name
             unexpected_keys.remove(prefix[:-1])
-            clash = f"is dense in the state, but {self.tensor.detach()} in the model; {CONVERT}" if not state_dict else clash
+            clash = f"is dense in the state, but {self._described.detach()} in the model; {CONVERT}" if not state_dict else clash
         if clash:
             error_msgs.append(f"{prefix}values ({clash})")
             return
@@ -279,7 +294,7 @@ class SparseParameter(torch.nn.Module):
 
     def get_extra_state(self) -> torch.Tensor:
         """Return the shape and the format as text in a tensor of bytes, which every file of tensors can hold."""
-        text = f"{'x'.join(map(str, self.tensor.shape))} {self.pattern.format}"
+        text = f"{'x'.join(map(str, self.shape))} {self.pattern.format}"
         return torch.tensor(list(text.encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Any) -> None:
@@ -290,7 +305,7 @@ class SparseParameter(torch.nn.Module):
         """
         facts = facts_of(state)
         if facts != facts_of(self.get_extra_state()):
-            raise FormatError(f"a sparse weight is stored as {facts['format']}, shape={facts['shape']}, not as {self.tensor!r}; {ADOPT}")
+            raise FormatError(f"a sparse weight is stored as {facts['format']}, shape={facts['shape']}, not as {self._described!r}; {ADOPT}")
 
 
 def facts_of(description: Any) -> dict[str, Any]:

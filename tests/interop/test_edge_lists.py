@@ -11,6 +11,7 @@ import torch
 
 import numscorch as ns
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* edges are repeated:UserWarning")
 EDGES = torch.tensor([[0, 0, 2, 1, 2], [1, 1, 0, 2, 2]])
 WEIGHTS = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
 
@@ -148,3 +149,17 @@ def test_the_product_passes_messages_along_edges() -> None:
     A, X = ns.adj_t(EDGES, WEIGHTS), torch.arange(6.0).reshape(3, 2)
     expected = utils.scatter(X[EDGES[0]] * WEIGHTS[:, None], EDGES[1], 0, 3)
     assert torch.equal(A @ X, expected)
+
+
+def test_merged_edges_are_told() -> None:
+    """Sums over neighbours count an edge of an edge list each time; weights of 1 add the repetitions up."""
+    x, conv = torch.rand(3, 4), ns.nn.GINConv(torch.nn.Identity())
+    with pytest.warns(UserWarning, match=r"2 of 5 edges are repeated, .*pass torch\.ones\(5\) as weights to add them up, or drop them"):
+        merged = ns.adj_t(EDGES)
+    assert not torch.allclose(conv(x, merged), conv(x, EDGES))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch.testing.assert_close(conv(x, ns.adj_t(EDGES, torch.ones(5))), conv(x, EDGES))
+        unique = torch.unique(EDGES, dim=1)
+        for format in (ns.CSR, ns.COO(2), "ELL"):
+            assert ns.adj_t(unique, format=format).to_dense().sum() == 3

@@ -60,7 +60,7 @@ def test_asymmetric_and_rectangular_matrices_are_refused() -> None:
     with pytest.raises(ns.FormatError, match=r"an undirected graph's matrix is symmetric, but entry \(2, 0\) is 3.0, .*: use a DiGraph"):
         A.to_networkx(networkx.Graph)
     with pytest.raises(ns.SizeError, match="it must be square"):
-        ns.adj_t(EDGES, size=(4, 3)).to_networkx()
+        ns.adj_t(EDGES, WEIGHTS, size=(4, 3)).to_networkx()
 
 
 def test_invalid_nodes_and_weights_are_refused() -> None:

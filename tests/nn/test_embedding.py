@@ -131,3 +131,16 @@ def test_unsupported_arguments_are_refused() -> None:
     for arguments, text in (({"max_norm": 1.0}, "renorm_"), ({"scale_grad_by_freq": True}, "weight.grad"), ({"sparse": True}, "dense")):
         with pytest.raises(ns.UnsupportedError, match=text):
             SparseEmbeddingBag(6, 5, **arguments)
+
+
+@pytest.mark.parametrize("index", [-1, 6, -7])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("table", ["bags", "table", "compiled"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of torch's compiler
+def test_an_index_out_of_range_is_an_index_error(index: int, dtype: torch.dtype, table: str, plain: None) -> None:
+    """The error names the index and the valid range, also for negative indices, which count from no end."""
+    layer: Any = SparseEmbeddingBag(6, 5) if table == "bags" else ns.nn.SparseEmbedding(6, 5, density=0.5)
+    layer = torch.compile(layer, backend="eager") if table == "compiled" else layer
+    with pytest.raises(IndexError, match=f"item 2 of the input is {index}: with num_embeddings=6, indices go from 0 to 5") as error:
+        layer(torch.tensor([[1, 2], [index, 0]], dtype=dtype))
+    assert isinstance(error.value, ns.RangeError)

@@ -16,6 +16,7 @@ from torch.nn.utils import prune
 import numscorch as ns
 from numscorch.nn import SparseConv2d, SparseEmbeddingBag, SparseLinear
 from numscorch.sparsify import block_magnitude, magnitude
+from numscorch.tensors.parameter import SparseParameter
 
 SPARSIFIERS = [magnitude(0.6), block_magnitude(2, 3, 0.5), lambda t: t > 0]
 named = pytest.mark.parametrize("sparsifier", SPARSIFIERS, ids=["magnitude", "block_magnitude", "callable"])
@@ -305,6 +306,61 @@ def modules() -> dict[str, tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]:
 
 
 each = pytest.mark.parametrize("name", ["linear", "conv", "embedding"])
+EYE = torch.eye(8)
+ON_META: dict[str, Callable[[], torch.nn.Module]] = {
+    **{
+        f"linear {format}": lambda format=format: SparseLinear(8, 8, density=0.5, format=format)  # type: ignore[misc]
+        for format in ("CSR", "CSC", "COO(2)", "BCSR(2, 2)", "ELL", "NM(2, 4)", "NMG(2, 4, 2)")
+    },
+    "pattern": lambda: SparseLinear(8, 8, pattern=EYE),
+    "conv": lambda: SparseConv2d(2, 3, 3, density=0.5),
+    "embedding": lambda: ns.nn.SparseEmbedding(8, 6, density=0.5, padding_idx=1),
+    "bags": lambda: SparseEmbeddingBag(8, 6),
+    "gcn": lambda: ns.nn.GCNConv(3, 4),
+    "gat": lambda: ns.nn.GATConv(3, 4),
+    "sage": lambda: ns.nn.SAGEConv(3, 4),
+    "gin": lambda: ns.nn.GINConv(torch.nn.Linear(3, 4)),
+    "experts": lambda: ns.nn.MoE(4, 2, 3, 5),
+    "projections": lambda: ns.nn.SparseMultiheadAttention(8, 2),
+    "attention": lambda: ns.nn.SparseAttention(ns.nn.patterns.bigbird(64), 8, 2),
+    "encoder": lambda: ns.nn.SparseTransformerEncoderLayer(ns.nn.patterns.sliding_window(8, 2), 8, 2, 16),
+}
+
+
+class TestMetaDevice:
+    @pytest.mark.parametrize("name", ON_META)
+    def test_modules_are_made_without_values_and_with_their_patterns(self, name: str) -> None:
+        with torch.device("meta"):
+            module = ON_META[name]()
+        weights = [(weight, weight.pattern, weight.nnz) for weight in module.modules() if isinstance(weight, SparseParameter)]
+        assert all(parameter.is_meta for parameter in module.parameters())
+        assert "on meta" in repr(module) or not weights
+        assert module.to_empty(device="cpu") is module
+        assert not any(parameter.is_meta for parameter in module.parameters())
+        state = {key: array for key, array in module.state_dict().items() if "level" in key}
+        for weight, pattern, nnz in weights:
+            assert weight.pattern is pattern
+            assert weight.values.numel() == nnz
+            assert all(any(torch.equal(array, saved) for saved in state.values()) for level in pattern.arrays for array in level)
+
+    @pytest.mark.parametrize("assign", [True, False])
+    def test_states_are_loaded(self, assign: bool, plain: None) -> None:
+        source, x = SparseLinear(8, 8, pattern=EYE), torch.rand(2, 8)
+        with torch.device("meta"):
+            target = SparseLinear(8, 8, pattern=EYE)
+        with pytest.raises(ns.UnsupportedError, match=r"values are on meta, .*to_empty\(device='cpu'\), and load or initialize them"):
+            target(x)
+        if not assign:
+            target.to_empty(device="cpu")
+        assert target.load_state_dict(source.state_dict(), assign=assign) == ([], [])
+        assert torch.equal(target(x), source(x))
+
+    def test_values_move_and_index_arrays_stay(self) -> None:
+        layer = SparseLinear(8, 8, density=0.5)
+        arrays = {name: array.clone() for name, array in layer.named_buffers()}
+        layer.to("meta").to_empty(device="cpu")
+        assert all(torch.equal(array, arrays[name]) for name, array in layer.named_buffers())
+        assert layer.to(torch.float64).weight.dtype == torch.float64
 
 
 @each
