@@ -167,8 +167,9 @@ def unweighted(A: SparseTensor, edges: int) -> SparseTensor:
     is_edge = A.values != 0
     if repeated := edges - int(is_edge.sum()):
         warnings.warn(
-            f"{repeated} of {edges} edges are repeated, and become one entry of 1 with the first one: graph layers then compute other results "
-            f"than of the edge list; pass torch.ones({edges}) as weights to add them up, or drop them with torch.unique(edge_index, dim=1)",
+            f"{repeated} of {edges} edges are repeated, and become one entry of 1 with the first one: graph layers then compute other "
+            f"results than of the edge list; pass torch.ones({edges}) as weights to add them up, or drop them with "
+            "torch.unique(edge_index, dim=1)",
             UserWarning,
             stacklevel=stack_level(),
         )

@@ -205,8 +205,9 @@ def new_weight(
         raise UnsupportedError(_both_or_neither(type(owner).__name__, shape, density, pattern))
     target, dtype = as_format(format), dtype or torch.get_default_dtype()
     with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
-        stored = _random(shape, density, target, dtype) if density is not None else _checked_pattern(pattern, shape, rows_and_columns, dtype)
-        return stored.to(target)
+        if density is not None:
+            return _random(shape, density, target, dtype).to(target)
+        return _checked_pattern(pattern, shape, rows_and_columns, dtype).to(target)
 
 
 def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:

@@ -10,7 +10,7 @@ import torch
 
 from ..errors import OperandError, UnsupportedError
 from ..sparsifiers.patterned import same_pattern
-from ..tensors.parameter import Explained, SparseParameter
+from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .checks import check_model, check_placed, naming
@@ -84,15 +84,21 @@ def load_patterns(model: Module, state: State, optimizer: Optimizers = None) -> 
 
 
 def tell_order(model: Module) -> None:
-    """Make a model's ``load_state_dict`` explain what to load first if a weight is sparse in the state but still dense."""
+    """Make a model's ``load_state_dict`` say what to load first if a weight is sparse in the state but still dense."""
     if _tell_dense not in model._load_state_dict_post_hooks.values():
         model.register_load_state_dict_post_hook(_tell_dense)
 
 
 def _tell_dense(model: Module, keys: Any) -> None:
-    """Explain unexpected keys in a hook; torch shows the text if it raises, as with ``strict=True``."""
-    dense = {f"{name}.values" for name, _ in model.named_parameters()}
-    keys.unexpected_keys[:] = [Explained(key, LATER) if key in dense and type(key) is str else key for key in keys.unexpected_keys]
+    """Refuse sparse weights of dense layers in a hook, before torch raises for the shapes.
+
+    Raises:
+        UnsupportedError: a weight is sparse in the state.
+    """
+    unknown, others = set(keys.unexpected_keys), {*keys.unexpected_keys, *keys.missing_keys}
+    names = [name for key in unknown if (name := key.removesuffix(".values")) != key and {name, f"{name}._extra_state"} & others]
+    if names:
+        raise UnsupportedError("; ".join(f"{name} ({LATER})" for name in sorted(names)))
 
 
 def _check(model: Any, state: Any) -> None:

@@ -36,8 +36,8 @@ def _tell_stale(optimizer: Optimizer, *_: Any) -> None:
     if stale := sum(parameter in _replaced for group in optimizer.param_groups for parameter in group["params"]):
         warnings.warn(
             f"{type(optimizer).__name__} holds {stale} parameters that are no longer part of the model, because sparsify_model, "
-            "densify_model or load_patterns replaced them: it does not train their replacements; pass optimizer= to that function, or make a "
-            "new optimizer of model.parameters()",
+            "densify_model or load_patterns replaced them: it does not train their replacements; pass optimizer= to that function, or make "
+            "a new optimizer of model.parameters()",
             UserWarning,
             stacklevel=stack_level(),
         )

@@ -305,7 +305,7 @@ class SparseParameter(torch.nn.Module):
         """
         facts = facts_of(state)
         if facts != facts_of(self.get_extra_state()):
-            raise FormatError(f"a sparse weight is stored as {facts['format']}, shape={facts['shape']}, not as {self._described!r}; {ADOPT}")
+            raise FormatError(f"the state has a weight of shape {facts['shape']} in {facts['format']}, not {self._described!r}; {ADOPT}")
 
 
 def facts_of(description: Any) -> dict[str, Any]:
@@ -326,30 +326,6 @@ def facts_of(description: Any) -> dict[str, Any]:
             f"the _extra_state of a sparse weight is not its shape and format as bytes, but {description!r:.60} ({error}): give the result "
             "of state_dict()"
         ) from error
-
-
-class Explained(str):
-    """A key of a state dict with an explanation, which the text of torch's error shows after the key.
-
-    ``load_state_dict`` does not pass ``strict`` to modules, but formats the missing keys.
-
-    >>> key = Explained("weight", "a dense one")
-    >>> f"missing: {key}", key == "weight", [key]
-    ('missing: weight (a dense one)', True, ['weight'])
-    """
-
-    why: str
-
-    def __new__(cls, key: str, why: str) -> Explained:
-        text = super().__new__(cls, key)
-        text.why = why
-        return text
-
-    def __format__(self, spec: str) -> str:
-        return format(f"{self!s} ({self.why})", spec)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Explained, (str(self), self.why)
 
 
 def _clash(
