@@ -17,7 +17,7 @@ from .checks import check_model
 from .flowing import attach, flows_of
 from .flows import remove_flows
 from .layers import ADAPTED, tell_missing
-from .matching import MatchedWeight, chosen, computed, is_masked, why_bound
+from .matching import MatchedWeight, chosen, computed, is_masked, sites_of, why_bound
 from .optimizers import Optimizer, Optimizers, check_followers, check_holding, hand_over, listed
 from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
 from .plan import SparsityPlan
@@ -196,13 +196,15 @@ def _check_some_dense(choices: list[MatchedWeight]) -> None:
 
 
 def _check_unmasked(choices: list[MatchedWeight]) -> None:
-    """Check that no mask of torch prunes a weight, which would stay dense beside the sparse ones.
+    """Check that no mask of torch prunes a parameter of the modules: the weight would stay dense, or the sparse module lack its bias.
 
     Raises:
         UnsupportedError: a mask does.
     """
-    for site in (site for choice in choices if not choice.is_vector for site in choice.sites if is_masked(site)):
-        raise UnsupportedError("{} {}; threshold(0.0) then keeps its nonzeros".format(*computed(site)))
+    for site in (site for choice in choices if not choice.is_vector for site in choice.sites):
+        if masked := next(filter(is_masked, (site, *sites_of(site.module))), None):
+            name, why = computed(site)[0] or site.name, computed(masked)[1]
+            raise UnsupportedError(f"{name} {why}; threshold(0.0) then keeps the nonzeros of a weight")
 
 
 def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> dict[Module, ModuleCall] | None:

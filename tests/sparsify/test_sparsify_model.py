@@ -577,6 +577,8 @@ class TestWhatStaysDense:
         with pytest.raises(ns.UnsupportedError, match=r"0\.weight is pruned by torch; .* leaves a plain weight; threshold\(0\.0\)"):
             sparsified(model, SparsityPlan().weight(names, threshold(0.0)))
         assert list(model) == layers
+        with pytest.raises(ns.UnsupportedError, match=r"2\.weight is pruned by torch; .*prune\.remove\(module, 'bias'\)"):
+            sparsified(torch.nn.ModuleDict({"2": prune.l1_unstructured(torch.nn.Linear(4, 4), "bias", 0.5)}))
         if tool == "prune":
             prune.remove(model[0], "weight")
         else:
