@@ -52,8 +52,10 @@ def _watch(parent: torch.nn.Module, name: str, module: torch.nn.Module | None) -
 def _check_once(model: torch.nn.Module, inputs: Any) -> None:
     """Check the patterns of all processes before a model's first step: gradients of different entries must not be summed.
 
-    torch's wrapper sends the index arrays of rank 0, unless its options leave out buffers.
+    torch's wrapper sends the index arrays of rank 0, unless its options leave out buffers. A single rank may evaluate the model.
     """
+    if not torch.is_grad_enabled():
+        return
     for number, hook in list(model._forward_pre_hooks.items()):
         if hook is _check_once:
             del model._forward_pre_hooks[number]

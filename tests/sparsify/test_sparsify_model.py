@@ -537,14 +537,14 @@ class TestWhatStaysDense:
         """Once for each change; optimizers that hold other weights are silent."""
 
         def trained(model: torch.nn.Module, optimizer: Any) -> list[str]:
-            with warnings.catch_warnings(record=True) as told:
+            with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
                 for _ in range(2):
                     optimizer.zero_grad()
                     model(torch.ones(1, 4)).sum().backward()
                     optimizer.step()
-            assert all(one.filename == __file__ for one in told)
-            return [str(one.message) for one in told]
+            assert all(one.filename == __file__ for one in caught)
+            return [str(one.message) for one in caught]
 
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
         passed, left_out = torch.optim.Adam(model.parameters()), torch.optim.SGD(model.parameters(), lr=0.1)
