@@ -24,7 +24,7 @@ ENTRYWISE = {  # state keys of optimizers whose state tensors all have the param
 }
 
 
-_replaced = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]  # parameters that a model no longer has, while others hold them
+_replaced = WeakTensorKeyDictionary()  # parameters that a model no longer has, while others hold them
 _checked: WeakSet[Optimizer] = WeakSet()  # optimizers that took a step since the last replacement
 
 

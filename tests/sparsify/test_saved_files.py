@@ -107,3 +107,25 @@ class TestTransformers:
         assert loaded.load_state_dict(state) == ([], [])
         ids = torch.arange(8)[None]
         assert torch.equal(loaded(ids).last_hidden_state, model(ids).last_hidden_state)
+
+    def test_a_trainer_resumes_only_into_the_same_pattern(self, tmp_path: Path) -> None:
+        transformers = pytest.importorskip("transformers", reason="its trainer is tested where it is installed")
+        pytest.importorskip("accelerate", reason="the trainer of transformers needs it")
+        data = [{"input_ids": torch.arange(8), "labels": torch.tensor(0)}] * 4
+        config = self.model().config
+
+        def classifier(seed: int, is_sparse: bool) -> Any:
+            torch.manual_seed(seed)
+            model, plan = transformers.BertForSequenceClassification(config), SparsityPlan().weight("bert.encoder.*.weight", magnitude(0.8))
+            return sparsify_model(model, plan, report=None) if is_sparse else model
+
+        def train(model: Any, steps: int, **options: Any) -> None:
+            arguments = transformers.TrainingArguments(str(tmp_path), max_steps=steps, save_steps=1, report_to=[], use_cpu=True)
+            transformers.Trainer(model, arguments, train_dataset=data).train(**options)
+
+        model = classifier(0, True)
+        train(model, 1)
+        for other, message in ((classifier(1, False), "size mismatch for bert"), (classifier(1, True), "load_patterns")):
+            with pytest.raises(RuntimeError, match=message):
+                train(other, 2, resume_from_checkpoint=True)
+        train(model, 2, resume_from_checkpoint=True)
