@@ -49,7 +49,7 @@ def common_runs() -> Iterator[tuple[str, Run]]:
 def even_graph(nodes: int, edges: int) -> SparseTensor:
     """A directed graph with about ``edges`` edges to each node."""
     random = torch.Generator().manual_seed(0)
-    return adj_t(torch.randint(nodes, (2, nodes * edges), generator=random), size=nodes)
+    return adj_t(torch.randint(nodes, (2, nodes * edges), generator=random).unique(dim=1), size=nodes)
 
 
 def uneven_graph(nodes: int) -> SparseTensor:
@@ -61,7 +61,7 @@ def uneven_graph(nodes: int) -> SparseTensor:
     """
     random = torch.Generator().manual_seed(0)
     edges = (nodes * torch.rand(2, nodes * 24, generator=random) ** 2.2).long()
-    return adj_t(torch.cat([edges, edges.flip(0)], 1), size=nodes)
+    return adj_t(torch.cat([edges, edges.flip(0)], 1).unique(dim=1), size=nodes)
 
 
 def bags_of_words(nodes: int, count: int) -> SparseTensor:

@@ -273,7 +273,7 @@ import torch, numscorch as ns
 from numscorch.machine.compile_log import counts
 random = torch.Generator().manual_seed(7)
 one = (5000 * torch.rand(2, 11_000, generator=random) ** 1.6).long()
-A = ns.adj_t(torch.cat([one, one.flip(0)], 1), size=5000)
+A = ns.adj_t(torch.cat([one, one.flip(0)], 1).unique(dim=1), size=5000)
 rows = torch.arange(5000).repeat_interleave(15)
 x = ns.from_coo(torch.stack([rows, torch.randint(1400, rows.shape, generator=random)]), torch.ones(len(rows)), (5000, 1400), ns.CSR)
 for first, second in (

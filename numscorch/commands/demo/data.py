@@ -49,7 +49,7 @@ def digits() -> Task:
     data = load_digits()
     nearest = torch.tensor(kneighbors_graph(data.data, NEIGHBOURS).nonzero())
     labels = torch.from_numpy(data.target).long()
-    adj_t = ns.adj_t(torch.cat([nearest, nearest.flip(0)], 1), size=len(labels))
+    adj_t = ns.adj_t(torch.cat([nearest, nearest.flip(0)], 1).unique(dim=1), size=len(labels))
     origin = "no file was given: handwritten digits, each connected to its ten nearest neighbours"
     return Task("digits", origin, adj_t, torch.from_numpy(data.data / 16).float(), labels, *split(labels))
 
