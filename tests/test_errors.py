@@ -92,7 +92,7 @@ BAD: dict[str, tuple[Call, type[Exception], str]] = {
         ns.UnsupportedError,
         "einsum takes SparseTensors and torch tensors, not float: wrap it with torch.as_tensor",
     ),
-    "an array": (lambda: ns.einsum("ij,jk->ik", A, x.numpy()), ns.UnsupportedError, "not ndarray: wrap it with torch.as_tensor"),
+    "an array": (lambda: ns.einsum("ij,jk->ik", A, x.numpy()), ns.UnsupportedError, "not ndarray: wrap it with torch.from_numpy"),
     "more operands than names": (
         lambda: ns.einsum(",".join("i" * 30) + "->", *[A.T @ torch.ones(2)] * 29, ns.from_torch(torch.ones(3))),
         ns.NumscorchError,

@@ -16,6 +16,7 @@ from ..frontend.parser import from_sublists
 from ..ir.format import Format
 from ..runtime.plans import signatures_of
 from ..tensors.distributed import HANDLERS
+from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .native import wrap
@@ -85,7 +86,7 @@ def check_is_tensor(operand: Any) -> None:
             raise OperandError(f"{takes}: only explain takes formats instead of tensors, for a plain einsum or a statement")
         if (handler := HANDLERS.get(type(operand))) is not None:
             raise OperandError(f"{takes}: {handler.local}")
-        raise OperandError(f"{takes}: wrap it with {'ns.from_scipy' if hasattr(operand, 'tocsr') else 'torch.as_tensor'}")
+        raise OperandError(f"{takes}: wrap it with {converter(operand) or 'torch.as_tensor'}")
 
 
 def kernel_operand(operand: SparseTensor | Tensor | DeferredOperand) -> SparseTensor | Tensor:

@@ -22,6 +22,7 @@ from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
+from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -89,7 +90,7 @@ def way_in(given: object) -> str:
         return "ns.from_torch(torch.from_numpy(x))"
     if isinstance(given, torch.Tensor):
         return "from_torch"
-    return "ns.from_pydata" if hasattr(given, "fill_value") else "ns.from_scipy" if hasattr(given, "tocsr") else OTHERS
+    return converter(given) or OTHERS
 
 
 def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:

@@ -16,6 +16,7 @@ from ..ir.level import INT64_MAX
 from ..tensors.packing import at_positions, coordinates, of_entries, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+from .construct import from_torch
 from .dense import to_dense
 
 
@@ -44,6 +45,8 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
     """
     if not isinstance(other, torch.Tensor | SparseTensor):
         return torch.as_tensor(other)
+    if isinstance(other, torch.Tensor) and other.layout is not torch.strided:
+        other = from_torch(other)
     if isinstance(other, SparseTensor) and other.pattern is A.pattern:
         return values_of(other)
     coords = coordinates(A.pattern)[A.ndim - other.ndim :]

@@ -16,12 +16,16 @@ import torch
 
 from ..convert.dense import densified
 from ..errors import OperandError, UnsupportedError
+from ..tensors.other_libraries import as_operand
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
 
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # numpy's argument names, which torch accepts
 MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", None)  # annotations of parameters that may be sparse; lambdas have none
+NATIVE = frozenset(
+    (SparseTensor, torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, type(None), bool, int, float, complex, str, tuple, list, slice)
+)  # types of arguments that need no conversion
 LAYOUTS = ("memory_format",)  # arguments to ignore: values are one-dimensional
 
 
@@ -105,6 +109,8 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not NATIVE.issuperset(map(type, (*args, *kwargs.values()))):
+            args, kwargs = tuple([as_operand(arg, name) for arg in args]), {key: as_operand(arg, name) for key, arg in kwargs.items()}
         if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # fast path: no argument needs a check
             return function(*args)
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):

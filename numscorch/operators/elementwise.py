@@ -184,6 +184,19 @@ def div(input: Any, other: Any) -> Any:
     return _joined("{A} / {B}", input, other)
 
 
+def pow(input: Any, exponent: Any) -> Any:
+    """Raise each entry to a power; dense unless the exponent is a positive number.
+
+    >>> import numscorch as ns
+    >>> pow(ns.from_torch(torch.tensor([[0.0, 3.0]])), 2).values
+    tensor([9.])
+    """
+    if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
+        return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.pow(values, exponent), input._values))
+    base, power = (densified(o, "pow", FROM_ZERO) if is_sparse(o) else o for o in (input, exponent))
+    return torch.pow(base, power)
+
+
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
 
 
@@ -341,6 +354,7 @@ NAMED: dict[str, Callable[..., Any]] = {
     "clamp_max": lambda input, max: clamp(input, None, max),
     "clamp_min": lambda input, min: clamp(input, min),
     "clip": clamp,
+    "pow": pow,
     "hardtanh": hardtanh,
     "lerp": lerp,
     **{name: _pair(name) for name in ("atan2", "copysign", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "xlogy")},

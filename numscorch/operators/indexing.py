@@ -13,7 +13,7 @@ from ..ir.format import CSC, CSR, sorted_format
 from ..ir.level import ranges
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .rearranging import Moved, Read, normalize_dim, rearranged
+from .rearranging import Moved, Read, as_integer, normalize_dim, rearranged
 
 Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension
 
@@ -143,6 +143,7 @@ def narrow(input: SparseTensor, dim: int, start: int, length: int) -> Any:
     """``length`` slices of a dimension, from ``start`` on."""
     at = normalize_dim(dim, input.ndim)
     size = input.shape[at]
+    start, length = as_integer(start), as_integer(length)
     first = start + size * (start < 0)
     if not 0 <= first <= first + length <= size:
         raise RangeError(f"narrow from {start} with length {length} along dim {dim}, whose size is {size}")
@@ -153,6 +154,7 @@ def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
     """The entries on and below (``lower``) or on and above a diagonal of the last two dimensions."""
     if input.ndim < 2:
         raise SizeError(f"tril and triu take matrices, not {input.ndim} dimensions")
+    diagonal = as_integer(diagonal)
 
     def move(indices: np.ndarray) -> Moved:
         above = indices[-1] - indices[-2] - diagonal
@@ -167,6 +169,7 @@ def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1)
     first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)
     if first == second:
         raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
+    offset = as_integer(offset)
     rows, columns = input.shape[first], input.shape[second]
     length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
     other_dims = [d for d in range(input.ndim) if d not in (first, second)]

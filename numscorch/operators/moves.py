@@ -66,9 +66,10 @@ def roll(input: SparseTensor, shifts: Any, dims: Any = None) -> Any:
     Raises:
         SizeError: the numbers of shifts and dimensions differ.
     """
-    if dims is None or dims == ():
+    at = () if dims is None else tuple(normalize_dim(d, input.ndim) for d in as_integers(dims))
+    if not at:
         return reshape(roll(flatten(input), shifts, 0), input.shape)
-    steps, at = as_integers(shifts), tuple(normalize_dim(d, input.ndim) for d in as_integers(dims))
+    steps = as_integers(shifts)
     if len(steps) != len(at):
         raise SizeError(f"roll by {len(steps)} shifts along {len(at)} dimensions: give one shift for each")
 

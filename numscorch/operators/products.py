@@ -16,9 +16,10 @@ from ..compute.shortcuts import MISSED
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..runtime.plans import SHORTCUTS, tables_apart
 from ..tensors.distributed import HANDLERS
+from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
-from .rearranging import as_integers
+from .rearranging import as_integer, as_integers
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:
@@ -78,12 +79,13 @@ def _shape_of(operand: Any) -> tuple[int, ...]:
     """The shape of a tensor.
 
     Raises:
-        UnsupportedError: the operand is not a tensor.
+        OperandError: the operand is not a tensor.
     """
     if type(operand) is SparseTensor:
         return operand.pattern.shape
     if not isinstance(operand, torch.Tensor | SparseParameter):
-        raise UnsupportedError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with torch.as_tensor")
+        way_out = converter(operand) or "torch.as_tensor"
+        raise OperandError(f"matmul takes tensors, not {type(operand).__name__}: wrap it with {way_out}")
     return operand.shape
 
 
@@ -291,7 +293,10 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     tensor([[1., 1., 1.],
             [1., 1., 1.]])
     """
-    pairs = (tuple(range(a.ndim - dims, a.ndim)), tuple(range(dims))) if isinstance(dims, int) else tuple(map(as_integers, dims))
+    if not isinstance(dims, list | tuple):
+        count = as_integer(dims)
+        dims = range(a.ndim - count, a.ndim), range(count)
+    pairs = tuple(map(as_integers, dims))
     left, right = ([d % t.ndim for d in dims_] for t, dims_ in zip((a, b), pairs, strict=True))
     if len(left) != len(right):
         raise SizeError(f"tensordot over {len(left)} dimensions of a and {len(right)} of b: name the same number of each")

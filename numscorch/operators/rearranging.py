@@ -5,9 +5,10 @@ The move depends on the pattern only and is cached with it: repeated calls only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import reduce
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import torch
 from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
 from ..convert.entries import numbered, values_of
-from ..errors import RangeError, SizeError, UnsupportedError
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
@@ -111,23 +112,41 @@ def normalize_dim(dim: Any, ndim: int) -> int:
     """A dimension as a nonnegative number.
 
     Raises:
+        OperandError: the dimension is not an integer.
         RangeError: the dimension does not exist.
 
     >>> normalize_dim(-1, 3)
     2
     """
-    if not isinstance(dim, int) or not -ndim <= dim < ndim:
+    at = as_integer(dim)
+    if not -ndim <= at < ndim:
         raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: give one from {-ndim} to {ndim - 1}")
-    return dim % ndim
+    return at % ndim
+
+
+def as_integer(number: Any) -> int:
+    """A dimension, size or count as an int: also of NumPy's integers and of tensors with one element.
+
+    Raises:
+        OperandError: the argument is not an integer.
+    """
+    try:
+        return index(number)
+    except TypeError as error:
+        raise OperandError(f"{number} instead of an integer: dimensions, sizes and counts are integers") from error
 
 
 def as_integers(*numbers: Any) -> tuple[int, ...]:
     """The integers of an argument that is passed one by one or as a sequence.
 
-    >>> as_integers(2, 3), as_integers([2, 3]), as_integers(2)
+    Raises:
+        OperandError: an argument is not an integer.
+
+    >>> as_integers(2, 3), as_integers([2, np.int64(3)]), as_integers(torch.tensor(2))
     ((2, 3), (2, 3), (2,))
     """
-    return tuple(int(number) for number in (numbers[0] if len(numbers) == 1 and not isinstance(numbers[0], int) else numbers))
+    is_listed = len(numbers) == 1 and isinstance(numbers[0], Iterable) and getattr(numbers[0], "ndim", 1)
+    return tuple(map(as_integer, numbers[0] if is_listed else numbers))
 
 
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:
@@ -195,7 +214,7 @@ def flatten(input: SparseTensor, start_dim: int = 0, end_dim: int = -1) -> Any:
 
 def squeeze(input: SparseTensor, dim: int | Sequence[int] | None = None) -> Any:
     """Remove dimensions of size 1: all of them, or the listed ones."""
-    named = range(input.ndim) if dim is None else [dim] if isinstance(dim, int) else dim
+    named = range(input.ndim) if dim is None else as_integers(dim)
     squeezed = {normalize_dim(d, input.ndim) for d in named}
     return reshape(input, [size for at, size in enumerate(input.shape) if at not in squeezed or size != 1])
 

@@ -82,19 +82,6 @@ def dropout(
     return written(input, values) if inplace else SparseTensor(input.pattern, values)
 
 
-def pow(input: Any, exponent: Any) -> Any:
-    """Raise each entry to a power; dense unless the exponent is a positive number.
-
-    >>> import numscorch as ns
-    >>> pow(ns.from_torch(torch.tensor([[0.0, 3.0]])), 2).values
-    tensor([9.])
-    """
-    if isinstance(input, SparseTensor) and isinstance(exponent, int | float) and exponent > 0:
-        return SparseTensor(input.pattern, at_entries(input.pattern, lambda values: torch.pow(values, exponent), input._values))
-    base, power = (densified(o, "pow", FROM_ZERO) if isinstance(o, SparseTensor) else o for o in (input, exponent))
-    return torch.pow(base, power)
-
-
 def written(input: SparseTensor, values: torch.Tensor) -> SparseTensor:
     """Write values into the tensor: over its own, or as new values if autograd may need the old ones.
 
@@ -121,5 +108,4 @@ UNARY: dict[str, Callable[..., Any]] = {
     **{name: _of_values(name) for name in KEEPING_ZERO.split()},
     **{name: of_dense(name) for name in OTHERS.split()},
     "dropout": dropout,
-    "pow": pow,
 }

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 
-from ..errors import UnsupportedError
+from .other_libraries import as_operand
 
+NATIVE = frozenset((torch.Tensor, int, float, complex, bool))  # types of operands that need no conversion
 OPERATORS: dict[str, Callable[..., Any]] = {}  # operators by name; filled by the package operators, which imports this one
 METHODS: dict[str, Callable[..., Any]] = {}  # implementations of methods; filled by convert, interop, explanation and operators
 
@@ -18,16 +18,14 @@ def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
     """The method of a binary operator; ``flipped`` swaps the operands.
 
     Raises:
-        UnsupportedError: the second operand is a NumPy array.
+        OperandError: the second operand is an array of NumPy, SciPy or pydata/sparse.
     """
 
     def operator(self: PythonOperators, other: Any) -> Any:
-        if type(other) is not type(self) and not isinstance(other, OPERAND_TYPES):
-            if isinstance(other, np.ndarray):
-                raise UnsupportedError(f"{name} takes tensors and numbers, not ndarray: wrap it with torch.from_numpy(x)")
-            if not isinstance(other, np.generic):
+        if type(other) is not type(self) and type(other) not in NATIVE:
+            other = as_operand(other, name)
+            if not isinstance(other, OPERAND_TYPES):
                 return NotImplemented
-            other = other.item()
         return OPERATORS[name](other, self) if flipped else OPERATORS[name](self, other)
 
     return operator
