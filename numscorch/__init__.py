@@ -44,7 +44,7 @@ from .interop.pydata_arrays import from_pydata
 from .interop.scipy_arrays import from_scipy
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .operators import registration as _registration
-from .operators.constructors import empty, eye, full, ones, rand, randn, tensor, zeros
+from .operators.constructors import diag, diags, empty, eye, full, ones, rand, randn, tensor, zeros
 from .operators.naming import publish as _publish
 from .operators.ordering import coalesce, sort
 from .operators.sparse_constructors import (
@@ -69,7 +69,7 @@ if _TYPE_CHECKING:
 
 add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", "matmul"))
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
-rearrange = operators.public("rearrange")
+eliminate_zeros, rearrange = map(operators.public, ("eliminate_zeros", "rearrange"))
 
 _METHODS.update(card=_card, spy=_spy)
 _registration.register()
@@ -110,8 +110,11 @@ __all__ = [
     "amin",
     "autotune",
     "coalesce",
+    "diag",
+    "diags",
     "div",
     "einsum",
+    "eliminate_zeros",
     "empty",
     "evaluate",
     "explain",

@@ -29,6 +29,7 @@ from .indexing import diagonal, narrow, select, triangle
 from .moves import MOVES
 from .naming import torchs, with_name
 from .objects import OBJECTS, contains, iterated
+from .ordering import eliminate_zeros
 from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
@@ -44,6 +45,7 @@ ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,
     "concat": cat,
     "diagonal": diagonal,
+    "eliminate_zeros": eliminate_zeros,
     "expand": expand,
     "flatten": flatten,
     "narrow": narrow,
@@ -85,7 +87,9 @@ SYNONYMS = {
     "divide": "div",
     "true_divide": "div",
     "greater": "gt",
+    "greater_equal": "ge",
     "less": "lt",
+    "less_equal": "le",
     "not_equal": "ne",
 }
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce, wraps
 from math import prod
 from typing import Any
 
@@ -11,16 +11,18 @@ import numpy as np
 import torch
 
 from ..convert.construct import from_coo, from_torch
+from ..convert.conversions import to_format
 from ..errors import SizeError, UnsupportedError
-from ..ir.format import Format, as_format
+from ..ir.format import CSR, Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
-from ..tensors.arrays import as_shape
+from ..tensors.arrays import as_shape, as_tensor
 from ..tensors.graph_breaks import graph_break
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
+from . import public
 from .objects import LIKE
-from .rearranging import unraveled
+from .rearranging import as_integers, unraveled
 
 Constructor = Callable[..., Any]
 
@@ -86,11 +88,76 @@ def eye(n: int, m: int | None = None, *, format: Format, dtype: torch.dtype | No
     >>> ns.eye(3, format=ns.CSR)
     SparseTensor(CSR, shape=(3, 3), nnz=3, density=0.333, float32, int32 indices)
     """
-    shape = as_shape((n, n if m is None else m))
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    _check_room(min(shape), shape, dtype, format, "ns.from_coo stores only the given entries")
-    along = np.arange(min(shape))
-    return trained(_from_sorted(np.stack([along, along]), torch.ones(len(along), dtype=dtype), shape, format), requires_grad)
+    ones = torch.ones((), dtype=dtype)
+    return diags(ones, 0, (n, n if m is None else m), format=format, requires_grad=requires_grad)
+
+
+@graph_break
+def diags(
+    diagonals: Any,
+    offsets: Any = 0,
+    shape: Sequence[int] | None = None,
+    *,
+    format: Format | str = CSR,
+    dtype: torch.dtype | None = None,
+    requires_grad: bool = False,
+) -> SparseTensor:
+    """A matrix with the given diagonals, like ``scipy.sparse.diags_array``; gradients flow to the diagonals.
+
+    Every element of a diagonal is stored, zeros included. Diagonals with one offset are summed.
+
+    Args:
+        diagonals: for one offset, a vector or a number; for several, a sequence of vectors and numbers. A diagonal starts in the
+            first row or column of the matrix, and a number is repeated along it.
+        offsets: column minus row of each diagonal: an integer or a sequence of integers.
+        shape: (rows, columns); by default the square matrix that the first diagonal fits.
+        format: the result's format.
+        dtype: data type of the values; by default the common type of the diagonals.
+        requires_grad: whether the result's values are a new leaf that requires grad.
+
+    Raises:
+        SizeError: a diagonal lies outside of the matrix or has another length, the numbers of diagonals and offsets differ, or the
+            entries are larger than the memory limit.
+
+    >>> import numscorch as ns
+    >>> ns.diags([1.0, [-2.0, -3.0, -4.0], 1.0], [-1, 0, 1], (3, 3)).to_dense()
+    tensor([[-2.,  1.,  0.],
+            [ 1., -3.,  1.],
+            [ 0.,  1., -4.]])
+    """
+    at = as_integers(offsets)
+    listed = diagonals if isinstance(offsets, Iterable) else [diagonals]
+    rows = [torch.atleast_1d(as_tensor(row, "a diagonal") if hasattr(row, "__len__") else torch.as_tensor(row)) for row in listed]
+    if len(rows) != len(at) or not rows:
+        raise SizeError(f"diags of {len(rows)} diagonals at {len(at)} offsets: give one offset for each diagonal, and at least one")
+    size = as_shape((len(rows[0]) + abs(at[0]),) * 2 if shape is None else shape)
+    lengths = [min(size[0] + min(k, 0), size[1] - max(k, 0)) for k in at]
+    for row, k, length in zip(rows, at, lengths, strict=True):
+        if length < 0 or row.shape not in ((1,), (length,)):
+            raise SizeError(f"a diagonal of shape {tuple(row.shape)} at offset {k} of a matrix {size}: that diagonal has {length} entries")
+    kind = reduce(torch.promote_types, (row.dtype for row in rows)) if dtype is None else dtype
+    format = as_format(format)
+    _check_room(sum(lengths), size, kind, format, "ns.from_coo stores only the given entries")
+    values = torch.cat([row.to(kind).expand(length) for row, length in zip(rows, lengths, strict=True)])
+    places = np.concatenate([np.arange(n) + [[max(-k, 0)], [max(k, 0)]] for k, n in zip(at, lengths, strict=True)], axis=1)
+    make = _from_sorted if len(at) == 1 else from_coo
+    return trained(make(places, values, size, format), requires_grad)
+
+
+@in_formats(public("diag"))
+def diag(input: Any, diagonal: int = 0, *, format: Format, requires_grad: bool = False) -> SparseTensor:
+    """torch.diag; with ``format=`` a SparseTensor: the matrix with a vector on a diagonal, or the diagonal of a matrix.
+
+    Without ``format=``, the result is sparse if the argument is. Every element of a dense vector is stored, zeros included.
+
+    >>> import numscorch as ns
+    >>> ns.diag(torch.tensor([2.0, 0.0, 1.0]), format=ns.CSR)
+    SparseTensor(CSR, shape=(3, 3), nnz=3, density=0.333, float32, int32 indices)
+    """
+    if isinstance(input, torch.Tensor) and input.ndim == 1 and input.layout is torch.strided:
+        return diags(input, diagonal, format=format, requires_grad=requires_grad)
+    result = public("diag")(input, diagonal)
+    return trained(to_format(result, format) if isinstance(result, SparseTensor) else from_torch(result, format), requires_grad)
 
 
 @in_formats(torch.tensor)

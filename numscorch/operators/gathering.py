@@ -163,6 +163,28 @@ def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     written(input, input.values.index_put((at - 1,), new))
 
 
+def fill_diagonal_(input: SparseTensor, fill_value: Any, wrap: bool = False) -> SparseTensor:
+    """torch.Tensor.fill_diagonal_: write a number to the main diagonal in place; its entries must be stored, unless the number is 0.
+
+    Raises:
+        SizeError: the tensor is a vector, or has more than two dimensions of different sizes.
+        UnsupportedError: a diagonal entry is not stored, or ``wrap=True`` is given for a matrix with more rows than columns.
+
+    >>> import numscorch as ns
+    >>> ns.eye(2, format=ns.CSR).fill_diagonal_(3).to_dense()
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+    shape = tuple(input.shape)
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise SizeError(f"fill_diagonal_ of shape {shape}: it takes matrices, and tensors whose dimensions have one size")
+    if wrap and shape[0] > shape[1] + 1:
+        raise UnsupportedError("fill_diagonal_ with wrap=True of a SparseTensor: leave it out, or assign to A[rows, columns]")
+    along = torch.arange(min(shape))
+    setitem(input, (along,) * len(shape), fill_value)
+    return input
+
+
 def check_looked_up(shape: Sequence[int], order: int) -> None:
     """Refuse a lookup whose result of this shape, with its coordinates, exceeds the memory limit.
 
@@ -265,6 +287,7 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
 
 
 GATHERING: dict[str, Callable[..., Any]] = {
+    "fill_diagonal_": fill_diagonal_,
     "gather": gather,
     "index_select": index_select,
     "masked_select": masked_select,

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..convert.construct import assemble
+from ..convert.construct import assemble, from_coo
 from ..convert.conversions import converted
 from ..convert.dense import to_format
 from ..convert.matrices import sorts
@@ -64,6 +64,26 @@ def sort(input: Any, *args: Any, **kwargs: Any) -> Any:
     if args or kwargs:
         raise UnsupportedError("sort of a SparseTensor puts the coordinates of each row in order, and takes nothing else: sort A.values")
     return ordered(input)
+
+
+def eliminate_zeros(input: Any) -> Any:
+    """The tensor without stored zeros, in the same format; unlike SciPy's method, it changes nothing in place. O(nnz).
+
+    Returns the tensor itself if it stores no zero, and dense tensors unchanged. Formats of blocks, diagonals and fixed lengths store
+    zeros beside other entries. Gradients flow to the remaining values.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_coo([[0, 1], [1, 0]], torch.tensor([0.0, 2.0]), (2, 2), ns.CSR)
+    >>> A.nnz, A.eliminate_zeros().nnz, ns.eliminate_zeros(A).values
+    (2, 1, tensor([2.]))
+    """
+    if not isinstance(input, SparseTensor):
+        return input
+    values = of_entries(input.pattern, input.values)
+    is_kept = values.detach() != 0
+    if is_kept.all():
+        return input
+    return from_coo(coordinates(input.pattern)[:, is_kept], values[is_kept], input.pattern.shape, input.format)
 
 
 METHODS.update(coalesce=ordered, sort=sort)
