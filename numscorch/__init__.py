@@ -60,6 +60,7 @@ from .selfcheck import register_level
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
+from .tensors.other_names import FUNCTIONS as _FUNCTIONS, sentence as _sentence
 from .tensors.sparse_tensor import SparseTensor
 from .tensors.validate import _rebuild_pattern
 from .warmup import warm
@@ -169,14 +170,11 @@ _publish(globals())
 _rebuild_pattern.__module__ = _find_sparsifier.__module__ = __name__  # pickles refer to these too
 
 
-REPLACED = {"from_edge_index": "use ns.adj_t(edge_index), the matrix A[target, source] of graph layers; its .t() is A[source, target]"}
-
-
 def __getattr__(name: str) -> Any:
     if name in ("sharding", "sparsify"):  # loaded by the first use: sparsify takes a tenth of the time of the import, sharding seconds
         return _import_module(f".{name}", __name__)
-    if name in REPLACED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}: {REPLACED[name]}")
+    if name in _FUNCTIONS:
+        raise AttributeError(_sentence(f"module {__name__!r}", name, _FUNCTIONS[name]))
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in operators.PUBLIC:

@@ -19,7 +19,7 @@ from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
 from .packing import coordinates, entry_count
 from .pattern import Pattern
-from .suggestions import refusal
+from .suggestions import missing, refusal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -327,21 +327,19 @@ class SparseTensor(PythonOperators):
         return self._permuted((1, 0) if self.ndim == 2 else tuple(range(self.ndim)))
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        raise UnsupportedError("a SparseTensor is not a NumPy array: use .to_dense().numpy(), or .to_scipy()")
+        raise UnsupportedError("a SparseTensor is not a NumPy array: use .to_dense().numpy() or .to_scipy(), or ns.from_scipy(S) of the other operand")
 
     def __getattr__(self, name: str) -> Any:
         """Look up methods in the table of operators, and properties in ``operators.attributes`` and ``operators.torch_names``.
 
         Raises:
-            MissingError: the attribute does not exist; for attributes of torch.Tensor, the text suggests an alternative.
+            MissingError: the attribute does not exist; for names of torch, SciPy and NumPy, the text has the alternative.
         """
         if name in PROPERTIES:
             return PROPERTIES[name](self)
         operator = None if name.startswith("_") else OPERATORS.get(name)
         if operator is None:
-            is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
-            message = refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
-            raise MissingError(message, name=name, obj=self)
+            raise MissingError(missing(name), name=name, obj=self)
         return operator.__get__(self)  # Dynamo traces no types.MethodType
 
     def __dir__(self) -> list[str]:

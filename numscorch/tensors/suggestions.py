@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import torch
+
+from .other_names import ATTRIBUTES, sentence
+
 DENSE = "use einsum, or .to_dense()"
 ORDERED = "unstored zeros would take part: sort A.values, use torch.topk, or .to_dense()"
 SOLVED = "use scipy.sparse.linalg.spsolve(A.to_scipy().tocsc(), b.numpy())"
@@ -80,3 +84,15 @@ def refusal(name: str) -> str:
     "torch's as_strided does not take a SparseTensor yet: a SparseTensor has no strides: use slices, reshape and permute"
     """
     return f"torch's {name} does not take a SparseTensor yet: {suggestion(name)}"
+
+
+def missing(name: str) -> str:
+    """The error text for an attribute that a SparseTensor lacks.
+
+    >>> missing("tocsr"), missing("spam")
+    ("a SparseTensor has no attribute 'tocsr': write A.to(ns.CSR)", "a SparseTensor has no attribute 'spam'")
+    """
+    if name in ATTRIBUTES:
+        return sentence("a SparseTensor", name, ATTRIBUTES[name])
+    is_torchs = hasattr(torch.Tensor, name) and not name.startswith("__")
+    return refusal(name) if is_torchs else f"a SparseTensor has no attribute {name!r}"
