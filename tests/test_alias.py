@@ -178,6 +178,14 @@ def eye() -> None:
     assert torch.eye(3, dtype=real.bool).dtype == real.bool
 
 
+def diag() -> None:
+    """A vector or a matrix, the diagonal by place or by keyword, and out."""
+    for tensor in (real.arange(3), real.arange(6.0).reshape(2, 3)):
+        for args, keywords in (((), {}), ((1,), {}), ((), {"diagonal": -1})):
+            assert real.equal(torch.diag(tensor, *args, **keywords), real.diag(tensor, *args, **keywords))
+    assert torch.diag(real.ones(2), out=(out := real.empty(2, 2))) is out
+
+
 def random() -> None:
     """The numbers that torch draws with the same seed or generator, and out."""
     for name in ("rand", "randn"):
@@ -230,6 +238,7 @@ DOCUMENTED = {
     "stack": stack,
     "sort": sort,
     "eye": eye,
+    "diag": diag,
     **dict.fromkeys(ARITHMETIC, arithmetic),
     **dict.fromkeys(("empty", "full", "ones", "zeros"), constants),
     **dict.fromkeys(("rand", "randn"), random),

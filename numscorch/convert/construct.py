@@ -176,7 +176,7 @@ def from_coo(
         indices: coordinates, shape (ndim, nnz).
         values: shape (nnz,).
         shape: size of every dimension.
-        format: the result's format, COO(ndim) by default.
+        format: the result's format; by default ``COO(ndim)``, as of torch's ``sparse_coo_tensor`` and SciPy's ``coo_array``.
         assume_sorted: entries must be strictly increasing, by rows or by the format's mode order; other entries raise
             FormatError.
         check_invariants: False skips the check that coordinates are in range and, with ``assume_sorted``, in order. Kernels

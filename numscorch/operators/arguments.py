@@ -107,10 +107,13 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
     signature = Signature(name, function, is_mixed)
     most = 0 if signature.dense_places or signature.dense_args or signature.needs_sparse else signature.most
 
+    def converted(value: Any) -> Any:
+        return value if type(value) in NATIVE else as_operand(value, name)
+
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not NATIVE.issuperset(map(type, (*args, *kwargs.values()))):
-            args, kwargs = tuple([as_operand(arg, name) for arg in args]), {key: as_operand(arg, name) for key, arg in kwargs.items()}
+        if kwargs or len(args) > 2 or not (args and type(args[0]) in NATIVE and type(args[-1]) in NATIVE):
+            args, kwargs = tuple(map(converted, args)), {key: converted(value) for key, value in kwargs.items()}
         if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # fast path: no argument needs a check
             return function(*args)
         if torch.compiler.is_compiling() or signature.fits(args, kwargs):

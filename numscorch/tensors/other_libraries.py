@@ -17,7 +17,8 @@ def converter(value: object) -> str | None:
     """
     if isinstance(value, np.ndarray):
         return "torch.from_numpy"
-    return "ns.from_pydata" if hasattr(value, "fill_value") else "ns.from_scipy" if hasattr(value, "tocsr") else None
+    kind = type(value)  # not the object: other tensors compute attributes
+    return "ns.from_pydata" if hasattr(kind, "to_scipy_sparse") else "ns.from_scipy" if hasattr(kind, "tocsr") else None
 
 
 def as_operand(value: Any, name: str) -> Any:

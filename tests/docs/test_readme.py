@@ -17,6 +17,7 @@ GUIDE = {
     "graphs": 20,
     "modules": 8,
     "pruning": 15,
+    "scipy": 15,
     "torch": 15,
     "training": 20,
 }
