@@ -24,7 +24,7 @@ from .naming import torchs, with_name
 NUMPYS = {"axis": "dim", "keepdims": "keepdim"}  # numpy's argument names, which torch accepts
 MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", None)  # annotations of parameters that may be sparse; lambdas have none
 NATIVE = frozenset(
-    (SparseTensor, torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, type(None), bool, int, float, complex, str, tuple, list, slice)
+    (SparseTensor, torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, type(None), bool, int, float, complex, str, tuple, list)
 )  # types of arguments that need no conversion
 LAYOUTS = ("memory_format",)  # arguments to ignore: values are one-dimensional
 

@@ -139,7 +139,8 @@ def diags(
     format = as_format(format)
     _check_room(sum(lengths), size, kind, format, "ns.from_coo stores only the given entries")
     values = torch.cat([row.to(kind).expand(length) for row, length in zip(rows, lengths, strict=True)])
-    places = np.concatenate([np.arange(n) + [[max(-k, 0)], [max(k, 0)]] for k, n in zip(at, lengths, strict=True)], axis=1)
+    starts = [np.array([[max(-k, 0)], [max(k, 0)]]) for k in at]
+    places = np.concatenate([start + np.arange(length) for start, length in zip(starts, lengths, strict=True)], axis=1)
     make = _from_sorted if len(at) == 1 else from_coo
     return trained(make(places, values, size, format), requires_grad)
 

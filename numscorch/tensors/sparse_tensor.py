@@ -327,7 +327,8 @@ class SparseTensor(PythonOperators):
         return self._permuted((1, 0) if self.ndim == 2 else tuple(range(self.ndim)))
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        raise UnsupportedError("a SparseTensor is not a NumPy array: use .to_dense().numpy() or .to_scipy(), or ns.from_scipy(S) of the other operand")
+        suggestion = "use .to_dense().numpy() or .to_scipy(), or ns.from_scipy(S) of the other operand"
+        raise UnsupportedError(f"a SparseTensor is not a NumPy array: {suggestion}")
 
     def __getattr__(self, name: str) -> Any:
         """Look up methods in the table of operators, and properties in ``operators.attributes`` and ``operators.torch_names``.

@@ -420,7 +420,7 @@ def test_patterns_of_layers(pattern: Any) -> None:
         (lambda A, x: x + A, r"add takes tensors and numbers, not ndarray"),
         (lambda A, x: A * x, r"mul takes tensors and numbers, not ndarray"),
         (lambda A, x: ns.einsum("ij,jk->ik", A, x), r"not ndarray: wrap it with torch\.from_numpy"),
-        (lambda A, x: np.asarray(A), r"is not a NumPy array: use \.to_dense\(\)\.numpy\(\), or \.to_scipy\(\)"),
+        (lambda A, x: np.asarray(A), r"is not a NumPy array: use \.to_dense\(\)\.numpy\(\) or \.to_scipy\(\), or ns\.from_scipy"),
     ],
 )
 def test_numpy_arrays_in_place_of_tensors_are_refused(call: Callable[..., Any], message: str) -> None:

@@ -111,8 +111,12 @@ def test_numbers_of_numpy_are_arguments_of_functions(name: str, number: str, A: 
     check(outcome(lambda: FUNCTIONS[name](A, value)), outcome(lambda: FUNCTIONS[name](D, value.item())))
 
 
+def along(name: str) -> Callable[[Any, Any], Any]:
+    return lambda X, dim: getattr(X, name)(dim=dim)
+
+
 ALONG: dict[str, Callable[[Any, Any], Any]] = {
-    **{name: (lambda name: lambda X, dim: getattr(X, name)(dim=dim))(name) for name in ("sum", "mean", "amax", "amin", "var", "logsumexp")},
+    **{name: along(name) for name in ("sum", "mean", "amax", "amin", "var", "logsumexp")},
     "argmax": lambda X, dim: X.argmax(dim=dim),
     "all": lambda X, dim: (X != 0).all(dim=dim),
     "vector_norm": lambda X, dim: torch.linalg.vector_norm(X, dim=dim),
@@ -178,19 +182,21 @@ def test_integers_of_numpy_are_arguments_of_constructors() -> None:
     assert ns.from_coo([[0], [1]], [1.0], np.array([2, 2])).shape == (2, 2)
 
 
-def arrays() -> dict[str, tuple[Any, str]]:
-    found = {"ndarray": (D.numpy(), "torch.from_numpy(x)")}
-    if (sp := pytest.importorskip("scipy.sparse")) is not None:
-        for kind in ("csr_array", "csr_matrix", "csc_array", "coo_array", "coo_matrix", "dia_array", "lil_array", "dok_array", "bsr_matrix"):
-            found[kind] = getattr(sp, kind)(D.numpy()), "ns.from_scipy(x)"
-    return found
+MATRICES = ("csr_array", "csr_matrix", "csc_array", "coo_array", "coo_matrix", "dia_array", "lil_array", "dok_array", "bsr_matrix")
 
 
-@pytest.mark.parametrize("kind", arrays())
+def array_of(kind: str) -> tuple[Any, str]:
+    """An array of NumPy or SciPy, and the call that converts it."""
+    if kind == "ndarray":
+        return D.numpy(), "torch.from_numpy(x)"
+    return getattr(pytest.importorskip("scipy.sparse"), kind)(D.numpy()), "ns.from_scipy(x)"
+
+
+@pytest.mark.parametrize("kind", ["ndarray", *MATRICES])
 @pytest.mark.parametrize("name", [*OPERATORS, "@", "+=", "*="])
 def test_arrays_of_other_libraries_are_refused_with_the_way_out(name: str, kind: str, A: Any) -> None:
     function = {**OPERATORS, "@": operator.matmul, "+=": operator.iadd, "*=": operator.imul}[name]
-    array, way_out = arrays()[kind]
+    array, way_out = array_of(kind)
     with pytest.raises(ns.OperandError, match="takes tensors and numbers, not ") as error:
         function(A, array)
     assert str(error.value).endswith(f"not {type(array).__name__}: wrap it with {way_out}")
@@ -203,7 +209,7 @@ def test_arrays_of_other_libraries_are_refused_with_the_way_out(name: str, kind:
 
 @pytest.mark.parametrize("name", ["add", "mul", "matmul", "mm", "where", "maximum", "remainder", "linear", "einsum", "lerp", "cat"])
 def test_functions_refuse_arrays_of_other_libraries(name: str, A: Any) -> None:
-    array = arrays()["csr_array"][0]
+    array = array_of("csr_array")[0]
     calls: dict[str, Callable[[], Any]] = {
         "where": lambda: ns.where(D > 0, A, array),
         "linear": lambda: ns.operators.OPERATORS["linear"](array, A),
@@ -234,4 +240,5 @@ def test_sparse_layouts_of_torch_are_operands_on_both_sides(name: str, layout: s
     for left, right in ((A, native), (native, A)):
         result = outcome(lambda left=left, right=right: function(left, right))
         assert isinstance(result, torch.Tensor), repr(result)
-        torch.testing.assert_close(result.nan_to_num() if name in DIVIDES else result, expected.nan_to_num() if name in DIVIDES else expected)
+        pair = (result.nan_to_num(), expected.nan_to_num()) if name in DIVIDES else (result, expected)
+        torch.testing.assert_close(*pair)

@@ -26,9 +26,9 @@ OF_DENSE_TENSORS = """
     index index_reduce index_reduce_ isreal istft lcm lcm_ ldexp ldexp_ lstsq lu_solve masked_scatter_ matrix_exp mvlgamma mvlgamma_
     nextafter nextafter_ nonzero_static orgqr ormqr polygamma polygamma_ prelu renorm renorm_ resize_as_sparse_ scatter_reduce
     scatter_reduce_ smm sspaddmm stft symeig triangular_solve unsafe_chunk unsafe_split unsafe_split_with_sizes volatile
-""".split()  # the text suggests einsum or .to_dense()
+"""  # the text suggests einsum or .to_dense()
 TORCHS_OWN = {"random", "rand", "linalg"}  # names of SciPy that are torch's modules or functions here
-SUBMODULES = set("base bsr compressed construct coo csc csr data dia dok extract lil sparsetools sputils".split())  # deprecated by SciPy
+SUBMODULES = "base bsr compressed construct coo csc csr data dia dok extract lil sparsetools sputils"  # deprecated by SciPy
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def others() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(("kind", "other"), list(others()), ids=lambda value: value if isinstance(value, str) else "")
 def test_each_attribute_of_others_exists_or_has_a_way_out(kind: str, other: Any, A: Any) -> None:
     names = {name for name in dir(other) if not name.startswith("_") and not hasattr(A, name)}
-    assert names - ATTRIBUTES.keys() - SUGGESTIONS.keys() - OF_REAL_TENSORS - set(OF_DENSE_TENSORS) == set()
+    assert names - ATTRIBUTES.keys() - SUGGESTIONS.keys() - OF_REAL_TENSORS - set(OF_DENSE_TENSORS.split()) == set()
 
 
 def test_each_attribute_of_pydata_exists_or_has_a_way_out(A: Any) -> None:
@@ -57,7 +57,7 @@ def test_each_attribute_of_pydata_exists_or_has_a_way_out(A: Any) -> None:
 
 
 def test_each_name_of_scipy_sparse_exists_or_has_a_way_out() -> None:
-    assert {name for name in sp.__all__ if not hasattr(ns, name)} <= FUNCTIONS.keys() | SUBMODULES | TORCHS_OWN
+    assert {name for name in sp.__all__ if not hasattr(ns, name)} <= FUNCTIONS.keys() | set(SUBMODULES.split()) | TORCHS_OWN
 
 
 @pytest.mark.parametrize("name", sorted(ATTRIBUTES))
@@ -128,7 +128,10 @@ def test_libraries_that_ask_for_attributes_take_it_for_no_matrix_of_scipy(name: 
     assert not sp.issparse(A)
 
 
-@pytest.mark.parametrize("name", ["__array_interface__", "__array_struct__", "__dlpack__", "__cuda_array_interface__", "_repr_png_", "__fspath__"])
+PROTOCOLS = ("__array_interface__", "__array_struct__", "__dlpack__", "__cuda_array_interface__", "_repr_png_", "__fspath__")
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
 def test_protocols_are_not_claimed(name: str, A: Any) -> None:
     with pytest.raises(AttributeError, match=f"^a SparseTensor has no attribute {name!r}$"):
         getattr(A, name)
