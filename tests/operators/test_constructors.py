@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -218,3 +219,112 @@ def test_invalid_arguments_are_refused(name: str) -> None:
     call, kind, text = BAD[name]
     with pytest.raises(kind, match=text):
         call()
+
+
+DIAGONALS: dict[str, tuple[Any, ...]] = {
+    "a vector": ([1.0, 2.0, 3.0],),
+    "a vector below": ([1.0, 2.0], -1),
+    "three numbers": ([1.0, -2.0, 1.0], [-1, 0, 1], (4, 4)),
+    "vectors of two lengths": ([[1.0, 2.0, 3.0], [4.0, 5.0]], [0, 1]),
+    "not square": ([[1.0, 2.0], 3.0], [1, -1], (3, 3)),
+    "an array and a tensor": ([np.array([1.0, 0.0]), torch.tensor([2.0])], np.array([0, 1]), (2, 2)),
+    "repeated offsets": ([[1.0, 2.0], [3.0, 4.0]], [0, 0]),
+    "one offset outside of most rows": ([2.0], [3], (5, 4)),
+}
+
+
+@pytest.mark.parametrize("fmt", ["CSR", ns.DIA, ns.COO(2), ns.CSC], ids=str)
+@pytest.mark.parametrize("name", DIAGONALS)
+def test_diagonals_are_summed(name: str, fmt: Any) -> None:
+    diagonals, offsets, *shape = (*DIAGONALS[name], 0) if len(DIAGONALS[name]) == 1 else DIAGONALS[name]
+    A = ns.diags(diagonals, offsets, *shape, format=fmt)
+    validate(A.pattern)
+    expected = torch.zeros(A.shape, dtype=A.dtype)
+    single = isinstance(offsets, int)
+    for row, offset in zip([diagonals] if single else diagonals, [offsets] if single else offsets, strict=True):
+        along = expected.diagonal(int(offset))
+        along += torch.as_tensor(row)
+    assert torch.equal(A.to_dense(), expected)
+
+
+BAD_DIAGONALS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
+    "too few offsets": (([1.0, 2.0], [0]), ns.SizeError, "diags of 2 diagonals at 1 offsets"),
+    "none": (([], []), ns.SizeError, "at least one"),
+    "too short": (([1.0, 2.0], 0, (3, 3)), ns.SizeError, "that diagonal has 3 entries"),
+    "outside": (([1.0], 4, (3, 3)), ns.SizeError, "offset 4 of a matrix"),
+    "a fraction": (([1.0], 0.5), ns.OperandError, "0.5 instead of an integer"),
+    "a text": ((["a"], [0]), ns.UnsupportedError, "a diagonal"),
+    "too large": ((1.0, 0, (1 << 60, 1 << 60)), ns.SizeError, "ns.from_coo stores only the given entries"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_DIAGONALS)
+def test_errors_of_diagonals(name: str) -> None:
+    arguments, kind, text = BAD_DIAGONALS[name]
+    with pytest.raises(kind, match=text):
+        ns.diags(*arguments)
+
+
+@pytest.mark.parametrize("k", [-1, 0, 2])
+def test_diag_of_vectors_and_matrices(k: int) -> None:
+    v, D = torch.tensor([1.0, 0.0, 3.0], requires_grad=True), torch.arange(12.0).reshape(3, 4)
+    A = ns.diag(v, k, format=ns.CSC)
+    assert (A.format, A.nnz) == (ns.CSC, 3)
+    assert torch.equal(A.to_dense(), torch.diag(v, k))
+    A.sum().backward()
+    assert v.grad is not None
+    assert v.grad.tolist() == [1, 1, 1]
+    for matrix in (D, D.to_sparse_csr(), ns.from_torch(D)):
+        assert torch.equal(ns.diag(matrix, k, format="s").to_dense(), torch.diag(D, k))
+    assert torch.equal(ns.diag(ns.from_torch(v.detach()), k, format=ns.CSR).to_dense(), torch.diag(v.detach(), k))
+    assert torch.equal(ns.diag(v, k), torch.diag(v, k))
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+def test_stored_zeros_are_eliminated(fmt: ns.Format) -> None:
+    values = torch.tensor([1.0, 0.0, 0.0, 4.0], requires_grad=True)
+    A = ns.from_coo([[0, 0, 1, 2], [0, 3, 1, 2]], values, (4, 6)).to(fmt)
+    before, B = A.nnz, A.eliminate_zeros()
+    assert (B.format.levels[0], A.nnz) == (fmt.levels[0], before)
+    assert B.nnz == 2 or fmt.name in ("BCSR(2, 3)", BSC.name, "DIA", "ELL", "dense")
+    assert torch.equal(B.to_dense(), A.to_dense())
+    B.sum().backward()
+    assert values.grad is not None
+    assert values.grad[[0, 3]].tolist() == [1, 1]
+    validate(B.pattern)
+
+
+def test_without_stored_zeros_nothing_is_eliminated() -> None:
+    A = ns.eye(3, format=ns.CSR)
+    assert A.eliminate_zeros() is A
+    native = ns.from_coo([[0, 1], [0, 1]], [0.0, 1.0], (2, 2)).to_torch()
+    assert ns.eliminate_zeros(native).layout is torch.sparse_coo
+    assert ns.eliminate_zeros(native)._nnz() == 1
+    assert torch.equal(ns.eliminate_zeros(torch.eye(2)), torch.eye(2))
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("shape", [(4, 4), (3, 5), (5, 3)], ids=str)
+def test_diagonals_are_filled_in_place(shape: tuple[int, int], fmt: ns.Format) -> None:
+    D = torch.eye(*shape)
+    D[0, 1] = 2
+    A = ns.from_torch(D, fmt)
+    pattern = A.pattern
+    assert A.fill_diagonal_(np.float64(7)) is A
+    assert A.pattern is pattern
+    assert torch.equal(A.to_dense(), D.clone().fill_diagonal_(7))
+    assert torch.equal(A.fill_diagonal_(0).to_dense(), D.clone().fill_diagonal_(0))
+
+
+def test_filled_diagonals_store_no_new_entries() -> None:
+    A = ns.from_coo([[0, 1], [0, 0]], [1.0, 2.0], (2, 2), ns.CSR)
+    with pytest.raises(ns.UnsupportedError, match=r"would store 1 new entries.*add new entries with A \+ ns\.from_coo"):
+        A.fill_diagonal_(5)
+    assert A.values.tolist() == [1, 2]
+    cube = ns.from_torch(torch.ones(2, 2, 2))
+    assert torch.equal(cube.fill_diagonal_(3).to_dense(), torch.ones(2, 2, 2).fill_diagonal_(3))
+    for tensor, text in ((ns.from_torch(torch.ones(3)), "takes matrices"), (ns.from_torch(torch.ones(2, 2, 3)), "have one size")):
+        with pytest.raises(ns.SizeError, match=text):
+            tensor.fill_diagonal_(1)
+    with pytest.raises(ns.UnsupportedError, match="wrap=True"):
+        ns.from_torch(torch.ones(7, 2)).fill_diagonal_(1, wrap=True)
