@@ -18,7 +18,9 @@ def converter(value: object) -> str | None:
     if isinstance(value, np.ndarray):
         return "torch.from_numpy"
     kind = type(value)  # not the object: other tensors compute attributes
-    return "ns.from_pydata" if hasattr(kind, "to_scipy_sparse") else "ns.from_scipy" if hasattr(kind, "tocsr") else None
+    if hasattr(kind, "to_scipy_sparse") or hasattr(kind, "to_coo"):
+        return "ns.from_pydata"
+    return "ns.from_scipy" if hasattr(kind, "tocsr") else None
 
 
 def as_operand(value: Any, name: str) -> Any:

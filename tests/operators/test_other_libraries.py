@@ -223,7 +223,7 @@ def test_functions_refuse_arrays_of_other_libraries(name: str, A: Any) -> None:
 
 def test_arrays_of_pydata_are_refused_with_the_way_out(A: Any) -> None:
     sparse = pytest.importorskip("sparse")
-    for array in (sparse.COO.from_numpy(D.numpy()), sparse.GCXS.from_numpy(D.numpy())):
+    for array in (sparse.COO.from_numpy(D.numpy()), sparse.GCXS.from_numpy(D.numpy()), sparse.DOK.from_numpy(D.numpy())):
         for function in (*OPERATORS.values(), operator.matmul):
             with pytest.raises(ns.OperandError, match=r"wrap it with ns\.from_pydata\(x\)$"):
                 function(A, array)
