@@ -141,7 +141,7 @@ def diags(
     values = torch.cat([row.to(kind).expand(length) for row, length in zip(rows, lengths, strict=True)])
     starts = [np.array([[max(-k, 0)], [max(k, 0)]]) for k in at]
     places = np.concatenate([start + np.arange(length) for start, length in zip(starts, lengths, strict=True)], axis=1)
-    make = _from_sorted if len(at) == 1 else from_coo
+    make: Constructor = _from_sorted if len(at) == 1 else from_coo  # one diagonal is sorted
     return trained(make(places, values, size, format), requires_grad)
 
 
