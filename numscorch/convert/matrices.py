@@ -117,7 +117,7 @@ def _can_sort(source: Format, target: Format) -> bool:
     >>> _can_sort(unordered, CSR), _can_sort(unordered, CSC), _can_sort(CSR, CSR)
     (True, True, False)
     """
-    *above, last = source.levels
+    *above, last = source.levels or (None,)
     is_unordered = isinstance(last, Compressed) and last.is_unique and not last.is_ordered
     if bool(above) and is_unordered and all(isinstance(level, Dense) for level in above) and target == sorted_format(source):
         return True

@@ -117,7 +117,9 @@ def explain_problem(request: Request, operands: Sequence[Any], format: Format | 
     """
     text = str(request) if text is None else text
     if all((o if isinstance(o, Format) else describe(o).format).is_dense for o in operands):
-        raise UnsupportedError(f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled")
+        raise UnsupportedError(
+            f"every operand of {text!r} is dense: einsum hands it to torch.einsum, and nothing is compiled; give one a sparse format"
+        )
     has_formats = any(isinstance(o, Format) for o in operands)
     descriptions = [assumed(o) if isinstance(o, Format) else describe(o) for o in operands] if has_formats else describe_all(operands)
     request, known, _ = as_computed(request, descriptions, [torch.float32 if isinstance(o, Format) else o.dtype for o in operands])

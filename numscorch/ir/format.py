@@ -345,9 +345,16 @@ def _of_pairs(stored: list[tuple[Part, Level]]) -> Format:
     return Format([level for _, level in stored], [part for part, _ in stored])
 
 
-PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "NMG": (3,), "ELL": (1,)}
+PARAMETERS = {"BCSR": (2,), "NM": (2, 3), "NMG": (3,), "ELL": (1,), "COO": (1,), "CSF": (1,)}
 EXAMPLES = {"NM": "NM(2, 4)", "NMG": "NMG(2, 4, 8)", "BCSR": "BCSR(4, 4)", "BSR": "BCSR(4, 4)", "ELL": "ELL(4)"}
-BLOCKED: dict[str, Callable[..., Format]] = {"BCSR": BCSR, "NM": NM, "NMG": NMG, "ELL": lambda width: Format((Dense(), Fixed(width)))}
+BLOCKED: dict[str, Callable[..., Format]] = {
+    "BCSR": BCSR,
+    "NM": NM,
+    "NMG": NMG,
+    "ELL": lambda width: Format((Dense(), Fixed(width))),
+    "COO": COO,
+    "CSF": CSF,
+}
 
 
 def _name_with_parameters(fmt: Format) -> str | None:

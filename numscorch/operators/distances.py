@@ -56,6 +56,8 @@ def _difference_loss(name: str) -> Callable[..., Any]:
         if tuple(input.shape) != tuple(target.shape):
             raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
         gap = sub(input, target)
+        if not isinstance(gap, SparseTensor):  # a format stores every entry
+            return function(gap, torch.zeros_like(gap), reduction=reduction, **options)
         losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
         result = gap.with_values(losses)
         return result if reduction == "none" else average(result) if reduction == "mean" else total(result)
@@ -131,7 +133,8 @@ def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torc
     """
     shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
     at = normalize_dim(dim, len(shape))
-    first, second = (t if t.ndim == len(shape) else t.reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
+    dtype = torch.promote_types(x1.dtype, x2.dtype)
+    first, second = (t.to(dtype).reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
     lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
     return strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..convert.construct import from_coo, from_torch
 from ..convert.dense import densified
 from ..convert.entries import values_of
 from ..errors import OperandError, SizeError, UnsupportedError
@@ -45,8 +46,8 @@ def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     if isinstance(other, SparseTensor):
         return other._values
     ones = input.with_values(torch.ones_like(input._values.detach()))
-    product: SparseTensor = mul(ones, other.to(input.dtype))
-    return product.values
+    product = mul(ones, other.to(input.dtype))
+    return product.values if isinstance(product, SparseTensor) else from_torch(product, input.format).values
 
 
 def zero_(input: SparseTensor) -> SparseTensor:
@@ -123,8 +124,6 @@ def equal(input: Any, other: Any) -> bool:
 
 
 def _nonzeros(tensor: Any) -> SparseTensor:
-    from ..convert.construct import from_coo, from_torch
-
     entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim))
     is_nonzero = entries.values.detach() != 0
     return from_coo(entries.indices()[:, is_nonzero], entries.values.detach()[is_nonzero], entries.shape)
@@ -163,7 +162,7 @@ def _like(make: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
             return make(example, *args, dtype=dtype, memory_format=contiguous, requires_grad=requires_grad, **kwargs)
         input = input if layout is None else OPERATORS["to_sparse"](input, layout=layout)
         values = at_entries(input.pattern, lambda values: make(values, *args, dtype=dtype, **kwargs), input._values.detach())
-        return SparseTensor(input.pattern, values.requires_grad_(requires_grad))
+        return SparseTensor(input.pattern, values.requires_grad_() if requires_grad else values)
 
     return with_name(
         like, make.__name__, f"torch's {make.__name__} at the stored entries; with ``layout=torch.strided``, a dense tensor of all entries."

@@ -42,10 +42,9 @@ def block_diag(*tensors: Any) -> SparseTensor:
     """
     matrices = [_matrix(tensor) for tensor in tensors]
     sizes = np.array([matrix.shape for matrix in matrices])
-    ends = sizes.cumsum(0)
-    shape = tuple(map(int, ends[-1]))
+    shape = tuple(map(sum, zip(*sizes.tolist(), strict=True)))
     first = next(tensor for tensor in tensors if isinstance(tensor, SparseTensor))
-    return join_entries(matrices, ends - sizes, shape, common_format(first.format) if first.ndim == 2 else COO(2))
+    return join_entries(matrices, sizes.cumsum(0) - sizes, shape, common_format(first.format) if first.ndim == 2 else COO(2))
 
 
 def _matrix(tensor: Any) -> SparseTensor:

@@ -274,10 +274,10 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     other_sizes = [(t.ndim, *t.shape[:at], *t.shape[at + 1 :]) for t in parts]
     if any(sizes != other_sizes[0] for sizes in other_sizes):
         raise SizeError(f"cat along dim {dim} of shapes {', '.join(str(tuple(t.shape)) for t in parts)}: other sizes differ")
-    ends = np.cumsum([t.shape[at] for t in parts])
+    sizes = [t.shape[at] for t in parts]
     starts = np.zeros((len(parts), first.ndim), np.int64)
-    starts[1:, at] = ends[:-1]
-    shape = (*first.shape[:at], int(ends[-1]), *first.shape[at + 1 :])
+    starts[1:, at] = np.cumsum(sizes[:-1])
+    shape = (*first.shape[:at], sum(sizes), *first.shape[at + 1 :])
     dtype = reduce(torch.promote_types, (t.dtype for t in every))
     return join_entries([t.to(dtype) for t in parts], starts, shape, fitting(first, shape, True))
 
@@ -286,8 +286,9 @@ def join_entries(tensors: Sequence[SparseTensor], starts: np.ndarray, shape: Seq
     """A tensor of the entries of several tensors, each shifted by its start.
 
     Raises:
-        SizeError: the result exceeds the memory limit.
+        SizeError: the result exceeds the memory limit, or a size exceeds int64.
     """
+    shape = as_shape(shape)
     check_copies(sum(t.nnz for t in tensors), shape, tensors[0])
     places = [coordinates(t.pattern).numpy() + start[:, None] for t, start in zip(tensors, starts, strict=True)]
-    return assemble(np.concatenate(places, axis=1), torch.cat([values_of(t) for t in tensors]), tuple(shape), format)
+    return assemble(np.concatenate(places, axis=1), torch.cat([values_of(t) for t in tensors]), shape, format)

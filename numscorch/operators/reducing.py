@@ -21,7 +21,7 @@ from ..programs.evaluation import evaluate_parts
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import _letters, _term, div
 from .naming import with_name
-from .rearranging import as_integers
+from .rearranging import as_integers, normalize_dim
 
 Dim = int | Sequence[int] | None
 
@@ -174,7 +174,7 @@ SOFTMAX = """{what} over the stored entries; unstored entries count as -inf and 
 def _softmax(name: str, what: str) -> Callable[..., Any]:
     def softmax(input: Any, dim: int, dtype: torch.dtype | None = None, *, _stacklevel: int = 3) -> Any:
         input = input if dtype is None else input.to(dtype)
-        (place,) = normalize_dims(dim, input.ndim)
+        place = normalize_dim(dim, input.ndim)
         wide = input.to(WIDENED[input.dtype]) if input.dtype in WIDENED else input  # 16-bit types are rounded only at the end
         result = evaluate_parts(_softmax_program(name, input.ndim, place), {"A": wide}, None)
         return result if wide is input else result.to(input.dtype)
@@ -227,7 +227,9 @@ def sum_to_size(input: SparseTensor, *size: Any) -> Any:
 
 def _truth_reduction(name: str, op: str) -> Callable[..., Any]:
     def test(input: SparseTensor, dim: Dim = None, keepdim: bool = False) -> Any:
-        return _reduce(name, op, input != 0, dim, keepdim).to(torch.bool)
+        tested = input != 0
+        is_each = isinstance(dim, list | tuple) and not dim  # torch reduces no dimension, unlike in sums
+        return tested if is_each else _reduce(name, op, tested, dim, keepdim).to(torch.bool)
 
     return with_name(test, name, f"Whether {name} entries are nonzero; unstored entries are 0. The reduction of an empty tensor is dense.")
 
