@@ -33,6 +33,14 @@ WRITTEN: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.parametrize("format", [*FORMATS.values(), ns.Format("dd")], ids=str)
+def test_copies_of_a_strided_tensor_write_stored_entries(format: ns.Format) -> None:
+    A = ns.from_torch(FULL.clone(), format)
+    inside = A.with_values(torch.ones_like(A.values)).to_dense()
+    A.copy_(torch.full(FULL.shape, 7, dtype=torch.int8))
+    assert torch.equal(A.to_dense(), 7 * inside)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", WRITTEN)
 def test_values_are_torchs(name: str, format: str) -> None:
