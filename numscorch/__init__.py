@@ -22,6 +22,7 @@ from .compute.autotuning import autotune
 from .convert.construct import from_coo, from_csr, from_torch
 from .errors import (
     DenseFallbackWarning,
+    DivisionError,
     ExpressionError,
     FormatError,
     MemoryLimitError,
@@ -91,6 +92,7 @@ __all__ = [
     "NMG",
     "BoundEinsum",
     "DenseFallbackWarning",
+    "DivisionError",
     "ExpressionError",
     "Format",
     "FormatError",

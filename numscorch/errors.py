@@ -17,6 +17,10 @@ class RangeError(SizeError, IndexError):
     """A dimension or an index is out of range."""
 
 
+class DivisionError(NumscorchError, ZeroDivisionError, RuntimeError):
+    """An integer is divided by 0. Also a RuntimeError, for compatibility with torch."""
+
+
 class FormatError(NumscorchError, ValueError):
     """The text of a format is invalid, or arrays violate their format's invariants."""
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.function_table import FUNCTIONS, WHOLE
+from ..ir.function_table import FUNCTIONS, WHOLE, nonzero
 
 
 class Checked:
@@ -238,6 +238,7 @@ TWINS: dict[str, Any] = {
     "rolled": int,
     "masked": lambda value, mask: value if mask else type(value)(0),
     "mul": lambda a, b: a * b,
+    "nonzero": nonzero,
     "shifted": Checked.shifted,
     "padded": padded,
     "ordered_pairs": ordered_pairs,

@@ -9,8 +9,8 @@ from itertools import takewhile
 
 from ..errors import UnsupportedError
 from ..ir.function_table import routine_of
-from ..ir.functions import REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
-from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, factors_of
+from ..ir.functions import FUNCTIONS, REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
+from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, factors_of, walk
 from ..ir.lattice import least_sets
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, all_of, any_of, call, mul
 from ..schedule import tuning
@@ -123,10 +123,15 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
             return Const(value, dtype)
         case Binary(op, left, right) if op in COMPARISONS:
             return call("truth", BinOp(op, _scalar(left, env), _scalar(right, env)), Const(1.0, dtype_of(factor)))
+        case Binary("/", left, right) if dtype_of(factor).startswith("complex"):  # Numba's operator raises if the divisor is 0
+            return call("divide", _scalar(left, env), _scalar(right, env))
         case Binary(op, left, right):
             return BinOp(op, _scalar(left, env), _scalar(right, env))
         case Apply(function, args):
-            return call(routine_of(function, dtype_of(factor)), *(_scalar(arg, env) for arg in args))
+            dtype, values = dtype_of(factor), [_scalar(arg, env) for arg in args]
+            if FUNCTIONS[function].divides and dtype.startswith("int"):
+                values[-1] = call("nonzero", values[-1])
+            return call(routine_of(function, dtype), *values)
 
 
 def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:
@@ -164,6 +169,7 @@ def guarded(expr: Expr, env: Env) -> tuple[LoopExpr | None, Env]:
 def dtype_of(expr: Expr) -> str:
     """Return the data type in which an expression is computed."""
     dtypes = [a.tensor.dtype for a in accesses_in(expr) if a.tensor.has_values]
+    dtypes += [inner.dtype for inner in walk(expr) if isinstance(inner, Literal)]
     return dtypes[0] if dtypes else "float32"
 
 

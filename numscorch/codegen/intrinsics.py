@@ -15,6 +15,8 @@ from numba import types
 from numba.core import cgutils
 from numba.core.extending import intrinsic
 
+from ..errors import DivisionError
+from ..ir.function_table import BY_ZERO
 from .registers import I32, RegisterTile, binary, broadcast, call_llvm, joined, mapped, optional, registers_of, spread, suffix, tile_of
 
 CONTRACT = ("contract",)
@@ -356,6 +358,18 @@ def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
     """Return the index of the lowest set bit of a nonzero integer."""
     return types.int64(bits), lambda context, builder, sig, args: builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+
+@intrinsic
+def nonzero(typingctx: Any, divisor: Any) -> Any:
+    """Return the divisor of an integer. If it is 0, the function ends and raises DivisionError."""
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        with cgutils.if_unlikely(builder, builder.icmp_signed("==", args[0], args[0].type(0))):
+            context.call_conv.return_user_exc(builder, DivisionError, (BY_ZERO,))
+        return args[0]
+
+    return divisor(divisor), codegen
 
 
 @intrinsic(prefer_literal=True)

@@ -75,7 +75,8 @@ class Kernel:
     def run(self) -> Run:
         """A function of the words and the number of workers that runs the kernel.
 
-        It raises MemoryError if the kernel can't allocate its temporary arrays.
+        It raises the exceptions of the kernel's functions: DivisionError if an integer is divided by 0, MemoryError if the
+        kernel can't allocate its temporary arrays. The workers finish first.
         """
         if self._run is None:
             self._run = self._runner()
@@ -87,28 +88,24 @@ class Kernel:
             entry = callable_at(addresses["kernel"])
 
             def run_alone(words: bytes, workers: int) -> None:
-                if entry(0, words):
-                    _fail()
+                if status := entry(0, words):
+                    raise machine.raised(status)
 
             return run_alone
         body, finish = callable_at(addresses["body"]), callable_at(addresses["finish"]) if "finish" in addresses else None
 
         def run(words: bytes, workers: int) -> None:
             if workers == 1:
-                failed = body(0, words)
+                status = body(0, words)
             else:
-                launch, status = launcher(BUILDING), ctypes.c_int64(0)
+                launch, shared = launcher(BUILDING), ctypes.c_int64(0)
                 with threads.call_lock():
-                    launch(addresses["body"], address_of(words), workers, ctypes.addressof(status))
-                failed = status.value
-            if failed or (finish is not None and finish(0, words)):
-                _fail()
+                    launch(addresses["body"], address_of(words), workers, ctypes.addressof(shared))
+                status = shared.value
+            if status or (finish is not None and (status := finish(0, words))):
+                raise machine.raised(status)
 
         return run
-
-
-def _fail() -> None:
-    raise MemoryError("a kernel could not allocate its temporary arrays: free some memory")
 
 
 def _stored(source: Source) -> machine.Addresses | None:

@@ -1,8 +1,8 @@
 """Machine code of kernels: each function is compiled for the types of its parameters and gets an entry that takes words.
 
-An *entry* is a C function ``int32 entry(int64 worker, int64 *words)``. It reads the arguments from 8-byte words in the order
-of the kernel's parameters (an array is an address), calls the function, and returns 0, or 1 if an allocation failed. One
-entry serves any number of workers: ``machine.launcher`` calls it once for each worker.
+An *entry* is a C function ``int64 entry(int64 worker, int64 *words)``. It reads the arguments from 8-byte words in the order
+of the kernel's parameters (an array is an address), calls the function, and returns its status: 0, or the address of the
+exception that the function raised. One entry serves any number of workers: ``machine.launcher`` calls it once for each worker.
 
 Numba's ``parallel=True`` is not used, because it compiles each loop twice. Numba's wrappers for calls from Python and its
 passes for features that kernels don't use are skipped as well (see ``pipeline``).
@@ -10,6 +10,7 @@ passes for features that kernels don't use are skipped as well (see ``pipeline``
 
 from __future__ import annotations
 
+import ctypes
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -75,7 +76,7 @@ def _names(source: Source) -> bytes:
     """Return the bitcode of a module that defines the entries' names, by which Numba finds the entries in machine code."""
     from llvmlite import binding
 
-    defined = "\n".join(f'define i32 @"{_symbol(source, name)}"() {{ ret i32 0 }}' for name in entries_of(source))
+    defined = "\n".join(f'define i64 @"{_symbol(source, name)}"() {{ ret i64 0 }}' for name in entries_of(source))
     return binding.parse_assembly(defined).as_bitcode()
 
 
@@ -127,13 +128,13 @@ def _type(param: Param) -> Any:
 
 
 def _entry(context: Any, fndesc: Any, symbol: str, words: Sequence[int], of_worker: bool) -> Any:
-    """Build the module of an entry, which reads the words, calls the function, and returns its error flag."""
+    """Build the module of an entry, which reads the words, calls the function, and returns its status."""
     from llvmlite import ir
 
-    wide, narrow = ir.IntType(64), ir.IntType(32)
+    wide = ir.IntType(64)
     module = context.create_module(symbol)
     function = ir.Function(module, context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes), fndesc.llvm_func_name)
-    entry = ir.Function(module, ir.FunctionType(narrow, [wide, wide.as_pointer()]), symbol)
+    entry = ir.Function(module, ir.FunctionType(wide, [wide, wide.as_pointer()]), symbol)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     arguments = [entry.args[0]] if of_worker else []
     for at, kind in zip(words, fndesc.argtypes[of_worker:], strict=True):
@@ -144,5 +145,18 @@ def _entry(context: Any, fndesc: Any, symbol: str, words: Sequence[int], of_work
             word = builder.bitcast(word, value_type)
         arguments.append(word)
     status, _ = context.call_conv.call_function(builder, function, fndesc.restype, fndesc.argtypes, arguments)
-    builder.ret(builder.zext(status.is_error, narrow))
+    builder.ret(builder.select(status.is_error, builder.ptrtoint(status.excinfoptr, wide), wide(0)))
     return module
+
+
+def raised(status: int) -> Exception:
+    """Return the exception that a compiled function raised, from the status of its entry.
+
+    Numba stores a pickled tuple of the class, its arguments and the place: a pointer to the bytes, and their number.
+    """
+    data, size = ctypes.c_void_p.from_address(status).value, ctypes.c_int32.from_address(status + ctypes.sizeof(ctypes.c_void_p)).value
+    kind, arguments, _ = pickle.loads(ctypes.string_at(data or 0, size))
+    if kind is MemoryError:
+        return MemoryError("a kernel could not allocate its temporary arrays: free some memory")
+    exception: Exception = kind(*arguments)
+    return exception

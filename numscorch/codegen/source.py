@@ -29,6 +29,7 @@ MODULES = {  # modules of the functions that are called; those not listed are in
     **dict.fromkeys(("add", "hsum", "mul"), "numscorch.codegen.intrinsics"),
     **dict.fromkeys(("appended", "largest"), "numscorch.codegen.compress_store"),
     **dict.fromkeys(("min", "max", "abs", "body", "finish"), None),
+    "divide": "numpy",
     "int64": "numpy",
 }
 NOTES = {

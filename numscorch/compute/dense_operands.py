@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -10,13 +10,35 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..errors import DivisionError
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import WIDENED
 from ..frontend.promotion import target_of
 from ..frontend.requests import NAMES, Request
+from ..ir.function_table import BY_ZERO
 from ..ir.functions import FUNCTIONS, REDUCTIONS, start_of, terms_of
 from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
+
+
+
+def divided(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A function of torch that divides integers, with numscorch's error.
+
+    Raises:
+        DivisionError: an integer is divided by 0.
+    """
+
+    def checked(*operands: Any) -> Tensor:
+        try:
+            return function(*operands)
+        except RuntimeError as error:
+            if str(error) != "ZeroDivisionError":
+                raise
+            raise DivisionError(BY_ZERO) from error
+
+    return checked
+
 
 OTHER_FUNCTIONS: dict[str, Any] = {
     "floor_divide": lambda a, b: torch.div(a, b, rounding_mode="floor"),  # its gradient is 0
@@ -29,6 +51,7 @@ OTHER_FUNCTIONS: dict[str, Any] = {
 DENSE_FUNCTIONS: dict[str, Any] = {
     name: OTHER_FUNCTIONS.get(name) or getattr(torch, name, None) or getattr(torch.nn.functional, name) for name in FUNCTIONS
 }
+DENSE_FUNCTIONS |= {name: divided(DENSE_FUNCTIONS[name]) for name, function in FUNCTIONS.items() if function.divides}
 """The torch function of each statement function."""
 TORCH_OPERATORS: dict[str, Any] = {
     "+": torch.add,

@@ -14,6 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import DivisionError
+
+BY_ZERO = "an integer is divided by 0: divide by where(B == 0, 1, B), or convert the operands to floats with .to(torch.float64)"
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -24,25 +28,35 @@ class Function:
         slopes: the partial derivative with respect to each argument, in index notation; the arguments are x, y and z.
         whole: computes the value of integers, as an integer; None if integers are converted to floats first.
         annihilates: whether the value is 0 if the first argument is 0, whatever the other arguments are, as for a quotient.
+        divides: whether the last argument is a divisor: integers divided by 0 raise DivisionError.
     """
 
     evaluate: Callable[..., Any]
     slopes: tuple[str, ...]
     whole: Callable[..., Any] | None = None
     annihilates: bool = False
+    divides: bool = False
 
     @property
     def arity(self) -> int:
         """The number of arguments."""
         return len(self.slopes)
 
-    def value(self, *numbers: float) -> float:
-        """The value for Python floats. It may be infinite or NaN; no floating-point error is raised.
+    def value(self, *numbers: float, dtype: str = "float64") -> float:
+        """The value for Python numbers: of integers if ``dtype`` is one of integers, else of floats.
 
-        >>> FUNCTIONS["log"].value(0.0), FUNCTIONS["pow"].value(2.0, 3.0)
-        (-inf, 8.0)
+        A value may be infinite or NaN; no floating-point error is raised.
+
+        Raises:
+            DivisionError: an integer is divided by 0.
+
+        >>> FUNCTIONS["log"].value(0.0), FUNCTIONS["pow"].value(2.0, 3.0), FUNCTIONS["pow"].value(2, -1, dtype="int8")
+        (-inf, 8.0, 0)
         """
         with np.errstate(all="ignore"):
+            if self.whole is not None and dtype.startswith("int"):
+                numbers = (*numbers[:-1], nonzero(numbers[-1])) if self.divides else numbers
+                return int(self.whole(*map(getattr(np, dtype), numbers)))
             return float(self.evaluate(*map(np.float64, numbers)))
 
 
@@ -63,9 +77,9 @@ def _unary(evaluate: Callable[[Any], Any], slope: str, whole: Callable[[Any], An
     return Function(evaluate, (slope,), whole)
 
 
-def _integral(evaluate: Callable[..., Any], *slopes: str, annihilates: bool = False) -> Function:
+def _integral(evaluate: Callable[..., Any], *slopes: str) -> Function:
     """A function that computes integers with the same code as floats."""
-    return Function(evaluate, slopes, evaluate, annihilates)
+    return Function(evaluate, slopes, evaluate)
 
 
 def power(x: Any, y: Any) -> Any:
@@ -83,6 +97,33 @@ def whole_power(x: Any, y: Any) -> Any:
             power = power * square
         square, exponent = square * square, exponent // 2
     return power
+
+
+def nonzero(divisor: Any) -> Any:
+    """The divisor of an integer.
+
+    Raises:
+        DivisionError: it is 0.
+    """
+    if divisor == 0:
+        raise DivisionError(BY_ZERO)
+    return divisor
+
+
+def whole_quotient(x: Any, y: Any) -> Any:
+    """The quotient of integers, rounded down. As in torch, the smallest integer divided by -1 is itself."""
+    return type(x)(0 - x) if y == -1 else x // y
+
+
+def whole_remainder(x: Any, y: Any) -> Any:
+    """The remainder of integers, with the sign of y. Machine code can't divide the smallest integer by -1."""
+    return x - x if y == -1 else x % y
+
+
+def whole_fmod(x: Any, y: Any) -> Any:
+    """The remainder of integers, with the sign of x."""
+    remainder = x - x if y == -1 else x % y
+    return remainder - y if remainder != 0 and (x < 0) != (y < 0) else remainder
 
 
 def maximum(a: Any, b: Any) -> Any:
@@ -183,10 +224,10 @@ BINARY = {
         ("where(x * x + y * y == 0, 0, y / (x * x + y * y))", "where(x * x + y * y == 0, 0, -x / (x * x + y * y))"),
     ),
     "copysign": Function(_ufunc2("copysign"), ("where(x == 0, 0, copysign(x, y) / x)", "0"), annihilates=True),
-    "floor_divide": _integral(lambda x, y: x // y, "0", "0", annihilates=True),
+    "floor_divide": Function(lambda x, y: x // y, ("0", "0"), whole_quotient, annihilates=True, divides=True),
     "fmax": _integral(_ufunc2("fmax"), "(x >= y) + isnan(y) > 0", "(x >= y) + isnan(y) == 0"),
     "fmin": _integral(_ufunc2("fmin"), "(x <= y) + isnan(y) > 0", "(x <= y) + isnan(y) == 0"),
-    "fmod": _integral(_ufunc2("fmod"), "1", "-trunc(x / y)", annihilates=True),
+    "fmod": Function(_ufunc2("fmod"), ("1", "-trunc(x / y)"), whole_fmod, annihilates=True, divides=True),
     "heaviside": _integral(lambda x, y: y if x == 0 else type(y)(x > 0), "0", "x == 0"),
     "hypot": Function(_ufunc2("hypot"), ("x / hypot(x, y)", "y / hypot(x, y)")),
     "logaddexp": Function(_ufunc2("logaddexp"), ("sigmoid(x - y)", "sigmoid(y - x)")),
@@ -198,7 +239,7 @@ BINARY = {
         ("where(y == 0, 0, y * pow(x, y - 1))", "where((x == 0) * (y >= 0), 0, pow(x, y) * log(x))"),
         whole_power,
     ),
-    "remainder": _integral(_ufunc2("remainder"), "1", "-floor_divide(x, y)", annihilates=True),
+    "remainder": Function(_ufunc2("remainder"), ("1", "-floor_divide(x, y)"), whole_remainder, annihilates=True, divides=True),
     "xlogy": Function(
         lambda x, y: x * np.log(y) if x != 0 or y != y else 0.0,
         ("where((x == 0) * (y <= 0), 0, log(y))", "x / y"),

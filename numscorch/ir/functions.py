@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..errors import DivisionError
 from .function_table import FUNCTIONS as FUNCTIONS, maximum, minimum
-from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, product
+from .index import Access, Apply, Binary, Expr, Literal, accesses_in, factors_of, product, walk
 
 INFIX: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
@@ -195,8 +197,24 @@ def _call_without_zeros(function: str, args: tuple[Expr, ...]) -> Expr:
         return args[0]
     numbers = [arg.value for arg in args if isinstance(arg, Literal) and not isinstance(arg.value, complex)]
     if len(numbers) == len(args):
-        return Literal(FUNCTIONS[function].value(*numbers), next(arg.dtype for arg in args if isinstance(arg, Literal)))
+        dtype = next(arg.dtype for arg in args if isinstance(arg, Literal))
+        with suppress(DivisionError):  # raised where the value is read
+            return Literal(FUNCTIONS[function].value(*numbers, dtype=dtype), dtype)
     return Apply(function, args)
+
+
+def may_raise(expr: Expr) -> bool:
+    """Whether the expression divides integers by an operand, which raises DivisionError where that is 0.
+
+    >>> from .format import CSR
+    >>> from .index import TensorVar
+    >>> from .notation import parse_expr
+    >>> tensors = {name: TensorVar(name, CSR, dtype="int64") for name in "AB"}
+    >>> [may_raise(parse_expr(text, tensors)) for text in ("A[i,j] + A[i,j] % B[i,j]", "A[i,j] // 2")]
+    [True, False]
+    """
+    calls = [inner for inner in walk(expr) if isinstance(inner, Apply) and FUNCTIONS[inner.function].divides]
+    return any(access.tensor.dtype.startswith("int") for call in calls for access in accesses_in(call.args[-1]))
 
 
 def is_annihilated(expr: Expr) -> bool:

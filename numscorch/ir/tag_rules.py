@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .functions import may_raise
 from .index import (
     Access,
     Assignment,
@@ -89,10 +90,12 @@ def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
     """Whether a merge can run without branches.
 
     A step without an entry writes a value that the next step overwrites. This requires a scalar result, a result that
-    ``appends``, that is, whose entries are not counted first, or an entry at every step.
+    ``appends``, that is, whose entries are not counted first, or an entry at every step. The value of absent operands is
+    computed as well, so it must not raise.
     """
-    lattice = make_lattice(loop.var, value_of(loop.body))
-    if lattice.whole or len(lattice.iterated) < 2 or any(map(_is_looked_up, accesses_in(value_of(loop.body)))):
+    value = value_of(loop.body)
+    lattice = make_lattice(loop.var, value)
+    if lattice.whole or len(lattice.iterated) < 2 or any(map(_is_looked_up, accesses_in(value))) or may_raise(value):
         return False
     return appends or result_of(loop).tensor.is_scalar or is_certain(loop)
 

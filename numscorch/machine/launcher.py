@@ -18,12 +18,12 @@ from .target import host
 Launch = Callable[[int, int, int, int], None]
 Entry = Callable[[int, bytes], int]
 address_of: Callable[[bytes], int] = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
-_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p)
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_char_p)
 _launch: Launch | None = None
 
 
 def callable_at(address: int) -> Entry:
-    """The entry at an address, as a function of the worker's number and the words. It runs without the GIL."""
+    """The entry at an address, as a function of the worker's number and the words. It runs without the GIL and returns a status."""
     return _ENTRY(address)
 
 
@@ -31,7 +31,7 @@ def launcher(lock: AbstractContextManager[Any]) -> Launch:
     """The launch function, compiled or loaded from the cache while holding the lock. Starts the threads.
 
     Its arguments are the address of an entry, the address of the words, the number of workers, and the address of a word
-    that becomes 1 if a call fails.
+    for the status of a call that fails.
     """
     global _launch
     if _launch is None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..compute.dense_operands import divided
 from ..convert.dense import densified
 from ..convert.entries import others_at, values_of, with_entries
 from ..errors import OperandError
@@ -31,7 +32,12 @@ def _quotient(name: str) -> Callable[..., Any]:
 
 
 def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, other: Any) -> Any:
-    """Apply a function that is 0 where the first tensor is 0 to that tensor's entries; densely if that tensor is dense."""
+    """Apply a function that is 0 where the first tensor is 0 to that tensor's entries; densely if that tensor is dense.
+
+    Raises:
+        DivisionError: an integer is divided by 0.
+    """
+    function = divided(function)
     if not isinstance(input, SparseTensor):
         return function(_dense(input, name), _dense(other, name))
     input = _expand_to_common(name, input, getattr(other, "shape", ()))
@@ -46,10 +52,21 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
         input: the numerator, sparse or dense.
         other: the denominator: sparse, dense or a number.
         rounding_mode: None, "floor" or "trunc", as in torch.
+
+    Raises:
+        DivisionError: an integer is divided by 0 and rounded.
     """
     if rounding_mode is None:
         return elementwise.div(input, other)
-    return _by_entries(partial(torch.div, rounding_mode=rounding_mode), "div", input, other)
+    return _by_entries(_truncated if rounding_mode == "trunc" else partial(torch.div, rounding_mode=rounding_mode), "div", input, other)
+
+
+def _truncated(input: Any, other: Any) -> torch.Tensor:
+    """The quotient rounded towards 0. torch's own ends the process if it divides the smallest integer by -1."""
+    dtype = torch.result_type(input, other)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.div(input, other, rounding_mode="trunc")
+    return torch.floor_divide(input - torch.fmod(input, other), other)
 
 
 def _expand_to_common(name: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
