@@ -22,7 +22,7 @@ def derivative(expr: Expr, name: str) -> Expr:
     ...     print(derivative(parse_expr(text), "A"))
     B[i]
     exp(2 * A[i]) * 2
-    0 - B[i] / (A[i] * A[i])
+    0 - B[i] / A[i] / A[i]
     1 - (A[i] <= 0)
     0
     """
@@ -51,7 +51,7 @@ def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr
         case "*":
             return plus(times(by_left, right), times(left, by_right))
         case "/":
-            return minus(over(by_left, right), over(times(left, by_right), Binary("*", right, right)))
+            return minus(over(by_left, right), over(over(times(left, by_right), right), right))  # right * right may underflow
         case _:
             return ZERO
 
