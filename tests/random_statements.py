@@ -23,7 +23,7 @@ FORMATS = (None, "ds", "ss", "oo", "(i, j) -> (i: dense, j: bitmap)", "(i, j) ->
 INDICES = ("i,j", "i,j", "i,j", "j", "i", "")
 NUMBERS = ("0", "1", "2", "0.5")
 OPERATORS = ("+", "-", "*", "*", "+")
-BY_A_NUMBER = ("/ 2", "// 2", "% 2", "% 3", "** 2", "** 3")
+BY_A_NUMBER = ("/ 2", "// 2", "% 2", "% 3", "// -1", "% -1", "% -3", "** 2", "** 3")
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 FUNCTIONS = {
     "abs": abs,
@@ -82,6 +82,61 @@ class Scalar:
 
     def __getitem__(self, indices: str | tuple[str, ...]) -> float:
         return float(self.array[tuple(self.at[index] for index in indices)])
+
+
+INTEGER_FORMS = (
+    *("{} + {}", "{} - {}", "{} * {}", "{} // {}", "{} % {}", "fmod({}, {})", "floor_divide({}, {})", "remainder({}, {})"),
+    *("maximum({}, {})", "minimum({}, {})", "fmax({}, {})", "fmin({}, {})", "where({} > {}, A[i], 1)", "{} == {}"),
+    *("abs({})", "-{}", "square({})", "sign({})", "relu({})", "{} // -1", "{} % -1", "fmod({}, -1)", "{} // 3", "{} % -3", "fmod({}, 3)"),
+)
+INTEGER_FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(np, name) for name in ("abs", "fmax", "fmin", "fmod", "maximum", "minimum", "remainder", "sign", "square", "where")},
+    "floor_divide": lambda x, y: x // y,
+    "relu": lambda x: np.maximum(x, x - x),
+}
+
+
+@dataclass(frozen=True)
+class IntegerStatement:
+    """Right side, data type and format of a statement on vectors of integers at the edges of their type; NumPy is the reference."""
+
+    text: str
+    dtype: str
+    format: str
+    seed: int
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The operands: the smallest and largest integer, -1, 0, 1 and others, in all pairs."""
+        limits = np.iinfo(self.dtype)
+        points = np.array([limits.min, limits.max, -1, 0, 1, random.Random(self.seed).randint(-7, 7)], self.dtype)
+        return dict(zip("AB", (axis.ravel() for axis in np.meshgrid(points, points)), strict=True))
+
+    def evaluated(self) -> np.ndarray | None:
+        """Result of numscorch; None if an integer is divided by 0."""
+        operands = {name: ns.from_torch(torch.from_numpy(a), ns.Format(self.format)) for name, a in self.arrays().items()}
+        try:
+            result = ns.evaluate(f"R[i] = {self.text}", **{name: operand for name, operand in operands.items() if name in self.text})
+        except ns.DivisionError:
+            return None
+        return np.asarray(result.to_dense() if isinstance(result, ns.SparseTensor) else result)
+
+    def expected(self) -> np.ndarray | None:
+        """Result of NumPy; None if an integer is divided by 0."""
+        arrays, code = self.arrays(), compile(self.text.replace("[i]", ""), "statement", "eval")
+        with np.errstate(over="ignore", divide="raise"):
+            try:
+                return np.asarray(eval(code, {"__builtins__": {}, **INTEGER_FUNCTIONS}, arrays)).astype(self.dtype)
+            except FloatingPointError:
+                return None
+
+
+def random_integer_statement(seed: int) -> IntegerStatement:
+    """One or two nested operators or functions of integers."""
+    rng = random.Random(seed)
+    text = rng.choice(INTEGER_FORMS).format("A[i]", "B[i]")
+    if rng.random() < 0.5:
+        text = rng.choice(INTEGER_FORMS).format(*rng.sample((f"({text})", rng.choice(("A[i]", "B[i]"))), 2))
+    return IntegerStatement(text, rng.choice(("int8", "int16", "int32", "int64")), rng.choice(("s", "d", "(i) -> (i: bitmap)")), seed)
 
 
 def random_statement(seed: int) -> ArithmeticStatement:

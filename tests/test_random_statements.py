@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from random_statements import ArithmeticStatement, is_chained, random_statement
+from random_statements import ArithmeticStatement, is_chained, random_integer_statement, random_statement
 from scale import scaled
 
 import numscorch as ns
@@ -43,6 +43,16 @@ def test_statements_of_integers_equal_python_expressions(part: int, plain: pytes
             check(replace(random_statement(seed), integers=("ABC", "A", "BC")[seed % 3]))
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_statements_of_integers_at_the_edges_equal_numpy(plain: pytest.MonkeyPatch) -> None:
+    """Where NumPy divides by 0, numscorch does, or the numerator is not stored."""
+    for seed in range(scaled(2000)):
+        case = random_integer_statement(seed)
+        result, expected = case.evaluated(), case.expected()
+        if expected is not None:
+            assert result is not None, case
+            np.testing.assert_array_equal(result, expected, err_msg=str(case))
 
 
 def test_some_statements_are_chained() -> None:

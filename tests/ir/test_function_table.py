@@ -13,7 +13,7 @@ from routine_calls import compiled
 import numscorch as ns
 from numscorch.codegen import routines
 from numscorch.compute.dense_operands import DENSE_FUNCTIONS, value_of
-from numscorch.ir.function_table import FUNCTIONS
+from numscorch.ir.function_table import FUNCTIONS, routine_of
 from numscorch.ir.gradient import derivative
 from numscorch.ir.notation import parse_expr
 
@@ -21,6 +21,8 @@ HUGE = {torch.float32: 1e30, torch.float64: 1e300}
 TINY = {torch.float32: 1e-40, torch.float64: 5e-324}  # subnormal
 TOLERANCES = {torch.float32: (2e-5, 1e-6), torch.float64: (1e-11, 1e-14)}
 DTYPES = pytest.mark.parametrize("dtype", HUGE, ids=str)
+INTEGERS = pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8], ids=str)
+WHOLE_FUNCTIONS = [name for name, function in FUNCTIONS.items() if function.whole is not None]
 Points = tuple[torch.Tensor, ...]
 DEVIATIONS: dict[str, Callable[..., torch.Tensor]] = {
     "fmod": lambda x, y: (y != 0) & (y.abs() < 1e-37),  # torch: nan for subnormal divisors
@@ -79,16 +81,86 @@ def test_derivatives(name: str, dtype: torch.dtype) -> None:
         torch.testing.assert_close(slope[mask], expected[mask], rtol=1e-4 if dtype is torch.float32 else 1e-7, atol=1e-6, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", [name for name, function in FUNCTIONS.items() if function.whole is not None])
-def test_whole_numbers(name: str, plain: None) -> None:
-    """Integers have integer values; division by 0 is computed by torch."""
-    integers = np.array([-7, -2, -1, 1, 2, 5])
-    arguments = [torch.from_numpy(values.ravel()) for values in np.meshgrid(*[integers] * FUNCTIONS[name].arity)]
+def integer_grid(name: str, dtype: torch.dtype) -> Points:
+    """All combinations of integers at the edges of a data type, around 0 and between them, for all arguments."""
+    limits = torch.iinfo(dtype)
+    points = [number for number in (limits.min, limits.max, -7, -2, -1, 0, 1, 2, 5) if number >= limits.min]
+    axes = [torch.tensor(sorted(set(points)), dtype=dtype)] * FUNCTIONS[name].arity
+    return tuple(axis.ravel() for axis in torch.meshgrid(axes, indexing="ij"))
+
+
+def evaluated(name: str, arguments: Points, format: str | None) -> torch.Tensor:
+    """The function as a statement on sparse operands that store every entry, or on dense operands."""
     text = f"R[i] = {name}({', '.join(f'{letter}[i]' for letter in 'ABC'[: len(arguments)])})"
-    operands = {letter: ns.from_torch(values, ns.Format("s")) for letter, values in zip("ABC", arguments, strict=False)}
-    result = ns.evaluate(text, format="dense", **operands)
-    assert result.dtype == torch.int64
-    assert torch.equal(result, DENSE_FUNCTIONS[name](*arguments))
+    operands: dict[str, Any] = dict(zip("ABC", arguments, strict=False))
+    if format is not None:
+        places = torch.arange(len(arguments[0]))[None]
+        operands = {letter: ns.from_coo(places, a, a.shape, ns.Format(format)) for letter, a in operands.items()}
+    return ns.evaluate(text, format="dense", **operands)
+
+
+@INTEGERS
+@pytest.mark.parametrize("name", WHOLE_FUNCTIONS)
+def test_whole_numbers(name: str, dtype: torch.dtype, plain: None) -> None:
+    """Integers have torch's integer values: interpreted, un-jitted and compiled."""
+    arguments = integer_grid(name, dtype)
+    if FUNCTIONS[name].divides:
+        arguments = tuple(argument[arguments[-1] != 0] for argument in arguments)
+    try:
+        expected = DENSE_FUNCTIONS[name](*arguments)
+    except RuntimeError:  # hardtanh of unsigned integers
+        assert (name, dtype) == ("hardtanh", torch.uint8)
+        return
+    for format in (None, "d", "s"):
+        result = evaluated(name, arguments, format)
+        assert result.dtype == dtype
+        assert torch.equal(result, expected)
+    if dtype is torch.uint8:  # computed in int16
+        return
+    text, arrays = str(dtype).removeprefix("torch."), [argument.numpy() for argument in arguments]
+    routine = abs if name == "abs" else compiled(getattr(routines, routine_of(name, text)))
+    for number, *points in zip(expected.tolist(), *arrays, strict=True):
+        assert FUNCTIONS[name].value(*map(int, points), dtype=text) == number
+        with np.errstate(all="ignore"):
+            assert np.asarray(routine(*points)).astype(text) == number
+
+
+@INTEGERS
+@pytest.mark.parametrize("name", [name for name in WHOLE_FUNCTIONS if FUNCTIONS[name].divides])
+def test_integers_divided_by_0_raise(name: str, dtype: torch.dtype, plain: None) -> None:
+    arguments = integer_grid(name, dtype)
+    for format in (None, "d", "s"):
+        with pytest.raises(ns.DivisionError, match=r"where\(B == 0, 1, B\)"):
+            evaluated(name, arguments, format)
+    if dtype is not torch.uint8:
+        with pytest.raises(ZeroDivisionError):
+            FUNCTIONS[name].value(1, 0, dtype=str(dtype).removeprefix("torch."))
+
+
+@pytest.mark.parametrize("rows", [10, 1000], ids=["one worker", "several workers"])
+@pytest.mark.parametrize("name", [name for name in WHOLE_FUNCTIONS if FUNCTIONS[name].divides])
+def test_compiled_integers_divided_by_0_raise(name: str, rows: int) -> None:
+    """One of many divisors is 0. The kernel ends, raises, and runs with other operands."""
+    divisors = torch.arange(rows * 300) % 1000 + 1
+    A, B = (ns.from_torch(values.reshape(rows, 300), ns.CSR) for values in (torch.full_like(divisors, -(2**63)), divisors))
+    zero_divisor = B.with_values(torch.where(torch.arange(rows * 300) == rows * 200, 0, divisors))
+    text = f"R[i,j] = {name}(A[i,j], B[i,j])"
+    for _ in range(2):
+        with pytest.raises(ns.DivisionError, match="an integer is divided by 0"):
+            ns.evaluate(text, A=A, B=zero_divisor)
+        assert torch.equal(ns.evaluate(text, A=A, B=B).to_dense(), DENSE_FUNCTIONS[name](A.to_dense(), B.to_dense()))
+
+
+@pytest.mark.usefixtures("plain")
+def test_unstored_entries_are_no_numerators_but_divisors() -> None:
+    """0 // 0 is not computed where the numerator is not stored. An unstored divisor is 0."""
+    A = ns.from_torch(torch.tensor([[7, 0], [0, -9]]), ns.CSR)
+    B = ns.from_coo(torch.tensor([[0, 0, 1], [0, 1, 1]]), torch.tensor([2, 0, -1]), (2, 2), ns.CSR)
+    for text in ("A[i,j] // B[i,j]", "A[i,j] // B[i,j] + 0 * B[i,j]", "(A[i,j] + 0 * A[i,j]) // B[i,j]"):
+        assert torch.equal(ns.evaluate(f"R[i,j] = {text}", A=A, B=B).to_dense(), torch.tensor([[3, 0], [0, 9]]))
+    for text in ("B[i,j] // A[i,j]", "7 // A[i,j]", "A[i,j] % 0", "A[i,j] // B[i,j] + 1 // B[i,j]"):
+        with pytest.raises(ns.DivisionError):
+            ns.evaluate(f"R[i,j] = {text}", A=A, B=B) if "B" in text else ns.evaluate(f"R[i,j] = {text}", A=A)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
