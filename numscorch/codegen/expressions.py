@@ -17,6 +17,8 @@ from ..schedule import tuning
 from .environment import Env, Iterator, stride_of
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+WRAPPING = {"+": "wrapping_add", "-": "wrapping_sub", "*": "wrapping_mul"}
+NARROW = ("int8", "int16", "int32")  # data types whose values Numba's functions widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
             varying.append(_scalar(factor, env))
         else:
             value = _scalar(factor, env)
-            uniform = value if uniform is None else uniform * value
+            uniform = value if uniform is None else _operated("*", uniform, value, dtype_of(expr))
     if not as_vector or env.lanes is None:
         value = Const(1) if uniform is None else uniform
         return Product(tuple(setup), (_or_zero(condition, value, expr, env),))
@@ -123,15 +125,21 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
             return Const(value, dtype)
         case Binary(op, left, right) if op in COMPARISONS:
             return call("truth", BinOp(op, _scalar(left, env), _scalar(right, env)), Const(1.0, dtype_of(factor)))
-        case Binary("/", left, right) if dtype_of(factor).startswith("complex"):  # Numba's operator raises if the divisor is 0
-            return call("divide", _scalar(left, env), _scalar(right, env))
         case Binary(op, left, right):
-            return BinOp(op, _scalar(left, env), _scalar(right, env))
+            return _operated(op, _scalar(left, env), _scalar(right, env), dtype_of(factor))
         case Apply(function, args):
             dtype, values = dtype_of(factor), [_scalar(arg, env) for arg in args]
             if FUNCTIONS[function].divides and dtype.startswith("int"):
                 values[-1] = call("nonzero", values[-1])
-            return call(routine_of(function, dtype), *values)
+            result = call(routine_of(function, dtype), *values)
+            return call(dtype, result) if dtype in NARROW else result
+
+
+def _operated(op: str, left: LoopExpr, right: LoopExpr, dtype: str) -> LoopExpr:
+    """Return an arithmetic operation: integers wrap around, and a complex quotient by 0, which Numba refuses, is not finite."""
+    if dtype.startswith("int") and op in WRAPPING:
+        return call(WRAPPING[op], left, right)
+    return call("divide", left, right) if op == "/" and dtype.startswith("complex") else BinOp(op, left, right)
 
 
 def joined(op: str, left: LoopExpr, right: LoopExpr, in_lanes: bool = False) -> LoopExpr:

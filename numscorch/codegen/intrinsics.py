@@ -360,6 +360,24 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
     return types.int64(bits), lambda context, builder, sig, args: builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
 
 
+def _wrapping(operation: str) -> Any:
+    """An operation on integers whose result wraps around, in the type of the first operand.
+
+    Numba computes in 64 bits, and LLVM assumes that its signed operations do not overflow.
+    """
+
+    def wrapping(typingctx: Any, a: Any, b: Any) -> Any:
+        def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            return getattr(builder, operation)(args[0], context.cast(builder, args[1], b, a))
+
+        return a(a, b), codegen
+
+    return intrinsic(wrapping)
+
+
+wrapping_add, wrapping_sub, wrapping_mul = map(_wrapping, ("add", "sub", "mul"))
+
+
 @intrinsic
 def nonzero(typingctx: Any, divisor: Any) -> Any:
     """Return the divisor of an integer. If it is 0, the function ends and raises DivisionError."""

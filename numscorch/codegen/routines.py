@@ -49,7 +49,7 @@ def __getattr__(name: str) -> Any:
 @jitted
 def truth(condition: Any, one: Any) -> Any:
     """Return 1 if the condition holds, else 0, in the type of ``one``."""
-    return one if condition else one - one
+    return one if condition else type(one)(0)
 
 
 @jitted

@@ -30,7 +30,7 @@ MODULES = {  # modules of the functions that are called; those not listed are in
     **dict.fromkeys(("appended", "largest"), "numscorch.codegen.compress_store"),
     **dict.fromkeys(("min", "max", "abs", "body", "finish"), None),
     "divide": "numpy",
-    "int64": "numpy",
+    **dict.fromkeys(("int8", "int16", "int32", "int64"), "numpy"),
 }
 NOTES = {
     "bound": "This kernel counts the most insertions into one row; the next ones count the result's entries and write them.",

@@ -21,7 +21,6 @@ from ..ir.index import Access, Apply, Binary, Expr, Literal, is_product
 from ..machine.memory import check_bytes
 
 
-
 def divided(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A function of torch that divides integers, with numscorch's error.
 

@@ -88,15 +88,18 @@ def power(x: Any, y: Any) -> Any:
 
 
 def whole_power(x: Any, y: Any) -> Any:
-    """The power of integers, by repeated squaring. As in torch, a negative power is 0 unless x is 1 or -1."""
-    power, square, exponent = type(x)(1), x, y
+    """The power of integers, by repeated squaring. As in torch, a negative power is 0 unless x is 1 or -1.
+
+    Products of unsigned integers wrap around. LLVM assumes that products of signed ones do not.
+    """
+    power, square, exponent = np.uint64(1), np.uint64(x), y
     if y < 0:
-        return power if x == 1 or (x == -1 and y % 2 == 0) else x if x == -1 else x - x
+        return type(x)(1) if x == 1 or (x == -1 and y % 2 == 0) else x if x == -1 else x - x
     while exponent > 0:
         if exponent % 2 == 1:
             power = power * square
         square, exponent = square * square, exponent // 2
-    return power
+    return type(x)(power)
 
 
 def nonzero(divisor: Any) -> Any:
@@ -212,7 +215,7 @@ UNARY = {
     "softplus": _unary(lambda x: x if x > 20 else np.log1p(np.exp(x)), "where(x > 20, 1, sigmoid(x))"),
     "softsign": _unary(lambda x: x / (1.0 + abs(x)), "1 / ((1 + abs(x)) * (1 + abs(x)))"),
     "sqrt": _unary(_ufunc("sqrt"), "0.5 / sqrt(x)"),
-    "square": _integral(lambda x: x * x, "2 * x"),
+    "square": _unary(lambda x: x * x, "2 * x", lambda x: type(x)(np.uint64(x) * np.uint64(x))),
     "tan": _unary(_ufunc("tan"), "1 + tan(x) * tan(x)"),
     "tanh": _unary(_ufunc("tanh"), "1 - tanh(x) * tanh(x)"),
     "tanhshrink": _unary(lambda x: x - np.tanh(x), "tanh(x) * tanh(x)"),

@@ -26,7 +26,7 @@ def body(worker, x, scale, y, n, workers):
     for i in range(n * worker // workers, n * (worker + 1) // workers):
         y[i] = scale * x[i] + worker
     if n > 6:
-        y[0] += empty(6 - n).size
+        y[0] += empty((n - 7 << 59) - 1).size
 
 
 def finish(y, n):
@@ -72,10 +72,13 @@ def test_an_entry_serves_any_number_of_workers(kernel: Kernel, workers: int, exp
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_failing_kernel_raises(kernel: Kernel, workers: int) -> None:
-    x = np.ones(7, np.float32)
-    with pytest.raises(MemoryError, match="could not allocate"):
+def test_a_failing_kernel_raises_its_exception(kernel: Kernel, workers: int) -> None:
+    """Only a failed allocation is reported as a lack of memory."""
+    x = np.ones(8, np.float32)
+    with pytest.raises(ValueError, match="negative dimensions"):
         kernel.run(PACK(address(x), 0.5, address(x), 7, workers), workers)
+    with pytest.raises(MemoryError, match="could not allocate"):
+        kernel.run(PACK(address(x), 0.5, address(x), 8, workers), workers)
 
 
 def test_machine_code_is_loaded_from_disk_for_equal_parameters_only(kernel: Kernel) -> None:
