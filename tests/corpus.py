@@ -16,8 +16,7 @@ from numscorch.frontend.problem import Problem, make_problem
 from numscorch.ir.format import COO, CSC, CSF, CSR, DCSC, DCSR, Format
 from numscorch.ir.index import Stmt
 from numscorch.runtime.plans import describe
-from numscorch.schedule import tuning
-from numscorch.schedule.facts import Facts, Target, rounded, tiling
+from numscorch.schedule.facts import Facts, Target, rounded
 
 TARGET = Target(32, 16)
 SIZES = {"i": 3, "j": 4, "k": 5, "l": 2}
@@ -67,11 +66,7 @@ def as_if_large(facts: Facts, rng: random.Random) -> Facts:
     """Random facts for the same expression, with other extents and counts."""
     extents = tuple((var, rounded(rng.choice((1, 3, 40, 1000, 50_000)))) for var, _ in facts.extents)
     counts = tuple((name, fmt, tuple(sorted(rounded(rng.choice((1, 50, 3000, 10**6))) for _ in cs))) for name, fmt, cs in facts.counts)
-    tilings, sum_tilings = (
-        tuple((var, tiling(size, TARGET.lanes("float64"), most)) for var, size in extents) for most in (8, tuning.LONGEST_SUM_TILE)
-    )
-    rests = tuple((var, size % (tuning.LONGEST_SUM_TILE * TARGET.lanes("float64"))) for var, size in extents)
-    return Facts(extents, counts, tilings, sum_tilings, rests)
+    return Facts(extents, counts, lanes=TARGET.lanes("float64"), exact=dict(extents))
 
 
 def means(stmt: Stmt, problem: Problem, arrays: dict[str, np.ndarray]) -> None:

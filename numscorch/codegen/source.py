@@ -5,6 +5,7 @@ from __future__ import annotations
 from cmath import isfinite
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ..ir import index as ix
 from ..ir.function_table import WHOLE
@@ -58,10 +59,15 @@ class Source:
 def generate(stmt: ix.Stmt, target: Target, stage: Stage = "fill", lengths: Lengths | None = None) -> Source:
     """Generate the source of one stage of a scheduled statement.
 
-    Equal statements have equal text if their ``lengths`` split the same sums into blocks.
+    Equal statements have equal text if their ``lengths`` split the same sums into blocks. Recent sources are remembered.
     """
+    return _generated(stmt, target, stage, tuple((lengths or {}).items()))
+
+
+@lru_cache(maxsize=1024)
+def _generated(stmt: ix.Stmt, target: Target, stage: Stage, lengths: tuple[tuple[str, float], ...]) -> Source:
     stmt = at_stage(stmt, stage)
-    program = assemble(stmt, target, stage, lengths)
+    program = assemble(stmt, target, stage, dict(lengths))
     body = "\n\n".join(map(emit_function, program.functions))
     note = f"\n{NOTES[stage]}\n" if NOTES[stage] else ""
     head = "\n\n".join(part for part in (_imports(program), _tables(program.functions)) if part)

@@ -6,14 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, wraps
 from typing import Any
 
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .branchless_merge import merge_without_branches
-from .facts import Facts, Target
+from .facts import Facts, Question, Target
 from .flatten_sum import flatten_sum
 from .gallop import gallop
 from .loop_order import order_loops
@@ -42,6 +42,41 @@ class Step:
     __repr__ = __str__
 
 
+Schedule = Callable[..., tuple[Step, ...]]
+MOST_ANSWERS = 256  # schedules kept for problems with equal facts
+
+
+def by_answers(make: Schedule) -> Schedule:
+    """Remember schedules by their arguments, and by the answers to the questions that passes ask about exact extents.
+
+    A pass learns nothing else about exact extents, so equal answers to all questions of a schedule lead to the same schedule.
+    """
+
+    @lru_cache(maxsize=1024)
+    def known(*arguments: Any) -> dict[tuple[Question, ...], dict[tuple[Any, ...], tuple[Step, ...]]]:
+        return {}
+
+    @wraps(make)
+    def remembered(*arguments: Any) -> tuple[Step, ...]:
+        (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
+        by_questions = known(*arguments)
+        for questions, made in list(by_questions.items()):
+            answers = tuple([function(facts.exact[var], *others) for function, var, others in questions])
+            if (steps := made.get(answers)) is not None:
+                return steps
+        asked: dict[Question, Any] = {}
+        recording = replace(facts, asked=asked)
+        steps = make(*(recording if argument is facts else argument for argument in arguments))
+        made = by_questions.setdefault(tuple(asked), {})
+        if len(made) >= MOST_ANSWERS:
+            made.clear()
+        made[tuple(asked.values())] = steps
+        return steps
+
+    remembered.cache_clear = known.cache_clear  # type: ignore[attr-defined]
+    return remembered
+
+
 Pass = Callable[[Any, Facts, Target, Options], tuple[Stmt, str] | None]
 PASSES: tuple[Pass, ...] = (
     order_loops,
@@ -59,7 +94,7 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-@lru_cache(maxsize=1024)
+@by_answers
 def schedule(stmt: Assignment, facts: Facts, target: Target, options: Options = AUTOMATIC) -> tuple[Step, ...]:
     """Run the passes on an assignment whose result has a format; the last step holds the loop nest.
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
+from typing import Any, TypeVar
 
 from ..ir.format import Format
 from ..ir.index import IndexVar
 from . import tuning
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,35 +116,39 @@ def sum_tiling(extent: int, lanes: int) -> Tiling:
     )
 
 
-def tiling_within(size: int, left: int, lanes: int, most: int) -> Tiling:
-    """Divide loop tiles of ``size`` coordinates into equal register tiles; only the last ``left`` coordinates of the extent need a tail.
+def tiling_within(extent: int, size: int, lanes: int, most: int) -> Tiling:
+    """Divide loop tiles of ``size`` coordinates into equal register tiles; only the last coordinates of the extent need a tail.
 
-    >>> tiling_within(64, 100 % 128, 8, 8)
+    >>> tiling_within(100, 64, 8, 8)
     Tiling(registers=8, tail=5, masked=True, lanes=8)
-    >>> tiling_within(48, 96 % 128, 8, 8)
+    >>> tiling_within(96, 48, 8, 8)
     Tiling(registers=2, tail=0, masked=False, lanes=8)
     """
-    return _in_loop(min(size // lanes & -(size // lanes), most), left, lanes)
+    return _in_loop(min(size // lanes & -(size // lanes), most), extent, lanes)
+
+
+Question = tuple[Callable[..., Any], IndexVar, tuple[Any, ...]]  # a function of an exact extent, the variable, and further arguments
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Extents of the variables, positions in each level of the operands, and tilings.
+    """Extents of the variables, positions in each level of the operands, and divisions of the exact extents.
 
-    Extents and counts are rounded to three significant bits, so that problems of similar size share a schedule. Tilings are
-    exact, because the loop nest depends on them. ``rests`` are the remainders of the extents after tiles of
-    ``tuning.LONGEST_SUM_TILE`` registers; the remainders for smaller powers of two follow from them. ``spreads`` tell how
-    uneven the rows of an operand are, for each level (``Pattern.spreads``). ``peaks`` tell how many values share the most
-    frequent coordinate of each variable (``peaks_of``).
+    Extents and counts are rounded to three significant bits, so that problems of similar size share a schedule. Loop nests also
+    depend on the division of the ``exact`` extents into registers of ``lanes`` values. Equal facts may differ there: passes
+    learn about exact extents only through :meth:`ask`, which records questions and answers in ``asked``. ``tiles`` are the tiles
+    around, as (variable, size, lanes). ``spreads`` tell how uneven the rows of an operand are, for each level
+    (``Pattern.spreads``). ``peaks`` tell how many values share the most frequent coordinate of each variable (``peaks_of``).
     """
 
     extents: tuple[tuple[IndexVar, int], ...]
     counts: tuple[tuple[str, Format, tuple[int, ...]], ...] = ()
-    tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
-    sum_tilings: tuple[tuple[IndexVar, Tiling], ...] = ()
-    rests: tuple[tuple[IndexVar, int], ...] = ()
     spreads: tuple[tuple[str, tuple[int, ...]], ...] = ()
     peaks: tuple[tuple[str, tuple[tuple[IndexVar, int], ...]], ...] = ()
+    lanes: int = 0
+    tiles: tuple[tuple[IndexVar, int, int], ...] = ()
+    exact: Mapping[IndexVar, int] = field(default_factory=dict, repr=False, compare=False)
+    asked: dict[Question, Any] | None = field(default=None, repr=False, compare=False)
     sizes: Mapping[IndexVar, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -153,27 +160,13 @@ class Facts:
         return cls(
             tuple((var, rounded(size)) for var, size in extents.items()),
             tuple((name, fmt, tuple(rounded(c) for c in levels)) for name, (fmt, levels) in counts.items()),
-            tuple((var, tiling(size, lanes, tuning.ACCUMULATORS)) for var, size in extents.items()),
-            tuple((var, sum_tiling(size, lanes)) for var, size in extents.items()),
-            tuple((var, size % (tuning.LONGEST_SUM_TILE * lanes)) for var, size in extents.items()),
+            lanes=lanes,
+            exact=dict(extents),
         )
 
     def within(self, var: IndexVar, size: int, lanes: int, target: Target) -> Facts:
         """Facts inside a tile of a variable; the variable has no tiling if ``lanes`` does not divide the tile size."""
-        remainder = dict(self.rests)[var]
-
-        def divide(by_var: tuple[tuple[IndexVar, Tiling], ...], most: int) -> tuple[tuple[IndexVar, Tiling], ...]:
-            other_tilings = tuple((v, tiles) for v, tiles in by_var if v != var)
-            if size % lanes:
-                return other_tilings
-            outer, tiles = dict(by_var)[var], tiling_within(size, remainder, lanes, most)
-            return (*other_tilings, (var, replace(tiles, fits=outer.fits or tiles.registers < outer.tail)))
-
-        return replace(
-            self.narrowed(var, size),
-            tilings=divide(self.tilings, tuning.ACCUMULATORS),
-            sum_tilings=divide(self.sum_tilings, tuning.LONGEST_SUM_TILE),
-        )
+        return replace(self.narrowed(var, size), tiles=(*self.tiles, (var, size, lanes)))
 
     def narrowed(self, var: IndexVar, size: int) -> Facts:
         """Facts for a variable with at most ``size`` coordinates."""
@@ -196,13 +189,48 @@ class Facts:
         counts = {name: (sorted(levels), dict(self.spreads).get(name)) for name, _, levels in self.counts}
         return tensor in counts and counts[tensor] == counts.get(other)
 
+    def ask(self, function: Callable[..., Answer], var: IndexVar, *arguments: Any) -> Answer:
+        """A function of the exact extent of a variable; the question and its answer are recorded."""
+        answer = function(self.exact[var], *arguments)
+        if self.asked is not None:
+            self.asked[function, var, arguments] = answer
+        return answer
+
+    def is_tiled(self, var: IndexVar) -> bool:
+        """Whether a variable has a tiling."""
+        return self.lanes > 0 and not any(size % lanes for size, lanes in self._tiles_of(var))
+
     def tiling(self, var: IndexVar) -> Tiling:
         """Tiling of a variable's extent."""
-        return dict(self.tilings)[var]
+        return self.ask(_tiling_inside, var, self.lanes, self._tiles_of(var))
 
     def sum_tiling(self, var: IndexVar) -> Tiling:
         """Tiling of the extent of a summed variable."""
-        return dict(self.sum_tilings)[var]
+        return self.ask(_sum_tiling_inside, var, self.lanes, self._tiles_of(var))
+
+    def _tiles_of(self, var: IndexVar) -> tuple[tuple[int, int], ...]:
+        return tuple((size, lanes) for tiled, size, lanes in self.tiles if tiled == var)
+
+
+def is_divisible(extent: int, times: int) -> bool:
+    """Whether a number divides an extent."""
+    return extent % times == 0
+
+
+def _tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...]) -> Tiling:
+    return _inside(tiling(extent, lanes, tuning.ACCUMULATORS), extent, tiles, tuning.ACCUMULATORS)
+
+
+def _sum_tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...]) -> Tiling:
+    return _inside(sum_tiling(extent, lanes), extent, tiles, tuning.LONGEST_SUM_TILE)
+
+
+def _inside(outer: Tiling, extent: int, tiles: tuple[tuple[int, int], ...], most: int) -> Tiling:
+    """The tiling inside tiles of these sizes and lanes."""
+    for size, lanes in tiles:
+        inner = tiling_within(extent, size, lanes, most)
+        outer = replace(inner, fits=outer.fits or inner.registers < outer.tail)
+    return outer
 
 
 def itemsize(dtype: str) -> int:

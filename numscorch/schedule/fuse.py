@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from itertools import chain, count as counted
 
 from ..errors import ScheduleError
@@ -35,7 +34,7 @@ from ..ir.index import (
     wrap,
 )
 from ..ir.verify import verify
-from . import Step, tuning
+from . import Step, by_answers, tuning
 from .facts import Facts, Target
 from .loop_order import unit_stride
 from .parallel import parallelize
@@ -43,7 +42,7 @@ from .vector import LANES, result_tag, take_positions, vectorize
 from .workspace import NAMES, insert_workspaces
 
 
-@lru_cache(maxsize=1024)
+@by_answers
 def schedule_fused(members: tuple[Assignment, ...], outer: tuple[IndexVar, ...], facts: Facts, target: Target) -> tuple[Step, ...]:
     """Schedule statements that share the outer loops; the last step holds the loop nest."""
     order = outer if members[-1].lhs.tensor.prunes else _outer_order(outer, facts)  # appended entries come in order
@@ -144,7 +143,7 @@ def _vectorize_append(nest: Stmt, facts: Facts) -> Stmt:
     vector_forall<8 x 8, once>(k, C[i,k] = where(C_row[k] <= t, 0, C_row[k]))
     """
     match nest:
-        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and var in dict(facts.tilings):
+        case Forall(var, Assignment(lhs, rhs)) if lhs.tensor.dtype in LANES and lhs.indices[-1:] == (var,) and facts.is_tiled(var):
             tiles, along = facts.tiling(var), [a for a in accesses_in(rhs) if var in a.indices]
             is_dense = all(a.tensor.is_dense and unit_stride(a, var) for a in along) and can_run_in_registers(rhs)
             fits = lhs.tensor.largest is None or tiles.lanes % lhs.tensor.largest[1] == 0

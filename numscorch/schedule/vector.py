@@ -179,7 +179,7 @@ def _unroll_dot_products(loops: list[Forall], consumer: Assignment, producer: St
 
 def _is_dense_loop(var: IndexVar, body: Assignment, facts: Facts) -> bool:
     accesses = [body.lhs, *accesses_in(body.rhs)]
-    return facts.extent(var) > 1 and var in dict(facts.tilings) and all(unit_stride(a, var) for a in accesses if var in a.indices)
+    return facts.extent(var) > 1 and facts.is_tiled(var) and all(unit_stride(a, var) for a in accesses if var in a.indices)
 
 
 def _varies(var: IndexVar, body: Assignment) -> bool:
@@ -225,7 +225,7 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
         return tag
     if overlapped and (tag.overlapped or not tag.registers):
         return Vector(tag.lanes, registers, overlapped=True)
-    return _tag(tiling_within(registers * tag.lanes, dict(facts.rests)[vector.var], tag.lanes, registers))
+    return _tag(facts.ask(tiling_within, vector.var, registers * tag.lanes, tag.lanes, registers))
 
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
