@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from numscorch.codegen import source
 from numscorch.compute import shortcuts
 from numscorch.convert import conversions
 from numscorch.runtime import plans
+from numscorch.schedule.facts import forget_answers
 
 
 def forget_plans(patch: pytest.MonkeyPatch) -> None:
@@ -16,4 +18,5 @@ def forget_plans(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(shortcuts, "_last", {})
     patch.setattr(conversions, "_converted_before", {})
     plans.SHORTCUTS.clear()
-    plans.schedule.cache_clear()
+    forget_answers()
+    source._generated.cache_clear()

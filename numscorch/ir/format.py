@@ -253,10 +253,15 @@ def _sorted_level(level: Level) -> Level:
 
 def dense(order: int) -> Format:
     """The row-major dense format of a number of dimensions."""
-    return Format("d" * _order("dense", order))
+    return _dense(_order("dense", order))
 
 
 MOST_DIMENSIONS = 64  # the maximum of torch and NumPy
+
+
+@lru_cache(maxsize=64)
+def _dense(order: int) -> Format:
+    return Format("d" * order)
 
 
 @lru_cache(maxsize=64)

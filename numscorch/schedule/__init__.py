@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
+from dataclasses import dataclass
 from typing import Any
 
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .branchless_merge import merge_without_branches
-from .facts import Facts, Question, Target
+from .facts import Facts, Target, by_answers
 from .flatten_sum import flatten_sum
 from .gallop import gallop
 from .loop_order import order_loops
@@ -40,41 +39,6 @@ class Step:
         return f"{self.name}: {self.stmt}   ({self.why})"
 
     __repr__ = __str__
-
-
-Schedule = Callable[..., tuple[Step, ...]]
-MOST_ANSWERS = 256  # schedules kept for problems with equal facts
-
-
-def by_answers(make: Schedule) -> Schedule:
-    """Remember schedules by their arguments, and by the answers to the questions that passes ask about exact extents.
-
-    A pass learns nothing else about exact extents, so equal answers to all questions of a schedule lead to the same schedule.
-    """
-
-    @lru_cache(maxsize=1024)
-    def known(*arguments: Any) -> dict[tuple[Question, ...], dict[tuple[Any, ...], tuple[Step, ...]]]:
-        return {}
-
-    @wraps(make)
-    def remembered(*arguments: Any) -> tuple[Step, ...]:
-        (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
-        by_questions = known(*arguments)
-        for questions, made in list(by_questions.items()):
-            answers = tuple([function(facts.exact[var], *others) for function, var, others in questions])
-            if (steps := made.get(answers)) is not None:
-                return steps
-        asked: dict[Question, Any] = {}
-        recording = replace(facts, asked=asked)
-        steps = make(*(recording if argument is facts else argument for argument in arguments))
-        made = by_questions.setdefault(tuple(asked), {})
-        if len(made) >= MOST_ANSWERS:
-            made.clear()
-        made[tuple(asked.values())] = steps
-        return steps
-
-    remembered.cache_clear = known.cache_clear  # type: ignore[attr-defined]
-    return remembered
 
 
 Pass = Callable[[Any, Facts, Target, Options], tuple[Stmt, str] | None]

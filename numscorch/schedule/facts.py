@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, wraps
 from math import ceil
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from ..ir.format import Format
 from ..ir.index import IndexVar
 from . import tuning
 
 Answer = TypeVar("Answer")
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,56 @@ def _inside(outer: Tiling, extent: int, tiles: tuple[tuple[int, int], ...], most
         inner = tiling_within(extent, size, lanes, most)
         outer = replace(inner, fits=outer.fits or inner.registers < outer.tail)
     return outer
+
+
+MOST_ANSWERS = 256  # results kept for equal facts
+_forget: list[Callable[[], None]] = []
+
+
+def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Remember a function of facts and other arguments by the arguments, and by the answers of :meth:`Facts.ask` that it used.
+
+    The function learns nothing else about exact extents, so equal answers to all of its questions lead to the same result.
+
+    >>> @by_answers
+    ... def tail(facts: Facts, var: IndexVar) -> int:
+    ...     print("computed")
+    ...     return facts.tiling(var).tail
+    >>> i = IndexVar("i")
+    >>> [tail(Facts.of({i: size}, {}, 16, GENERIC), i) for size in (250, 251, 256)]
+    computed
+    computed
+    [0, 0, 0]
+    """
+
+    @lru_cache(maxsize=1024)
+    def known(*arguments: Any) -> dict[tuple[Question, ...], dict[tuple[Any, ...], Answer]]:
+        return {}
+
+    @wraps(function)
+    def remembered(*arguments: P.args, **named: P.kwargs) -> Answer:
+        (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
+        by_questions = known(*arguments, **named)
+        for questions, results in list(by_questions.items()):
+            answers = tuple([question(facts.exact[var], *others) for question, var, others in questions])
+            if answers in results:
+                return results[answers]
+        asked: dict[Question, Any] = {}
+        recording = replace(facts, asked=asked)
+        result = function(*(recording if argument is facts else argument for argument in arguments), **named)  # type: ignore[arg-type]
+        results = by_questions.setdefault(tuple(asked), {})
+        if len(results) < MOST_ANSWERS:
+            results[tuple(asked.values())] = result
+        return result
+
+    _forget.append(known.cache_clear)
+    return remembered
+
+
+def forget_answers() -> None:
+    """Forget the results of all functions that :func:`by_answers` remembers; tests that change thresholds call it."""
+    for forget in _forget:
+        forget()
 
 
 def itemsize(dtype: str) -> int:

@@ -34,8 +34,8 @@ from ..ir.index import (
     wrap,
 )
 from ..ir.verify import verify
-from . import Step, by_answers, tuning
-from .facts import Facts, Target
+from . import Step, tuning
+from .facts import Facts, Target, by_answers
 from .loop_order import unit_stride
 from .parallel import parallelize
 from .vector import LANES, result_tag, take_positions, vectorize

@@ -7,9 +7,10 @@ from math import inf, prod
 
 from ..ir.index import Access, FlatSum, IndexVar, Stmt, is_relation, loops_of, operands_of
 from . import cost, tuning
-from .facts import Facts
+from .facts import Facts, by_answers
 
 
+@by_answers
 def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
     """Estimate the longest run of each coordinate and position variable of a nest.
 

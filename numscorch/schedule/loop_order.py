@@ -19,7 +19,7 @@ from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, 
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
 from .empty_rows import without_empty_rows
-from .facts import GENERIC, Facts, Target
+from .facts import GENERIC, Facts, Target, by_answers
 from .lengths import is_uneven
 from .options import AUTOMATIC, Options
 from .workspace import moved_by
@@ -69,6 +69,7 @@ def order_loops(stmt: Assignment, facts: Facts, target: Target = GENERIC, option
     return body, "; ".join(map(str, choices)) + note
 
 
+@by_answers
 def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
     """The cheapest order of an assignment's loops."""
     return candidates(stmt, variables_in(stmt.rhs), facts, target, most=1)[0]

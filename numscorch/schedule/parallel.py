@@ -30,7 +30,7 @@ from ..ir.index import (
 from ..ir.scatter import is_placed
 from ..ir.workspace_levels import Marked
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target
+from .facts import GENERIC, Facts, Target, by_answers
 from .options import AUTOMATIC, Options
 
 
@@ -56,6 +56,7 @@ def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Opt
     return parallel, f"about {steps:.3g} steps: {why}{note}"
 
 
+@by_answers
 def pays(stmt: Stmt, facts: Facts) -> bool:
     """Whether a problem has enough work for several workers."""
     return steps_of(stmt, facts) >= tuning.PARALLEL_STEPS

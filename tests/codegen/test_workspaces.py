@@ -22,6 +22,7 @@ from numscorch.ir.workspace_levels import Cleared, Hashed, Listed, Sorted
 from numscorch.runtime import plans as dispatch
 from numscorch.runtime.result_arrays import packed_room
 from numscorch.schedule import tuning
+from numscorch.schedule.facts import forget_answers
 from numscorch.schedule.workspace import KINDS
 from numscorch.tensors.validate import validate
 
@@ -49,7 +50,7 @@ def collected(kind: str, expr: str, operands: list[object], set_to: Callable[[ob
     set_to(tuning, "DENSE_ROW", -1 if kind == "hash" else 1 << 62)
     set_to(tuning, "REUSED_PLACES", float("inf"))
     dispatch._plans.clear()
-    dispatch.schedule.cache_clear()
+    forget_answers()
     return ns.einsum(expr, *operands, format="infer")
 
 

@@ -25,6 +25,7 @@ from numscorch.ir.loop import Expr as LoopExpr
 from numscorch.ir.padded import Fixed
 from numscorch.ir.verify import verify
 from numscorch.operators import elementwise
+from numscorch.schedule.facts import forget_answers
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.workspace import insert_workspaces
 
@@ -258,7 +259,7 @@ def test_a_pass_is_added_to_the_list_of_passes(plain: pytest.MonkeyPatch) -> Non
     A = ns.from_torch(D, ns.CSR)
     assert "B[i,j] = 2 * A[i,j]))" in str(ns.explain("R[i,j] = 2 * A[i,j]", A=A).steps[1])
     plain.setattr(schedule, "PASSES", replaced(insert_workspaces, both))
-    schedule.schedule.cache_clear()
+    forget_answers()
     explanation = ns.explain("R[i,j] = 2 * A[i,j]", A=A)
     assert "B[i,j] = A[i,j] * 2))" in str(explanation.steps[1])
     assert explanation.steps[1].why.startswith("numbers stand behind tensors; ")

@@ -292,7 +292,7 @@ def test_registers_divide_tiles_and_cover_the_last_one(lanes: int) -> None:
     for extent in range(301):
         for size in range(lanes, 200, lanes):
             for most in (8, tuning.LONGEST_SUM_TILE):
-                tiles = tiling_within(size, extent % (tuning.LONGEST_SUM_TILE * lanes), lanes, most)
+                tiles = tiling_within(extent, size, lanes, most)
                 width = tiles.registers * lanes
                 assert 0 < tiles.registers <= most
                 assert size % width == 0

@@ -26,6 +26,7 @@ from numscorch.ir.index import (
 )
 from numscorch.ir.verify import verify
 from numscorch.schedule import PASSES, cost, schedule
+from numscorch.schedule.facts import forget_answers
 from numscorch.schedule.loop_order import order_loops
 from numscorch.schedule.options import AUTOMATIC, Options
 from numscorch.schedule.parallel import parallelize, pays
@@ -129,7 +130,7 @@ def test_workspaces_are_written_before_they_are_read() -> None:
 def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int) -> None:
     """A parallel loop is the outermost except for tiles, and runs over the result or sums into one scalar."""
     rng = random.Random(seed)
-    schedule.cache_clear()
+    forget_answers()
     count = 0
     for problem, _ in corpus():
         stmt = schedule(problem.stmt, as_if_large(problem.facts, rng), TARGET)[-1].stmt
@@ -144,7 +145,7 @@ def test_only_loops_that_do_not_scatter_run_in_parallel(seed: int) -> None:
                 assert isinstance(stmt, Where)
                 assert loop is stmt.producer
                 assert not result_of(stmt).indices
-    schedule.cache_clear()
+    forget_answers()
     assert count > 50
 
 
