@@ -38,13 +38,14 @@ from .cold_start import run_module
 from .worktrees import ROOT, WorktreeError, commit_of, tree_of
 
 sys.path.insert(0, str(ROOT / "tests"))
-from coverage_rows import ROWS, STORED, Given  # noqa: E402
+from coverage_rows import ROWS, STORED, Given
 
 CALLS = 30
-WARM = 12  # sizes before the measured ones
+WARM = 3  # every third size is seen before the measured ones
 ENTRIES = 10_000
 ROWS_OF = range(360, 440)  # sizes of matrices: two rounded extents
 WIDTHS = range(32, 440)  # sizes of dense operands
+HEAD = f"{'':42}{'seen':>11}{'unseen':>10}{'90 %':>10}{'ratio':>8}{'pattern':>10}{'compiling':>11}"
 Call = Callable[[], Any]
 Maker = Callable[[int], Call]  # from a size to a call with fresh tensors; only the call is timed
 BY_SIZE: dict[str, Callable[[Given], Any]] = {  # rows of the table whose arguments fit a 4 x 6 matrix only
@@ -60,6 +61,7 @@ BY_SIZE: dict[str, Callable[[Given], Any]] = {  # rows of the table whose argume
     "broadcast_to": lambda g: torch.broadcast_to(g.S, (2, *g.S.shape)),
     "repeat_interleave": lambda g: torch.repeat_interleave(g.S, torch.arange(g.S.shape[0]) % 3, 0),
 }
+OPERATORS = ROWS | STORED | BY_SIZE
 
 
 @dataclass(frozen=True)
@@ -158,8 +160,7 @@ def others() -> dict[str, tuple[Maker, Sequence[int]]]:
 
 def cases() -> dict[str, tuple[Maker, Sequence[int]]]:
     """All rows of the benchmark."""
-    operators = {name: (operator(row), ROWS_OF) for name, row in (ROWS | STORED | BY_SIZE).items()}
-    return others() | operators
+    return others() | {name: (operator(row), ROWS_OF) for name, row in OPERATORS.items()}
 
 
 def timed(call: Call) -> float:
@@ -173,18 +174,19 @@ def measure(maker: Maker, sizes: Sequence[int], calls: int = CALLS) -> Row:
     """Compare calls with sizes not seen and with seen ones, in turns."""
     order = list(sizes)
     random.Random(0).shuffle(order)
-    for size in order[:WARM]:
+    known, order = order[: len(order) // WARM], order[len(order) // WARM :]
+    for size in known:
         maker(size)()
     seen, unseen, again, compiling = [], [], [], 0
     gc.collect()
     gc.disable()
-    for at, size in enumerate(order[WARM : WARM + calls]):
+    for at, size in enumerate(order[:calls]):
         ready, call = counts.ready, maker(size)
         taken = timed(call)
         if counts.ready == ready:
             unseen.append(taken)
         compiling += counts.ready != ready
-        call = maker(order[at % WARM])
+        call = maker(known[at % len(known)])
         ready, taken = counts.ready, timed(call)
         if counts.ready == ready:
             seen.append(taken)
@@ -218,7 +220,7 @@ def main(arguments: Sequence[str]) -> int:
         except WorktreeError as error:
             print(error, file=sys.stderr)
             return 2
-    print(f"{'':42}{'seen':>11}{'unseen':>10}{'90 %':>10}{'ratio':>8}{'pattern':>10}{'compiling':>11}{'   before     times' if before else ''}")
+    print(HEAD + ("   before     times" if before else ""))
     gains = []
     for name, row in rows(options.operators, options.calls):
         line = row.text(name)
