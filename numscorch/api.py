@@ -170,6 +170,7 @@ def evaluate(statement: str, /, *, format: Format | str | None = None, sparsifie
             assignment.
         SizeError: an index has two sizes.
         RangeError: a constant index is out of range.
+        DivisionError: ``//``, ``%`` or ``fmod`` divides an integer by 0; a numerator that is not stored is not divided.
 
     Source: Kjolstad, Kamil, Chou, Lugato, Amarasinghe, "The Tensor Algebra Compiler", OOPSLA 2017.
 

@@ -336,3 +336,19 @@ def test_the_format_does_not_change_the_data_type(dtype: torch.dtype, expr: str,
         assert result.dtype == results[-1].dtype
         expected = exact != 0 if result.dtype is torch.bool else exact.to(result.dtype)
         assert torch.equal(result, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+def test_complex_quotients_by_0_are_those_of_torch(dtype: torch.dtype) -> None:
+    """Compiled kernels: an infinity or NaN in each component."""
+    dense = torch.tensor([[1 + 1j, 0, 2], [0, 0, 3j], [0, 1, 0]], dtype=dtype)
+    ones = torch.tensor([[1, 1j, -1], [1 - 1j, 0, 2], [-1j, 1, 1]], dtype=dtype)
+    for A in (ns.from_torch(dense, ns.CSR), ns.from_torch(dense, ns.BCSR(2, 2))):
+        torch.testing.assert_close(as_parts(ones / A), as_parts(ones / dense), equal_nan=True)
+        assert torch.equal((1 / A).isnan(), (1 / dense).isnan())
+    stored = ns.from_coo(torch.ones(3, 3).nonzero().T, ones.flatten(), (3, 3), ns.CSR)
+    torch.testing.assert_close(as_parts((stored / dense).to_dense()), as_parts(ones / dense), equal_nan=True)
+
+
+def as_parts(values: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(values)
