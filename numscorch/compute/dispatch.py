@@ -178,7 +178,7 @@ def stored_as(result: Any, requested: Format | None, native: bool, asked: bool =
         result = result.to(sorted_format(result.format)) if native and not asked else result
         if not native or (asked and not has_torch_layout(result.pattern)):
             return result
-        return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch()
+        return (result if has_torch_layout(result.pattern) else result.to(COO(result.ndim))).to_torch(copy=False)
     order = list(requested.mode_order) if requested is not None else list(range(result.ndim))
     if order == sorted(order) and result.is_contiguous():
         return result

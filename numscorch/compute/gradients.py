@@ -71,7 +71,7 @@ def attached(operand: Any) -> Any:
     if not operand.requires_grad:
         return wrap(operand)
     if operand.layout is torch.sparse_coo and (not operand.is_coalesced() or operand.dense_dim()):
-        return from_torch(operand)
+        return from_torch(operand, copy=False)
     return SparseTensor(wrap(operand).pattern, operand.values().reshape(-1))
 
 

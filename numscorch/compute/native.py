@@ -25,7 +25,7 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
 
 
 def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
-    wrapper = from_torch(tensor.detach())
+    wrapper = from_torch(tensor.detach(), copy=False)
     values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
     # not cached: inference tensors have no version counter, and copied values would miss later writes
     if tensor.is_inference() or wrapper.values.data_ptr() != values.data_ptr():

@@ -1,7 +1,7 @@
 """Construct SparseTensors from torch tensors and from index arrays.
 
-Index arrays and values are shared without a copy if their order and layout allow it. New index arrays are int32 if that
-fits.
+Patterns are immutable, so public constructors copy index arrays; with ``copy=False``, they share them if order and layout allow
+it. New index arrays are int32 if that fits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.torch_layouts import COMPRESSED, compressed_pattern, hybrid_pattern
+from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
 from .coalescing import coalesced
 from .conversions import can_copy, chosen_of, to_format
@@ -43,18 +43,20 @@ COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.s
 OTHERS = "from_coo, from_csr or from_scipy"
 
 
-def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, check_invariants: bool = True) -> SparseTensor:
+def from_torch(
+    tensor: torch.Tensor, format: Format | str | None = None, *, copy: bool = True, check_invariants: bool = True
+) -> SparseTensor:
     """Create a SparseTensor from a torch tensor; gradients flow to the tensor.
 
-    CSR, CSC, BSR, BSC and coalesced COO tensors share their memory with the result; of batches, only the row starts are
-    copied. Uncoalesced COO tensors are coalesced; large ones whose entries are sorted and distinct share their memory, too.
-    Strided tensors are searched for nonzeros, in O(size).
+    Uncoalesced COO tensors are coalesced. Strided tensors are searched for nonzeros, in O(size).
 
     Args:
-        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, optionally batched or hybrid, of a supported data type. It must
-            not be modified while the result shares its memory.
+        tensor: a strided, COO, CSR, CSC, BSR or BSC tensor, optionally batched or hybrid, of a supported data type.
         format: the result's format. The default is the tensor's own (BSR is ``BCSR(b0, b1)``, and batch and dense dimensions
             are dense levels); for strided tensors, it is CSR in two dimensions and COO(n) otherwise.
+        copy: False shares the values and index arrays of CSR, CSC, BSR, BSC and coalesced COO tensors (of batches, the row starts
+            are copied), and the memory of a strided tensor in a dense format. Then write to the values only: kernels read index
+            arrays without bounds checks, and other tensors may share them.
         check_invariants: validate index arrays in O(nnz). Kernels access memory through them without bounds checks.
 
     Raises:
@@ -67,6 +69,8 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
     """
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {way_in(tensor)}")
+    if copy:
+        return owned(from_torch(tensor, format, copy=False, check_invariants=check_invariants), *_memory(tensor))
     target = as_format(format) if format is not None else None
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
@@ -78,6 +82,48 @@ def from_torch(tensor: torch.Tensor, format: Format | str | None = None, *, chec
         return _from_torch_compressed(tensor, target, check_invariants)
     layout = str(tensor.layout).removeprefix("torch.")
     raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
+
+
+def _memory(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The plain tensors that hold the memory of a torch tensor."""
+    if tensor.layout not in (torch.sparse_coo, *COMPRESSED):
+        return (tensor,)
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    by_rows = tensor.layout in BY_ROWS
+    return *((tensor.crow_indices(), tensor.col_indices()) if by_rows else (tensor.ccol_indices(), tensor.row_indices())), tensor.values()
+
+
+def owned(A: SparseTensor, *sources: object) -> SparseTensor:
+    """The tensor with copies of those arrays that share memory with the sources; the copy of values is differentiable.
+
+    >>> values = np.array([1.0, 2.0])
+    >>> A = from_csr([0, 1, 2], [0, 1], values, (2, 2), copy=False)
+    >>> copied = owned(A, values)
+    >>> values[0] = 5.0
+    >>> A.values[0].item(), copied.values[0].item(), copied.pattern is A.pattern
+    (5.0, 1.0, True)
+    """
+    spans = [_span(source) for source in sources if not isinstance(source, (list, tuple))]
+
+    def own(array: torch.Tensor) -> torch.Tensor:
+        return array.clone() if any(start <= array.data_ptr() < end for start, end in spans) else array
+
+    arrays = tuple(tuple(map(own, level)) for level in A.pattern.arrays)
+    pattern = A.pattern
+    if any(mine is not theirs for ours, level in zip(arrays, pattern.arrays, strict=True) for mine, theirs in zip(ours, level, strict=True)):
+        pattern = Pattern(pattern.format, pattern.shape, arrays)
+        pattern.derived.update({key: A.pattern.derived[key] for key in ("from torch",) if key in A.pattern.derived})
+    return SparseTensor(pattern, own(A.values))
+
+
+def _span(source: Any) -> tuple[int, int]:
+    """The first address of an array's memory, and the one behind its end."""
+    if isinstance(source, torch.Tensor):
+        storage = source.untyped_storage()
+        return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
+    low, high = np.lib.array_utils.byte_bounds(np.asarray(source))
+    return int(low), int(high)
 
 
 def way_in(given: object) -> str:
@@ -164,13 +210,16 @@ def from_coo(
     format: Format | str | None = None,
     *,
     assume_sorted: bool = False,
+    copy: bool = True,
     check_invariants: bool = True,
 ) -> SparseTensor:
     """Create a SparseTensor from coordinates and values; gradients flow to the values.
 
     Entries may be in any order. They are sorted, and values with the same coordinates are summed, as in SciPy and in
-    ``torch.Tensor.coalesce``. O(nnz log nnz), or O(nnz) if entries are sorted. Sorted entries become a COO tensor without a
-    copy.
+    ``torch.Tensor.coalesce``. O(nnz log nnz), or O(nnz) if entries are sorted.
+
+    Index arrays and NumPy arrays of values are copied. If entries are sorted, a torch tensor of values is shared, as in
+    ``torch.sparse_coo_tensor``: it may be a parameter.
 
     Args:
         indices: coordinates, shape (ndim, nnz).
@@ -179,6 +228,7 @@ def from_coo(
         format: the result's format; by default ``COO(ndim)``, as of torch's ``sparse_coo_tensor`` and SciPy's ``coo_array``.
         assume_sorted: entries must be strictly increasing, by rows or by the format's mode order; other entries raise
             FormatError.
+        copy: False shares all arrays if entries are sorted and become a COO tensor. Then don't write to the coordinates.
         check_invariants: False skips the check that coordinates are in range and, with ``assume_sorted``, in order. Kernels
             access memory through them without bounds checks.
 
@@ -191,7 +241,13 @@ def from_coo(
     tensor([[0., 0., 1.],
             [5., 0., 0.]])
     """
-    return _from_entries(indices, values, shape, format, SORT if assume_sorted else None, check_invariants=check_invariants)
+    A = _from_entries(indices, values, shape, format, SORT if assume_sorted else None, check_invariants=check_invariants)
+    return owned(A, indices, *_arrays(values)) if copy else A
+
+
+def _arrays(values: object) -> tuple[object, ...]:
+    """The values, if they are to be copied: tensors are shared, as by torch's constructors."""
+    return () if isinstance(values, torch.Tensor) else (values,)
 
 
 def _from_entries(
@@ -266,12 +322,14 @@ def from_csr(
     shape: Sequence[int],
     *,
     assume_sorted: bool = False,
+    copy: bool = True,
     check_invariants: bool = True,
 ) -> SparseTensor:
     """Create a CSR matrix from its arrays; gradients flow to the values.
 
-    The columns of a row may be in any order. If a row is unsorted or repeats a column, the arrays are copied and sorted, and
-    values at the same coordinates are summed. Otherwise, the arrays are shared.
+    The columns of a row may be in any order. If a row is unsorted or repeats a column, entries are sorted, and values at the same
+    coordinates are summed. Otherwise, a torch tensor of values is shared, as in ``torch.sparse_csr_tensor``: it may be a
+    parameter. Index arrays and NumPy arrays of values are copied.
 
     Args:
         pos: start of each row, shape (rows + 1,); int32 or int64.
@@ -280,6 +338,7 @@ def from_csr(
         values: shape (nnz,).
         shape: number of rows and columns.
         assume_sorted: the columns of each row must increase strictly; other columns raise FormatError.
+        copy: False shares all arrays if rows are sorted. Then don't write to ``pos`` and ``crd``.
         check_invariants: False skips the validation of the index arrays and, with ``assume_sorted``, of their order. Kernels
             access memory through them without bounds checks.
 
@@ -295,7 +354,8 @@ def from_csr(
     size = as_shape(shape)
     if len(size) != 2:
         raise SizeError(f"from_csr takes a shape of 2 dimensions, not {size}: use from_coo")
-    return from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, assume_sorted, check_invariants)
+    A = from_parts(CSR, as_indices(pos, "pos"), as_indices(crd, "crd"), as_values(values), size, assume_sorted, check_invariants)
+    return owned(A, pos, crd, *_arrays(values)) if copy else A
 
 
 def from_parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from ..errors import UnsupportedError
 from ..frontend.copy_statements import copying
-from ..ir.format import sorted_format
+from ..ir.format import COO, CSC, CSR, sorted_format
 from ..machine.memory import check_bytes
 from ..runtime.plans import launch
 from ..schedule import tuning
@@ -18,7 +19,7 @@ from ..tensors.ledgers import densifying, note
 from ..tensors.methods import METHODS
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor
+from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor, over_the_edge, quietly
 from .conversions import can_copy, converted_so_far, to_format
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
     "coordinates",
     "densified",
     "has_torch_layout",
-    "no_layout",
+    "nearest",
     "numpy_values",
     "to_dense",
     "to_format",
@@ -79,40 +80,59 @@ def densified(A: SparseTensor | torch.Tensor, operator: str, instead: str = "A.t
     return to_dense(A)
 
 
-def to_torch(A: SparseTensor) -> torch.Tensor:
+def to_torch(A: SparseTensor, copy: bool = True) -> torch.Tensor:
     """Convert to a torch CSR, CSC, BSR, BSC or COO tensor, batched or hybrid like the format; gradients flow to the values.
 
-    Values and index arrays are shared. Two kinds of arrays are built once, in O(nnz), and cached with the pattern: the row
-    starts of batches, and COO indices that did not come from torch. Unordered rows are sorted first.
+    Formats that torch lacks are converted first, to CSR, CSC or COO; unordered rows are sorted.
+
+    Args:
+        A: the tensor.
+        copy: False shares values and index arrays, except the row starts of batches and COO indices that did not come from torch;
+            both are built once, in O(nnz), and cached with the pattern.
 
     Raises:
         SizeError: the number of entries exceeds int64.
-        UnsupportedError: torch has no layout for the format, blocks extend past the edge, or the matrices of a batch store
-            different numbers of values.
+        UnsupportedError: the tensor has no dimensions, or the matrices of a batch store different numbers of values.
     """
     layout = A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
-    if layout is None:
-        raise no_layout(A, "torch")
+    if layout is None or over_the_edge(A.pattern, layout):
+        return to_torch(nearest(A, "torch"), copy)
     A = A if A.format.is_ordered else to_format(A, sorted_format(A.format))
-    return native_tensor(A.pattern, A.values, layout)
+    native = native_tensor(A.pattern, A.values, layout)
+    return quietly(native.clone) if copy else native
 
 
-def numpy_values(A: SparseTensor, library: str) -> np.ndarray:
-    """The values as a NumPy array of the same memory, detached from autograd.
+def nearest(A: SparseTensor, library: str) -> SparseTensor:
+    """Convert to the closest format that every library has: CSR or CSC for matrices, else COO.
+
+    Raises:
+        UnsupportedError: the tensor has no dimensions.
+    """
+    if not A.ndim:
+        raise UnsupportedError(f"{library} has no sparse layout for a tensor without dimensions: use .to_dense()")
+    return to_format(A, COO(A.ndim) if A.ndim != 2 else CSC if A.format.is_plain and not A.format.is_row_major else CSR)
+
+
+def handed_out(arrays: Iterable[np.ndarray], copy: bool) -> tuple[np.ndarray, ...]:
+    """Index arrays for another library: copies, or read-only views, because patterns are immutable and shared."""
+    if copy:
+        return tuple(array.copy() for array in arrays)
+    views = tuple(array.view() for array in arrays)
+    for view in views:
+        view.flags.writeable = False
+    return views
+
+
+def numpy_values(A: SparseTensor, library: str, copy: bool) -> np.ndarray:
+    """The values as a NumPy array, detached from autograd: a copy, or of the same memory.
 
     Raises:
         UnsupportedError: NumPy does not have the data type.
     """
     if A.dtype is torch.bfloat16:
         raise UnsupportedError(f"{library} holds NumPy arrays, which have no bfloat16: use .to(torch.float32) first")
-    return A.values.detach().numpy()
-
-
-def no_layout(A: SparseTensor, library: str) -> UnsupportedError:
-    """An error for a format that a library does not support."""
-    suggestion = ".to(ns.CSR)" if A.ndim == 2 else f".to(ns.COO({A.ndim}))"
-    suggestion = ".to_dense()" if A.format.is_dense else f"{suggestion} first"
-    return UnsupportedError(f"{library} has no layout for the format {A.format.name}, {A.format}: use {suggestion}")
+    values = A.values.detach().numpy()
+    return values.copy() if copy else values
 
 
 METHODS.update(to_dense=dense_as_asked, to_torch=to_torch, to_format=to_format)

@@ -53,7 +53,7 @@ class _Relation:
     @classmethod
     def of(cls, indices: Sequence[str], operand: Any, sizes: Sizes) -> _Relation:
         """A sparse operand's entries. A broadcast dimension binds no variable; a repeated variable selects the diagonal."""
-        coordinates = (operand if isinstance(operand, SparseTensor) else from_torch(operand)).indices().numpy()
+        coordinates = (operand if isinstance(operand, SparseTensor) else from_torch(operand, copy=False)).indices().numpy()
         mask = np.ones(coordinates.shape[1], bool)
         columns: dict[str, np.ndarray] = {}
         for name, coords, extent in zip(indices, coordinates, operand.shape, strict=True):

@@ -111,7 +111,7 @@ def _arrays(tensor: Any, with_values: bool) -> Iterator[Tensor]:
     elif isinstance(tensor, Tensor) and tensor.layout is torch.strided:
         yield from (tensor,) if with_values else ()
     elif isinstance(tensor, Tensor | SparseTensor):
-        stored = tensor if isinstance(tensor, SparseTensor) else from_torch(tensor)
+        stored = tensor if isinstance(tensor, SparseTensor) else from_torch(tensor, copy=False)
         yield from (array for level in stored.pattern.arrays for array in level)
         yield from (stored._values,) if with_values else ()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..convert.construct import from_coo, from_csr
+from ..convert.construct import from_coo, from_csr, owned
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_values
@@ -22,8 +22,8 @@ from .edge_lists import check_graph, to_edge_index, unweighted
 # ---- torch_sparse
 
 
-def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTensor:
-    """Convert a ``torch_sparse.SparseTensor``. The CSR arrays are shared; gradients flow to the values.
+def from_torch_sparse(adj: Any, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
+    """Convert a ``torch_sparse.SparseTensor``; gradients flow to the values.
 
     Graph layers take ``A[target, source]``, the ``adj_t`` of PyTorch Geometric. If the matrix is ``A[source, target]``, pass ``A.t()``,
     which shares memory. See the guide: graphs.
@@ -31,6 +31,7 @@ def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTen
     Args:
         adj: the matrix; entries without values become 1.
         format: the result's format, CSR by default.
+        copy: False shares the CSR arrays. Then write to the values only.
 
     Raises:
         UnsupportedError: the argument isn't a ``torch_sparse.SparseTensor``, or kernels can't read the values' data type.
@@ -38,20 +39,23 @@ def from_torch_sparse(adj: Any, format: Format | str | None = None) -> SparseTen
     if not hasattr(adj, "sparse_sizes") or not hasattr(adj, "csr"):
         raise UnsupportedError(f"from_torch_sparse takes a torch_sparse.SparseTensor, not {type(adj).__name__}: use from_torch")
     pos, crd, values = adj.csr()
-    return _of_rows(pos, crd, values, tuple(adj.sparse_sizes()), format)
+    A = _of_rows(pos, crd, values, tuple(adj.sparse_sizes()), format)
+    return owned(A, pos, crd, *([] if values is None else [values])) if copy else A
 
 
 def _of_rows(
     pos: torch.Tensor, crd: torch.Tensor, weights: torch.Tensor | None, shape: tuple[int, int], format: Format | str | None
 ) -> SparseTensor:
     """The matrix of CSR arrays; each stored entry is 1 if there are no weights."""
-    A = from_csr(pos, crd, torch.ones(len(crd)) if weights is None else weights, shape)
+    A = from_csr(pos, crd, torch.ones(len(crd)) if weights is None else weights, shape, copy=False)
     A = unweighted(A, len(crd)) if weights is None else A
     return A if format is None else A.to(format)
 
 
-def to_torch_sparse(A: SparseTensor) -> Any:
-    """Convert to a ``torch_sparse.SparseTensor`` with int64 CSR arrays; values are shared if A is CSR.
+def to_torch_sparse(A: SparseTensor, copy: bool = True) -> Any:
+    """Convert to a ``torch_sparse.SparseTensor`` with int64 CSR arrays; gradients flow to the values.
+
+    ``copy=False`` shares the values of CSR, and index arrays that are int64. Then write to the values only.
 
     PyTorch Geometric's layers take ``A[target, source]``, as :func:`numscorch.adj_t` returns. See the guide: graphs.
 
@@ -63,9 +67,9 @@ def to_torch_sparse(A: SparseTensor) -> Any:
 
     check_graph(A)
     A = A.to(CSR)
-    pos, crd = (torch.from_numpy(array).to(torch.int64) for array in A.pattern.level_arrays(1))
+    pos, crd = (array.to(torch.int64, copy=copy) for array in A.pattern.arrays[1])
     return torch_sparse.SparseTensor(
-        rowptr=pos, col=crd, value=A.values, sparse_sizes=tuple(A.pattern.shape), is_sorted=True, trust_data=True
+        rowptr=pos, col=crd, value=A.values.clone() if copy else A.values, sparse_sizes=tuple(A.pattern.shape), is_sorted=True, trust_data=True
     )
 
 
@@ -98,7 +102,8 @@ def from_dgl(graph: Any, weight: str | torch.Tensor | None = None, format: Forma
     if values is not None:
         values = as_values(values)
         values = values.index_select(0, edge_ids.to(torch.int64)) if len(edge_ids) else values
-    return _of_rows(pos, crd, values, (graph.num_src_nodes(), graph.num_dst_nodes()), format)
+    A = _of_rows(pos, crd, values, (graph.num_src_nodes(), graph.num_dst_nodes()), format)
+    return owned(A, pos, crd)  # DGL keeps these arrays; weights are shared as by from_csr
 
 
 def to_dgl(A: SparseTensor, weight: str = "weight") -> Any:

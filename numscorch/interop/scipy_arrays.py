@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from ..convert.construct import adopted, checked, from_coo, from_parts, way_in
+from ..convert.construct import adopted, checked, from_coo, from_parts, owned, way_in
 from ..convert.conversions import to_format
-from ..convert.dense import no_layout, numpy_values
+from ..convert.dense import handed_out, nearest, numpy_values
 from ..errors import UnsupportedError
 from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense
@@ -20,7 +20,7 @@ from ..tensors.methods import METHODS
 from ..tensors.packing import in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from ..tensors.torch_layouts import layout_of
+from ..tensors.torch_layouts import layout_of, over_the_edge
 
 if TYPE_CHECKING:
     from scipy.sparse import sparray, spmatrix
@@ -63,53 +63,61 @@ def _check_diagonals(count: int, length: int, dtype: np.dtype) -> None:
     check_entries(count * length, 1, dtype.itemsize, f"{count} diagonals", f"diagonals of length {length}", suggestion)
 
 
-def to_scipy(A: SparseTensor) -> sparray:
-    """Convert to a csr_array, csc_array, coo_array or bsr_array, sharing the arrays, or to a dia_array, copying them.
+def to_scipy(A: SparseTensor, copy: bool = True) -> sparray:
+    """Convert to a csr_array, csc_array, coo_array, bsr_array or dia_array.
 
-    The result is detached from autograd. Rows of CSR and columns of CSC may be unsorted, as SciPy allows.
+    Formats that SciPy lacks, and blocks that cross the edge of the shape, are converted to csr, csc or coo first. The result is
+    detached from autograd. Rows of CSR and columns of CSC may be unsorted, as SciPy allows.
+
+    Args:
+        A: the tensor.
+        copy: False shares the arrays of csr, csc, coo and bsr. SciPy's tidying, such as ``sort_indices``, moves entries in place,
+            also within ``spsolve``, and patterns are shared by many tensors. So index arrays are read-only: SciPy raises ValueError
+            instead, and its products still work. Writes to ``data`` change ``A.values``; of bsr, ``data`` is read-only, too.
 
     Raises:
-        UnsupportedError: SciPy has no layout for the format, or blocks cross the edge of the shape.
+        UnsupportedError: the tensor has no dimensions, or NumPy has no such data type.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_coo([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), ns.CSR)
+    >>> A.to_scipy(copy=False).eliminate_zeros()
+    Traceback (most recent call last):
+    ValueError: Output array is read-only
     """
-    values = numpy_values(A, "SciPy")
+    values = numpy_values(A, "SciPy", copy)
     make = MAKERS.get(A.format)
     if make is not None:
-        return make(A, values)
+        return make(A, values, copy)
     if A.ndim and A.format == COO(A.ndim):
-        return _coordinate_list(A, values)
+        return _coordinate_list(A, values, copy)
     layout = layout_of(A.format) if A.ndim == 2 else None
-    if layout is None or layout.layout is not torch.sparse_bsr:
-        raise no_layout(A, "SciPy")
-    return _bsr(A, values, layout.block)
+    if layout is None or layout.layout is not torch.sparse_bsr or over_the_edge(A.pattern, layout):
+        return to_scipy(nearest(A, "SciPy"), copy)
+    return _bsr(A, values, copy, layout.block)
 
 
-def _compressed(A: SparseTensor, values: np.ndarray) -> Any:
+def _compressed(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
     """Set the arrays as attributes: SciPy's constructors would copy int64 index arrays to a narrower type."""
     from scipy.sparse import csc_array, csr_array
 
     matrix = (csr_array if A.format.is_row_major else csc_array)(A.pattern.shape, dtype=values.dtype)
-    matrix.indptr, matrix.indices = A.pattern.level_arrays(1)
+    matrix.indptr, matrix.indices = handed_out(A.pattern.level_arrays(1), copy)
     matrix.data = values
     if not A.format.is_ordered:
         matrix.has_sorted_indices = False
     return matrix
 
 
-def _bsr(A: SparseTensor, values: np.ndarray, block: tuple[int, int]) -> Any:
+def _bsr(A: SparseTensor, values: np.ndarray, copy: bool, block: tuple[int, int]) -> Any:
     from scipy.sparse import bsr_array
 
-    if any(size % edge for size, edge in zip(A.pattern.shape, block, strict=True)):
-        raise UnsupportedError(
-            f"SciPy's bsr_array takes complete blocks only, but blocks of {A.format.name} cross the edge of shape {A.pattern.shape}: "
-            "use .to(ns.CSR) first"
-        )
     matrix = bsr_array(A.pattern.shape, blocksize=block, dtype=values.dtype)
-    matrix.indptr, matrix.indices = A.pattern.level_arrays(1)
-    matrix.data = values.reshape(-1, *block)
+    # read-only data, too: eliminate_zeros moves blocks before it writes to the index arrays
+    matrix.indptr, matrix.indices, matrix.data = handed_out((*A.pattern.level_arrays(1), values.reshape(-1, *block)), copy)
     return matrix
 
 
-def _dia(A: SparseTensor, values: np.ndarray) -> Any:
+def _dia(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
     from scipy.sparse import dia_array
 
     rows, columns = A.pattern.shape
@@ -122,16 +130,16 @@ def _dia(A: SparseTensor, values: np.ndarray) -> Any:
     return dia_array((data, offsets), shape=A.pattern.shape)
 
 
-def _coordinate_list(A: SparseTensor, values: np.ndarray) -> Any:
+def _coordinate_list(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
     from scipy.sparse import coo_array
 
     entries = coo_array(A.pattern.shape, dtype=values.dtype)
-    entries.coords = tuple(A.pattern.level_arrays(level)[-1] for level in range(A.ndim))
+    entries.coords = handed_out([A.pattern.level_arrays(level)[-1] for level in range(A.ndim)], copy)
     entries.data, entries.has_canonical_format = values, True
     return entries
 
 
-MAKERS: dict[Format, Callable[[SparseTensor, np.ndarray], Any]] = {
+MAKERS: dict[Format, Callable[[SparseTensor, np.ndarray, bool], Any]] = {
     CSR: _compressed,
     CSC: _compressed,
     Format((Dense(), UNORDERED)): _compressed,
@@ -140,17 +148,18 @@ MAKERS: dict[Format, Callable[[SparseTensor, np.ndarray], Any]] = {
 }
 
 
-def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -> SparseTensor:
+def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
     """Convert a SciPy sparse array or matrix.
 
-    The result shares the arrays of csr, csc, bsr and coo; unsorted or duplicate entries are coalesced into new arrays. The arrays of
-    dia are copied. Other layouts are converted with ``.tocsr()`` first.
+    Unsorted or duplicate entries are coalesced. Layouts other than csr, csc, bsr, coo and dia are converted with ``.tocsr()`` first.
 
     In SciPy, the adjacency matrix of a graph is ``A[source, target]``; graph layers take ``A.t()``, which shares memory.
 
     Args:
         matrix: a sparse array of a data type that kernels can read.
         format: the result's format; by default the matrix's own: CSR, CSC, COO, BCSR or DIA.
+        copy: False shares the arrays of csr, csc, bsr and coo if they are sorted and have no duplicates. Then the index arrays of
+            ``matrix`` (of bsr, also its data) become read-only, because SciPy's tidying would change the result: it raises ValueError.
 
     Raises:
         FormatError: the index arrays violate their layout.
@@ -163,10 +172,21 @@ def from_scipy(matrix: sparray | spmatrix, format: Format | str | None = None) -
     if not hasattr(matrix, "tocoo") or hasattr(matrix, "fill_value"):
         raise UnsupportedError(f"from_scipy takes a SciPy sparse array, not {type(matrix).__name__}: use {way_in(matrix)}")
     source: Any = matrix
+    target = None if format is None else as_format(format)
     if source.ndim != 2 or source.format == "coo":
-        return _from_scipy_list(source.tocoo(), None if format is None else as_format(format))
-    A = _from_scipy_matrix(source)
-    return A if format is None else to_format(A, as_format(format))
+        A = _from_scipy_list(source.tocoo(), target)
+    else:
+        A = _from_scipy_matrix(source)
+        A = A if target is None else to_format(A, target)
+    held = {name: getattr(source, name) for name in ("data", "indptr", "indices", "coords") if hasattr(source, name)}
+    listed = {name: arrays if name == "coords" else (arrays,) for name, arrays in held.items()}
+    if copy:
+        return owned(A, *(array for arrays in listed.values() for array in arrays))
+    for name, arrays in listed.items():
+        if name != "data" or source.format == "bsr":
+            views = handed_out(arrays, copy=False)
+            setattr(source, name, views if name == "coords" else views[0])
+    return A
 
 
 def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
@@ -178,7 +198,7 @@ def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
         check_coordinates(arrays, shape)
         if in_order(arrays).all():
             return adopted(tensors, values, shape, COO(len(shape)))
-    return from_coo(np.stack(source.coords), values, shape, format)
+    return from_coo(np.stack(source.coords), values, shape, format, copy=False)
 
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:

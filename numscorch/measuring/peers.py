@@ -114,7 +114,7 @@ def _by(convert: Callable[[SparseTensor], Any], request: BoundRequest, dense: Ca
 
 def in_torch(rows: SparseTensor, index_dtype: torch.dtype) -> torch.Tensor:
     """A CSR matrix as torch's CSR, with indices of this data type. MKL takes int32; torch's default is int64."""
-    converted = rows.to_torch()
+    converted = rows.to_torch(copy=False)
     pos, crd = (array.to(index_dtype) for array in (converted.crow_indices(), converted.col_indices()))
     return torch.sparse_csr_tensor(pos, crd, converted.values(), converted.shape, check_invariants=False)
 
@@ -127,7 +127,7 @@ def in_graphblas(library: Any, rows: SparseTensor) -> Any:
 
 def in_pydata(operand: SparseTensor) -> Any:
     """A tensor as an array of the package sparse: GCXS (its CSR) for matrices, else COO."""
-    return operand.to(CSR if operand.ndim == 2 else COO(operand.ndim)).to_pydata()
+    return operand.to(CSR if operand.ndim == 2 else COO(operand.ndim)).to_pydata(copy=False)
 
 
 # -- the peers ----------------------------------------------------------------------------------------
@@ -170,7 +170,7 @@ def _sampled_addmm(mask: torch.Tensor, left: torch.Tensor, right: torch.Tensor) 
 
 
 def _of_scipy(request: BoundRequest, shape: Shape | None) -> Function:
-    operands = _by(lambda rows: rows.to_scipy(), request, lambda tensor: tensor.numpy())
+    operands = _by(lambda rows: rows.to_scipy(copy=False), request, lambda tensor: tensor.numpy())
     match shape:
         case SampledMatMul():
             raise CannotError("no sampled product")

@@ -197,7 +197,7 @@ def _in_format(tensor: Any, format: str | None) -> Any:
     target = read_format(format, tensor.ndim)
     if target.is_dense:
         return tensor.to_dense() if isinstance(tensor, SparseTensor) else tensor
-    return tensor.to(target) if isinstance(tensor, SparseTensor) else from_torch(tensor, target)
+    return tensor.to(target) if isinstance(tensor, SparseTensor) else from_torch(tensor, target, copy=False)
 
 
 def describe(operand: Any) -> str:

@@ -57,10 +57,11 @@ def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Form
     ones, index = torch.ones(len(classes), dtype=torch.int64 if dtype is None else dtype), index_dtype_for(shape, len(classes))
     if len(shape) == 2:
         pos, crd = np.arange(len(classes) + 1, dtype=index), classes.astype(index)
-        encoded = from_csr(pos, crd, ones, shape, assume_sorted=True, check_invariants=False)
+        encoded = from_csr(pos, crd, ones, shape, assume_sorted=True, copy=False, check_invariants=False)
     else:
         places = np.indices(tensor.shape, dtype=index).reshape(tensor.ndim, len(classes))
-        encoded = from_coo(np.concatenate([places, classes[None].astype(index)]), ones, shape, assume_sorted=True, check_invariants=False)
+        places = np.concatenate([places, classes[None].astype(index)])
+        encoded = from_coo(places, ones, shape, assume_sorted=True, copy=False, check_invariants=False)
     return encoded if format is None else encoded.to(format)
 
 

@@ -231,7 +231,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
     >>> kron(ns.from_torch(torch.eye(2)), ns.from_torch(torch.eye(2))).nnz
     4
     """
-    left, right = (t if isinstance(t, SparseTensor) else from_torch(t, dense(t.ndim)) for t in (input, other))
+    left, right = (t if isinstance(t, SparseTensor) else from_torch(t, dense(t.ndim), copy=False) for t in (input, other))
     order = max(left.ndim, right.ndim)
     before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
     shape = as_shape([a * b for a, b in zip(before, after, strict=True)])

@@ -124,7 +124,7 @@ def equal(input: Any, other: Any) -> bool:
 
 
 def _nonzeros(tensor: Any) -> SparseTensor:
-    entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim))
+    entries = tensor.to(COO(tensor.ndim)) if isinstance(tensor, SparseTensor) else from_torch(tensor, COO(tensor.ndim), copy=False)
     is_nonzero = entries.values.detach() != 0
     return from_coo(entries.indices()[:, is_nonzero], entries.values.detach()[is_nonzero], entries.shape)
 

@@ -53,7 +53,7 @@ def _matrix(tensor: Any) -> SparseTensor:
         raise SizeError(f"block_diag of a {tensor.ndim}-dimensional tensor: it takes matrices, vectors and numbers")
     if tensor.ndim < 2:
         tensor = tensor.reshape(1, -1)
-    return tensor if isinstance(tensor, SparseTensor) else from_torch(tensor)
+    return tensor if isinstance(tensor, SparseTensor) else from_torch(tensor, copy=False)
 
 
 def _split(name: str, input: SparseTensor, sections: Any, dim: int) -> tuple[Any, ...]:

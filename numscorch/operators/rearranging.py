@@ -267,7 +267,7 @@ def cat(tensors: Sequence[Any], dim: int = 0) -> Any:
     tensors = list(tensors)
     if any(isinstance(t, torch.Tensor) and t.layout is torch.strided for t in tensors):
         raise UnsupportedError("cat of sparse and dense tensors: convert one with .to_dense(), or with ns.from_torch")
-    every = [t if isinstance(t, SparseTensor) else from_torch(t) for t in tensors]
+    every = [t if isinstance(t, SparseTensor) else from_torch(t, copy=False) for t in tensors]
     parts = [t for t in every if tuple(t.shape) != (0,)] or every[:1]
     first = parts[0]
     at = normalize_dim(dim, first.ndim)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.construct import from_coo, from_torch
+from ..convert.construct import from_coo, from_torch, owned
 from ..convert.conversions import to_format
 from ..errors import SizeError
 from ..ir.format import Format
@@ -77,7 +77,7 @@ def _expand_coordinates(table: np.ndarray, dense_shape: tuple[int, ...]) -> np.n
 
 def _values(values: Any, dtype: torch.dtype | None) -> torch.Tensor:
     tensor = check_values(as_tensor(values, "values"))
-    return tensor if dtype is None else tensor.to(dtype)
+    return tensor.to(tensor.dtype if dtype is None else dtype, copy=not isinstance(values, torch.Tensor))  # as torch's constructors
 
 
 def _compressed(torch_constructor: Constructor, first: str = "compressed_indices", second: str = "plain_indices") -> Constructor:
@@ -103,8 +103,8 @@ def _compressed(torch_constructor: Constructor, first: str = "compressed_indices
             )
         shape = () if size is None else (as_shape(size),)
         native = quietly(lambda: torch_constructor(*arrays, entries.detach(), *shape, check_invariants=False, **layout))
-        tensor = from_torch(native, check_invariants=is_checked)
-        return trained(to_format(tensor.with_values(entries.reshape(-1)), format), requires_grad)
+        tensor = from_torch(native, copy=False, check_invariants=is_checked).with_values(entries.reshape(-1))
+        return trained(owned(to_format(tensor, format), *arrays), requires_grad)
 
     def by_name(*args: Any, **kwargs: Any) -> Any:
         return construct(*args, **{{first: "starts", second: "coordinates"}.get(name, name): value for name, value in kwargs.items()})
@@ -112,8 +112,8 @@ def _compressed(torch_constructor: Constructor, first: str = "compressed_indices
     by_name.__name__ = by_name.__qualname__ = torch_constructor.__name__
     by_name.__doc__ = f"""torch.{torch_constructor.__name__}; with ``format=`` a SparseTensor. Gradients flow to the values.
 
-    {first}, {second} and values are as torch documents them, including batches and dense dimensions. They are not copied if the
-    format stores the same arrays.
+    {first}, {second} and values are as torch documents them, including batches and dense dimensions. A tensor of values is not
+    copied if the format stores the same array.
 
     Raises:
         FormatError: the index arrays violate the layout's invariants.

@@ -71,7 +71,7 @@ def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     if not -order <= dim < order:
         raise RangeError(f"dim={dim} of a stack of {order - 1}-dimensional tensors: it is one of {-order} to {order - 1}")
     stacked = _stack_one_format(_unify_formats(parts), dim % order)
-    return stacked if has_sparse else stacked.to(COO(order)).to_torch()
+    return stacked if has_sparse else stacked.to(COO(order)).to_torch(copy=False)
 
 
 def _sparse(tensor: Any, at: int) -> SparseTensor:
@@ -82,7 +82,7 @@ def _sparse(tensor: Any, at: int) -> SparseTensor:
         raise UnsupportedError(
             f"tensor {at} of the stack is {kind}, but others are sparse: make it sparse with ns.from_torch(tensor, format)"
         )
-    return from_torch(tensor)
+    return from_torch(tensor, copy=False)
 
 
 def _unify_formats(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:

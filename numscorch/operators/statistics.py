@@ -111,7 +111,7 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
         return input
     parts = [part for part in (prepend, input, append) if part is not None]
     if len(parts) > 1:
-        input = cat([part if isinstance(part, SparseTensor) else from_torch(part) for part in parts], at)
+        input = cat([part if isinstance(part, SparseTensor) else from_torch(part, copy=False) for part in parts], at)
     for _ in range(n):
         length = max(input.shape[at] - 1, 0)
         input = sub(narrow(input, at, input.shape[at] - length, length), narrow(input, at, 0, length))

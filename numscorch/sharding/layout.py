@@ -146,4 +146,4 @@ def make_layout(
 
 def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
     index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
-    return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, check_invariants=False)
+    return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, copy=False, check_invariants=False)

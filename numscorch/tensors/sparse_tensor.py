@@ -210,21 +210,31 @@ class SparseTensor(PythonOperators):
         return METHODS["to_dense"](self)
 
     @graph_break
-    def to_torch(self) -> torch.Tensor:
-        """Convert to a torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid) that shares the values.
+    def to_torch(self, copy: bool = True) -> torch.Tensor:
+        """Convert to a torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid); gradients flow to the values.
+
+        Formats that torch lacks are converted to CSR, CSC or COO. ``copy=False`` shares values and index arrays where possible;
+        then write to the values only.
 
         Raises:
-            UnsupportedError: torch has no layout for this format; use ``.to(ns.CSR)`` first.
+            UnsupportedError: the tensor has no dimensions, or the matrices of a batch store different numbers of values.
         """
-        return METHODS["to_torch"](self)
+        return METHODS["to_torch"](self, copy)
 
-    def to_scipy(self) -> sparray:
-        """Convert to a SciPy csr, csc, coo or bsr array that shares memory, or to a dia array; requires SciPy."""
-        return METHODS["to_scipy"](self)
+    def to_scipy(self, copy: bool = True) -> sparray:
+        """Convert to a SciPy csr, csc, coo, bsr or dia array; requires SciPy.
 
-    def to_pydata(self) -> Any:
-        """Convert to pydata/sparse: ``sparse.GCXS`` (from CSR, CSC) or ``sparse.COO`` (from COO); shares memory."""
-        return METHODS["to_pydata"](self)
+        Other formats are converted to csr, csc or coo. ``copy=False`` shares the arrays of csr, csc, coo and bsr; then index arrays
+        are read-only, and SciPy's functions that sort or merge entries in place raise ValueError.
+        """
+        return METHODS["to_scipy"](self, copy)
+
+    def to_pydata(self, copy: bool = True) -> Any:
+        """Convert to pydata/sparse: ``sparse.GCXS`` (CSR, CSC and other matrices) or ``sparse.COO`` (COO and other tensors).
+
+        ``copy=False`` shares the arrays of CSR, CSC and COO; then index arrays are read-only.
+        """
+        return METHODS["to_pydata"](self, copy)
 
     def to_edge_index(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Convert a matrix ``A[target, source]`` to an edge index (2, nnz) of sources and targets, and weights (nnz,).
@@ -233,9 +243,9 @@ class SparseTensor(PythonOperators):
         """
         return METHODS["to_edge_index"](self)
 
-    def to_torch_sparse(self) -> Any:
-        """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values."""
-        return METHODS["to_torch_sparse"](self)
+    def to_torch_sparse(self, copy: bool = True) -> Any:
+        """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values. ``copy=False`` shares arrays of CSR."""
+        return METHODS["to_torch_sparse"](self, copy)
 
     def to_networkx(self, create_using: Any = None) -> Any:
         """Convert to a networkx graph, a DiGraph by default, with an edge from i to j for each ``A[i, j]``; see the guide: graphs."""

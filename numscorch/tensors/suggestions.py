@@ -14,7 +14,7 @@ FACTORED = "use scipy.sparse.linalg.splu(A.to_scipy().tocsc()), or .to_dense()"
 COUNTED = "count A.values and add A.numel() - A.nnz zeros, or use .to_dense()"
 WRITTEN = "patterns never change: add A + ns.from_coo(indices, values, A.shape), or assign to A.values"
 MOVED = "add the entries, as in A + ns.from_coo(indices, values, A.shape)"
-SHARED = "use A.values.numpy() or A.to_scipy(), which share memory, or .to_dense()"
+SHARED = "use A.values.numpy(), which shares memory, A.to_scipy(), or .to_dense()"
 MASKED = "mask with torch.where(mask, A, 0) or A * mask, and reduce that; or use .to_dense()"
 FILTERED = "write it as an einsum, or use .to_dense()"
 

@@ -103,7 +103,7 @@ def has_torch_layout(pattern: Pattern) -> bool:
 
 def _is_given_back(pattern: Pattern) -> bool:
     layout = layout_of(pattern.format)
-    if layout is None or len(pattern.shape) < 2 or _over_the_edge(pattern, layout):
+    if layout is None or len(pattern.shape) < 2 or over_the_edge(pattern, layout):
         return False
     return not layout.batch or "from torch" in pattern.derived
 
@@ -189,7 +189,7 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
         indices = _entries(pattern, layout.sparse)
         shaped = values.reshape(layout.shape_of_values(shape, indices.shape[1]))
         return quietly(lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
-    if _over_the_edge(pattern, layout):
+    if over_the_edge(pattern, layout):
         raise UnsupportedError(
             f"torch's {layout.name} tensors are made of whole blocks, but blocks of {pattern.format.name} cross the edge "
             f"of shape {shape}: use .to(ns.CSR) first, or pad the shape to multiples of {layout.block}"
@@ -235,7 +235,8 @@ def format_of(layout: torch.layout, ndim: int, blocksize: Sequence[int] | None =
     return TorchLayout(layout, ndim - dense - sparse, sparse, dense, (block[0], block[1])).format
 
 
-def _over_the_edge(pattern: Pattern, layout: TorchLayout) -> bool:
+def over_the_edge(pattern: Pattern, layout: TorchLayout) -> bool:
+    """Whether blocks cross the edge of the shape."""
     return any(pattern.shape[layout.batch + at] % size for at, size in enumerate(layout.block) if size > 1)
 
 

@@ -31,9 +31,9 @@ def validations(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """List of tensors that were wrapped, each after a pass over its index arrays."""
     wrapped: list[object] = []
 
-    def from_torch(tensor: torch.Tensor) -> ns.SparseTensor:
+    def from_torch(tensor: torch.Tensor, copy: bool) -> ns.SparseTensor:
         wrapped.append(tensor)
-        return construct.from_torch(tensor)
+        return construct.from_torch(tensor, copy=copy)
 
     monkeypatch.setattr(native, "from_torch", from_torch)
     yield wrapped

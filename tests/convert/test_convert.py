@@ -133,7 +133,7 @@ def test_values_shared_with_torch_can_require_grad() -> None:
         assert A.values.grad is not None
 
 
-# ---- no unnecessary copies
+# ---- no copies with copy=False
 
 
 @pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
@@ -142,14 +142,14 @@ def test_compressed_torch_tensors_are_not_copied(index_dtype: torch.dtype) -> No
     for tensor, pos, crd in [(csr, csr.crow_indices(), csr.col_indices()), (csc, csc.ccol_indices(), csc.row_indices())]:
         make = torch.sparse_csr_tensor if tensor is csr else torch.sparse_csc_tensor
         given = make(pos.to(index_dtype), crd.to(index_dtype), tensor.values(), D.shape, check_invariants=False)
-        A = from_torch(given)
+        A = from_torch(given, copy=False)
         assert A.format == (CSR if tensor is csr else CSC)
         assert A.pattern.index_dtype == str(index_dtype).removeprefix("torch.")
         pos, crd = (given.crow_indices(), given.col_indices()) if tensor is csr else (given.ccol_indices(), given.row_indices())
         assert same(A.pattern.arrays[1][0], pos)
         assert same(A.pattern.arrays[1][1], crd)
         assert same(A.values, given.values())
-        back = A.to_torch()
+        back = A.to_torch(copy=False)
         assert back.layout == given.layout
         assert same(back.values(), given.values())
         assert torch.equal(back.to_dense(), D)
@@ -157,14 +157,14 @@ def test_compressed_torch_tensors_are_not_copied(index_dtype: torch.dtype) -> No
 
 def test_coordinate_tensors_are_not_copied() -> None:
     given = D.to_sparse().coalesce()
-    A = from_torch(given)
+    A = from_torch(given, copy=False)
     assert A.format == COO(2)
     assert same(A.pattern.arrays[0][1], given.indices()[0])
     assert same(A.pattern.arrays[1][0], given.indices()[1])
     assert same(A.values, given.values())
     assert torch.equal(A.indices(), given.indices())
     assert not same(A.indices(), given.indices()), "a user may write to what indices() returns"
-    back = A.to_torch()
+    back = A.to_torch(copy=False)
     assert back.is_coalesced()
     assert same(back.indices(), given.indices())
     assert same(back.values(), given.values())
@@ -182,11 +182,11 @@ def test_coordinates_with_other_strides_are_copied() -> None:
 
 def test_index_arrays_and_values_are_not_copied() -> None:
     pos, crd, values = torch.tensor([0, 1, 3]), torch.tensor([2, 0, 1]), torch.ones(3)
-    A = from_csr(pos, crd, values, (2, 3))
+    A = from_csr(pos, crd, values, (2, 3), copy=False)
     assert same(A.pattern.arrays[1][0], pos)
     assert same(A.pattern.arrays[1][1], crd)
     assert same(A.values, values)
-    B = from_csr(pos.numpy(), crd.numpy(), values.numpy(), (2, 3))
+    B = from_csr(pos.numpy(), crd.numpy(), values.numpy(), (2, 3), copy=False)
     assert same(B.pattern.arrays[1][0], pos)
     assert same(B.values, values)
 
@@ -196,11 +196,11 @@ def test_index_arrays_and_values_are_not_copied() -> None:
 def test_scipy_arrays_are_not_copied(layout: str, index_dtype: Any) -> None:
     matrix = sp.csr_array(D.numpy()).asformat(layout)
     matrix.indptr, matrix.indices = matrix.indptr.astype(index_dtype), matrix.indices.astype(index_dtype)
-    A = from_scipy(matrix)
+    A = from_scipy(matrix, copy=False)
     assert A.pattern.arrays[1][0].data_ptr() == matrix.indptr.ctypes.data
     assert A.pattern.arrays[1][1].data_ptr() == matrix.indices.ctypes.data
     assert A.values.data_ptr() == matrix.data.ctypes.data
-    back = A.to_scipy()
+    back = A.to_scipy(copy=False)
     assert type(back) is type(matrix)
     assert (back.indptr.ctypes.data, back.indices.ctypes.data) == (matrix.indptr.ctypes.data, matrix.indices.ctypes.data)
     assert back.data.ctypes.data == matrix.data.ctypes.data
@@ -209,7 +209,7 @@ def test_scipy_arrays_are_not_copied(layout: str, index_dtype: Any) -> None:
 
 def test_a_dense_format_is_a_view() -> None:
     for tensor, format in ((D, dense(2)), (D.T, Format("dd", (1, 0)))):
-        A = from_torch(tensor, format)
+        A = from_torch(tensor, format, copy=False)
         assert same(A.values, D)
         assert same(A.to_dense(), D)
         assert torch.equal(A.to_dense(), tensor)
