@@ -171,7 +171,7 @@ def _read(files: tuple[Path, ...]) -> tuple[dict[str, ns.SparseTensor], dict[str
     for file in files:
         name = _short(file) if _short(file) not in tensors else f"{file.parent.name}/{_short(file)}"
         try:
-            tensors[name] = _fitting(ns.load(file), is_matrix=suffix_of(file) not in TNS)
+            tensors[name] = _fitting(ns.load(file, dtype=torch.float32), is_matrix=suffix_of(file) not in TNS)
         except (ns.NumscorchError, OSError, ValueError, EOFError) as error:
             reasons[file.name] = " ".join(str(error).split())
     return tensors, reasons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tokenize
 import zipfile
 from errno import EINVAL
 from math import prod
@@ -27,6 +28,7 @@ MARK = "numscorch_format"  # the array that identifies our archives; it holds th
 ALIGNMENT = 64  # bytes of a cache line
 LOCAL_HEADER, NAME_LENGTH_AT, ZIP64_FIELD = 30, 26, 20  # bytes of an entry's header, without its name and extra fields, in ZIP files
 EXTRA_FIELD, PADDING_ID = struct.Struct("<HH"), 0xD935  # an extra field of zeros: identifier and length
+DAMAGED = (*NOT_WHOLE, AttributeError, LookupError, SyntaxError, SystemError, TypeError, tokenize.TokenError)  # NumPy, for damaged headers
 UNKNOWN_TO_NUMPY = {torch.bfloat16: torch.int16}  # data types that numpy lacks, and integers of the same size
 torch.serialization.add_safe_globals([SparseTensor, Format, _rebuild_pattern])  # the globals in pickles of SparseTensors
 
@@ -109,7 +111,7 @@ def read_arrays(file: Path, progress: bool | None = None, mapped: bool = False) 
                 arrays[name] = _array(archive, entry) if array is None else array
                 bar.reach(bar.done + entry.compress_size)
             return arrays
-    except (*NOT_WHOLE, OSError) as error:
+    except (*DAMAGED, OSError) as error:
         if isinstance(error, SizeError) or (isinstance(error, OSError) and error.errno not in (None, EINVAL)):
             raise
         raise FormatError(f"{file} is not a whole .npz archive of plain arrays ({error}): fetch or save it again") from error

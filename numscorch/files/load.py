@@ -15,6 +15,7 @@ from ..convert.construct import from_coo, from_csr
 from ..convert.dense import to_format
 from ..errors import FormatError
 from ..ir.format import COO, CSR, Format
+from ..ir.level import INT64_MAX
 from ..tensors.arrays import check_values
 from ..tensors.packing import index_dtype_for, pack
 from ..tensors.sparse_tensor import SparseTensor
@@ -22,8 +23,9 @@ from .archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
 from .foreign import unreadable
 from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
 from .safetensors_files import read_safetensors
-from .text import EXACT
+from .text import EXACT, fits_float32
 
+WIDER = {"u2": "int32", "u4": "int64", "u8": "int64", "f16": "float64", "c32": "complex128"}  # of types of NumPy that kernels don't read
 SUFFIXES = (".mtx", ".mtx.gz", ".tns", ".tns.gz", ".smtx", ".smtx.gz", ".npz", ".safetensors")
 
 
@@ -109,7 +111,10 @@ def load(
     Args:
         path: the file.
         format: the result's format; by default CSR for matrices and COO(n) for tensors.
-        dtype: the data type of the values; by default float32, or the stored one for files of :func:`numscorch.save`.
+        dtype: the data type of the values; by default that of the file: the stored one of .npz and .safetensors, int64 and complex for
+            Matrix Market's ``integer`` and ``complex``. Numbers whose type a text file doesn't state become float32 if each is the
+            shortest decimal of a float32, such as 0.1, else float64 (which is also taken if it is torch's default type).
+            Patterns become ones in float32.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; None shows one for files of more than 64 MB if stderr is a terminal.
         mmap: map the arrays of a file of :func:`numscorch.save` (.npz) instead of reading them, as in ``torch.load``; O(1). Products read
@@ -119,7 +124,7 @@ def load(
     Raises:
         FormatError: the file is malformed; the text names the line. With ``mmap``, it is not an archive of :func:`numscorch.save`.
         SizeError: the tensor would not fit in memory in this format.
-        UnsupportedError: the matrix is complex, the dtype is not supported, or a package isn't installed.
+        UnsupportedError: the dtype is not supported, or a package isn't installed.
         OSError: the file can't be read; FileNotFoundError if it doesn't exist.
 
     >>> import tempfile, pathlib
@@ -129,10 +134,9 @@ def load(
     tensor([[4., 5.],
             [5., 0.]])
     """
-    file, suffix, requested_dtype = Path(path), suffix_of(path), dtype
+    file, suffix = Path(path), suffix_of(path)
     check_there(file, "numscorch.load")
     target = Format(format) if isinstance(format, str) else format
-    dtype = torch.float32 if dtype is None else dtype
     check_values(torch.empty(0, dtype=dtype))
     if shape is not None and suffix not in (".tns", ".tns.gz"):
         raise FormatError(f"shape= is for .tns files, which do not state their shape: leave it out for {file.name}")
@@ -151,7 +155,7 @@ def load(
             A = tensor_of(file, read_safetensors(file))
         case _:
             raise unreadable(file, SUFFIXES)
-    A = A if requested_dtype is None else A.to(requested_dtype)
+    A = A if dtype is None else A.to(dtype)
     return A if target is None else to_format(A, target)
 
 
@@ -185,25 +189,43 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
     return Graph(_adj_t(file, arrays, dtype), labels, train, val, test, _features(file, arrays, dtype))
 
 
-def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dtype) -> SparseTensor:
-    indices, values, shape = entries
+def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
+    indices, values, shape, stated = entries
     index_dtype = index_dtype_for(shape, indices.shape[1])
     target = format if format is not None else CSR if file.name.lower().endswith((".mtx", ".mtx.gz")) else COO(len(shape))
-    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target)
+    if dtype is None:
+        dtype = _text_dtype(values) if stated in (None, "complex128") else getattr(torch, stated)
+    return from_coo(indices.astype(index_dtype), _cast(file, values, dtype), shape, target, copy=False)
 
 
-def _cast(file: Path, values: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
-    if values.ndim != 1 or values.dtype.kind not in "fiub":
-        raise FormatError(f"{file} holds values of shape {values.shape} and dtype {values.dtype}: they must be real numbers, shape (nnz,)")
-    if values.dtype == np.int64 and dtype == torch.int64:
-        return torch.from_numpy(values)
-    doubles = torch.from_numpy(np.array(values, dtype=np.float64))
+def _text_dtype(values: np.ndarray) -> torch.dtype:
+    """The data type of numbers from text: torch's default one if it loses nothing, else one of 64-bit floats."""
+    is_narrow = torch.get_default_dtype() is not torch.float64 and fits_float32(values.view(np.float64))
+    return (torch.complex64 if is_narrow else torch.complex128) if values.dtype.kind == "c" else torch.float32 if is_narrow else torch.float64
+
+
+def _cast(file: Path, values: np.ndarray, dtype: torch.dtype | None) -> torch.Tensor:
+    """The values in a data type; None keeps the stored one, or takes the next larger one that kernels read."""
+    if values.ndim != 1 or values.dtype.kind not in "fiubc":
+        raise FormatError(f"{file} holds values of shape {values.shape} and dtype {values.dtype}: they must be numbers, shape (nnz,)")
+    if dtype is None:
+        stored = WIDER.get(values.dtype.str[1:], values.dtype.newbyteorder("="))
+        dtype = getattr(torch, np.dtype(stored).name)
+    fits = values.dtype == np.uint64 and values.max(initial=0) <= INT64_MAX
+    native = np.ascontiguousarray(values, np.int64 if fits else values.dtype.newbyteorder("="))
+    if native.dtype.name == str(dtype).removeprefix("torch."):
+        return torch.from_numpy(native)
+    is_complex = values.dtype.kind == "c"
+    if is_complex and not dtype.is_complex:
+        raise FormatError(f"{file} holds complex values, which do not fit {dtype}: pass dtype=torch.complex64")
+    doubles = torch.from_numpy(np.array(values, dtype=np.complex128 if is_complex else np.float64))
     cast = doubles.to(dtype)
     if not dtype.is_floating_point and not dtype.is_complex:
         _check_integers(file, doubles, dtype)
     overflows = cast.isinf() & ~doubles.isinf()
     if bool(overflows.any()):
-        raise FormatError(f"{file} holds the value {doubles[overflows][0].item():g}, which does not fit {dtype}: pass dtype=torch.float64")
+        wide = torch.complex128 if is_complex else torch.float64
+        raise FormatError(f"{file} holds the value {doubles[overflows][0].item():g}, which does not fit {dtype}: pass dtype={wide}")
     return cast
 
 
@@ -220,39 +242,39 @@ def _check_integers(file: Path, doubles: torch.Tensor, dtype: torch.dtype) -> No
         raise FormatError(f"{file} holds the value {doubles[wrong][0].item():.17g}, {message}")
 
 
-def _load_smtx(file: Path, dtype: torch.dtype, progress: bool | None) -> SparseTensor:
+def _load_smtx(file: Path, dtype: torch.dtype | None, progress: bool | None) -> SparseTensor:
     pos, crd, shape = read_smtx(file, progress=progress)
     index_dtype = index_dtype_for(shape, len(crd))
-    ones = torch.ones(len(crd), dtype=dtype)
-    A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape)
+    ones = torch.ones(len(crd), dtype=torch.float32 if dtype is None else dtype)
+    A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape, copy=False)
     if A.nnz != len(crd):
         raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns occur twice in one row: list each column of a row once")
     return A
 
 
-def _load_npz(file: Path, dtype: torch.dtype, progress: bool | None, mapped: bool) -> SparseTensor:
+def _load_npz(file: Path, dtype: torch.dtype | None, progress: bool | None, mapped: bool) -> SparseTensor:
     arrays = read_arrays(file, progress, mapped)
     if MARK in arrays:
         return tensor_of(file, arrays, check_invariants=not mapped)
     if mapped:
         raise FormatError(f"{file} is not an archive of numscorch.save: mmap= cannot map it; leave it out")
     if "edge_index" in arrays:
-        return _adj_t(file, arrays, dtype)
+        return _adj_t(file, arrays, torch.float32 if dtype is None else dtype)
     if "format" in arrays:
         return _from_scipy_arrays(file, arrays, dtype)
     names = f"{MARK} (numscorch.save), edge_index (a graph) or format (scipy.sparse.save_npz)"
     raise FormatError(f"{file} has no array {names}: it has {', '.join(arrays)}")
 
 
-def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
+def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype | None) -> SparseTensor:
     layout, parts, shape = read_scipy_npz(file, arrays)
     values = _cast(file, parts[-1], dtype)
     if layout == "coo":
-        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None)
+        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None, copy=False)
     if layout == "csr":
-        return from_csr(parts[0], parts[1], values, shape)
+        return from_csr(parts[0], parts[1], values, shape, copy=False)
     # the arrays of a CSC matrix are the CSR arrays of its transpose
-    return to_format(from_csr(parts[0], parts[1], values, shape[::-1]).T, CSR)
+    return to_format(from_csr(parts[0], parts[1], values, shape[::-1], copy=False).T, CSR)
 
 
 def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:
@@ -275,4 +297,4 @@ def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> 
     narrow = index_dtype_for(shape, len(values))
     # values that don't fit in the narrow type stay int64; from_csr reports them as out of range
     pos, crd = (array.astype(narrow) if array.max(initial=0) <= np.iinfo(narrow).max else array for array in (pos, crd))
-    return from_csr(pos, crd, values, shape)
+    return from_csr(pos, crd, values, shape, copy=False)

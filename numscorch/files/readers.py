@@ -13,11 +13,11 @@ from ..tensors.arrays import as_shape
 from .archives import integers_in, required, sizes_in
 from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
 
-Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...]]
-"""Coordinates (ndim, n), values float64 (n,) or int64, and the shape."""
+Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...], str | None]
+"""Coordinates (ndim, n), values (n,) in float64, int64 or complex128, the shape, and the data type that the file states, if any."""
 
-FIELDS = ("real", "integer", "pattern", "double")
-SYMMETRIES = ("general", "symmetric", "skew-symmetric")
+FIELDS = {"real": None, "double": None, "integer": "int64", "complex": "complex128", "pattern": "float32"}
+SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
 LONGEST = 1 << 31  # upper bound of the line of offsets in a .smtx file, in bytes
 
 
@@ -26,12 +26,11 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
 
     Args:
         path: the file.
-        exact: return integers that float64 can't represent as int64.
+        exact: return integers that float64 can't represent as int64. Files of integers always are.
         progress: whether to show a progress bar; None shows one for large files.
 
     Raises:
         FormatError: the file is malformed; the text names the line, or the entry that violates the symmetry.
-        UnsupportedError: the matrix is complex.
     """
     with opened(path, progress) as text:
         layout, field, symmetry = _banner(text, text.next_line("the %%MatrixMarket header"))
@@ -45,10 +44,11 @@ def read_matrix_market(path: Path, *, exact: bool = False, progress: bool | None
         if symmetry != "general" and shape[0] != shape[1]:
             raise text.error(f"a {symmetry} matrix is square, but this one is {shape[0]} x {shape[1]}", at=text.line - 1)
         if layout == "array":
-            indices, values = _array_entries(text, shape, symmetry)
+            indices, values = _array_entries(text, shape, symmetry, field)
         else:
-            indices, values = _coordinate_entries(text, 2, shape, header[2], field != "pattern", exact)
-    return *_with_mirror(path, indices, values, symmetry), shape
+            parts = {"pattern": 0, "complex": 2}.get(field, 1)
+            indices, values = _coordinate_entries(text, 2, shape, header[2], parts, exact or field == "integer")
+    return *_with_mirror(path, indices, values, symmetry), shape, FIELDS[field]
 
 
 def _shown(line: bytes) -> str:
@@ -61,13 +61,8 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
     if len(words) != 5 or words[:2] != ["%%matrixmarket", "matrix"] or words[2] not in ("coordinate", "array"):
         raise text.error(f"{shown!r} is not a MatrixMarket header: write %%MatrixMarket matrix coordinate real general", at=line)
     layout, field, symmetry = words[2:]
-    if field == "complex" or symmetry == "hermitian":
-        raise UnsupportedError(
-            f"{text.path}: {field} {symmetry} matrices are not read: use A = ns.from_scipy(scipy.io.mmread(path)); "
-            f'ns.save(A, "{text.path.name.partition(".")[0]}.npz") stores it for ns.load(path, dtype=torch.complex64), '
-            "or for python -m numscorch bench with --dtype complex64"
-        )
-    if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern"):
+    is_real_hermitian = symmetry == "hermitian" and field != "complex"
+    if field not in FIELDS or symmetry not in SYMMETRIES or (layout, field) == ("array", "pattern") or is_real_hermitian:
         raise text.error(
             f"{shown!r} is not a MatrixMarket header: the fields are {', '.join(FIELDS)}, the symmetries {', '.join(SYMMETRIES)}", at=line
         )
@@ -75,15 +70,20 @@ def _banner(text: Text, header: bytes) -> tuple[str, str, str]:
 
 
 def _coordinate_entries(
-    text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, valued: bool, exact: bool
+    text: Text, ndim: int, shape: tuple[int, ...] | None, count: int | None, parts: int, exact: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The coordinates and values of lines with the indices of an entry and, if ``valued``, its value (else 1)."""
+    """The coordinates and values of lines with the indices of an entry and its value: of no number (then 1), one, or two."""
     indices, values = [np.empty((ndim, 0), dtype=np.int64)], [np.empty(0)]
-    for piece, rows in rows_of(text, ndim + valued, count):
+    for piece, rows in rows_of(text, ndim + parts, count):
         indices.append(coordinates_in(piece, rows, shape, ndim))
-        stored = rows[:, ndim].copy() if valued else np.ones(len(rows))
+        stored = _joined(rows[:, ndim:]) if parts else np.ones(len(rows))
         values.append(whole_values(piece, stored) if exact else stored)
     return np.concatenate(indices, axis=1), _concatenated(values)
+
+
+def _joined(columns: np.ndarray) -> np.ndarray:
+    """A column as numbers, or two columns as complex numbers."""
+    return columns[:, 0].copy() if columns.shape[1] == 1 else np.ascontiguousarray(columns).view(np.complex128)[:, 0]
 
 
 def _concatenated(values: list[np.ndarray]) -> np.ndarray:
@@ -97,12 +97,13 @@ def _is_whole(values: np.ndarray) -> bool:
     return values.dtype == np.int64 or bool(((values == np.trunc(values)) & (np.abs(values) < EXACT)).all())
 
 
-def _array_entries(text: Text, shape: tuple[int, int], symmetry: str) -> tuple[np.ndarray, np.ndarray]:
+def _array_entries(text: Text, shape: tuple[int, int], symmetry: str, field: str) -> tuple[np.ndarray, np.ndarray]:
     """The nonzeros of an array file in column-major order; symmetric files hold the lower triangle only."""
-    above = {"general": 0, "symmetric": 0, "skew-symmetric": 1}[symmetry]
+    above, exact = int(symmetry == "skew-symmetric"), field == "integer"
     n = shape[0] - above
     count = prod(shape) if symmetry == "general" else n * (n + 1) // 2
-    values = np.concatenate([np.empty(0), *(rows[:, 0] for _, rows in rows_of(text, 1, count))])
+    pieces = ((piece, _joined(rows)) for piece, rows in rows_of(text, 1 + (field == "complex"), count))
+    values = _concatenated([np.empty(0), *(whole_values(piece, numbers) if exact else numbers for piece, numbers in pieces)])
     if symmetry == "general":
         columns, rows = np.divmod(np.arange(prod(shape)), max(shape[0], 1))
     else:
@@ -123,7 +124,8 @@ def _with_mirror(path: Path, indices: np.ndarray, values: np.ndarray, symmetry: 
     if symmetry == "skew-symmetric" and not off_diagonal.all():
         row = int(indices[0][~off_diagonal][0]) + 1
         raise FormatError(f"{path} lists entry {row} {row}, but the diagonal of a skew-symmetric matrix is 0: leave it out")
-    mirror = -values[off_diagonal] if symmetry == "skew-symmetric" else values[off_diagonal]
+    mirror = values[off_diagonal].conj() if symmetry == "hermitian" else values[off_diagonal]
+    mirror = -mirror if symmetry == "skew-symmetric" else mirror
     return np.concatenate([indices, indices[::-1, off_diagonal]], axis=1), np.concatenate([values, mirror])
 
 
@@ -143,7 +145,7 @@ def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = Fa
         first, comment_shape = _first_entry(text)
         size = comment_shape if size is None else size
         if not first and size is not None:
-            return np.empty((len(size), 0), dtype=np.int64), np.empty(0), size
+            return np.empty((len(size), 0), dtype=np.int64), np.empty(0), size, None
         ndim = len(first.split()) - 1
         if ndim < 1:
             problem = "without entries, the shape is unknown: write lines of indices from 1 and a value, or pass shape="
@@ -152,8 +154,8 @@ def read_tns(path: Path, shape: Sequence[int] | None = None, *, exact: bool = Fa
             raise text.error(f"entries have {ndim} indices, but the shape {size} has {len(size)} dimensions", at=text.line - 1)
         text.put_back(first)
         text.comment = b"#"
-        indices, values = _coordinate_entries(text, ndim, size, None, True, exact)
-    return indices, values, size if size is not None else tuple(int(s) + 1 for s in indices.max(axis=1))
+        indices, values = _coordinate_entries(text, ndim, size, None, 1, exact)
+    return indices, values, size if size is not None else tuple(int(s) + 1 for s in indices.max(axis=1)), None
 
 
 def _first_entry(text: Text) -> tuple[bytes, tuple[int, ...] | None]:

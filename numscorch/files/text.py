@@ -23,6 +23,7 @@ from ..machine.progress import Progress
 
 PIECE = 1 << 24  # bytes parsed at once; also the upper bound of a table's line
 LINE = 1 << 20  # upper bound of a header's line, in bytes
+FORMATTED = 1 << 12  # numbers formatted at once
 EXACT = 2.0**53  # float64 represents all integers below this
 
 
@@ -221,12 +222,16 @@ def rows_of(text: Text, columns: int, rows: int | None = None) -> Iterator[tuple
     Raises:
         FormatError: a line is malformed, or the number of rows differs; the text names the first such line, or the counts.
     """
-    count = 0
+    count, surplus = 0, None
     for piece in text.pieces():
         numbers = _table(piece, columns)
+        if rows is not None and surplus is None and count + len(numbers) > rows:
+            surplus = piece.line + _line_of(piece, rows - count)
         count += len(numbers)
-        if len(numbers) and (rows is None or count <= rows):
+        if len(numbers) and surplus is None:
             yield piece, numbers
+    if surplus is not None:
+        raise text.error(f"the header announces {rows} entries, but {count} follow: remove those from this line on, or correct it", at=surplus)
     if rows is not None and count != rows:
         raise text.error(f"the header announces {rows} entries, but {count} follow: is the file cut short?")
 
@@ -276,6 +281,21 @@ def whole_values(piece: Piece, values: np.ndarray) -> np.ndarray:
     large = len(values) and bool((np.abs(values) >= EXACT).any())
     exact = _exact(piece, slice(-1, None)) if large else None
     return values if exact is None else exact[:, 0]
+
+
+def fits_float32(values: np.ndarray) -> bool:
+    """Whether float32 loses nothing of numbers parsed from text: each is the shortest decimal of the nearest float32.
+
+    >>> [fits_float32(np.array([number])) for number in (0.1, 0.12345679, 0.123456789, 16777217.0, 1e300)]
+    [True, True, False, False, False]
+    """
+    with np.errstate(all="ignore"):
+        rest = values[(values.astype(np.float32) != values) & ~np.isnan(values)]
+        # decimals of 6 digits differ in float32; formatting is slow
+        size, scale = np.abs(rest), 10.0 ** (5 - np.floor(np.log10(np.abs(rest))))
+        rest = rest[~((np.rint(rest * scale) / scale == rest) & (size > 1e-30) & (size < 1e30))]
+        pieces = (rest[first : first + FORMATTED] for first in range(0, len(rest), FORMATTED))
+        return all((piece.astype(np.float32).astype(str).astype(np.float64) == piece).all() for piece in pieces)
 
 
 def _exact(piece: Piece, columns: slice) -> np.ndarray | None:

@@ -80,9 +80,9 @@ def to_scipy(A: SparseTensor, copy: bool = True) -> sparray:
 
     >>> import numscorch as ns
     >>> A = ns.from_coo([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), ns.CSR)
-    >>> A.to_scipy(copy=False).eliminate_zeros()
+    >>> A.to_scipy(copy=False).eliminate_zeros()  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
-    ValueError: Output array is read-only
+    ValueError: the array is read-only
     """
     values = numpy_values(A, "SciPy", copy)
     make = MAKERS.get(A.format)

@@ -173,11 +173,11 @@ def hybrid_pattern(head: Pattern, shape: tuple[int, ...]) -> Pattern:
 
 
 def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -> torch.Tensor:
-    """Convert to a torch tensor of a layout; shares the values.
+    """Convert to a torch tensor of a layout, whose blocks lie within the shape; shares the values.
 
     Raises:
         SizeError: the number of entries exceeds int64.
-        UnsupportedError: blocks extend past the edge, or batches store different numbers of values.
+        UnsupportedError: batches store different numbers of values.
     """
     shape = pattern.shape
     if prod(shape) > INT64_MAX:
@@ -189,11 +189,6 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
         indices = _entries(pattern, layout.sparse)
         shaped = values.reshape(layout.shape_of_values(shape, indices.shape[1]))
         return quietly(lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
-    if over_the_edge(pattern, layout):
-        raise UnsupportedError(
-            f"torch's {layout.name} tensors are made of whole blocks, but blocks of {pattern.format.name} cross the edge "
-            f"of shape {shape}: use .to(ns.CSR) first, or pad the shape to multiples of {layout.block}"
-        )
     pos, crd = compressed_arrays(pattern, layout)
     shaped = values.reshape(layout.shape_of_values(shape, crd.shape[-1]))
     return quietly(lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
 import tracemalloc
+import warnings
 import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,13 @@ def load_error(path: Path, error: type[Exception] = ns.FormatError, **options: A
 
 TEXTS = {
     "entries beyond the file": ("a.mtx", f"{BANNER}2 2 {HUGE}\n1 1 1\n", f"announces {HUGE} entries, but 1 follow: is the file cut short?"),
-    "fewer entries announced": ("a.mtx", f"{BANNER}2 2 1\n1 1 1\n2 2 1\n2 1 1\n", "announces 1 entries, but 3 follow"),
+    "fewer entries announced": ("a.mtx", f"{BANNER}2 2 1\n1 1 1\n2 2 1\n2 1 1\n", "line 4: the header announces 1 entries, but 3 follow: remove"),
+    "no entries announced": ("a.mtx", f"{BANNER}2 2 0\n\n1 1 1\n", "line 4: the header announces 0 entries, but 1 follow: remove"),
+    "more numbers than an array has": (
+        "a.mtx",
+        f"{BANNER.replace('coordinate', 'array')}1 2\n1\n2\n\n3\n",
+        "line 6: the header announces 2 entries, but 3 follow",
+    ),
     "negative entries": ("a.mtx", f"{BANNER}2 2 -1\n", "can't read the sizes '2 2 -1'"),
     "sizes of twenty digits": ("a.mtx", f"{BANNER}{'9' * 20} 2 0\n", "can't read the sizes '99999999999999999999 2 0'"),
     "an array of any size": ("a.mtx", f"{BANNER.replace('coordinate', 'array')}{HUGE} {HUGE}\n1\n", f"announces {HUGE**2} entries, but 1"),
@@ -195,8 +205,7 @@ SCIPYS: dict[str, tuple[str, dict[str, Any], str]] = {
     "no columns": ("coo", {"col": None}, "has no array 'col', which its format needs"),
     "starts that decrease": ("csr", {"indptr": np.array([0, 2, 1, 3], np.int32)}, "pos may not decrease"),
     "floats for indices": ("csc", {"indices": np.array([0.5, 1, 2])}, "indices has shape (3,) and dtype float64: it must hold integers"),
-    "letters for values": ("csr", {"data": np.array(["a", "b", "c"])}, "they must be real numbers, shape (nnz,)"),
-    "complex values": ("csr", {"data": np.array([1j, 2, 3])}, "they must be real numbers, shape (nnz,)"),
+    "letters for values": ("csr", {"data": np.array(["a", "b", "c"])}, "they must be numbers, shape (nnz,)"),
     "a table of values": ("coo", {"data": np.ones((3, 1))}, "holds values of shape (3, 1)"),
     "a shape of one": ("coo", {"shape": np.array([3])}, "holds the shape (3,), but a coo matrix has 2 dimensions"),
     "a number for a shape": ("csr", {"shape": np.array(3)}, "shape has shape () and dtype int64"),
@@ -210,3 +219,83 @@ def test_invalid_archives_of_scipy(name: str, tmp_path: Path) -> None:
     sp.save_npz(path, sp.csr_matrix(np.eye(3)).asformat(layout))
     np.savez(path, **{key: array for key, array in (dict(np.load(path)) | changed).items() if array is not None})
     assert expected in load_error(path, ns.NumscorchError)
+
+
+# ---- damaged archives
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def archive_of(kind: str, path: Path) -> Path:
+    """An archive of each kind that ``load`` reads."""
+    if kind == "numscorch":
+        ns.save(ns.from_torch(torch.eye(3)), path)
+    elif kind == "graph":
+        np.savez(path, edge_index=np.array([[0, 1], [1, 0]]), labels=np.array([0, 1, 0]))
+    else:
+        sp.save_npz(path, sp.csr_array(np.eye(3)).asformat(kind), compressed=False)
+    return path
+
+
+SYMBOLS = b"',()<>|{}[]: 0123456789fibcOVSUmMx?-"
+
+
+@pytest.mark.parametrize("is_valid_zip", [True, False])
+@pytest.mark.parametrize("kind", ["numscorch", "graph", "csr", "coo"])
+def test_damaged_archives_raise_errors_of_numscorch(kind: str, is_valid_zip: bool, tmp_path: Path, scale: Callable[[int], int]) -> None:
+    """NumPy's own errors of damaged headers include SyntaxError, TypeError, TokenError and SystemError."""
+    rng, path = random.Random(f"{kind} {is_valid_zip}"), archive_of(kind, tmp_path / "a.npz")
+    whole, parts = path.read_bytes(), members(path)
+    for _ in range(scale(8000)):
+        name = rng.choice(list(parts))
+        content = bytearray(parts[name] if is_valid_zip else whole)
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            at = rng.randrange(min(len(content), 100)) if is_valid_zip else rng.randrange(len(content))
+            content[at] = rng.choice((rng.randrange(256), rng.choice(SYMBOLS)))
+        if is_valid_zip:
+            with zipfile.ZipFile(path, "w") as archive:
+                for other, unchanged in parts.items():
+                    archive.writestr(other, bytes(content) if other == name else unchanged)
+        else:
+            path.write_bytes(content)
+        with suppress(ns.NumscorchError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ns.load(path)
+
+
+HEADERS = {
+    "a leading zero": b"{'descr': '<08', 'fortran_order': False, 'shape': (3,), }",
+    "a missing brace": b" 'descr': '<f8', 'fortran_order': False, 'shape': (3,), ",
+    "bytes for a key": b"{'descr': '<f8', 'fortran_order': False,b'shape': (3,), }",
+    "an open parenthesis": b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,, }",
+    "a bracket": b"{'descr': '<m8[', 'fortran_order': False, 'shape': (3,), }",
+    "a tuple": b"{'descr': ('<f8',), 'fortran_order': False, 'shape': (3,), }",
+    "objects in a record": b"{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (3,), }",
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_damaged_headers_of_arrays(name: str, tmp_path: Path) -> None:
+    path = archive_of("csr", tmp_path / "a.npz")
+    parts = members(path)
+    header = HEADERS[name].ljust(117) + b"\n"
+    parts["data.npy"] = parts["data.npy"][:8] + len(header).to_bytes(2, "little") + header + bytes(24)
+    with zipfile.ZipFile(path, "w") as archive:
+        for other, content in parts.items():
+            archive.writestr(other, content)
+    assert "a.npz" in load_error(path, ns.NumscorchError)
+
+
+def test_errors_of_numpy_itself_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NumPy raises SystemError for some damaged headers."""
+
+    def fail(*given: object, **options: object) -> None:
+        raise SystemError("error return without exception set")
+
+    path = archive_of("csr", tmp_path / "a.npz")
+    monkeypatch.setattr(np.lib.format, "read_array_header_1_0", fail)
+    assert "is not a whole .npz archive of plain arrays (error return without exception set)" in load_error(path)

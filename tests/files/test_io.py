@@ -223,11 +223,6 @@ BAD_TEXT = {
         "%%MatrixMarket matrix array real general\n100000000 100000000\n1\n",
         "the header announces 10000000000000000 entries",
     ),
-    "float32": (
-        "a.mtx",
-        BANNER + "1 1 1\n1 1 1e300\n",
-        "holds the value 1e+300, which does not fit torch.float32: pass dtype=torch.float64",
-    ),
     "no gzip": ("a.tns", "\x1f\x8b", "line 1: without entries, the shape is unknown"),
     "tns, no entries": ("a.tns", "# nothing\n", "without entries, the shape is unknown"),
     "tns, ragged": ("a.tns", "1 1 2\n1 1 1 2\n", "line 2: can't read '1 1 1 2': each line holds 3 numbers"),
@@ -274,10 +269,97 @@ def test_broken_gzip(tmp_path: Path, content: bytes) -> None:
         load(tmp_path / "a.mtx.gz")
 
 
-@pytest.mark.parametrize("header", ["coordinate complex general", "coordinate complex hermitian"])
-def test_complex_matrices(write: Write, header: str) -> None:
-    with pytest.raises(UnsupportedError, match=r"complex .* are not read"):
-        load(write("a.mtx", f"%%MatrixMarket matrix {header}\n1 1 1\n1 1 1 0\n"))
+@pytest.mark.parametrize("kind", ["general", "symmetric", "skew-symmetric", "hermitian"])
+@pytest.mark.parametrize("layout", ["coordinate", "array"])
+def test_complex_matrices(tmp_path: Path, layout: str, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    half = np.tril(rng.integers(-4, 5, (5, 5)) + 1j * rng.integers(-4, 5, (5, 5)), -1)
+    mirror = {"general": 0 * half, "symmetric": half.T, "skew-symmetric": -half.T, "hermitian": half.conj().T}[kind]
+    matrix = half + mirror
+    scipy.io.mmwrite(tmp_path / "a.mtx", matrix if layout == "array" else sp.coo_array(matrix), symmetry=kind)
+    A = load(tmp_path / "a.mtx")
+    assert A.dtype == torch.complex64
+    assert np.array_equal(A.to_dense().numpy(), matrix)
+    with pytest.raises(FormatError, match=r"holds complex values, which do not fit torch\.float32: pass dtype=torch\.complex64"):
+        load(tmp_path / "a.mtx", dtype=torch.float32)
+
+
+def test_hermitian_matrices_are_complex(write: Write) -> None:
+    with pytest.raises(FormatError, match="is not a MatrixMarket header"):
+        load(write("a.mtx", "%%MatrixMarket matrix coordinate real hermitian\n1 1 1\n1 1 1\n"))
+
+
+# ---- data types
+
+
+TYPES: dict[str, tuple[str, str, torch.dtype, float | int]] = {
+    "short decimals": ("real", "0.1", torch.float32, 0.10000000149011612),
+    "nine digits of float32": ("real", "0.12345679", torch.float32, 0.12345679104328156),
+    "more digits": ("real", "0.123456789", torch.float64, 0.123456789),
+    "scipy's digits": ("real", "3.333333333333333e-01", torch.float64, 0.3333333333333333),
+    "integers of float32": ("real", "16777216", torch.float32, 2**24),
+    "integers of float64": ("double", "16777217", torch.float64, 2**24 + 1),
+    "a large number": ("real", "1e300", torch.float64, 1e300),
+    "a large power of ten": ("real", "1e38", torch.float32, 9.999999680285692e37),
+    "above float32": ("real", "1e39", torch.float64, 1e39),
+    "a small number": ("real", "1e-50", torch.float64, 1e-50),
+    "subnormal": ("real", "1.2345678e-40", torch.float64, 1.2345678e-40),
+    "infinity": ("real", "-inf", torch.float32, float("-inf")),
+    "integers": ("integer", "16777217", torch.int64, 2**24 + 1),
+    "integers beyond float64": ("integer", "9007199254740993", torch.int64, 2**53 + 1),
+    "the smallest integer": ("integer", "-9223372036854775808", torch.int64, -(2**63)),
+}
+
+
+@pytest.mark.parametrize("layout", ["coordinate", "array"])
+@pytest.mark.parametrize("name", TYPES)
+def test_matrix_market_loses_nothing(name: str, layout: str, write: Write) -> None:
+    field, text, dtype, value = TYPES[name]
+    body = f"2 2 2\n1 1 1\n2 2 {text}\n" if layout == "coordinate" else f"2 2\n1\n0\n0\n{text}\n"
+    A = load(write("a.mtx", f"%%MatrixMarket matrix {layout} {field} general\n{body}"))
+    assert (A.dtype, A.values.tolist()) == (dtype, [1, value])
+    if layout == "coordinate" and field != "integer":
+        B = load(write("a.tns.gz", f"1 1 1\n2 2 {text}\n"))
+        assert (B.dtype, B.values.tolist()) == (dtype, [1, value])
+
+
+@pytest.mark.parametrize("text", ["9223372036854775808", "-9223372036854775809", "1e30", "1.5", "nan"])
+def test_files_of_integers_hold_integers_of_64_bits(text: str, write: Write) -> None:
+    path = write("a.mtx", f"%%MatrixMarket matrix coordinate integer general\n1 1 1\n1 1 {text}\n")
+    with pytest.raises(FormatError, match=r"which is not an integer that torch\.int64 and float64 represent exactly"):
+        load(path)
+    torch.testing.assert_close(load(path, dtype=torch.float64).values, torch.tensor([float(text)], dtype=torch.float64), equal_nan=True)
+
+
+def test_the_default_type_of_torch_counts(write: Write) -> None:
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert load(write("a.mtx", BANNER + "1 1 1\n1 1 0.1\n")).dtype == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+KEPT = {"f4": torch.float32, "f8": torch.float64, "i1": torch.int8, "i4": torch.int32, "i8": torch.int64, "u1": torch.uint8}
+KEPT |= {"?": torch.bool, "c8": torch.complex64, "c16": torch.complex128}
+WIDENED = {"u2": torch.int32, "u4": torch.int64, "u8": torch.int64, "g": torch.float64}
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo"])
+@pytest.mark.parametrize(("stored", "dtype"), (KEPT | WIDENED).items())
+def test_archives_of_scipy_keep_their_type(stored: str, dtype: torch.dtype, layout: str, tmp_path: Path) -> None:
+    kind = np.dtype(stored)
+    value = np.nextafter(kind.type(1), kind.type(2)) if kind.kind == "f" and stored != "g" else kind.type(1 if kind.kind == "c" else True)
+    value = np.iinfo(kind).max if kind.kind in "iu" and stored != "u8" else 2**62 + 1 if stored == "u8" else value
+    matrix = sp.csr_array(np.array([[0, value], [0, 0]], kind)).asformat(layout)
+    sp.save_npz(tmp_path / "a.npz", matrix)
+    A = load(tmp_path / "a.npz")
+    assert (A.dtype, A.values.tolist()) == (dtype, [value])
+
+
+def test_unsigned_integers_beyond_int64_are_refused(tmp_path: Path) -> None:
+    sp.save_npz(tmp_path / "a.npz", sp.csr_array(np.array([[2**64 - 1]], np.uint64)))
+    with pytest.raises(FormatError, match=r"which is not an integer that torch\.int64"):
+        load(tmp_path / "a.npz")
 
 
 def changed_graph(*names: str, **changed: np.ndarray) -> dict[str, np.ndarray]:
