@@ -109,11 +109,11 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
     def own(array: torch.Tensor) -> torch.Tensor:
         return array.clone() if any(start <= array.data_ptr() < end for start, end in spans) else array
 
-    arrays = tuple(tuple(map(own, level)) for level in A.pattern.arrays)
-    pattern = A.pattern
-    if any(mine is not theirs for ours, level in zip(arrays, pattern.arrays, strict=True) for mine, theirs in zip(ours, level, strict=True)):
+    pattern, arrays = A.pattern, tuple(tuple(map(own, level)) for level in A.pattern.arrays)
+    if any(mine is not array for pair in zip(arrays, pattern.arrays, strict=True) for mine, array in zip(*pair, strict=True)):
         pattern = Pattern(pattern.format, pattern.shape, arrays)
-        pattern.derived.update({key: A.pattern.derived[key] for key in ("from torch",) if key in A.pattern.derived})
+        if "from torch" in A.pattern.derived:
+            pattern.derived["from torch"] = True
     return SparseTensor(pattern, own(A.values))
 
 

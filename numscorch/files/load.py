@@ -201,7 +201,8 @@ def _packed(file: Path, entries: Entries, format: Format | None, dtype: torch.dt
 def _text_dtype(values: np.ndarray) -> torch.dtype:
     """The data type of numbers from text: torch's default one if it loses nothing, else one of 64-bit floats."""
     is_narrow = torch.get_default_dtype() is not torch.float64 and fits_float32(values.view(np.float64))
-    return (torch.complex64 if is_narrow else torch.complex128) if values.dtype.kind == "c" else torch.float32 if is_narrow else torch.float64
+    dtype = torch.float32 if is_narrow else torch.float64
+    return dtype.to_complex() if values.dtype.kind == "c" else dtype
 
 
 def _cast(file: Path, values: np.ndarray, dtype: torch.dtype | None) -> torch.Tensor:

@@ -231,7 +231,7 @@ def rows_of(text: Text, columns: int, rows: int | None = None) -> Iterator[tuple
         if len(numbers) and surplus is None:
             yield piece, numbers
     if surplus is not None:
-        raise text.error(f"the header announces {rows} entries, but {count} follow: remove those from this line on, or correct it", at=surplus)
+        raise text.error(f"the header announces {rows} entries, but {count} follow: remove the rest, or correct it", at=surplus)
     if rows is not None and count != rows:
         raise text.error(f"the header announces {rows} entries, but {count} follow: is the file cut short?")
 

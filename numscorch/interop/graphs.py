@@ -68,8 +68,9 @@ def to_torch_sparse(A: SparseTensor, copy: bool = True) -> Any:
     check_graph(A)
     A = A.to(CSR)
     pos, crd = (array.to(torch.int64, copy=copy) for array in A.pattern.arrays[1])
+    values = A.values.clone() if copy else A.values
     return torch_sparse.SparseTensor(
-        rowptr=pos, col=crd, value=A.values.clone() if copy else A.values, sparse_sizes=tuple(A.pattern.shape), is_sorted=True, trust_data=True
+        rowptr=pos, col=crd, value=values, sparse_sizes=tuple(A.pattern.shape), is_sorted=True, trust_data=True
     )
 
 

@@ -279,7 +279,7 @@ ERRORS: dict[str, tuple[Callable[[], object], type[NumscorchError], str]] = {
     "no tensor": (lambda: from_torch(np.eye(2)), UnsupportedError, "takes a torch tensor, not ndarray"),
     "no scipy": (lambda: from_scipy(np.eye(2)), UnsupportedError, "takes a SciPy sparse array, not ndarray"),
     "scipy bytes": (lambda: from_scipy(sp.eye_array(2, dtype=np.uint16)), UnsupportedError, "values of dtype torch.uint16"),
-    "to torch": (lambda: from_torch(torch.tensor(1.0)).to_torch(), UnsupportedError, "torch has no sparse layout for a tensor without dimensions"),
+    "to torch": (lambda: from_torch(torch.tensor(1.0)).to_torch(), UnsupportedError, "torch has no sparse layout for a tensor without"),
     "to scipy": (lambda: from_torch(torch.tensor(1.0)).to_scipy(), UnsupportedError, "without dimensions: use .to_dense()"),
     "too large to be dense": (lambda: from_coo([[1], [1]], [1.0], (2**40, 2**40)).to_dense(), SizeError, "keep it sparse"),
 }

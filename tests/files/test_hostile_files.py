@@ -47,7 +47,11 @@ def load_error(path: Path, error: type[Exception] = ns.FormatError, **options: A
 
 TEXTS = {
     "entries beyond the file": ("a.mtx", f"{BANNER}2 2 {HUGE}\n1 1 1\n", f"announces {HUGE} entries, but 1 follow: is the file cut short?"),
-    "fewer entries announced": ("a.mtx", f"{BANNER}2 2 1\n1 1 1\n2 2 1\n2 1 1\n", "line 4: the header announces 1 entries, but 3 follow: remove"),
+    "fewer entries announced": (
+        "a.mtx",
+        f"{BANNER}2 2 1\n1 1 1\n2 2 1\n2 1 1\n",
+        "line 4: the header announces 1 entries, but 3 follow: remove",
+    ),
     "no entries announced": ("a.mtx", f"{BANNER}2 2 0\n\n1 1 1\n", "line 4: the header announces 0 entries, but 1 follow: remove"),
     "more numbers than an array has": (
         "a.mtx",
