@@ -106,15 +106,15 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
     """
     spans = [_span(source) for source in sources if not isinstance(source, (list, tuple))]
 
-    def own(array: torch.Tensor) -> torch.Tensor:
+    def copied(array: torch.Tensor) -> torch.Tensor:
         return array.clone() if any(start <= array.data_ptr() < end for start, end in spans) else array
 
-    pattern, arrays = A.pattern, tuple(tuple(map(own, level)) for level in A.pattern.arrays)
+    pattern, arrays = A.pattern, tuple(tuple(map(copied, level)) for level in A.pattern.arrays)
     if any(mine is not array for pair in zip(arrays, pattern.arrays, strict=True) for mine, array in zip(*pair, strict=True)):
         pattern = Pattern(pattern.format, pattern.shape, arrays)
         if "from torch" in A.pattern.derived:
             pattern.derived["from torch"] = True
-    return SparseTensor(pattern, own(A.values))
+    return SparseTensor(pattern, copied(A.values))
 
 
 def _span(source: Any) -> tuple[int, int]:
