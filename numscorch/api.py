@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import forward_ad
 
 from .compute.dispatch import compute
-from .compute.operands import any_autocast, call_form, in_autocast, refuse_tangents
+from .compute.operands import any_autocast, call_form, in_autocast
 from .compute.reductions import check_reduction, prepared, reduced
 from .compute.shortcuts import MISSED
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
@@ -122,8 +121,6 @@ def einsum(
         return sparsified_einsum(expr, operands, sparsifier, format, out, reduce, mask, schedule)
     if TRACERS and holds_traced(operands):
         return traced_call("einsum", expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
-    if forward_ad._current_level >= 0:
-        refuse_tangents(operands)
     if type(expr) is not str or len(operands) < 2:
         expr, operands = call_form(expr, operands)
     if any_autocast() and torch.is_autocast_enabled("cpu"):

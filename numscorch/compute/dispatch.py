@@ -28,7 +28,7 @@ from . import gradients
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_format, semiring_zero
-from .operands import STRIDED, DeferredOperand, check_is_tensor, identify, in_transform, is_all_native, kernel_operand
+from .operands import STRIDED, DeferredOperand, check_not_recorded, identify, is_all_native, is_transformed, kernel_operand
 from .outputs import check_before, write
 from .shortcuts import remember_call
 
@@ -39,7 +39,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         return handler.einsum(expr, *operands, format=format, out=out)
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    if in_transform():
+    check_not_recorded(operands)
+    if is_transformed(operands):
         return _compute_with_gradients(_request(expr, operands), operands, format, out)
     ready, signatures = identify(operands)
     request = _request(expr, operands)
@@ -84,8 +85,6 @@ def _compute_with_gradients(request: Request, operands: Sequence[Any], format: F
     Raises:
         UnsupportedError: ``out`` is given; gradients cannot flow into it.
     """
-    for operand in operands:
-        check_is_tensor(operand)
     attached = list(map(gradients.attached, operands))
     if SparseTensor not in map(type, attached):
         return _compute_dense(request, attached, format, out)

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from ..runtime.plans import Plan, tables_apart
 from ..tensors.sparse_tensor import SparseTensor
 from .native import _wrappers, wrap
-from .operands import any_autocast, in_transform
+from .operands import any_autocast, is_plain_mode
 from .outputs import check_before, write
 
 MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
@@ -43,8 +43,9 @@ def is_fit(operand: Any) -> bool:
 
 
 def is_plain(operands: Sequence[Any]) -> bool:
-    """Whether a fitting can check a call with these operands: no transform, forward-mode AD, autocast or isolated table is active."""
-    return not (in_transform() or forward_ad._current_level >= 0 or any_autocast() or tables_apart()) and all(map(is_fit, operands))
+    """Whether a fitting can check a call with these operands: no transform, forward-mode AD, dispatch mode, autocast or
+    isolated table is active."""
+    return is_plain_mode() and not (any_autocast() or tables_apart()) and all(map(is_fit, operands))
 
 
 class Fitting:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from ..convert.construct import from_coo, from_torch
 from ..convert.conversions import as_stored
@@ -36,14 +37,14 @@ from ..frontend.requests import NAMES, Request
 from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
+from ..tensors.modes import KernelFunction, no_forward_mode, over_batches
 from ..tensors.packing import at_entries
-from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
 from .native import wrap
-from .operands import STRIDED, in_transform, strided
+from .operands import STRIDED, has_tangents, in_transform, readable, strided
 from .product_gradients import multiplied
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients
@@ -63,10 +64,10 @@ def wanted(operands: Sequence[Any]) -> bool:
 
 def attached(operand: Any) -> Any:
     """Convert an operand to a SparseTensor, or to a strided tensor if all its levels are dense; gradients flow to the operand."""
-    operand = unwrapped(operand)
+    operand = readable(operand)
     if isinstance(operand, SparseTensor):
         return strided(operand) if operand.pattern.is_dense else operand
-    if not isinstance(operand, Tensor) or operand.layout is STRIDED:
+    if operand.layout is STRIDED:
         return operand
     if not operand.requires_grad:
         return wrap(operand)
@@ -95,6 +96,8 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
         extents_of(request, [Operand(o.format if isinstance(o, SparseTensor) else dense(o.ndim), tuple(o.shape), "") for o in operands])
         operands = [_diagonal(o, letters) for o, letters in zip(operands, names, strict=True)]
         request = without_diagonals(request)
+    if forward_ad._current_level >= 0 and has_tangents(operands):
+        raise no_forward_mode()
     call = DifferentiableCall(request, format, operands, compute)
     through: Any = _Transformed if in_transform() else _Through
     values: Tensor = through.apply(call, *map(_values, operands))
@@ -250,7 +253,7 @@ class DifferentiableCall:
         return upstream / counts.clamp(min=1)  # entries without terms have count 0
 
 
-class _Through(torch.autograd.Function):
+class _Through(KernelFunction):
     """A request as an autograd function of its operands' values."""
 
     @staticmethod
@@ -260,6 +263,7 @@ class _Through(torch.autograd.Function):
         return result
 
     @staticmethod
+    @over_batches
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         call, values, result = ctx.call, ctx.saved_tensors, None
         if chooses(call.request):

@@ -10,6 +10,7 @@ import weakref
 import torch
 
 from ..convert.construct import from_torch
+from ..tensors.modes import in_transform, made_outside, unlifted
 from ..tensors.sparse_tensor import SparseTensor
 
 Entry = tuple[weakref.ref[torch.Tensor], int, SparseTensor]
@@ -25,7 +26,9 @@ def wrap(tensor: torch.Tensor) -> SparseTensor:
 
 
 def _wrap_anew(tensor: torch.Tensor) -> SparseTensor:
-    wrapper = from_torch(tensor.detach(), copy=False)
+    wrapper = made_outside(lambda: from_torch(unlifted(tensor).detach(), copy=False))
+    if in_transform():
+        return wrapper
     values = tensor._values() if tensor.layout is torch.sparse_coo else tensor.values()
     # not cached: inference tensors have no version counter, and copied values would miss later writes
     if tensor.is_inference() or wrapper.values.data_ptr() != values.data_ptr():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..errors import ExpressionError, OperandError, UnsupportedError
+from ..errors import ExpressionError, OperandError
 from ..frontend.parser import from_sublists
 from ..ir.format import Format
 from ..runtime.plans import signatures_of
 from ..tensors.distributed import HANDLERS
+from ..tensors.modes import check_not_traced, in_transform, may_be_traced, plain_tensor
 from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
@@ -23,7 +24,6 @@ from .native import wrap
 
 STRIDED = torch.strided
 is_grad_enabled, any_autocast = torch.is_grad_enabled, torch._C._is_any_autocast_enabled
-in_transform = torch._C._are_functorch_transforms_active  # whether a torch.func transform, such as vmap, is active
 
 
 def is_strided(operand: Any) -> bool:
@@ -62,8 +62,7 @@ def admit(operand: Any) -> SparseTensor | Tensor | DeferredOperand:
         UnsupportedError: the operand is not a tensor.
     """
     if type(operand) is not SparseTensor and type(operand) is not Tensor:
-        operand = unwrapped(operand)
-        check_is_tensor(operand)
+        operand = readable(operand)
     if isinstance(operand, SparseTensor):
         if operand._values.requires_grad and is_grad_enabled():
             return DeferredOperand(operand)
@@ -72,6 +71,18 @@ def admit(operand: Any) -> SparseTensor | Tensor | DeferredOperand:
     if is_grad_enabled() and (is_strided or operand.requires_grad):
         return DeferredOperand(operand)
     return resolved(operand.detach()) if is_strided else wrap(operand)
+
+
+def readable(operand: Any) -> Any:
+    """The operand as a SparseTensor or a plain tensor; gradients flow.
+
+    Raises:
+        OperandError: the operand is not a tensor.
+        UnsupportedError: it is a tensor of a subclass that kernels cannot read.
+    """
+    operand = unwrapped(operand)
+    check_is_tensor(operand)
+    return plain_tensor(operand) if isinstance(operand, Tensor) else operand
 
 
 def check_is_tensor(operand: Any) -> None:
@@ -128,11 +139,30 @@ def identify(operands: Sequence[Any]) -> tuple[list[Any], list[Hashable]]:
     return ready, signatures_of(ready)
 
 
-def refuse_tangents(operands: Sequence[Any]) -> None:
-    """Refuse forward-mode tangents of requests with sparse operands: they would be dropped."""
-    tangents = [o for o in operands if isinstance(o, Tensor) and forward_ad.unpack_dual(o).tangent is not None]
-    if tangents and any(isinstance(o, SparseTensor) or o.layout is not STRIDED for o in operands):
-        raise UnsupportedError("an operand has a forward-mode tangent: forward-mode AD is not supported, and the tangent would be lost")
+def is_transformed(operands: Sequence[Any]) -> bool:
+    """Whether torch has to see what is computed: in transforms of torch.func, and of operands with a forward-mode tangent."""
+    return in_transform() or (forward_ad._current_level >= 0 and has_tangents(operands))
+
+
+def has_tangents(operands: Sequence[Any]) -> bool:
+    """Whether the values of an operand have a forward-mode tangent."""
+    values = [o._values if isinstance(o, SparseTensor) else o for o in map(unwrapped, operands)]
+    return any(isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None for value in values)
+
+
+def check_not_recorded(operands: Iterable[Any]) -> None:
+    """Refuse modes that record torch's operators, such as ``make_fx``, unless all operands are dense: torch computes these.
+
+    Raises:
+        UnsupportedError: such a mode is active.
+    """
+    if (may_be_traced() or in_transform()) and not all(is_strided(o) for o in operands if not isinstance(o, int | float | complex)):
+        check_not_traced()
+
+
+def is_plain_mode() -> bool:
+    """Whether no transform, no forward-mode AD and no mode is active that may record operators."""
+    return not (may_be_traced() or in_transform() or forward_ad._current_level >= 0)
 
 
 def in_autocast(operands: Sequence[Any]) -> tuple[Any, ...]:

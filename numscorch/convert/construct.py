@@ -22,6 +22,7 @@ from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
+from ..tensors.modes import as_numpy, made_outside, unlifted
 from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
@@ -149,8 +150,8 @@ def _from_strided(tensor: torch.Tensor, format: Format | None) -> SparseTensor:
         return noted(SparseTensor.trusted(*stored), "a strided tensor")
     if (packed := grouped(values, None, format)) is not None or (packed := chosen_of(values, format, Nonzero())) is not None:
         return noted(packed, "a strided tensor")
-    entries = values.detach().nonzero().T
-    return noted(assemble(entries.numpy(), values[tuple(entries)], shape, format), "a strided tensor")
+    entries = made_outside(lambda: unlifted(values).detach().nonzero().T)
+    return noted(assemble(as_numpy(entries), values[tuple(entries)], shape, format), "a strided tensor")
 
 
 def noted(A: SparseTensor, source: str) -> SparseTensor:
@@ -266,19 +267,19 @@ def _from_entries(
     table, entries = as_indices(indices, "indices"), as_values(values)
     _check_lengths(table, entries, size)
     if check_invariants:
-        check_coordinates(table.numpy(), size)
+        check_coordinates(as_numpy(table), size)
     is_list = bool(size) and target.levels == COO(len(size)).levels
     is_trusted = suggestion is not None and not check_invariants
-    if is_list and (is_trusted or is_increasing(table.numpy(), target.mode_order)):
+    if is_list and (is_trusted or is_increasing(as_numpy(table), target.mode_order)):
         return adopted(list(table), entries, size, target)
     by_rows = range(len(size))
     if (
         suggestion is not None
         and check_invariants
-        and not any(is_increasing(table.numpy(), order) for order in (by_rows, target.mode_order))
+        and not any(is_increasing(as_numpy(table), order) for order in (by_rows, target.mode_order))
     ):
-        raise disordered_entry(table.numpy(), by_rows, suggestion)
-    tensor = assemble(table.numpy().astype(np.int64, copy=False), entries, size, target, table.numpy().dtype if is_list else None)
+        raise disordered_entry(as_numpy(table), by_rows, suggestion)
+    tensor = assemble(as_numpy(table).astype(np.int64, copy=False), entries, size, target, as_numpy(table).dtype if is_list else None)
     return noted(tensor, "a list of entries")
 
 
@@ -293,7 +294,7 @@ def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:
     """Create a COO tensor that shares sorted coordinates as its index arrays."""
     count = len(values)
-    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, indices[0].numpy().dtype))).dtype
+    dtype = torch.from_numpy(np.empty(0, index_dtype_for(shape, count, as_numpy(indices[0]).dtype))).dtype
     rows = [indices[d].to(dtype).contiguous() for d in format.mode_order]
     pos = torch.tensor([0, count], dtype=dtype)
     return SparseTensor(Pattern(format, shape, ((pos, rows[0]), *((row,) for row in rows[1:]))), values)
@@ -396,5 +397,5 @@ def checked(pattern: Pattern, values: torch.Tensor, assume_sorted: bool = False,
     if check_invariants:
         validate(pattern, order=assume_sorted)
     if not assume_sorted and disorder(pattern) is not None:
-        return assemble(coordinates(pattern).numpy(), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
+        return assemble(as_numpy(coordinates(pattern)), values, pattern.shape, pattern.format, np.dtype(pattern.index_dtype))
     return SparseTensor(pattern, values)

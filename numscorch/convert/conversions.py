@@ -31,6 +31,7 @@ from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
 from ..tensors.methods import METHODS
+from ..tensors.modes import as_numpy
 from ..tensors.packing import EACH, at_positions, coordinates, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -195,7 +196,7 @@ def _packed(pattern: Pattern, format: Format) -> Conversion:
     if sorts(pattern, format):
         target, order = sorted_rows(pattern, format)
         return Conversion(target, torch.from_numpy(order), None)
-    target, slots, order = pack(coordinates(pattern).numpy(), pattern.shape, format, pattern.index_dtype)
+    target, slots, order = pack(as_numpy(coordinates(pattern)), pattern.shape, format, pattern.index_dtype)
     order = positions_of(pattern, order)
     return Conversion(target, torch.from_numpy(order), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
@@ -264,7 +265,7 @@ def _check_places(pattern: Pattern, format: Format, target: Format) -> None:
     partial = [(at, level) for at, level in enumerate(format.levels) if isinstance(level, PartialLevel)]
     if not partial:
         return
-    indices, sizes = coordinates(pattern).numpy(), format.sizes(pattern.shape)
+    indices, sizes = as_numpy(coordinates(pattern)), format.sizes(pattern.shape)
     columns = [part.of(indices, pattern.shape) for part in format.parts]
     for at, level in partial:
         if level.fits(at, sizes) is not None or level.outside(columns[at - 1], columns[at]).any():

@@ -17,6 +17,7 @@ from ..schedule import tuning
 from ..tensors.arrays import check_values
 from ..tensors.ledgers import densifying, note
 from ..tensors.methods import METHODS
+from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor, over_the_edge, quietly
@@ -131,7 +132,7 @@ def numpy_values(A: SparseTensor, library: str, copy: bool) -> np.ndarray:
     """
     if A.dtype is torch.bfloat16:
         raise UnsupportedError(f"{library} holds NumPy arrays, which have no bfloat16: use .to(torch.float32) first")
-    values = A.values.detach().numpy()
+    values = as_numpy(A.values.detach())
     return values.copy() if copy else values
 
 

@@ -13,6 +13,7 @@ import torch
 
 from ..errors import SizeError
 from ..ir.level import INT64_MAX
+from ..tensors.modes import as_numpy
 from ..tensors.packing import at_positions, coordinates, of_entries, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -90,7 +91,7 @@ def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch
 def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The sorted row-major indices of all entries, and the positions of their values."""
     numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
-    return numbers, torch.from_numpy(positions_of(pattern, order.numpy()))
+    return numbers, torch.from_numpy(positions_of(pattern, as_numpy(order)))
 
 
 def check_countable(shape: Sequence[int]) -> None:

@@ -16,6 +16,7 @@ from ..ir.format import COO, Format, sorted_format
 from ..ir.level import INT64_MAX, starts_of_runs
 from ..ir.levels import Compressed, Dense, Singleton
 from ..schedule import tuning
+from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for, sorting_numbers
 from ..tensors.pattern import Pattern
 
@@ -48,14 +49,14 @@ def regrouped(pattern: Pattern, target: Format) -> Pattern:
         return pattern
     first, second = pattern.arrays
     if target.levels == COO_LEVELS:
-        pos = second[0].numpy()
-        rows = np.repeat(first[1].numpy(), np.diff(pos)) if first else _row_of_each(pos)
+        pos = as_numpy(second[0])
+        rows = np.repeat(as_numpy(first[1]), np.diff(pos)) if first else _row_of_each(pos)
         arrays = (_list_of(rows, pattern.index_dtype), second[1:])
     else:
         starts = _row_starts(pattern, target.parts[0].extent(pattern.shape))
         arrays = ((), (starts, second[-1]))
         if target.levels == DCSR_LEVELS:
-            pos = starts.numpy()
+            pos = as_numpy(starts)
             rows = np.flatnonzero(pos[1:] != pos[:-1])
             arrays = (_list_of(rows, pattern.index_dtype), (*_tensors(np.append(pos[rows], pos[-1])), second[-1]))
     return Pattern.derived_from(target, pattern.shape, arrays, pattern.index_dtype)
@@ -74,7 +75,7 @@ def _row_starts(pattern: Pattern, rows: int) -> torch.Tensor:
     if not first:
         return second[0]
     counts = np.zeros(rows, np.int64)
-    counts[first[1].numpy()] = np.diff(second[0].numpy())
+    counts[as_numpy(first[1])] = np.diff(as_numpy(second[0]))
     return torch.from_numpy(starts_of_runs(counts, pattern.index_dtype))
 
 
@@ -82,7 +83,7 @@ def starts_of(row_of_each: torch.Tensor, rows: int, dtype: str) -> torch.Tensor:
     """The starts of ``rows`` rows from the sorted row of each entry; binary search for few rows, else a count of entries."""
     count = row_of_each.numel()
     if rows * tuning.SEARCHED_ROWS < count:
-        starts = np.searchsorted(row_of_each.numpy(), np.arange(rows + 1, dtype=dtype))
+        starts = np.searchsorted(as_numpy(row_of_each), np.arange(rows + 1, dtype=dtype))
         return torch.from_numpy(starts.astype(dtype, copy=False))
     if dtype == "int32" and count <= max(tuning.NARROW_STARTS, rows):
         return torch._convert_indices_from_coo_to_csr(row_of_each, rows, out_int32=True)

@@ -10,6 +10,7 @@ from ..errors import UnsupportedError
 from ..ir.format import COO, CSC, CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.methods import METHODS
+from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -65,7 +66,7 @@ def to_pydata(A: SparseTensor, copy: bool = True) -> Any:
         return sparse.GCXS((values, crd, pos), shape=A.pattern.shape, compressed_axes=(0,) if A.format == CSR else (1,))
     if not A.ndim or A.format != COO(A.ndim):
         return to_pydata(nearest(A, "pydata/sparse"), copy)
-    (places,) = handed_out([coordinates(A.pattern).numpy()], copy)
+    (places,) = handed_out([as_numpy(coordinates(A.pattern))], copy)
     return sparse.COO(places, values, shape=A.pattern.shape, has_duplicates=False, sorted=True)
 
 

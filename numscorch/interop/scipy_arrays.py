@@ -17,6 +17,7 @@ from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
 from ..tensors.methods import METHODS
+from ..tensors.modes import as_numpy
 from ..tensors.packing import in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -194,7 +195,7 @@ def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
     shape, values = as_shape(source.shape), as_values(source.data)
     if format is None or format == COO(len(shape)):
         tensors = [as_indices(row, f"coords[{dimension}]") for dimension, row in enumerate(source.coords)]
-        arrays = [row.numpy() for row in tensors]
+        arrays = [as_numpy(row) for row in tensors]
         check_coordinates(arrays, shape)
         if in_order(arrays).all():
             return adopted(tensors, values, shape, COO(len(shape)))

@@ -18,6 +18,7 @@ from ..compute.operands import in_transform
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import KernelFunction, over_batches
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered
@@ -120,7 +121,7 @@ def _totals(exponentials: SparseTensor) -> Tensor:
     return totals.masked_fill(totals == 0, 1.0)
 
 
-class _AttentionFunction(torch.autograd.Function):
+class _AttentionFunction(KernelFunction):
     """:func:`attend` as an autograd function of features and scores."""
 
     @staticmethod
@@ -135,6 +136,7 @@ class _AttentionFunction(torch.autograd.Function):
         return result
 
     @staticmethod
+    @over_batches
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         call, (*inputs, exponentials, totals, result) = ctx.call, ctx.saved_tensors
         needed = ctx.needs_input_grad[1:]

@@ -15,6 +15,7 @@ from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
 from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
@@ -52,7 +53,7 @@ def one_hot(*args: Any, sparse: bool = False, format: Format | str | None = None
 @graph_break
 def _sparse_one_hot(tensor: torch.Tensor, num_classes: int = -1, *, format: Format | None, dtype: torch.dtype | None) -> SparseTensor:
     """Build the one-hot tensor; the coordinates are already in lexicographic order, so nothing is sorted."""
-    classes = _check_classes(tensor, num_classes).detach().reshape(-1).numpy()
+    classes = as_numpy(_check_classes(tensor, num_classes).detach().reshape(-1))
     shape = (*tensor.shape, num_classes if num_classes != -1 else int(classes.max()) + 1)
     ones, index = torch.ones(len(classes), dtype=torch.int64 if dtype is None else dtype), index_dtype_for(shape, len(classes))
     if len(shape) == 2:

@@ -14,6 +14,7 @@ from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..tensors.arrays import as_indices, as_values
+from ..tensors.modes import as_numpy
 from ..tensors.packing import is_identity, of_entries, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
@@ -60,10 +61,10 @@ def place_edges(endpoints: Tensor, shape: tuple[int, int], loops: str) -> EdgePl
             last.scatter_reduce_(0, endpoints[0, edges], edges, "amax")
         selection, missing = torch.cat([selection, last[last >= 0]]), (last < 0).nonzero().flatten()
         endpoints = torch.cat([endpoints[:, selection], missing.expand(2, -1)], dim=1)
-    pattern, positions, order = pack(endpoints.numpy(), shape, CSR)
+    pattern, positions, order = pack(as_numpy(endpoints), shape, CSR)
     slots = torch.empty(len(order), dtype=torch.int64)
     slots[torch.from_numpy(order)] = torch.from_numpy(positions)
-    return EdgePlacement(pattern, None if is_identity(slots.numpy(), pattern.nnz) else slots, selection, len(missing))
+    return EdgePlacement(pattern, None if is_identity(as_numpy(slots), pattern.nnz) else slots, selection, len(missing))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
 from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -136,7 +137,7 @@ def top_k_gates(scores: torch.Tensor, top_k: int, *, normalize: bool = False) ->
     values, chosen = _largest(scores, top_k)
     if normalize:
         values = values / values.sum(1, keepdim=True)
-    pattern = of_rows(np.full(len(scores), top_k), chosen.numpy().ravel(), tuple(scores.shape), spreads=(1, 1))
+    pattern = of_rows(np.full(len(scores), top_k), as_numpy(chosen).ravel(), tuple(scores.shape), spreads=(1, 1))
     return SparseTensor.trusted(pattern, values.reshape(-1))
 
 

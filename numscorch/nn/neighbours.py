@@ -11,6 +11,7 @@ from torch import Tensor
 from ..api import einsum
 from ..ir.format import CSR
 from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -65,8 +66,8 @@ def _max_plan(A: SparseTensor, x: SparseTensor) -> _MaxPlan:
     positions = torch.arange(int(stored.sum())) + (pos[sources] - first).repeat_interleave(stored)
     places, result_positions = torch.unique(targets.repeat_interleave(stored) * width + features[positions], return_inverse=True)
     rows = places // width
-    pattern = pack(torch.stack([rows, places % width]).numpy(), (A.shape[0], width), CSR)[0]
-    terms = pack(torch.stack([result_positions, positions]).numpy(), (len(places), x.nnz), CSR)[0]
+    pattern = pack(as_numpy(torch.stack([rows, places % width])), (A.shape[0], width), CSR)[0]
+    terms = pack(as_numpy(torch.stack([result_positions, positions])), (len(places), x.nnz), CSR)[0]
     has_unstored = terms.arrays[1][0].diff() < A.pattern.arrays[1][0].diff()[rows]
     floor = torch.where(has_unstored, 0.0, float("-inf")).to(x.dtype) if bool(has_unstored.any()) else None
     return _MaxPlan(pattern, SparseTensor(terms, torch.zeros(terms.nnz, dtype=x.dtype)), floor)

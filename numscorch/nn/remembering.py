@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from ..tensors.pattern import _untransformed
+from ..tensors.modes import made_outside
 
 T = TypeVar("T")
 MOST_REMEMBERED = 32  # capacity of the cache, in values per tensor
@@ -51,7 +51,7 @@ def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
             torch.no_grad(),
             torch.autocast("cpu", enabled=False),
         ):  # later calls may train, or use another precision
-            computed = _untransformed(make)
+            computed = made_outside(make)
         if len(values) >= MOST_REMEMBERED:
             values.clear()
         values[key] = computed

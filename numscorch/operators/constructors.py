@@ -18,6 +18,7 @@ from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_shape, as_tensor
 from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
 from . import public
@@ -304,12 +305,12 @@ def drawn(count: int, among: int, generator: torch.Generator | None = None) -> n
     while (missing := count - len(places)) > 0:
         repeats = missing * count // among  # expected number of repeated draws
         more = torch.randint(among, (missing + repeats + 8,), generator=generator)
-        places = np.sort(np.concatenate([places, more.numpy()]))
+        places = np.sort(np.concatenate([places, as_numpy(more)]))
         places = places[np.diff(places, prepend=-1) > 0]
     if len(places) == count:
         return places
     is_drawn = np.zeros(len(places), np.bool_)
-    is_drawn[torch.randperm(len(places), generator=generator)[:count].numpy()] = True
+    is_drawn[as_numpy(torch.randperm(len(places), generator=generator)[:count])] = True
     return places[is_drawn]
 
 

@@ -17,6 +17,7 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_shape
+from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .gathering import index_select
@@ -236,7 +237,7 @@ def kron(input: Any, other: Any) -> SparseTensor:
     before, after = ((1,) * (order - t.ndim) + tuple(t.shape) for t in (left, right))
     shape = as_shape([a * b for a, b in zip(before, after, strict=True)])
     check_copies(left.nnz * right.nnz, shape, left)
-    first, second = (np.pad(coordinates(t.pattern).numpy(), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
+    first, second = (np.pad(as_numpy(coordinates(t.pattern)), ((order - t.ndim, 0), (0, 0))) for t in (left, right))
     indices = first[:, :, None] * np.array(after, np.int64)[:, None, None] + second[:, None, :]
     values = values_of(left)[:, None] * values_of(right)[None, :]
     template = left if isinstance(input, SparseTensor) else right

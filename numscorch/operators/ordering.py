@@ -13,6 +13,7 @@ from ..convert.matrices import sorts
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
 from ..tensors.methods import METHODS
+from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.validate import disorder
@@ -34,7 +35,7 @@ def ordered(A: SparseTensor) -> SparseTensor:
         converted(A.pattern, target)  # the conversion also detects repeated coordinates
     if A.pattern.remember("disorder", lambda: disorder(A.pattern)) is None:
         return to_format(A, target)
-    return assemble(coordinates(A.pattern).numpy(), of_entries(A.pattern, A.values), A.pattern.shape, target)
+    return assemble(as_numpy(coordinates(A.pattern)), of_entries(A.pattern, A.values), A.pattern.shape, target)
 
 
 def coalesce(input: Any) -> Any:

@@ -24,6 +24,7 @@ from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import check_entries
 from ..schedule import tuning
 from ..tensors.arrays import as_shape
+from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import coordinates, is_identity, pack, positions_of
 from ..tensors.sparse_tensor import SparseTensor
 
@@ -60,7 +61,7 @@ def rearranged(
         check_copies(copies * A.nnz, shape, A)
 
     def build() -> Conversion:
-        indices, numbers = read() or (coordinates(A.pattern).numpy(), None)
+        indices, numbers = read() or (as_numpy(coordinates(A.pattern)), None)
         moved, kept = move(indices)
         kept = np.arange(moved.shape[1]) if kept is None else kept
         kept = kept if numbers is None else numbers[kept]
@@ -68,7 +69,7 @@ def rearranged(
         source = torch.from_numpy(positions_of(A.pattern, kept[sorting]))
         return Conversion(target, source, None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
-    conversion = build() if key is None else _cached(A, key, build)
+    conversion = made_outside(build) if key is None else _cached(A, key, build)
     values = conversion.tensor(A.values)
     if shape:
         return SparseTensor(conversion.pattern, values)
@@ -91,7 +92,7 @@ def _cached(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> 
     if key not in moves:
         if len(moves) >= MOST_MOVES:
             moves.clear()
-        moves[key] = build()
+        moves[key] = made_outside(build)
     return moves[key]
 
 
@@ -175,7 +176,7 @@ def reshape(input: SparseTensor, *sizes: Any, shape: Sequence[int] | None = None
             moved = np.zeros((len(target), indices.shape[1]), np.int64)
             moved[[at for at, size in enumerate(target) if size != 1]] = indices[[at for at, size in enumerate(input.shape) if size != 1]]
             return moved, None
-        return unraveled(numbered(list(torch.from_numpy(indices)), input.shape).numpy(), target), None
+        return unraveled(as_numpy(numbered(list(torch.from_numpy(indices)), input.shape)), target), None
 
     return rearranged(input, ("reshape", target), target, move, order=False)
 
@@ -290,5 +291,5 @@ def join_entries(tensors: Sequence[SparseTensor], starts: np.ndarray, shape: Seq
     """
     shape = as_shape(shape)
     check_copies(sum(t.nnz for t in tensors), shape, tensors[0])
-    places = [coordinates(t.pattern).numpy() + start[:, None] for t, start in zip(tensors, starts, strict=True)]
+    places = [as_numpy(coordinates(t.pattern)) + start[:, None] for t, start in zip(tensors, starts, strict=True)]
     return assemble(np.concatenate(places, axis=1), torch.cat([values_of(t) for t in tensors]), shape, format)

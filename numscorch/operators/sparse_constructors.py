@@ -13,6 +13,7 @@ from ..convert.conversions import to_format
 from ..errors import SizeError
 from ..ir.format import Format
 from ..tensors.arrays import as_indices, as_shape, as_tensor, check_values
+from ..tensors.modes import as_numpy
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import TorchLayout, quietly
 from .constructors import Constructor, in_formats, trained
@@ -61,7 +62,7 @@ def sparse_coo_tensor(
     shape = as_shape(size) if size is not None else (*(int(row.max()) + 1 if len(row) else 0 for row in table), *dense_shape)
     if tuple(shape[table.shape[0] :]) != dense_shape:
         raise SizeError(f"values has shape {tuple(entries.shape)}, but size is {shape}: its last dimensions must be those of each value")
-    full = table.numpy() if not dense_shape else _expand_coordinates(table.numpy(), dense_shape)
+    full = as_numpy(table) if not dense_shape else _expand_coordinates(as_numpy(table), dense_shape)
     layout_format = TorchLayout(torch.sparse_coo, sparse=table.shape[0], dense=len(dense_shape)).format
     is_checked = check_invariants is not False
     tensor = from_coo(full, entries.reshape(-1), shape, layout_format, assume_sorted=bool(is_coalesced), check_invariants=is_checked)

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from ..compute import gradients
 from ..compute.chains import ChainRecorder
 from ..compute.dispatch import compute
-from ..compute.operands import STRIDED, check_is_tensor, identify, in_transform, refuse_tangents
+from ..compute.operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
@@ -47,8 +46,7 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     if torch.is_autocast_enabled("cpu"):  # einsum narrows operands under autocast, but programs keep their data types
         with torch.autocast("cpu", enabled=False):
             return evaluate_parts(text, operands, format)
-    if forward_ad._current_level >= 0:
-        refuse_tangents([value for value in operands.values() if isinstance(value, SparseTensor | Tensor)])
+    check_not_recorded(operands.values())
     chainable = _chain_key(text, operands, format)
     if chainable is None:
         return _evaluated(text, operands, format, None)
@@ -67,7 +65,7 @@ def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[lis
     """Return the operands as kernels take them, and the cache key of a chain; None if gradients flow or an operand needs conversion."""
     values = list(operands.values())
     kinds = set(map(type, values))
-    if not kinds <= PLAIN or in_transform() or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
+    if not kinds <= PLAIN or is_transformed(values) or not isinstance(text, str) or type(format) not in (NoneType, str, Format):
         return None
     if derives(text):
         return None
@@ -128,8 +126,9 @@ def computed(
     at = 0
     while at < len(parts):
         with_derived(text, parts[at:], values)
-        parts = in_pairs(parts, at, values) if not in_transform() else parts
-        group = group_from(parts, at, values, format) if not in_transform() else None
+        is_seen = is_transformed(tuple(values.values()))
+        parts = parts if is_seen else in_pairs(parts, at, values)
+        group = None if is_seen else group_from(parts, at, values, format)
         if group is not None and (result := _fused(text, parts, at, group, values)) is not None:
             wanted, names, at = None, group.operands, group.end
             ran: Request = group.request

@@ -12,6 +12,7 @@ from ..compute.dispatch import compute
 from ..compute.gradients import with_patterns
 from ..convert.dense import to_dense
 from ..frontend.requests import NAMES
+from ..tensors.modes import KernelFunction, over_batches
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
 from .fusion import Group, OperandKind
@@ -48,7 +49,7 @@ def _gradients(adjoint: Adjoint, operands: Sequence[Any], saved: Sequence[Tensor
     return {letter: tensors[name] for letter, name in adjoint.gradients.items()}
 
 
-class _Fused(torch.autograd.Function):
+class _Fused(KernelFunction):
     """A fused program as a function of its operands' values."""
 
     @staticmethod
@@ -60,6 +61,7 @@ class _Fused(torch.autograd.Function):
         return result
 
     @staticmethod
+    @over_batches
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         values, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
         needed, operands = ctx.needs_input_grad[3:], with_patterns(values, ctx.patterns)

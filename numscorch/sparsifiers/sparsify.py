@@ -18,6 +18,7 @@ from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
 from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
@@ -133,7 +134,7 @@ def _store_masked(values: torch.Tensor, mask: torch.Tensor, format: Format) -> S
     if tensor_ is not None:
         return noted(SparseTensor.trusted(tensor_.pattern, tensor_.values.view(values.dtype)), "a strided tensor")
     entries = mask.nonzero().T
-    return noted(assemble(entries.numpy(), values[tuple(entries)], tuple(values.shape), format), "a strided tensor")
+    return noted(assemble(as_numpy(entries), values[tuple(entries)], tuple(values.shape), format), "a strided tensor")
 
 
 def outside(tensor: torch.Tensor, chosen: threshold, format: Format) -> SparseTensor | None:

@@ -18,6 +18,7 @@ from ..errors import FormatError, SizeError
 from ..ir.format import COO, Format
 from ..ir.level import INT32_MAX, INT64_MAX, Arrays, Entries, Level, Parents
 from ..machine import memory
+from .modes import as_numpy
 from .pattern import Pattern
 
 EACH = 4  # smallest size of a value or a coordinate, in bytes
@@ -153,7 +154,7 @@ def sorting(columns: Sequence[np.ndarray], sizes: Sequence[int], n: int) -> tupl
         if prod(sizes) << n.bit_length() <= INT64_MAX:
             return sorting_numbers(key)[1], False
         # torch's parallel radix sort is twice as fast as NumPy's stable sort
-        return torch.sort(torch.from_numpy(key), stable=True).indices.numpy(), False
+        return as_numpy(torch.sort(torch.from_numpy(key), stable=True).indices), False
     if are_in_order(columns):
         return np.arange(n), True
     return np.lexsort(columns[::-1]), False

@@ -21,6 +21,7 @@ from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed, Dense
 from ..schedule import tuning
 from ..schedule.facts import rounded
+from .modes import as_numpy, is_inference, lasting, made_outside
 from .peaks import peaks_of
 
 T = TypeVar("T")
@@ -72,7 +73,8 @@ class Pattern:
         """The pattern of NumPy index arrays that a kernel wrote, with a known index dtype; the format has a sparse level."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
-        pattern.arrays = tuple([tuple(map(torch.from_numpy, level_arrays)) for level_arrays in views])
+        tensor_of = _tensor_outside if is_inference() else torch.from_numpy
+        pattern.arrays = tuple([tuple(map(tensor_of, level_arrays)) for level_arrays in views])
         pattern.taken = tuple(chain.from_iterable(views))
         pattern.watched = tuple([(array, array.data_ptr()) for level_arrays in pattern.arrays for array in level_arrays])
         pattern.derived = {}
@@ -145,8 +147,9 @@ class Pattern:
 
     def take_views(self) -> tuple[np.ndarray, ...]:
         """Refresh ``taken``, the NumPy views, and ``watched``, each array with its address."""
+        self.arrays = tuple([tuple(map(lasting, level)) for level in self.arrays])
         flat = [array for level in self.arrays for array in level]
-        self.taken = tuple([array.numpy() for array in flat])
+        self.taken = tuple(map(as_numpy, flat))
         self.watched = tuple([(array, array.data_ptr()) for array in flat])
         return self.taken
 
@@ -189,7 +192,7 @@ class Pattern:
     def remember(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return the cached value of a key; call ``compute`` at the first use."""
         if key not in self.derived:
-            self.derived.setdefault(key, _untransformed(compute))
+            self.derived.setdefault(key, made_outside(compute))
         return self.derived[key]
 
     def permuted(self, permutation: tuple[int, ...]) -> Pattern:
@@ -212,23 +215,17 @@ class Pattern:
 
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as NumPy views."""
-        return tuple(array.numpy() for array in self.arrays[level])
+        return tuple(map(as_numpy, self.arrays[level]))
+
+
+def _tensor_outside(array: np.ndarray) -> torch.Tensor:
+    return made_outside(lambda: torch.from_numpy(array))
 
 
 def named_arrays(pattern: Pattern, first: int = 0) -> list[tuple[str, torch.Tensor]]:
     """A pattern's index arrays with their names, such as ``level1_pos``; ``first`` is the number of the first level."""
     levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), first)
     return [(f"level{at}_{name}", array) for at, (level, arrays) in levels for name, array in zip(level.arrays, arrays, strict=True)]
-
-
-def _untransformed(compute: Callable[[], T]) -> T:
-    """Call ``compute`` outside of torch.func's transforms, so that its tensors do not belong to a transform."""
-    if torch._C._functorch.maybe_current_level() is None:
-        return compute()
-    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # lazy: slow to import
-
-    with temporarily_clear_interpreter_stack():
-        return compute()
 
 
 _signatures: dict[Hashable, int] = {}

@@ -16,12 +16,14 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 from ..errors import FormatError, SizeError, UnsupportedError
 from ..ir.format import COO, Format
 from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense
 from ..ir.parts import Part
+from .modes import in_transform
 from .packing import coordinates, index_dtype_for
 from .pattern import Pattern
 
@@ -188,10 +190,29 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
     if layout.layout is torch.sparse_coo:
         indices = _entries(pattern, layout.sparse)
         shaped = values.reshape(layout.shape_of_values(shape, indices.shape[1]))
-        return quietly(lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
+        return _native(layout, lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
     pos, crd = compressed_arrays(pattern, layout)
     shaped = values.reshape(layout.shape_of_values(shape, crd.shape[-1]))
-    return quietly(lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False))
+    return _native(
+        layout, lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False)
+    )
+
+
+def _native(layout: TorchLayout, make: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """Make a tensor without torch's warnings about its layouts.
+
+    Raises:
+        UnsupportedError: a transform or forward-mode AD is active that torch has not for this layout.
+    """
+    try:
+        return quietly(make)
+    except RuntimeError as error:
+        if not in_transform() and forward_ad._current_level < 0:
+            raise
+        raise UnsupportedError(
+            f"torch's {layout.name} tensors are unknown to this transform of torch.func, or to forward-mode AD: keep the SparseTensor, "
+            "whose operators take part, or convert it outside"
+        ) from error
 
 
 def compressed_arrays(pattern: Pattern, layout: TorchLayout) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,181 @@
+"""torch's modes and transforms: index arrays and cached values are made outside of them, and tracing is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch.nn import Parameter
+
+from ..errors import UnsupportedError
+
+T = TypeVar("T")
+in_transform = torch._C._are_functorch_transforms_active  # whether a torch.func transform, such as vmap, is active
+dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # the number of active TorchDispatchModes
+is_traced_by_jit = torch._C._is_tracing
+includes_key, BEFORE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
+is_inference = torch.is_inference_mode_enabled
+KEY = torch._C._TorchDispatchModeKey
+TRACERS = {KEY.PROXY: "make_fx", KEY.FAKE: "FakeTensorMode", KEY.FUNCTIONAL: "FunctionalTensorMode"}
+FUNCTIONALIZE = torch._C._functorch.TransformType.Functionalize
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Leave torch.func's transforms, inference mode, and modes that see each operator, so that new tensors do not belong to them."""
+    with ExitStack() as stack:
+        if in_transform():
+            from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack  # lazy: slow to import
+
+            stack.enter_context(temporarily_clear_interpreter_stack())
+        if dispatch_modes():
+            from torch.utils._python_dispatch import _disable_current_modes
+
+            stack.enter_context(_disable_current_modes())
+        if is_inference():
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
+        yield
+
+
+def made_outside(compute: Callable[[], T]) -> T:
+    """Call ``compute`` outside of torch's modes and transforms.
+
+    >>> with torch.inference_mode():
+    ...     made_outside(lambda: torch.ones(2)).is_inference()
+    False
+    """
+    if not (in_transform() or is_inference() or dispatch_modes()):
+        return compute()
+    with outside_modes():
+        return compute()
+
+
+def unlifted(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that torch.func's transforms wrapped: integers have no derivative.
+
+    Raises:
+        UnsupportedError: ``vmap`` batches the tensor, so that it has no single pattern.
+    """
+    while is_functorch_wrapped_tensor(tensor):
+        if is_batchedtensor(tensor):
+            raise UnsupportedError(
+                "a pattern within vmap, from a tensor that vmap batches: a batch shares one pattern, so make it outside of vmap, and "
+                "pass the batch as values, as in vmap(lambda values: A.with_values(values) @ x)"
+            )
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A NumPy view of a tensor of indices, also within torch.func's transforms.
+
+    Raises:
+        UnsupportedError: ``vmap`` batches the tensor.
+
+    >>> as_numpy(torch.arange(3))
+    array([0, 1, 2])
+    """
+    if not (in_transform() or dispatch_modes()):
+        return tensor.numpy()
+    with outside_modes():
+        return unlifted(tensor).numpy()
+
+
+def lasting(array: torch.Tensor) -> torch.Tensor:
+    """An index array that torch.func's transforms do not wrap, and that inference mode did not make; it shares the memory."""
+    array = unlifted(array) if in_transform() else array
+    return made_outside(lambda: torch.from_numpy(array.numpy())) if array.is_inference() else array
+
+
+def may_be_traced() -> bool:
+    """Whether a mode is active that may record operators, as ``torch.jit.trace`` or a TorchDispatchMode."""
+    return bool(dispatch_modes() or is_traced_by_jit() or includes_key(BEFORE_DISPATCH))
+
+
+def check_not_traced() -> None:
+    """Refuse modes that record torch's operators: a kernel would not be recorded, and the program would lack it.
+
+    Raises:
+        UnsupportedError: ``make_fx``, ``FakeTensorMode``, ``functionalize``, ``torch.jit.trace`` or a similar mode is active.
+    """
+    tracer = None
+    if is_traced_by_jit():
+        tracer = "torch.jit.trace"
+    elif dispatch_modes():
+        tracer = next((name for key, name in TRACERS.items() if torch._C._get_dispatch_mode(key) is not None), None)
+    elif includes_key(BEFORE_DISPATCH):
+        tracer = "make_fx(pre_dispatch=True)"
+    elif in_transform() and FUNCTIONALIZE in [interpreter.key() for interpreter in torch._C._functorch.get_interpreter_stack() or ()]:
+        tracer = "torch.func.functionalize"
+    if tracer is not None:
+        raise UnsupportedError(
+            f"a kernel of numscorch within {tracer}, which records torch's operators only: use torch.compile or torch.export, which know "
+            "its operators, as in torch.compile(lambda y: torch.matmul(A, y))"
+        )
+
+
+def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor of a subclass as a plain one that shares its memory and its gradient; other tensors unchanged.
+
+    Raises:
+        UnsupportedError: the subclass computes in ``__torch_dispatch__``, so its memory need not hold its values, as of fake tensors.
+
+    >>> class Named(torch.Tensor): ...
+    >>> type(plain_tensor(torch.ones(2).as_subclass(Named)))
+    <class 'torch.Tensor'>
+    """
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is Parameter or torch.compiler.is_compiling():
+        return tensor
+    if kind.__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl:
+        raise UnsupportedError(
+            f"a {kind.__name__} is a tensor whose operators its class computes, so that kernels cannot read its values: pass a plain "
+            "torch.Tensor, or trace the program with torch.compile"
+        )
+    with torch._C.DisableTorchFunctionSubclass():
+        return tensor.as_subclass(torch.Tensor)
+
+
+class KernelFunction(torch.autograd.Function):
+    """An autograd function whose forward function runs kernels: it has no forward mode."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode()
+
+
+def no_forward_mode() -> UnsupportedError:
+    """The error for operands with a forward-mode tangent."""
+    return UnsupportedError(
+        "an operand has a forward-mode tangent: forward-mode AD is not supported, and the tangent would be lost; use reverse mode, as "
+        "torch.autograd.grad, torch.func.vjp or torch.func.jacrev"
+    )
+
+
+def over_batches(backward: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[[Any, Any], tuple[Any, ...]]:
+    """Decorate the ``backward`` of an autograd function so that it takes batched gradients, as of ``is_grads_batched=True``.
+
+    Torch batches them by a mechanism older than ``torch.func.vmap``, which kernels do not know; ``vmap`` computes them instead.
+    """
+
+    @wraps(backward)
+    def call(ctx: Any, upstream: Any) -> tuple[Any, ...]:
+        if not is_legacy_batchedtensor(upstream):
+            return backward(ctx, upstream)
+        level = torch._C._vmapmode_increment_nesting() - 1
+        torch._C._vmapmode_decrement_nesting()
+
+        def of_row(row: torch.Tensor) -> dict[int, torch.Tensor]:
+            return {at: gradient for at, gradient in enumerate(backward(ctx, row)) if gradient is not None}
+
+        found = torch.func.vmap(of_row)(torch._remove_batch_dim(upstream, level, 0, 0))
+        gradients = map(found.get, range(len(ctx.needs_input_grad)))
+        return tuple([None if gradient is None else torch._add_batch_dim(gradient, 0, level) for gradient in gradients])
+
+    return call
