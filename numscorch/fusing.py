@@ -12,9 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from .compute.operands import in_transform
+from .compute.operands import is_plain_mode
 from .errors import UnsupportedError
 from .explanation.explanation import Explanation
 from .explanation.page import Paged, titled_program
@@ -251,8 +250,8 @@ def _active_mode() -> str | None:
         return "it is called within another fused function"
     if torch.is_autocast_enabled("cpu"):
         return "torch.autocast chooses a data type for each operator"
-    if forward_ad._current_level >= 0 or in_transform():
-        return "a transform of torch.func, or forward-mode AD, is active"
+    if not is_plain_mode():
+        return "a transform of torch.func, forward-mode AD, or a mode that sees each operator is active"
     return None
 
 

@@ -1,7 +1,7 @@
 """Fittings: generated functions that call a plan if the operands match those of an earlier call.
 
 One call of torch's guards checks all strided tensors: class, data type, layout, shape, strides, requires_grad, and active modes
-(``vmap``, ``autocast``, ``inference_mode``). The remaining checks are generated source, as in the binder.
+(``vmap``, ``autocast``, ``inference_mode``, but no ``TorchDispatchMode``). The remaining checks are generated source, as in the binder.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from ..runtime.plans import Plan, tables_apart
+from ..tensors.modes import dispatch_modes
 from ..tensors.sparse_tensor import SparseTensor
 from .native import _wrappers, wrap
 from .operands import any_autocast, is_plain_mode
@@ -72,6 +73,7 @@ class Fitting:
             "ABSENT": ABSENT,
             "SparseTensor": SparseTensor,
             "fits": _guards([_guarded(operands[at]) for at in source.apart]),
+            "dispatch_modes": dispatch_modes,
             "forward_ad": forward_ad,
             "is_grad_enabled": torch.is_grad_enabled,
             "is_dynamo_compiling": torch.compiler.is_dynamo_compiling,
@@ -169,7 +171,7 @@ class _Source:
             entry = name.replace("o", "e")
             kinds += [f"({entry} := wrapped.get(id({name}))) is not None", f"{entry}[0]() is {name}", f"{entry}[1] == {name}._version"]
             kinds.append(f"not {name}.requires_grad")
-        tests = [*before, *kinds, "forward_ad._current_level < 0", *(["not is_grad_enabled()"] if self.of_gradients else [])]
+        tests = [*before, *kinds, "forward_ad._current_level < 0 and not dispatch_modes()", *(["not is_grad_enabled()"] if self.of_gradients else [])]
         guarded = [name if name in self.strided else f"{self.ready(name)}._values" for name in self.given]
         same = [f"{guarded[at]} is {guarded[first]}" for at, first in enumerate(self.first) if at != first]
         fits = f"fits({', '.join(guarded[at] for at in self.apart)})"

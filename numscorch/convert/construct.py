@@ -22,7 +22,7 @@ from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
-from ..tensors.modes import as_numpy, made_outside, unlifted
+from ..tensors.modes import as_numpy, check_not_traced, made_outside, plain_tensor, unlifted
 from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
@@ -73,6 +73,8 @@ def from_torch(
     if copy:
         return owned(from_torch(tensor, format, copy=False, check_invariants=check_invariants), *_memory(tensor))
     target = as_format(format) if format is not None else None
+    check_not_traced()
+    tensor = plain_tensor(tensor)
     if tensor.device.type != "cpu":
         raise UnsupportedError(f"the tensor is on {tensor.device}, but numscorch runs on the CPU: move it with .cpu()")
     if tensor.layout == torch.strided:

@@ -15,7 +15,6 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..frontend.copy_statements import copying
@@ -32,7 +31,7 @@ from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
 from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy
-from ..tensors.packing import EACH, at_positions, coordinates, is_identity, pack, positions_of
+from ..tensors.packing import EACH, coordinates, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .conversion_plan import LINE_COORDINATES, buckets, steps_between, unordered_list
@@ -285,16 +284,3 @@ def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
 
 
 METHODS.update(converted=converted)
-
-
-def as_stored(gradient: SparseTensor | Tensor, pattern: Pattern) -> Tensor:
-    """The values of a gradient in a pattern's storage order; the gradient may be dense or in another format."""
-    if isinstance(gradient, Tensor):  # the pattern stores all entries
-        return at_positions(pattern, gradient[tuple(coordinates(pattern))])
-    if gradient.pattern is pattern:
-        return gradient._values
-    conversion, values = converted(pattern, gradient.format), gradient._values
-    if conversion.order is None:
-        return values
-    values = values if conversion.slots is None else values.index_select(0, conversion.slots)
-    return values.new_zeros(pattern.nnz).index_copy(0, conversion.order.long(), values)  # index_copy requires int64

@@ -18,6 +18,7 @@ from ..tensors.packing import at_positions, coordinates, of_entries, positions_o
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .construct import from_torch
+from .conversions import converted
 from .dense import to_dense
 
 
@@ -76,6 +77,21 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
     """
     matches, positions = matches_in(A.pattern, indices)
     return A.values.new_zeros(len(indices[0])).index_copy(0, matches, A.values.index_select(0, positions))
+
+
+def as_stored(gradient: SparseTensor | torch.Tensor, pattern: Pattern) -> torch.Tensor:
+    """The values of a gradient in a pattern's storage order; the gradient may be dense or in another format, or lack entries where it is 0."""
+    if isinstance(gradient, torch.Tensor):  # the pattern stores all entries
+        return at_positions(pattern, gradient[tuple(coordinates(pattern))])
+    if gradient.pattern is pattern:
+        return gradient._values
+    conversion, values = converted(pattern, gradient.format), gradient._values
+    if conversion.pattern.nnz != gradient.pattern.nnz:  # an intersection with an operand that stores less
+        return at_positions(pattern, looked_up(gradient, list(coordinates(pattern))))
+    if conversion.order is None:
+        return values
+    values = values if conversion.slots is None else values.index_select(0, conversion.slots)
+    return values.new_zeros(pattern.nnz).index_copy(0, conversion.order.long(), values)  # index_copy requires int64
 
 
 def matches_in(pattern: Pattern, indices: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

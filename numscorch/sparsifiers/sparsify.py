@@ -18,7 +18,7 @@ from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import as_numpy
+from ..tensors.modes import as_numpy, check_not_traced
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
@@ -69,6 +69,7 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
     if isinstance(tensor, Traced):
         return cast("SparseTensor", traced_call("sparsify", tensor, sparsifier, format))  # tensor is a proxy within ns.fuse
     tensor = unwrapped(tensor)
+    check_not_traced()
     _check_tensor(tensor)
     sparsifier = named(sparsifier)
     if isinstance(format, str) and format in RESULTS:

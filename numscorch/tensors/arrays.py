@@ -12,6 +12,7 @@ import torch
 from ..errors import FormatError, SizeError, UnsupportedError
 from ..frontend.datatypes import STORED, listed
 from ..ir.level import INT64_MAX
+from .modes import check_not_traced, plain_tensor
 from .packing import in_order
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def as_indices(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:
     >>> as_indices([0, 2], "pos").dtype
     torch.int64
     """
-    tensor = as_tensor(data, name)
+    check_not_traced()
+    tensor = plain_tensor(as_tensor(data, name))
     if tensor.layout != torch.strided or tensor.device.type != "cpu":
         raise UnsupportedError(f"{name} is a {tensor.layout} tensor on {tensor.device}: pass a plain tensor on the CPU")
     if tensor.dtype in (torch.int32, torch.int64):
@@ -159,7 +161,7 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
     Zeros without memory, which torch returns for some gradients, are copied to memory.
 
     Raises:
-        UnsupportedError: an unsupported dtype, device or layout.
+        UnsupportedError: an unsupported dtype, device or layout, or a subclass of torch.Tensor that kernels cannot read.
 
     >>> check_values(torch.ones(2))
     tensor([1., 1.])
@@ -172,5 +174,5 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu(){of_module}")
     if values.dtype not in STORED:
         raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
-    values = values.resolve_conj().resolve_neg()
+    values = plain_tensor(values).resolve_conj().resolve_neg()
     return values if torch.compiler.is_compiling() or not values._is_zerotensor() else values.clone()
