@@ -171,7 +171,8 @@ class _Source:
             entry = name.replace("o", "e")
             kinds += [f"({entry} := wrapped.get(id({name}))) is not None", f"{entry}[0]() is {name}", f"{entry}[1] == {name}._version"]
             kinds.append(f"not {name}.requires_grad")
-        tests = [*before, *kinds, "forward_ad._current_level < 0 and not dispatch_modes()", *(["not is_grad_enabled()"] if self.of_gradients else [])]
+        tests = [*before, *kinds, "forward_ad._current_level < 0", "not dispatch_modes()"]
+        tests += ["not is_grad_enabled()"] if self.of_gradients else []
         guarded = [name if name in self.strided else f"{self.ready(name)}._values" for name in self.given]
         same = [f"{guarded[at]} is {guarded[first]}" for at, first in enumerate(self.first) if at != first]
         fits = f"fits({', '.join(guarded[at] for at in self.apart)})"

@@ -80,7 +80,7 @@ def looked_up(A: SparseTensor, indices: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def as_stored(gradient: SparseTensor | torch.Tensor, pattern: Pattern) -> torch.Tensor:
-    """The values of a gradient in a pattern's storage order; the gradient may be dense or in another format, or lack entries where it is 0."""
+    """The values of a gradient in a pattern's storage order; the gradient may be dense, in another format, or lack zeros."""
     if isinstance(gradient, torch.Tensor):  # the pattern stores all entries
         return at_positions(pattern, gradient[tuple(coordinates(pattern))])
     if gradient.pattern is pattern:

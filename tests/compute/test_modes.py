@@ -1,0 +1,223 @@
+"""Forward-mode AD, transforms, inference mode, batched gradients, tracing and subclasses of Tensor: torch's result, or an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.autograd.functional import jacobian
+from torch.func import functionalize, grad, jacrev, jvp, vjp, vmap
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.flop_counter import FlopCounterMode
+
+import numscorch as ns
+
+Call = Callable[[ns.SparseTensor, torch.Tensor], Any]
+D = torch.tensor([[0.0, 2.0, 0.0, -1.0], [3.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0], [1.0, 4.0, 0.0, -2.0]], dtype=torch.float64)
+X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3)
+FORMATS = (ns.CSR, ns.COO(2), ns.BCSR(2, 2), ns.Format("(i, j) -> (i: dense, j: bitmap)"))
+
+PRODUCTS: dict[str, Call] = {
+    "matmul": lambda A, x: A @ x,
+    "einsum": lambda A, x: ns.einsum("ij,jk->k", A, x),
+    "linear": lambda A, x: torch.nn.functional.linear(x.t(), A),
+    "evaluate": lambda A, x: ns.evaluate("R[i,k] = relu(A[i,j] * x[j,k])", A=A, x=x),
+    "fuse": lambda A, x: ns.fuse(lambda A, x: torch.relu(A @ x))(A, x),
+    "plan": lambda A, x: ns.plan("ij,jk->ik", A, torch.ones_like(x))(A, x),
+    "times": lambda A, x: A * x[:, :1],
+    "mask": lambda A, x: ns.einsum("ik,jk->ij", x, x, mask=A),
+}
+REDUCTIONS: dict[str, Call] = {
+    "sum": lambda A, x: A.sum(1),
+    "amax": lambda A, x: A.amax(1),
+    "softmax": lambda A, x: torch.softmax(A, 1),
+    "sparse": lambda A, x: A @ A,
+    "plus": lambda A, x: A + A.t(),
+}
+MOVES: dict[str, Call] = {
+    "rows": lambda A, x: A[[0, 0, 3]],
+    "row": lambda A, x: A[1],
+    "columns": lambda A, x: A[:, ::2],
+    "cat": lambda A, x: torch.cat([A, A]),
+    "stack": lambda A, x: torch.stack([A, A]),
+    "reshape": lambda A, x: A.reshape(2, 8),
+    "tril": lambda A, x: A.tril(),
+    "diagonal": lambda A, x: A.diagonal(),
+    "kron": lambda A, x: torch.kron(A, A),
+    "CSC": lambda A, x: A.to(ns.CSC),
+    "ELL": lambda A, x: A.to(ns.ELL),
+    "to_dense": lambda A, x: A.to_dense(),
+    "zeros_like": lambda A, x: torch.zeros_like(A) + A,
+    "from_coo": lambda A, x: ns.from_coo(torch.arange(3).repeat(2, 1), A.values[:3], (4, 4), format=ns.CSR),
+    "from_csr": lambda A, x: ns.from_csr([0, 1, 2, 3, 3], [1, 0, 3], A.values[:3], (4, 4)),
+    "from_torch": lambda A, x: ns.from_torch(D, ns.CSR) * A.values[0],
+    "from_scipy": lambda A, x: ns.from_scipy(ns.from_torch(D, ns.CSR).to_scipy()) * A.values[0],
+    "native": lambda A, x: ns.einsum("ij,jk->ik", NATIVE, x) * A.values[0],
+}
+NATIVE = D.to_sparse_coo()
+
+
+def full(result: Any) -> torch.Tensor:
+    return result.to_dense() if isinstance(result, ns.SparseTensor) else result
+
+
+def loss(call: Call, A: ns.SparseTensor, x: torch.Tensor = X) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda values: full(call(A.with_values(values), x)).square().sum()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS])
+def test_tangents_are_refused(name: str, is_warm: bool, plain: None) -> None:
+    call, A = (PRODUCTS | REDUCTIONS)[name], ns.from_torch(D, ns.CSR)
+    for _ in range(3 * is_warm):
+        call(A, X)
+    with forward_ad.dual_level():
+        dual = A.with_values(forward_ad.make_dual(A.values, A.values))
+        with pytest.raises(ns.UnsupportedError, match=r"forward-mode tangent.*reverse mode"):
+            call(dual, X)
+    with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
+        jvp(lambda values: full(call(A.with_values(values), X)), (A.values,), (A.values,))
+    if name in PRODUCTS:
+        with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
+            jvp(lambda x: full(call(A, x)), (X,), (X,))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("call", [lambda A: torch.relu(A), lambda A: A * 2, lambda A: A[[0, 0]], lambda A: A.to(ns.CSC), lambda A: A.t()])
+def test_tangents_of_values_that_torch_computes(call: Callable[[ns.SparseTensor], ns.SparseTensor], plain: None) -> None:
+    A = ns.from_torch(D, ns.CSR)
+    with forward_ad.dual_level():
+        result = call(A.with_values(forward_ad.make_dual(A.values, 2 * A.values))).to_dense()
+        tangent = forward_ad.unpack_dual(result).tangent
+    torch.testing.assert_close(tangent, 2 * call(A).to_dense())
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS, *MOVES])
+def test_transforms_make_patterns(name: str, format: ns.Format, plain: None) -> None:
+    call, values = (PRODUCTS | REDUCTIONS | MOVES)[name], ns.from_torch(D, format).values
+    leaf = values.clone().requires_grad_()
+    value = loss(call, ns.from_torch(D, format))(leaf)
+    expected = torch.autograd.grad(value, leaf)[0] if value.requires_grad else torch.zeros_like(leaf)
+    fresh = lambda: loss(call, ns.from_torch(D, format))  # noqa: E731  # a pattern without cached conversions
+    torch.testing.assert_close(grad(fresh())(values), expected)
+    torch.testing.assert_close(vjp(fresh(), values)[1](torch.ones((), dtype=torch.float64))[0], expected)
+    torch.testing.assert_close(jacrev(fresh())(values), expected)
+    torch.testing.assert_close(vmap(grad(fresh()))(torch.stack([values, values]))[1], expected)
+
+
+def test_patterns_within_vmap_are_refused(plain: None) -> None:
+    with pytest.raises(ns.UnsupportedError, match=r"within vmap.*outside of vmap"):
+        vmap(lambda full: ns.from_torch(full, ns.CSR) @ X)(torch.stack([D, D]))
+    with pytest.raises(ns.UnsupportedError, match=r"within vmap.*outside of vmap"):
+        vmap(lambda at: ns.from_coo(torch.stack([at, at]), torch.ones(2), (4, 4)).sum())(torch.tensor([[0, 1], [1, 2]]))
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS, *MOVES])
+def test_inference_mode_first(name: str, format: ns.Format, plain: None) -> None:
+    call = (PRODUCTS | REDUCTIONS | MOVES)[name]
+    leaf = ns.from_torch(D, format).values.requires_grad_()
+    value = loss(call, ns.from_torch(D, format))(leaf)
+    expected = torch.autograd.grad(value, leaf)[0] if value.requires_grad else None
+    A = ns.from_torch(D, format)
+    with torch.inference_mode():
+        call(A, X)
+        made = ns.from_torch(D, format)
+    for pattern in (A, made):
+        value = loss(call, pattern)(leaf)
+        if expected is not None:
+            torch.testing.assert_close(torch.autograd.grad(value, leaf)[0], expected)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda f: f.name)
+@pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS])
+def test_batched_gradients(name: str, format: ns.Format, plain: None) -> None:
+    call, A = (PRODUCTS | REDUCTIONS)[name], ns.from_torch(D, format)
+    operands = A.values.clone(), X + 2
+
+    def function(values: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return full(call(A.with_values(values), x))
+
+    torch.testing.assert_close(jacobian(function, operands, vectorize=True), jacobian(function, operands))
+
+
+class PassThrough(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_tracers_are_refused(name: str, is_warm: bool, plain: None) -> None:
+    call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
+    if name == "plan":
+        plan = ns.plan("ij,jk->ik", A, X)
+        call = plan
+    for _ in range(4 * is_warm):
+        call(A, X)
+    traced = lambda x: full(call(A, x))  # noqa: E731
+    refusals = "records torch's operators|operators its class computes"
+    for kind in ("real", "fake"):
+        with pytest.raises(ns.UnsupportedError, match=refusals):
+            make_fx(traced, tracing_mode=kind)(X)
+    for tracer in (lambda: make_fx(traced, pre_dispatch=True)(X), lambda: functionalize(traced)(X)):
+        with pytest.raises(ns.UnsupportedError, match=r"records torch's operators.*torch\.compile"):
+            tracer()
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, pytest.raises(ns.UnsupportedError, match=refusals):
+        traced(mode.from_tensor(X))
+    with pytest.raises(ns.UnsupportedError):
+        traced(X.to("meta"))
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_modes_that_pass_operators_on(name: str, plain: None) -> None:
+    call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
+    x, values = X.clone().requires_grad_(), A.values.clone().requires_grad_()
+
+    def run() -> tuple[torch.Tensor, ...]:
+        result = full(call(A.with_values(values), x))
+        return result, *torch.autograd.grad(result.square().sum(), (values, x))
+
+    expected = run()
+    for mode in (PassThrough(), FlopCounterMode(display=False)):
+        with mode:
+            torch.testing.assert_close(run(), expected)
+    policy = lambda ctx, op, *args, **kwargs: CheckpointPolicy.MUST_SAVE  # noqa: E731
+    contexts = lambda: create_selective_checkpoint_contexts(policy)  # noqa: E731
+    result = checkpoint(lambda v, x: full(call(A.with_values(v), x)), values, x, use_reentrant=False, context_fn=contexts)
+    torch.testing.assert_close(torch.autograd.grad(result.square().sum(), (values, x)), expected[1:])
+
+
+class Named(torch.Tensor):
+    """A subclass without operators of its own."""
+
+
+class Wrapper(torch.Tensor):
+    """A subclass whose memory holds no values."""
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Wrapper:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)  # type: ignore[attr-defined]
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(f"{func} is called")
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_subclasses_of_tensor(name: str, plain: None) -> None:
+    call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)
+    torch.testing.assert_close(full(call(A, X.as_subclass(Named))).as_subclass(torch.Tensor), full(call(A, X)))
+    if name not in ("linear", "times", "plan"):  # these call the class's own functions first
+        with pytest.raises(ns.UnsupportedError, match=r"a Wrapper is a tensor.*plain"):
+            call(A, Wrapper(X))
+    with pytest.raises(ns.UnsupportedError, match="a Wrapper is a tensor"):
+        A.with_values(Wrapper(A.values))
