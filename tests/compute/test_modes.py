@@ -18,6 +18,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import numscorch as ns
 
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns when it registers its rules
+
 Call = Callable[[ns.SparseTensor, torch.Tensor], Any]
 D = torch.tensor([[0.0, 2.0, 0.0, -1.0], [3.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0], [1.0, 4.0, 0.0, -2.0]], dtype=torch.float64)
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(4, 3)
@@ -71,7 +73,6 @@ def loss(call: Call, A: ns.SparseTensor, x: torch.Tensor = X) -> Callable[[torch
     return lambda values: full(call(A.with_values(values), x)).square().sum()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("name", [*PRODUCTS, *REDUCTIONS])
 def test_tangents_are_refused(name: str, is_warm: bool, plain: None) -> None:
@@ -89,7 +90,6 @@ def test_tangents_are_refused(name: str, is_warm: bool, plain: None) -> None:
             jvp(lambda x: full(call(A, x)), (X,), (X,))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("call", [lambda A: torch.relu(A), lambda A: A * 2, lambda A: A[[0, 0]], lambda A: A.to(ns.CSC), lambda A: A.t()])
 def test_tangents_of_values_that_torch_computes(call: Callable[[ns.SparseTensor], ns.SparseTensor], plain: None) -> None:
     A = ns.from_torch(D, ns.CSR)
