@@ -18,7 +18,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import numscorch as ns
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch warns when it registers its rules
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch warns when it registers its rules
+    pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning"),  # vmap loops over a batch in some of torch's operators
+]
 
 Call = Callable[[ns.SparseTensor, torch.Tensor], Any]
 D = torch.tensor([[0.0, 2.0, 0.0, -1.0], [3.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, 0.0], [1.0, 4.0, 0.0, -2.0]], dtype=torch.float64)
