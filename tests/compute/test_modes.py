@@ -108,7 +108,7 @@ def test_transforms_make_patterns(name: str, format: ns.Format, plain: None) -> 
     call, values = (PRODUCTS | REDUCTIONS | MOVES)[name], ns.from_torch(D, format).values
     leaf = values.clone().requires_grad_()
     value = loss(call, ns.from_torch(D, format))(leaf)
-    expected = torch.autograd.grad(value, leaf, allow_unused=True)[0] if value.requires_grad else torch.zeros_like(leaf)
+    expected = torch.autograd.grad(value, leaf, materialize_grads=True)[0] if value.requires_grad else torch.zeros_like(leaf)
     fresh = lambda: loss(call, ns.from_torch(D, format))  # noqa: E731  # a pattern without cached conversions
     torch.testing.assert_close(grad(fresh())(values), expected)
     torch.testing.assert_close(vjp(fresh(), values)[1](torch.ones((), dtype=torch.float64))[0], expected)
