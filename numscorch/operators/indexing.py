@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from ..errors import RangeError, SizeError, UnsupportedError
-from ..ir.format import CSC, CSR, sorted_format
-from ..ir.level import ranges
+from ..ir.levels import Dense
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.sparse_tensor import SparseTensor
-from .rearranging import Moved, Read, as_integer, normalize_dim, rearranged
+from .rearranging import Moved, as_integer, normalize_dim, rearranged
 
 Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension
 
@@ -33,29 +32,16 @@ def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> 
         return np.stack(columns) if columns else np.empty((0, len(kept)), np.int64), kept
 
     key = ("selected", *selections) if all(isinstance(selection, range) for selection in selections) else None
-    return rearranged(input, key, shape, move, read=lambda: _in_rows(input, selections))
+    return rearranged(input, key, shape, move, rows=lambda: _rows(input, selections))
 
 
-def _in_rows(input: SparseTensor, selections: Sequence[Selection]) -> Read | None:
-    """The entries in the selected rows of a CSR matrix, or columns of a CSC matrix.
-
-    It reads only these rows. Returns None for other formats, and if all rows are selected.
-    """
-    if sorted_format(input.format) not in (CSR, CSC):
+def _rows(input: SparseTensor, selections: Sequence[Selection]) -> np.ndarray | None:
+    """The coordinates of a dense first level that hold the selected entries, in order; None for another first level, or for all."""
+    level, part = input.format.levels[0], input.format.parts[0]
+    selected = selections[part.dimension]
+    if not isinstance(level, Dense) or not part.is_whole or selected == range(input.shape[part.dimension]):
         return None
-    outer = input.format.mode_order[0]
-    selected = selections[outer]
-    if selected == range(input.shape[outer]):
-        return None
-    if isinstance(selected, range):
-        rows = np.arange(selected.start, selected.stop, selected.step)
-    else:
-        rows = np.unique(np.array(selected, np.int64))
-    pos, crd = input.pattern.level_arrays(1)
-    counts = pos[rows + 1] - pos[rows]
-    positions = ranges(pos[rows], counts)
-    columns, of_entries = crd[positions].astype(np.int64), rows.repeat(counts)
-    return np.stack([columns, of_entries] if outer else [of_entries, columns]), positions
+    return np.arange(selected.start, selected.stop, selected.step) if isinstance(selected, range) else np.unique(np.array(selected, np.int64))
 
 
 def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

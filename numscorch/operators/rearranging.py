@@ -25,11 +25,10 @@ from ..machine.memory import check_entries
 from ..schedule import tuning
 from ..tensors.arrays import as_shape
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, is_identity, pack, positions_of
+from ..tensors.packing import coordinates, entries_in, is_identity, pack
 from ..tensors.sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # moves cached per pattern
-Read = tuple[np.ndarray, np.ndarray]  # coordinates, and the indices of their entries
 Moved = tuple[np.ndarray, np.ndarray | None]  # coordinates, and the indices of their entries; None for all entries in order
 
 
@@ -40,7 +39,7 @@ def rearranged(
     move: Callable[[np.ndarray], Moved],
     order: bool = True,
     copies: int = 1,
-    read: Callable[[], Read | None] = lambda: None,
+    rows: Callable[[], np.ndarray | None] = lambda: None,
 ) -> Any:
     """Move a tensor's entries to the coordinates that ``move`` computes, in a tensor of another shape.
 
@@ -51,7 +50,7 @@ def rearranged(
         move: maps coordinates of shape (ndim, n) to new coordinates and the indices of their entries.
         order: whether the result has the dimensions of ``A``, so that its format can be kept.
         copies: number of result entries for each entry of ``A``.
-        read: returns the entries to move, with their coordinates; None for all entries.
+        rows: returns the coordinates of a dense first level whose entries are moved; None for all.
 
     Raises:
         SizeError: the copies exceed the memory limit, or a size exceeds int64.
@@ -61,13 +60,12 @@ def rearranged(
         check_copies(copies * A.nnz, shape, A)
 
     def build() -> Conversion:
-        indices, numbers = read() or (as_numpy(coordinates(A.pattern)), None)
+        indices, positions = entries_in(A.pattern, rows())
         moved, kept = move(indices)
-        kept = np.arange(moved.shape[1]) if kept is None else kept
-        kept = kept if numbers is None else numbers[kept]
         target, slots, sorting = pack(moved, shape, fitting(A, shape, order), A.pattern.index_dtype)
-        source = torch.from_numpy(positions_of(A.pattern, kept[sorting]))
-        return Conversion(target, source, None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
+        source = sorting if kept is None else kept[sorting]
+        source = source if positions is None else positions[source]
+        return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
     conversion = made_outside(build) if key is None else _cached(A, key, build)
     values = conversion.tensor(A.values)

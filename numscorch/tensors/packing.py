@@ -290,6 +290,23 @@ def has_gaps(pattern: Pattern) -> bool:
     return not pattern.format.is_plain and prod(pattern.format.sizes(pattern.shape)) != prod(pattern.shape)
 
 
+def entries_in(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+    """The coordinates of the entries of some rows, and the positions of their values; None if these are 0, 1, 2, ...
+
+    Args:
+        pattern: the pattern; its first level is dense if rows are given.
+        rows: increasing coordinates of the first level, whose entries alone are read; None for all entries.
+
+    >>> entries_in(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds"))[0], np.array([1]))
+    (array([[1],
+           [0]]), array([1]))
+    """
+    if rows is None:
+        table, positions = _unpacked(pattern)
+        return as_numpy(table), positions
+    return _table(pattern, *level_coordinates(pattern, rows))
+
+
 def _unpacked(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     return pattern.remember("coordinates", lambda: _unpack(pattern))
 
@@ -301,7 +318,12 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # the list may be larger
         where, suggestion = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, suggestion)
-    columns, positions = level_coordinates(pattern)
+    table, positions = _table(pattern, *level_coordinates(pattern))
+    return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
+
+
+def _table(pattern: Pattern, columns: Sequence[np.ndarray], positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The coordinates in each dimension, from those in each level, without positions outside the tensor."""
     table = np.empty((len(pattern.shape), len(positions)), dtype=np.int64)
     table[:] = 0
     for part, column in zip(pattern.format.parts, columns, strict=True):
@@ -310,21 +332,21 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     if not pattern.format.is_plain:
         inside = (table < np.array(pattern.shape)[:, None]).all(axis=0)
         table, positions = table[:, inside], positions[inside]
-    return torch.from_numpy(table), None if is_identity(positions, pattern.nnz) else positions
+    return table, positions
 
 
-def level_coordinates(pattern: Pattern) -> tuple[list[np.ndarray], np.ndarray]:
+def level_coordinates(pattern: Pattern, rows: np.ndarray | None = None) -> tuple[list[np.ndarray], np.ndarray]:
     """The coordinate of every stored value in each level, and its position. O(nnz).
 
-    Blocked formats have block indices and indices inside blocks.
+    Blocked formats have block indices and indices inside blocks. If the first level is dense, ``rows`` limits it to some coordinates.
 
     >>> columns, positions = level_coordinates(pack(np.array([[1, 0], [0, 2]]), (2, 3), Format("ds", (1, 0)))[0])
     >>> [column.tolist() for column in columns]
     [[0, 2], [1, 0]]
     """
-    sizes, columns = pattern.format.sizes(pattern.shape), list[np.ndarray]()
-    positions = np.zeros(1, dtype=np.int64)
-    for at, level in enumerate(pattern.format.levels):
+    sizes, columns = pattern.format.sizes(pattern.shape), [] if rows is None else [rows]
+    positions = np.zeros(1, dtype=np.int64) if rows is None else rows
+    for at, level in list(enumerate(pattern.format.levels))[len(columns) :]:
         children = level.unpack(pattern.level_arrays(at), Parents(positions, tuple(columns), at, sizes))
         if not (isinstance(children.counts, int) and children.counts == 1):
             columns = [np.repeat(column, children.counts) for column in columns]
