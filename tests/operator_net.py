@@ -22,6 +22,7 @@ from selections import selections
 
 import numscorch as ns
 from numscorch.runtime.plans import uncompiled
+from numscorch.schedule import tuning
 from numscorch.tensors.validate import validate
 
 DTYPES = ("float64", "float64", "float64", "float32", "int64", "int8", "bool", "complex128", "bfloat16")
@@ -98,10 +99,15 @@ def compare(case: Case) -> None:
     try:
         expected = run(full)
     except (RuntimeError, TypeError, NotImplementedError, IndexError):
-        with suppress(ns.NumscorchError):  # numscorch may support more
+        with suppress(ns.NumscorchError, RuntimeError):  # numscorch may support more, and torch refuses data types of values
             run(A.with_values(values))
         return
-    result = run(A.with_values(values))
+    with suppress(ns.UnsupportedError if A.dtype.is_complex else ()):
+        _compare(case, A, values, run(A.with_values(values)), full, expected)
+
+
+def _compare(case: Case, A: ns.SparseTensor, values: torch.Tensor, result: Any, full: torch.Tensor, expected: Any) -> None:
+    """Compare a result and the gradient of the stored values with dense torch."""
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
     result = _strided(result)
@@ -148,7 +154,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", help="run this case, as it was printed")
     parser.add_argument("--only", default="", help="a part of the format's text")
+    parser.add_argument("--kernels", action="store_true", help="convert formats by kernels, as those of large tensors are")
     options = parser.parse_args()
+    tuning.COMPILE_ENTRIES = 0 if options.kernels else 1 << 16
     if options.case:
         compare(eval(options.case))
         return

@@ -89,6 +89,72 @@ def _of_pairs(first: int, second: int) -> dict[str, Callable[[Any], Any]]:
     }
 
 
+def _of_whole(shape: tuple[int, ...]) -> dict[str, Callable[[Any], Any]]:
+    """Operators on all entries."""
+    return {
+        "count_nonzero": torch.count_nonzero,
+        "count_nonzero(0)": lambda A: torch.count_nonzero(A, 0),
+        "nonzero": torch.nonzero,
+        "argwhere": torch.argwhere,
+        "0 in A": lambda A: 0 in A,
+        "2 in A": lambda A: 2 in A,
+        "all": torch.all,
+        "any(0)": lambda A: torch.any(A, 0),
+        "A == A[backwards]": lambda A: torch.flip(A, [0]) == A,
+        "A != 0": lambda A: A != 0,
+        "logical_not": torch.logical_not,
+        "logical_xor": lambda A: torch.logical_xor(A, torch.flip(A, [0])),
+        "equal": lambda A: torch.equal(A, torch.flip(torch.flip(A, [0]), [0])),
+        "not equal": lambda A: torch.equal(A, torch.flip(A, [0])),
+        "min": torch.min,
+        "max": torch.max,
+        "argmin": torch.argmin,
+        "cummax": lambda A: torch.cummax(A, 0).values,
+        "cummin": lambda A: torch.cummin(A, -1).values,
+        "cumprod": lambda A: torch.cumprod(A, -1),
+        "logcumsumexp": lambda A: torch.logcumsumexp(A, 0),
+        "nan_to_num": torch.nan_to_num,
+        "where": lambda A: torch.where(A != 0, A, 3 * A),
+        "sign": torch.sgn,
+        "real": torch.real,
+        "conj": lambda A: torch.conj(A) * 1,
+        "A / 2": lambda A: A / 2,
+        "A * scalar": lambda A: A * 2,
+        "exp": torch.exp,
+        "concat": lambda A: torch.concat([torch.flip(A, [0]), A, A[:1]]),
+        "concat of two types": lambda A: torch.cat([A, A != 0]),
+        "list": lambda A: list(A)[1],
+        "len": len,
+        "tolist": lambda A: A.tolist(),
+        "new_zeros": lambda A: A.new_zeros(2),
+        "ones_like, dense": lambda A: torch.ones_like(A, layout=torch.strided),
+        "reshape_as": lambda A: A.reshape_as(torch.empty(shape[::-1])),
+        "view_as": lambda A: A.view_as(torch.empty(1, *shape)),
+        "expand_as": lambda A: A.expand_as(torch.empty(2, *shape)),
+        "sum_to_size": lambda A: A.sum_to_size(*shape[:-1], 1),
+        "type_as": lambda A: A.type_as(torch.empty(1, dtype=torch.float64)),
+        "squeeze": lambda A: A[:1].squeeze(),
+        "mul_": lambda A: A.clone().mul_(A[-1]),
+        "A[[0, 1]] = 0": lambda A: _assigned(A, [0, 1], 0),
+        "A[::2] = A[::2]": lambda A: _assigned(A, slice(None, None, 2), 2 * A[::2]),
+        "A[A != 0] = 1": lambda A: _assigned(A, A != 0, 1),
+        "outer": lambda A: torch.outer(A.flatten()[:5], A.flatten()[-5:]),
+        "tensordot": lambda A: torch.tensordot(A, torch.flip(A, [0]), len(shape)),
+        "norm": lambda A: torch.linalg.vector_norm(A),
+        "mean(0)": lambda A: torch.mean(A, 0),
+        "var(-1)": lambda A: torch.var(A, -1),
+        "logsumexp(-1)": lambda A: torch.logsumexp(A, -1),
+        "prod(-1)": lambda A: torch.prod(A, -1),
+        "softplus": torch.nn.functional.softplus,
+    }
+
+
+def _assigned(A: Any, key: Any, value: Any) -> Any:
+    A = A.clone()
+    A[key] = value
+    return A
+
+
 def selections(shape: tuple[int, ...]) -> dict[str, Callable[[Any], Any]]:
     """All selections from tensors of a shape with at least two coordinates in each dimension."""
     order, dims = len(shape), range(len(shape))
@@ -121,8 +187,16 @@ def selections(shape: tuple[int, ...]) -> dict[str, Callable[[Any], Any]]:
         "A * A[backwards]": lambda A: A * torch.flip(A, [0]),
         "sum": lambda A: A.sum(),
     }
+    table |= _of_whole(shape)
     if order > 1:
         table |= {
+            "fliplr": torch.fliplr,
+            "flipud": torch.flipud,
+            "adjoint": torch.adjoint,
+            "vsplit": lambda A: torch.vsplit(A, [1])[1],
+            "swapaxes": lambda A: torch.swapaxes(A, 0, 1),
+            "moveaxis": lambda A: torch.moveaxis(A, 0, 1),
+            "A[:, [1, 0]] = 0": lambda A: _assigned(A, _at(1, [1, 0]), 0),
             **{f"tril({k})": partial(torch.tril, diagonal=k) for k in (-1, 0, 2)},
             **{f"triu({k})": partial(torch.triu, diagonal=k) for k in (-1, 0, 2)},
             "flatten(0, 1)": lambda A: torch.flatten(A, 0, 1),

@@ -95,7 +95,7 @@ def to_torch(A: SparseTensor, copy: bool = True) -> torch.Tensor:
         SizeError: the number of entries exceeds int64.
         UnsupportedError: the tensor has no dimensions, or the matrices of a batch store different numbers of values.
     """
-    layout = A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
+    layout = A.pattern.remember("torch layout in order", lambda: layout_of(sorted_format(A.format)))
     if layout is None or over_the_edge(A.pattern, layout):
         return to_torch(nearest(A, "torch"), copy)
     A = A if A.format.is_ordered else to_format(A, sorted_format(A.format))

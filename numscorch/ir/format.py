@@ -112,6 +112,11 @@ class Format:
         return all(level.full for level in self.levels)
 
     @cached_property
+    def has_gaps(self) -> bool:
+        """Whether a level may have positions without an entry, such as free slots of a hash table."""
+        return any(level.gaps for level in self.levels)
+
+    @cached_property
     def is_padded(self) -> bool:
         """Whether the format may store positions without an entry, as blocks do. Their value is 0, and nothing marks them.
 

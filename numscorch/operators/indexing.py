@@ -41,7 +41,9 @@ def _rows(input: SparseTensor, selections: Sequence[Selection]) -> np.ndarray | 
     selected = selections[part.dimension]
     if not isinstance(level, Dense) or not part.is_whole or selected == range(input.shape[part.dimension]):
         return None
-    return np.arange(selected.start, selected.stop, selected.step) if isinstance(selected, range) else np.unique(np.array(selected, np.int64))
+    if isinstance(selected, range):
+        return np.arange(selected.start, selected.stop, selected.step)
+    return np.unique(np.array(selected, np.int64))
 
 
 def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:

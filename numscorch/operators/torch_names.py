@@ -59,8 +59,8 @@ TO_LAYOUTS: dict[str, Callable[..., Any]] = {
 
 
 def own_layout(A: SparseTensor) -> TorchLayout | None:
-    """The torch layout that stores the same arrays as the tensor's format, or None; rows may be unordered."""
-    return A.pattern.remember("torch layout", lambda: layout_of(sorted_format(A.format)))
+    """The torch layout that stores the same arrays as the tensor's format, or None; rows may be unordered, without free slots."""
+    return A.pattern.remember("torch layout", lambda: None if A.format.has_gaps else layout_of(sorted_format(A.format)))
 
 
 def layout(A: SparseTensor) -> torch.layout:

@@ -256,7 +256,7 @@ class Binder:
             return [f"C = np.full({size}, {fill}, dtype)"]
         if self.problem.spaced and self.result.shares is None:
             return [f"C = aligned({size}, dtype, {zeroed})"]
-        gaps = self.result.shares is not None and any(level.gaps for level in self.problem.format.levels)
+        gaps = self.result.shares is not None and self.problem.format.has_gaps
         return [f"C = {'np.zeros' if zeroed or gaps else 'room' if is_large else 'np.empty'}({size}, dtype)"]
 
     def is_large(self, shape: Sequence[int]) -> bool:

@@ -285,7 +285,7 @@ def entry_count(pattern: Pattern) -> int:
 
 def has_gaps(pattern: Pattern) -> bool:
     """Whether positions may hold no entry, or lie outside the tensor."""
-    if any(level.gaps for level in pattern.format.levels):
+    if pattern.format.has_gaps:
         return True
     return not pattern.format.is_plain and prod(pattern.format.sizes(pattern.shape)) != prod(pattern.shape)
 
@@ -315,7 +315,7 @@ def _unpack(pattern: Pattern) -> tuple[torch.Tensor, np.ndarray | None]:
     shared = _shared_rows(pattern)
     if shared is not None:
         return shared, None
-    if any(level.gaps or level.full or not level.arrays for level in pattern.format.levels):  # the list may be larger
+    if pattern.format.has_gaps or any(level.full or not level.arrays for level in pattern.format.levels):  # the list may be larger
         where, suggestion = pattern.format.name, "a kernel reads the levels without a list of coordinates: use einsum or evaluate"
         memory.check_entries(pattern.nnz, len(pattern.shape), EACH, "a list of coordinates", where, suggestion)
     table, positions = _table(pattern, *level_coordinates(pattern))
