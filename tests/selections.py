@@ -33,11 +33,15 @@ def _at(dim: int, key: Any) -> tuple[Any, ...]:
     return (*[slice(None)] * dim, key)
 
 
+def _getitem(A: Any, key: Any) -> Any:
+    return A[key]
+
+
 def _along(dim: int, n: int) -> dict[str, Callable[[Any], Any]]:
     """Operators along one dimension of size n."""
     picked = torch.tensor([n - 1, 0, n - 1])
     return {
-        **{f"A[{':, ' * dim}{name}]": lambda A, key=key(n): A[_at(dim, key)] for name, key in KEYS.items()},
+        **{f"A[{':, ' * dim}{name}]": partial(_getitem, key=_at(dim, key(n))) for name, key in KEYS.items()},
         f"index_select({dim}, [n - 1, 0, n - 1])": lambda A: torch.index_select(A, dim, picked),
         f"index_select({dim}, [])": lambda A: torch.index_select(A, dim, picked[:0]),
         f"narrow({dim}, 1, n - 1)": lambda A: torch.narrow(A, dim, 1, n - 1),
