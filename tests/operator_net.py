@@ -1,6 +1,6 @@
 """Every operator on every format: cases, and the comparison of values and gradients with dense torch.
 
-To run many cases: ``python tests/operator_net.py --cases 5000 --seed 1``; one case: ``--case "Case('S[0]', 'CSR', 3)"``.
+To run many cases: ``python tests/operator_net.py --cases 5000 --seed 1``; one case: ``--case "OperatorCase('S[0]', 'CSR', 3)"``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SHAPES = {1: [(7,)], 2: [(8, 7), (7, 8)], 3: [(3, 5, 4), (3, 4, 5)], 4: [(2, 3, 
 
 
 @dataclass(frozen=True)
-class Case:
+class OperatorCase:
     """An operator of ``ROWS`` or of ``selections``, the text of its operand's format, and the seed of the entries."""
 
     operator: str
@@ -50,18 +50,18 @@ def formats() -> dict[int, list[str]]:
 table = cache(selections)
 
 
-def cases(numbers: random.Random) -> Iterator[Case]:
+def cases(numbers: random.Random) -> Iterator[OperatorCase]:
     """Endless random cases."""
     while True:
         order = numbers.choice((1, 2, 2, 2, 2, 3, 3, 4))
         text, seed = numbers.choice(formats()[order]), numbers.randrange(1 << 30)
         if order == 2 and numbers.random() < 0.5:
-            yield Case(numbers.choice(list(ROWS)), text, seed)
+            yield OperatorCase(numbers.choice(list(ROWS)), text, seed)
         else:
-            yield Case(numbers.choice(list(table(SHAPES[order][0]))), text, seed, numbers.choice(DTYPES))
+            yield OperatorCase(numbers.choice(list(table(SHAPES[order][0]))), text, seed, numbers.choice(DTYPES))
 
 
-def operand(case: Case) -> ns.SparseTensor | None:
+def operand(case: OperatorCase) -> ns.SparseTensor | None:
     """A tensor of the case's format, which holds a part of the diagonal if the format cannot store arbitrary entries; or None."""
     for shape in [(4, 6)] if case.operator in ROWS else SHAPES[ns.Format(case.format).order]:
         numbers = np.random.default_rng(case.seed)
@@ -85,7 +85,7 @@ def _strided(value: Any) -> Any:
     return value.to_dense() if isinstance(value, ns.SparseTensor) else value
 
 
-def compare(case: Case) -> None:
+def compare(case: OperatorCase) -> None:
     """Run a case.
 
     Raises:
@@ -106,7 +106,7 @@ def compare(case: Case) -> None:
         _compare(case, A, values, run(A.with_values(values)), full, expected)
 
 
-def _compare(case: Case, A: ns.SparseTensor, values: torch.Tensor, result: Any, full: torch.Tensor, expected: Any) -> None:
+def _compare(case: OperatorCase, A: ns.SparseTensor, values: torch.Tensor, result: Any, full: torch.Tensor, expected: Any) -> None:
     """Compare a result and the gradient of the stored values with dense torch."""
     if isinstance(result, ns.SparseTensor):
         validate(result.pattern)
@@ -126,14 +126,14 @@ def _compare(case: Case, A: ns.SparseTensor, values: torch.Tensor, result: Any, 
     torch.testing.assert_close(gradient, torch.where(inside, full.grad, 0), equal_nan=True, **close)
 
 
-def _of_row(case: Case) -> Callable[[Any], Any]:
+def _of_row(case: OperatorCase) -> Callable[[Any], Any]:
     numbers = torch.Generator().manual_seed(case.seed)
     D, X, v, u = (torch.randn(shape, generator=numbers, dtype=torch.float64) for shape in ((4, 6), (6, 3), (6,), (4,)))
     given = Given(D, D, X, v, u)
     return lambda S: ROWS[case.operator](replace(given, S=S))
 
 
-def failure(case: Case) -> str | None:
+def failure(case: OperatorCase) -> str | None:
     """The failure of a case in one line, or None."""
     try:
         with uncompiled(), warnings.catch_warnings():
