@@ -16,7 +16,7 @@ from .compute.chains import Chain
 from .compute.dispatch import pairs_for
 from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
 from .compute.native import wrap
-from .compute.operands import STRIDED, call_form, check_is_tensor, identify, in_transform, is_all_native, kernel_operand
+from .compute.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
 from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED
@@ -29,6 +29,7 @@ from .ir.format import COO, Format, as_format, dense
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan
 from .tensors.graph_breaks import graph_break
+from .tensors.modes import in_transform
 from .tensors.parameter import unwrapped
 from .tensors.sparse_tensor import SparseTensor
 

@@ -37,14 +37,14 @@ from ..frontend.requests import NAMES, Request
 from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
-from ..tensors.modes import KernelFunction, no_forward_mode, over_batches
+from ..tensors.modes import KernelFunction, in_transform, no_forward_mode, over_batches
 from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
 from .native import wrap
-from .operands import STRIDED, has_tangents, in_transform, readable, strided
+from .operands import STRIDED, has_tangents, readable, strided
 from .product_gradients import multiplied
 
 Compute = Callable[..., Any]  # dispatch.compute, which supports gradients

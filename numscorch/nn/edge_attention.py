@@ -14,11 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..api import einsum, evaluate
-from ..compute.operands import in_transform
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import KernelFunction, over_batches
+from ..tensors.modes import KernelFunction, in_transform, over_batches
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered

@@ -166,8 +166,8 @@ class Binder:
         for name, param in used.items():
             places = self.places(param.of)
             suggestion = f"request a sparse result, as with format={spelled(CSF(len(self.problem.shape)))}"
-            size = threads.workers() * places * np.dtype(param.dtype).itemsize
-            check_bytes(size, f"the workspace of {places} partial sums for each thread", str(self.problem.stmt), suggestion)
+            nbytes = threads.workers() * places * np.dtype(param.dtype).itemsize
+            check_bytes(nbytes, f"the workspace of {places} partial sums for each thread", str(self.problem.stmt), suggestion)
             lines.append(f"{name} = space(n * {places}, np.{param.dtype})")
         return lines
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from math import ceil
@@ -194,9 +194,13 @@ class Facts:
     def ask(self, function: Callable[..., Answer], var: IndexVar, *arguments: Any) -> Answer:
         """A function of the exact extent of a variable; the question and its answer are recorded."""
         answer = function(self.exact[var], *arguments)
-        if self.asked is not None:
-            self.asked[function, var, arguments] = answer
+        self.record([((function, var, arguments), answer)])
         return answer
+
+    def record(self, answers: Iterable[tuple[Question, Any]]) -> None:
+        """Add questions and answers to those that the enclosing remembered function depends on."""
+        if self.asked is not None:
+            self.asked.update(answers)
 
     def is_tiled(self, var: IndexVar) -> bool:
         """Whether a variable has a tiling."""
@@ -262,10 +266,11 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
     @wraps(function)
     def remembered(*arguments: P.args, **named: P.kwargs) -> Answer:
         (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
-        by_questions = known(*arguments, **named)
+        by_questions = known(*arguments, **named)  # type: ignore[arg-type]
         for questions, results in list(by_questions.items()):
             answers = tuple([question(facts.exact[var], *others) for question, var, others in questions])
             if answers in results:
+                facts.record(zip(questions, answers, strict=True))
                 return results[answers]
         asked: dict[Question, Any] = {}
         recording = replace(facts, asked=asked)
@@ -273,6 +278,7 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
         results = by_questions.setdefault(tuple(asked), {})
         if len(results) < MOST_ANSWERS:
             results[tuple(asked.values())] = result
+        facts.record(asked.items())
         return result
 
     _forget.append(known.cache_clear)

@@ -14,8 +14,8 @@ from zlib import crc32
 
 import torch
 
-from ..compute.operands import in_transform
 from ..errors import RankError, UnsupportedError
+from ..tensors.modes import in_transform
 from .ranks import Ranks
 
 _active: ContextVar[frozenset[tuple[str, ...]]] = ContextVar("active", default=frozenset())  # ranks with an operation in progress

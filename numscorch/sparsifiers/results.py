@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.operands import call_form, check_is_tensor, in_autocast, in_transform
+from ..compute.operands import call_form, check_is_tensor, in_autocast
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, Form
@@ -19,6 +19,7 @@ from ..ir.format import NM, Format, as_format, dense
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
 from ..programs.pairing import spelled_einsum
+from ..tensors.modes import in_transform
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

@@ -138,3 +138,19 @@ def test_functions_that_ask_differently_share_nothing_wrong() -> None:
     for size in [*range(97, 129)] * 2:
         for names in ("a", "b"):
             assert steps(Facts.of({i: size}, {}, 8, TARGETS[0]), names) == (names, size % 2 == 0, size % (3 if size % 2 else 4) == 0)
+
+
+def test_a_function_depends_on_the_questions_of_the_functions_that_it_calls() -> None:
+    i = IndexVar("i")
+
+    @by_answers
+    def inner(facts: Facts) -> bool:
+        return facts.ask(is_divisible, i, 2)
+
+    @by_answers
+    def outer(facts: Facts, name: str) -> tuple[str, bool]:
+        return name, inner(facts)
+
+    for size in range(97, 129):
+        for name in ("a", "b"):
+            assert outer(Facts.of({i: size}, {}, 8, TARGETS[0]), name) == (name, size % 2 == 0)
