@@ -40,7 +40,7 @@ EXPRESSIONS = {
         *("i,jk->ijk", "i,jk->ijk", "ij,k->ijk", "ij,jk->ijk", "ii,ij->ij", "ij,jj->i"),
     ),
     3: (
-        *("ij,ij,ij->ij", "ij,i,j->ij", "i,j,ij->ij", "ij,ij,j->i", "ij,ij,ij->", "i,j,k->ijk", "ij,j,->ij", "ij,jk,ik->ijk"),
+        *("i,i,i->i", "ij,ij,ij->ij", "ij,i,j->ij", "i,j,ij->ij", "ij,ij,j->i", "ij,ij,ij->", "i,j,k->ijk", "ij,j,->ij", "ij,jk,ik->ijk"),
         *("ij,jk,ik->ik", "ik,jk,ij->ij", "ij,jk,kl->il", "ij,ik,k->i", "ij,ik,il->i", "ijk,j,k->i", "ij,jk,k->ik", "ij,k,j->ik"),
     ),
 }
@@ -240,7 +240,9 @@ def operand(case: Case, at: int) -> GivenOperand:
 
 
 def _numbers(numbers: np.random.Generator, shape: tuple[int, ...], kind: str) -> Tensor:
-    """Values of a kind, with some zeros."""
+    """Values of a kind, with some zeros; sometimes zeros only, so that an operand has no entries."""
+    if kind != "distinct" and numbers.random() < 0.06:
+        return torch.zeros(shape, dtype=torch.float64)
     if kind == "distinct":
         values = numbers.uniform(0.25, 2.0, shape) * numbers.choice((-1.0, 1.0), shape)
     elif kind == "unit":

@@ -62,6 +62,7 @@ TORCH_OPERATORS: dict[str, Any] = {
         for op, name in {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}.items()
     },
 }
+FLOATS = [{torch.float32}, {torch.float64}]  # data types of operands that need no promotion
 REDUCERS: dict[str, Any] = {
     "=": torch.sum,
     "+=": torch.sum,
@@ -84,6 +85,8 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     tensor([[3.],
             [3.]])
     """
+    if request.is_product and {tensor.dtype for tensor in tensors} in FLOATS:  # fast path
+        return _einsum(_product_text(request) or "", tensors)
     target = target_of(request, tensors)
     if target is None or (target.computed is not torch.bool and {target.result} == {tensor.dtype for tensor in tensors}):
         return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)

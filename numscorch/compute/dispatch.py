@@ -28,7 +28,16 @@ from . import gradients
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_format, semiring_zero
-from .operands import STRIDED, DeferredOperand, check_not_recorded, identify, is_all_native, is_transformed, kernel_operand
+from .operands import (
+    STRIDED,
+    DeferredOperand,
+    check_not_recorded,
+    identify,
+    is_all_native,
+    is_plain_mode,
+    is_transformed,
+    kernel_operand,
+)
 from .outputs import check_before, write
 from .shortcuts import remember_call
 
@@ -39,9 +48,10 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
         return handler.einsum(expr, *operands, format=format, out=out)
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    check_not_recorded(operands)
-    if is_transformed(operands):
-        return _compute_with_gradients(_request(expr, operands), operands, format, out)
+    if not is_plain_mode():
+        check_not_recorded(operands)
+        if is_transformed(operands):
+            return _compute_with_gradients(_request(expr, operands), operands, format, out)
     ready, signatures = identify(operands)
     request = _request(expr, operands)
     plan = known_plan(request, format, signatures)

@@ -112,7 +112,7 @@ def checked(name: str, function: Callable[..., Any], is_mixed: bool = False) -> 
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or len(args) > 2 or not (args and type(args[0]) in NATIVE and type(args[-1]) in NATIVE):
+        if not (NATIVE.issuperset(map(type, args)) and NATIVE.issuperset(map(type, kwargs.values()))):
             args, kwargs = tuple(map(converted, args)), {key: converted(value) for key, value in kwargs.items()}
         if not kwargs and (len(args) <= most or (len(args) == 1 and type(args[0]) is SparseTensor)):  # fast path: no argument needs a check
             return function(*args)
