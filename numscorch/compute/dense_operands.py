@@ -13,6 +13,7 @@ from torch import Tensor
 from ..errors import DivisionError
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import WIDENED
+from ..frontend.dtype_rules import check_powers
 from ..frontend.promotion import target_of
 from ..frontend.requests import NAMES, Request
 from ..ir.function_table import BY_ZERO
@@ -88,6 +89,7 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
     if request.is_product and {tensor.dtype for tensor in tensors} in FLOATS:  # fast path
         return _einsum(_product_text(request) or "", tensors)
     target = target_of(request, tensors)
+    check_powers(request, str(target.computed if target is not None else tensors[0].dtype))
     if target is None or (target.computed is not torch.bool and {target.result} == {tensor.dtype for tensor in tensors}):
         return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)
     dtype = target.computed

@@ -168,7 +168,8 @@ def unweighted(A: SparseTensor, edges: int) -> SparseTensor:
     if repeated := edges - int(is_edge.sum()):
         warnings.warn(
             f"{repeated} of {edges} edges are repeated, and become one entry of 1 with the first one: graph layers then compute other "
-            f"results than of the edge list; pass torch.ones({edges}) as weights to add them up, or drop them with "
+            f"results than from the edge list; pass torch.ones({edges}) as weights for layers that add them up (GCNConv, GINConv), pass "
+            "the edge list itself for means, maxima and attention (SAGEConv, GATConv), or drop repeated edges with "
             "torch.unique(edge_index, dim=1)",
             UserWarning,
             stacklevel=stack_level(),

@@ -237,7 +237,9 @@ def as_format(value: object) -> Format:
         )
     if callable(value) and (name := getattr(value, "__name__", "")) in EXAMPLES:
         raise FormatError(f"{name} needs parameters, as in ns.{EXAMPLES[name]}")
-    raise FormatError(f"{value!r} is not a format: use a Format, such as CSR, or its text, as in {str(CSR)!r}")
+    raise FormatError(
+        f"{value!r} is not a format: use a Format, such as CSR, or its text, as in {str(CSR)!r}; data types are torch's, as torch.float32"
+    )
 
 
 @lru_cache(maxsize=1024)

@@ -76,7 +76,7 @@ class Signature:
         unknown = [f"{key}=" for key in named if key not in self.names and not self.is_open] + ["more values"] * (len(values) > self.most)
         if unknown:
             takes = ", ".join([*self.by_place, *sorted(self.names - {*self.by_place})])
-            raise OperandError(f"{self.name} of a SparseTensor takes {takes}, not {', '.join(unknown)}: leave it out, or use .to_dense()")
+            raise OperandError(f"{self.name} of a SparseTensor takes {takes}, not {', '.join(unknown)}: pass those, or use .to_dense()")
         for at, value in enumerate(values):
             if at in self.dense_places or (self.dense_args and at >= len(self.by_place)):
                 values[at] = self._dense(value)

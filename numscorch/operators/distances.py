@@ -70,11 +70,13 @@ def norm(input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False
     """The vector norm over some dimensions, all by default; ``p`` is a number, inf, or "fro".
 
     Raises:
-        UnsupportedError: ``p`` names a matrix norm ("nuc").
+        UnsupportedError: ``p`` names a matrix norm ("nuc"), or the values are integers.
     """
     if isinstance(p, str) and p != "fro":
         raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
     order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise UnsupportedError(f"norm of {input.dtype} values: convert with .to(torch.float32), or pass dtype=torch.float32")
     if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # max needs an entry
         return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
     sizes: Any = abs(input)
@@ -165,9 +167,10 @@ def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> 
     if x1.ndim != 2 or x2.ndim != 2:
         raise SizeError(f"cdist of {x1.ndim}- and {x2.ndim}-dimensional tensors: it takes sparse matrices")
     check_inner("cdist", x1, x2, 1, 1)
-    product = einsum("ik,jk->ij", x1, x2, format="dense")
-    first, second = (total(mul(t, t), 1) for t in (x1, x2))
-    return root((first[:, None] + second - 2 * product).clamp_min(0))
+    with torch.autocast("cpu", enabled=False):  # as in torch, since differences of large squares cancel
+        product = einsum("ik,jk->ij", x1, x2, format="dense")
+        first, second = (total(mul(t, t), 1) for t in (x1, x2))
+        return root((first[:, None] + second - 2 * product).clamp_min(0))
 
 
 DISTANCES: dict[str, Callable[..., Any]] = {

@@ -96,8 +96,9 @@ def _as_indices(key: Any) -> Any:
         return key if _is_mask(key) else key != 0
     key = densified(key, "indexing") if is_sparse(key) else key
     array = torch.as_tensor(key) if not isinstance(key, list) or key else torch.empty(0, dtype=torch.int64)
-    if array.dtype == torch.uint8:
-        return array != 0
+    array = array != 0 if array.dtype == torch.uint8 else array
+    if _is_mask(array) and not array.ndim:
+        raise UnsupportedError(f"{key!r} as index: use None for a new dimension, or an empty slice")
     if array.is_floating_point() or array.is_complex():
         raise UnsupportedError(f"{key!r} as index: index by lists or dense tensors of integers, or by masks")
     return array if _is_mask(array) else array.to(torch.int64)

@@ -14,13 +14,14 @@ from ..machine.memory import COORDINATE, check_entries
 from ..tensors.sparse_tensor import SparseTensor
 from .rearranging import Moved, as_integer, normalize_dim, rearranged
 
+NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of indices; others are masks, or no indices
 Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension
 
 
 def select_coordinates(input: SparseTensor, selections: Sequence[Selection]) -> Any:
-    """The entries at the selected coordinates, one selection for each dimension."""
+    """A copy of the entries at the selected coordinates, one selection for each dimension."""
     if all(selection == range(size) for selection, size in zip(selections, input.shape, strict=True)):
-        return input
+        return input.clone()
     shape = [len(selection) for selection in selections if not isinstance(selection, int)]
 
     def move(indices: np.ndarray) -> Moved:
@@ -67,9 +68,9 @@ def _matches(coordinates: np.ndarray, numbers: range | tuple[int, ...]) -> tuple
 
 def as_plain_index(key: Any) -> Any:
     """Convert numpy integers and integer tensors with one element to Python integers."""
-    is_number = hasattr(key, "__index__") and not isinstance(key, bool)
-    if isinstance(key, torch.Tensor | np.ndarray | np.generic):
-        is_number = key.ndim == 0 and torch.as_tensor(key).dtype not in (torch.bool, torch.float32, torch.float64)
+    is_number = hasattr(key, "__index__") and not isinstance(key, bool | np.bool_)
+    if isinstance(key, torch.Tensor | np.ndarray):
+        is_number = key.ndim == 0 and torch.as_tensor(key).dtype in NUMBERS
     return int(key) if is_number else key
 
 

@@ -22,7 +22,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import narrow
 from .naming import with_name
-from .rearranging import cat, flatten, normalize_dim, transpose
+from .rearranging import as_integer, cat, flatten, normalize_dim, transpose
 from .reducing import Dim, amax, amin, normalize_dims, sum as total
 from .unary import of_dense
 
@@ -191,9 +191,10 @@ def _extreme(name: str, reduction: Callable[..., Any]) -> Callable[..., Any]:
     pairs = getattr(torch, f"{name}imum")
     kinds = getattr(torch.return_types, name)
 
-    def extreme(input: Any, dim: Any = None, keepdim: bool = False) -> Any:
-        if isinstance(dim, torch.Tensor | SparseTensor):
-            return pairs(input, dim)
+    def extreme(input: Any, other: Any = None, keepdim: bool = False, *, dim: Any = None) -> Any:
+        if isinstance(other, torch.Tensor | SparseTensor):
+            return pairs(input, other)
+        dim = other if dim is None else as_integer(dim)
         if dim is None:
             return reduction(input)
         results = first_of(input, 1, dim, name == "max", nan_first=True)

@@ -173,6 +173,8 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         of_module = ", or make those of a module with to_empty(device='cpu'), and load or initialize them" * values.is_meta
         raise UnsupportedError(f"values are on {values.device}, but numscorch runs on the CPU: move them with .cpu(){of_module}")
     if values.dtype not in STORED:
-        raise UnsupportedError(f"values of dtype {values.dtype} are not compiled, only {listed()}: convert them with .to(torch.float32)")
+        raise UnsupportedError(
+            f"values of dtype {values.dtype} are not compiled, only {listed()}: convert with .to(torch.float32), or .astype of an array"
+        )
     values = plain_tensor(values).resolve_conj().resolve_neg()
     return values if torch.compiler.is_compiling() or not values._is_zerotensor() else values.clone()

@@ -210,7 +210,7 @@ class SparseTensor(PythonOperators):
         return METHODS["to_dense"](self)
 
     @graph_break
-    def to_torch(self, copy: bool = True) -> torch.Tensor:
+    def to_torch(self, *, copy: bool = True) -> torch.Tensor:
         """Convert to a torch sparse tensor (CSR, CSC, BSR, BSC or COO, batched or hybrid); gradients flow to the values.
 
         Formats that torch lacks are converted to CSR, CSC or COO. ``copy=False`` shares values and index arrays where possible;
@@ -221,7 +221,7 @@ class SparseTensor(PythonOperators):
         """
         return METHODS["to_torch"](self, copy)
 
-    def to_scipy(self, copy: bool = True) -> sparray:
+    def to_scipy(self, *, copy: bool = True) -> sparray:
         """Convert to a SciPy csr, csc, coo, bsr or dia array; requires SciPy.
 
         Other formats are converted to csr, csc or coo. ``copy=False`` shares the arrays of csr, csc, coo and bsr; then index arrays
@@ -229,7 +229,7 @@ class SparseTensor(PythonOperators):
         """
         return METHODS["to_scipy"](self, copy)
 
-    def to_pydata(self, copy: bool = True) -> Any:
+    def to_pydata(self, *, copy: bool = True) -> Any:
         """Convert to pydata/sparse: ``sparse.GCXS`` (CSR, CSC and other matrices) or ``sparse.COO`` (COO and other tensors).
 
         ``copy=False`` shares the arrays of CSR, CSC and COO; then index arrays are read-only.
@@ -243,7 +243,7 @@ class SparseTensor(PythonOperators):
         """
         return METHODS["to_edge_index"](self)
 
-    def to_torch_sparse(self, copy: bool = True) -> Any:
+    def to_torch_sparse(self, *, copy: bool = True) -> Any:
         """Convert a matrix to a ``torch_sparse.SparseTensor``; gradients flow to the values. ``copy=False`` shares arrays of CSR."""
         return METHODS["to_torch_sparse"](self, copy)
 

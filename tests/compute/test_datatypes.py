@@ -352,3 +352,16 @@ def test_complex_quotients_by_0_are_those_of_torch(dtype: torch.dtype) -> None:
 
 def as_parts(values: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(values)
+
+
+@pytest.mark.parametrize("text", ["y[i,j] = A[i,j] ** -1", "y[i] = A[i,j] ** -2", "y[i,j] = (A[i,j] + 1) ** -1.5 * 0"])
+@pytest.mark.parametrize("format", [ns.CSR, "(i, j) -> (i: dense, j: dense)", None])
+def test_negative_powers_of_integers_are_refused(format: str | None, text: str, plain: None) -> None:
+    """As in torch; a number that is no integer makes the computation one of floats."""
+    D = torch.tensor([[1, 2], [3, 4]])
+    A = D if format is None else ns.from_torch(D, format)
+    if "1.5" in text:
+        assert ns.evaluate(text, A=A).dtype == torch.float32
+    else:
+        with pytest.raises(ns.UnsupportedError, match="a negative power of .*: convert the operands with"):
+            ns.evaluate(text, A=A)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -191,3 +192,25 @@ def test_masks_are_no_coordinates(name: str, dtype: torch.dtype, plain: None) ->
     }[name]
     with pytest.raises(ns.OperandError, match=rf"{name} by an index of {dtype}: it takes int64 coordinates"):
         call()
+
+
+@pytest.mark.parametrize("key", [torch.tensor(True), torch.tensor(1, dtype=torch.uint8), np.array(True)])
+def test_truth_values_without_dimensions_are_no_rows(key: Any, plain: None) -> None:
+    with pytest.raises(ns.UnsupportedError, match="as index: use None for a new dimension"):
+        ns.from_torch(torch.eye(3))[key]
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_a_dimension_may_be_a_tensor(name: str, plain: None) -> None:
+    D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])
+    A, dim = ns.from_torch(D), torch.tensor(1)
+    for result, expected in zip(getattr(torch, name)(A, dim=dim), getattr(torch, name)(D, dim=dim), strict=True):
+        assert torch.equal(result, expected)
+    assert torch.equal(getattr(torch, name)(A, dim).to_dense(), getattr(torch, name)(D, dim))  # element-wise, as the second operand
+
+
+@pytest.mark.parametrize("select", [lambda A: A[0:3], lambda A: A[:], lambda A: A[...], lambda A: A.narrow(0, 0, 3), lambda A: A[:2]])
+def test_slices_are_copies_also_of_all_rows(select: Callable[[Any], Any], plain: None) -> None:
+    A = ns.from_torch(torch.eye(3))
+    select(A).mul_(2)
+    assert torch.equal(A.to_dense(), torch.eye(3))

@@ -92,7 +92,7 @@ WAYS: dict[str, tuple[str, Any]] = {  # a way out, and its value in SciPy and Nu
     "nanmin": ("A.nan_to_num(float('inf')).amin(dim)", S.nanmin(axis=0).toarray()),
     "offsets": ("(A.indices()[1] - A.indices()[0]).unique()", S.todia().offsets),
     "power": ("A ** n", S.power(3)),
-    "setdiag": ("A + ns.diag(x - A.diagonal().to_dense(), format=A.format)", D.numpy() + np.diag([7, 7, 2.0])),
+    "setdiag": ("A + ns.diags(x - A.diagonal().to_dense(), 0, A.shape, format=A.format)", D.numpy() + np.diag([7, 7, 2.0])),
     "clear": ("ns.zeros(A.shape, format=A.format)", np.zeros((3, 3))),
     "sum_duplicates": ("A.coalesce()", D.numpy()),
     "toarray": ("A.to_dense().numpy()", D.numpy()),
