@@ -363,5 +363,5 @@ def test_negative_powers_of_integers_are_refused(format: str | None, text: str, 
     if "1.5" in text:
         assert ns.evaluate(text, A=A).dtype == torch.float32
     else:
-        with pytest.raises(ns.UnsupportedError, match="a negative power of .*: convert the operands with"):
+        with pytest.raises(ns.UnsupportedError, match=r"a negative power of .*: convert the operands with"):
             ns.evaluate(text, A=A)
