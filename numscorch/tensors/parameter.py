@@ -149,12 +149,12 @@ class SparseParameter(torch.nn.Module):
         )
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> Any:
-        """Apply a function to the values, as ``to`` and ``to_empty`` do; index arrays stay on the CPU, with their contents."""
-        held = {name: self._buffers.pop(name) for name, _ in named_arrays(self.pattern) if name in self._buffers}
+        """Apply a function, as ``to``, ``to_empty`` and ``share_memory`` do; index arrays only change in place, and stay on the CPU."""
+        held = {name: self._buffers[name] for name, _ in named_arrays(self.pattern) if name in self._buffers}
         try:
             return super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         finally:
-            self._buffers = held | self._buffers
+            self._buffers.update(held)
 
     @property
     def requires_grad(self) -> bool:

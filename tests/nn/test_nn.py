@@ -361,6 +361,9 @@ class TestMetaDevice:
         layer.to("meta").to_empty(device="cpu")
         assert all(torch.equal(array, arrays[name]) for name, array in layer.named_buffers())
         assert layer.to(torch.float64).weight.dtype == torch.float64
+        layer.share_memory()
+        assert all(array.is_shared() for array in (*layer.buffers(), *layer.parameters()))
+        assert all(torch.equal(array, arrays[name]) for name, array in layer.named_buffers())
 
 
 @each
