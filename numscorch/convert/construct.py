@@ -22,7 +22,7 @@ from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
-from ..tensors.modes import as_numpy, check_not_traced, made_outside, plain_tensor, unlifted
+from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, plain_tensor, unlifted
 from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
@@ -71,7 +71,8 @@ def from_torch(
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {way_in(tensor)}")
     if copy:
-        return owned(from_torch(tensor, format, copy=False, check_invariants=check_invariants), *_memory(tensor))
+        A = from_torch(tensor, format, copy=False, check_invariants=check_invariants)
+        return A if tensor.layout is torch.strided and not A.pattern.is_dense else owned(A, *memory_of(tensor))
     target = as_format(format) if format is not None else None
     check_not_traced()
     tensor = plain_tensor(tensor)
@@ -87,7 +88,7 @@ def from_torch(
     raise UnsupportedError(f"{layout} tensors are not compiled: convert it with .to_dense()")
 
 
-def _memory(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def memory_of(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The plain tensors that hold the memory of a torch tensor."""
     if tensor.layout not in (torch.sparse_coo, *COMPRESSED):
         return (tensor,)
@@ -110,7 +111,7 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
     spans = [_span(source) for source in sources if not isinstance(source, (list, tuple))]
 
     def copied(array: torch.Tensor) -> torch.Tensor:
-        return array.clone() if any(start <= array.data_ptr() < end for start, end in spans) else array
+        return array.clone() if any(start <= innermost(array).data_ptr() < end for start, end in spans) else array
 
     pattern, arrays = A.pattern, tuple(tuple(map(copied, level)) for level in A.pattern.arrays)
     if any(mine is not array for pair in zip(arrays, pattern.arrays, strict=True) for mine, array in zip(*pair, strict=True)):
@@ -123,7 +124,7 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
 def _span(source: Any) -> tuple[int, int]:
     """The first address of an array's memory, and the one behind its end."""
     if isinstance(source, torch.Tensor):
-        storage = source.untyped_storage()
+        storage = innermost(source).untyped_storage()
         return storage.data_ptr(), storage.data_ptr() + storage.nbytes()
     low, high = np.lib.array_utils.byte_bounds(np.asarray(source))
     return int(low), int(high)

@@ -56,6 +56,13 @@ def made_outside(compute: Callable[[], T]) -> T:
         return compute()
 
 
+def innermost(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor with memory in the wrappers of torch.func's transforms; ``vmap`` batches it."""
+    while is_functorch_wrapped_tensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
 def unlifted(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that torch.func's transforms wrapped: integers have no derivative.
 

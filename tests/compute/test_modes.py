@@ -116,6 +116,19 @@ def test_transforms_make_patterns(name: str, format: ns.Format, plain: None) -> 
     torch.testing.assert_close(vmap(grad(fresh()))(torch.stack([values, values]))[1], expected)
 
 
+@pytest.mark.parametrize("copy", [True, False])
+@pytest.mark.parametrize("format", [*FORMATS, ns.ELL, ns.Format("dd")], ids=lambda f: f.name)
+def test_transforms_of_dense_tensors_that_become_sparse(format: ns.Format, copy: bool, plain: None) -> None:
+    def value(full: torch.Tensor) -> torch.Tensor:
+        return (ns.from_torch(full, format, copy=copy) @ X).square().sum()
+
+    leaf = D.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(value(leaf), leaf)
+    torch.testing.assert_close(grad(value)(D), expected)
+    torch.testing.assert_close(vjp(value, D)[1](torch.ones((), dtype=torch.float64))[0], expected)
+    torch.testing.assert_close(jacrev(value)(D), expected)
+
+
 def test_patterns_within_vmap_are_refused(plain: None) -> None:
     with pytest.raises(ns.UnsupportedError, match=r"within vmap.*outside of vmap"):
         vmap(lambda full: ns.from_torch(full, ns.CSR) @ X)(torch.stack([D, D]))
