@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
+from ..convert.construct import memory_of
 from ..errors import ExpressionError, OperandError
 from ..frontend.parser import from_sublists
 from ..ir.format import Format
@@ -146,8 +148,9 @@ def is_transformed(operands: Sequence[Any]) -> bool:
 
 def has_tangents(operands: Sequence[Any]) -> bool:
     """Whether the values of an operand have a forward-mode tangent."""
-    values = [o._values if isinstance(o, SparseTensor) else o for o in map(unwrapped, operands)]
-    return any(isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None for value in values)
+    tensors = [o._values if isinstance(o, SparseTensor) else o for o in map(unwrapped, operands)]
+    arrays = chain.from_iterable(memory(tensor) for tensor in tensors if isinstance(tensor, Tensor))
+    return any(forward_ad.unpack_dual(array).tangent is not None for array in arrays)
 
 
 def check_not_recorded(operands: Iterable[Any]) -> None:

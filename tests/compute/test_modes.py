@@ -129,6 +129,21 @@ def test_transforms_of_dense_tensors_that_become_sparse(format: ns.Format, copy:
     torch.testing.assert_close(jacrev(value)(D), expected)
 
 
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr])
+def test_sparse_layouts_of_torch_have_no_tangents(layout: torch.layout, plain: None) -> None:
+    A = D.to_sparse(layout=layout, blocksize=(2, 2) if layout is torch.sparse_bsr else None)
+    calls: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+        lambda x: ns.einsum("ij,jk->ik", A, x),
+        lambda x: ns.evaluate("R[i,k] = A[i,j] * x[j,k]", A=A, x=x),
+        lambda x: ns.plan("ij,jk->ik", A, X)(A, x),
+    )
+    for call in calls:
+        with forward_ad.dual_level():
+            torch.testing.assert_close(call(X), D @ X)
+            with pytest.raises(ns.UnsupportedError, match="forward-mode tangent"):
+                call(forward_ad.make_dual(X, X))
+
+
 def test_patterns_within_vmap_are_refused(plain: None) -> None:
     with pytest.raises(ns.UnsupportedError, match=r"within vmap.*outside of vmap"):
         vmap(lambda full: ns.from_torch(full, ns.CSR) @ X)(torch.stack([D, D]))
