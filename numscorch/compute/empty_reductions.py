@@ -55,7 +55,7 @@ def in_sparse_format(result: SparseTensor | Tensor, format: Format, zero: float)
     if zero == 0 and isinstance(result, SparseTensor):
         return result.to(format)
     if zero == 0:
-        tensor = from_torch(result.detach(), format)
+        tensor = from_torch(result.detach(), format, copy=False)
         if not result.requires_grad:
             return tensor
         # stored zeros receive gradients, too

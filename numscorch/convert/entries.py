@@ -48,7 +48,7 @@ def others_at(A: SparseTensor, other: Any) -> torch.Tensor:
     if not isinstance(other, torch.Tensor | SparseTensor):
         return torch.as_tensor(other)
     if isinstance(other, torch.Tensor) and other.layout is not torch.strided:
-        other = from_torch(other)
+        other = from_torch(other, copy=False)
     if isinstance(other, SparseTensor) and other.pattern is A.pattern:
         return values_of(other)
     coords = coordinates(A.pattern)[A.ndim - other.ndim :]

@@ -57,7 +57,7 @@ def as_pattern(pattern: object) -> SparseTensor:
     """
     pattern = unwrapped(pattern)
     if isinstance(pattern, torch.Tensor):
-        pattern = from_torch(pattern != 0) if pattern.layout is torch.strided else wrap(pattern)
+        pattern = from_torch(pattern != 0, copy=False) if pattern.layout is torch.strided else wrap(pattern)
     if not isinstance(pattern, SparseTensor):
         raise UnsupportedError(f"a pattern is a SparseTensor or a tensor of torch, not {type(pattern).__name__}: see ns.nn.patterns")
     if pattern.ndim != 2:

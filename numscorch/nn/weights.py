@@ -240,7 +240,7 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
         if abs(density - keep.n / keep.m) > CLOSE:
             message = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
             raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
-        stored = from_torch(keep(torch.rand(shape)))
+        stored = from_torch(keep(torch.rand(shape)), copy=False)
         return stored.with_values(torch.zeros(stored.nnz, dtype=dtype))
     height, width = _block(format)
     indices = _random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density)

@@ -47,7 +47,7 @@ def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
         return other._values
     ones = input.with_values(torch.ones_like(input._values.detach()))
     product = mul(ones, other.to(input.dtype))
-    return product.values if isinstance(product, SparseTensor) else from_torch(product, input.format).values
+    return product.values if isinstance(product, SparseTensor) else from_torch(product, input.format, copy=False).values
 
 
 def zero_(input: SparseTensor) -> SparseTensor:

@@ -12,6 +12,7 @@ import torch
 
 from numscorch.convert import construct
 from numscorch.convert.construct import from_coo, from_csr, from_torch
+from numscorch.convert.entries import others_at
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
 from numscorch.interop.scipy_arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
@@ -108,6 +109,12 @@ def test_sorted_entries_are_checked_once_and_not_copied(monkeypatch: pytest.Monk
     assert checks == [(0, 1)]
     assert from_coo(indices, values, (2, 3), CSR).values.data_ptr() == values.data_ptr()
     assert checks == [(0, 1)], "packing sees itself whether entries are in order"
+
+
+def test_operands_are_read_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    other, A = torch_csr(D), from_torch(D)
+    monkeypatch.delattr(construct, "owned")
+    assert others_at(A, other).tolist() == [2.0, 3.0, 4.0, 5.0]
 
 
 def test_assume_sorted_accepts_the_order_of_rows_or_of_the_format() -> None:
