@@ -158,5 +158,5 @@ def raised(status: int) -> Exception:
     kind, arguments, _ = pickle.loads(ctypes.string_at(data or 0, size))
     if kind is MemoryError:
         return MemoryError("a kernel could not allocate its temporary arrays: free some memory")
-    exception: Exception = kind(*arguments)
+    exception: Exception = kind(*(arguments or ()))
     return exception

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from struct import Struct
 
 import numpy as np
@@ -111,3 +112,13 @@ def test_one_kernel_serves_small_and_large_problems(monkeypatch: pytest.MonkeyPa
     assert len(sources) == 1
     monkeypatch.setattr("numscorch.codegen.kernel.launcher", lambda lock: pytest.fail("threads for a small problem"))
     assert torch.allclose(ns.einsum("ij,jk->ik", small, torch.ones(20, 32)), small.to_dense() @ torch.ones(20, 32))
+
+
+@pytest.mark.parametrize(("arguments", "expected"), [(None, ()), ((), ()), (("a", 2), ("a", 2))])
+def test_exceptions_are_read_with_and_without_arguments(arguments: tuple[object, ...] | None, expected: tuple[object, ...]) -> None:
+    data = pickle.dumps((ValueError, arguments, None))
+    text = np.frombuffer(data, np.uint8)
+    status = np.frombuffer(Struct("qi").pack(address(text), len(data)), np.uint8)
+    error = machine.raised(address(status))
+    assert type(error) is ValueError
+    assert error.args == expected
