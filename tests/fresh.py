@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from numscorch.codegen import source
 from numscorch.compute import shortcuts
 from numscorch.convert import conversions
 from numscorch.runtime import plans
@@ -19,4 +18,3 @@ def forget_plans(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(conversions, "_converted_before", {})
     plans.SHORTCUTS.clear()
     forget_answers()
-    source._generated.cache_clear()

@@ -12,7 +12,7 @@ from ..ir.function_table import WHOLE
 from ..ir.functions import FUNCTIONS, REGISTER_FUNCTIONS, REGISTER_REDUCTIONS
 from ..ir.loop import Call, Const, Expr, FunctionDef, TableLoad, expressions_in
 from ..machine.fingerprints import hashed
-from ..schedule.facts import Target
+from ..schedule.facts import FORGET, Target
 from ..schedule.workspace import NAMES as WORKSPACES
 from .assembly import KernelBody, Param, assemble, at_stage
 from .long_sums import Lengths
@@ -73,6 +73,9 @@ def _generated(stmt: ix.Stmt, target: Target, stage: Stage, lengths: tuple[tuple
     head = "\n\n".join(part for part in (_imports(program), _tables(program.functions)) if part)
     text = f'"""{_header(stmt)}{note}"""\n\n{head}\n\n\n{body}'
     return Source(f"kernel_{hashed(text, target)}", text, program)
+
+
+FORGET.append(_generated.cache_clear)
 
 
 def _header(stmt: ix.Stmt) -> str:

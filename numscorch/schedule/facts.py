@@ -240,7 +240,7 @@ def _inside(outer: Tiling, extent: int, tiles: tuple[tuple[int, int], ...], most
 
 
 MOST_ANSWERS = 256  # results kept for equal facts
-_forget: list[Callable[[], None]] = []
+FORGET: list[Callable[[], None]] = []  # functions that clear caches, which :func:`forget_answers` calls
 
 
 def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
@@ -281,13 +281,13 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
         facts.record(asked.items())
         return result
 
-    _forget.append(known.cache_clear)
+    FORGET.append(known.cache_clear)
     return remembered
 
 
 def forget_answers() -> None:
-    """Forget the results of all functions that :func:`by_answers` remembers; tests that change thresholds call it."""
-    for forget in _forget:
+    """Forget all results that :func:`by_answers` and code generation remember; tests that change thresholds call it."""
+    for forget in FORGET:
         forget()
 
 

@@ -20,7 +20,7 @@ from numscorch.ir.format import dense
 from numscorch.ir.index import IndexVar
 from numscorch.runtime import plans
 from numscorch.schedule import schedule
-from numscorch.schedule.facts import Facts, Target, by_answers, is_divisible
+from numscorch.schedule.facts import Facts, Target, by_answers, forget_answers, is_divisible
 from numscorch.schedule.lengths import run_lengths
 from numscorch.schedule.loop_order import cheapest
 from numscorch.schedule.parallel import pays
@@ -154,3 +154,12 @@ def test_a_function_depends_on_the_questions_of_the_functions_that_it_calls() ->
     for size in range(97, 129):
         for name in ("a", "b"):
             assert outer(Facts.of({i: size}, {}, 8, TARGETS[0]), name) == (name, size % 2 == 0)
+
+
+def test_forgotten_sources_are_generated_anew(plain: pytest.MonkeyPatch) -> None:
+    task = FAMILIES["columns of SpMM"](16, TARGETS[0])
+    stmt = schedule(task.stmt, task.facts, TARGETS[0])[-1].stmt
+    first = generate(stmt, TARGETS[0])
+    assert generate(stmt, TARGETS[0]) is first
+    forget_answers()
+    assert generate(stmt, TARGETS[0]) is not first
