@@ -10,8 +10,9 @@ Nodes are frozen, hashable and compared by structure. The scheduled statement is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial, reduce
+from math import copysign
 
 from .format import Format
 from .tags import (
@@ -130,11 +131,15 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number; ``is_float`` distinguishes 2.0, which promotes integers to floats, from 2."""
+    """A number; ``is_float`` distinguishes 2.0, which promotes integers to floats, from 2, and ``signs`` -0.0 from 0.0."""
 
     value: float | complex
     dtype: str
     is_float: bool = False
+    signs: float = field(init=False, repr=False)  # of the real and the imaginary part
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "signs", copysign(1, self.value.real) + copysign(2, self.value.imag))
 
     def __str__(self) -> str:
         if isinstance(self.value, complex):

@@ -354,3 +354,14 @@ def test_dense_statements_without_elements_equal_sparse_ones(shape: tuple[int, i
     terms = D.sum() if left == "y" else D.sum(1) if left == "y[i]" else D.sum(0) if left == "y[j]" else D
     if op in ("=", "+="):
         assert torch.equal(dense, 2 * terms)
+
+
+@pytest.mark.parametrize("numbers", [(0.0, -0.0), (-0.0, 0.0)])
+@pytest.mark.parametrize("format", [None, ns.CSR], ids=str)
+def test_the_sign_of_zero_is_part_of_a_number(format: ns.Format | None, numbers: tuple[float, float], plain: pytest.MonkeyPatch) -> None:
+    D = torch.tensor([[0.0, 2.0], [-3.0, 0.0]])
+    A = D if format is None else ns.from_torch(D, format)
+    for number in numbers:
+        result = ns.evaluate(f"R[i,j] = copysign(A[i,j], {number})", A=A)
+        full = result.to_dense() if isinstance(result, ns.SparseTensor) else result
+        assert torch.equal(full, torch.copysign(D, number))
