@@ -149,7 +149,7 @@ def is_transformed(operands: Sequence[Any]) -> bool:
 def has_tangents(operands: Sequence[Any]) -> bool:
     """Whether the values of an operand have a forward-mode tangent."""
     tensors = [o._values if isinstance(o, SparseTensor) else o for o in map(unwrapped, operands)]
-    arrays = chain.from_iterable(memory(tensor) for tensor in tensors if isinstance(tensor, Tensor))
+    arrays = chain.from_iterable(memory_of(tensor) for tensor in tensors if isinstance(tensor, Tensor))
     return any(forward_ad.unpack_dual(array).tangent is not None for array in arrays)
 
 
