@@ -89,6 +89,22 @@ remainder(S D) | function | inference mode first | 0
 arctanh(S) | function | meta device | 0
 add(S R) | function | meta device | 0
 rearrange(S int:2) | function | meta device | 0
+erf(S) | function | meta device | 0
+where(B S D) | function | meta device | 0
+masked_fill(S M num:2) | function | meta device | 0
+argmax(S) | function | meta device | 0
+count_nonzero(S) | function | meta device | 0
+cumsum(S dim:1) | function | meta device | 0
+topk(S int:2 dim:1) | function | meta device | 0
+reshape(S size:(n,m)) | function | meta device | 0
+index_select(S dim:0 k) | function | meta device | 0
+gather(S dim:1 K) | function | meta device | 0
+iter(S) | function | meta device | 0
+item(S) | function | meta device | 0
+to_torch(S) | function | meta device | 0
+getitem(S k) | function | meta device | 0
+getitem(S M) | function | meta device | 0
+S < x(S num:2) | function | meta device | 0
 einsum(s s s) | function | training without entries | 0
 einsum(s s s) | function | training without entries | 1
 evaluate(D) | function | no rows | 0

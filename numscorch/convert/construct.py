@@ -22,7 +22,7 @@ from ..ir.padded import Nonzero
 from ..schedule import tuning
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
 from ..tensors.ledgers import note
-from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, plain_tensor, unlifted
+from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
 from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
@@ -70,10 +70,13 @@ def from_torch(
     """
     if not isinstance(tensor, torch.Tensor):
         raise UnsupportedError(f"from_torch takes a torch tensor, not {type(tensor).__name__}: use {way_in(tensor)}")
-    if copy:
-        A = from_torch(tensor, format, copy=False, check_invariants=check_invariants)
-        return A if tensor.layout is torch.strided and not A.pattern.is_dense else owned(A, *memory_of(tensor))
-    target = as_format(format) if format is not None else None
+    A = on_cpu(_from_torch, tensor, as_format(format) if format is not None else None, check_invariants)
+    is_new = tensor.layout is torch.strided and not A.pattern.is_dense
+    return A if is_new or not copy else owned(A, *memory_of(tensor))
+
+
+def _from_torch(tensor: torch.Tensor, target: Format | None, check_invariants: bool) -> SparseTensor:
+    """Implement ``from_torch`` without a copy."""
     check_not_traced()
     tensor = plain_tensor(tensor)
     if tensor.device.type != "cpu":
@@ -201,7 +204,7 @@ def _without_coalesce(function: F) -> F:
         if "coalesce" in kwargs:
             instead = "entries are sorted and summed by default; assume_sorted=True rejects unsorted ones"
             raise OperandError(f"{function.__name__} takes no coalesce=: {instead}")
-        return function(*args, **kwargs)
+        return on_cpu(function, *args, **kwargs)
 
     return cast("F", call)
 

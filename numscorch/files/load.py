@@ -137,7 +137,7 @@ def load(
     file, suffix = Path(path), suffix_of(path)
     check_there(file, "numscorch.load")
     target = Format(format) if isinstance(format, str) else format
-    check_values(torch.empty(0, dtype=dtype))
+    check_values(torch.empty(0, dtype=dtype, device="cpu"))
     if shape is not None and suffix not in (".tns", ".tns.gz"):
         raise FormatError(f"shape= is for .tns files, which do not state their shape: leave it out for {file.name}")
     if mmap and suffix != ".npz":
@@ -177,7 +177,7 @@ def load_graph(path: str | PathLike[str], *, dtype: torch.dtype = torch.float32)
         OSError: the file can't be read.
     """
     file = Path(path)
-    check_values(torch.empty(0, dtype=dtype))
+    check_values(torch.empty(0, dtype=dtype, device="cpu"))
     if suffix_of(file) != ".npz":
         raise FormatError(f"{file.name} is not an .npz archive, so it holds no graph: use ns.load(path) for a matrix or a tensor")
     check_there(file, "numscorch.load_graph", (".npz",))
@@ -246,7 +246,7 @@ def _check_integers(file: Path, doubles: torch.Tensor, dtype: torch.dtype) -> No
 def _load_smtx(file: Path, dtype: torch.dtype | None, progress: bool | None) -> SparseTensor:
     pos, crd, shape = read_smtx(file, progress=progress)
     index_dtype = index_dtype_for(shape, len(crd))
-    ones = torch.ones(len(crd), dtype=torch.float32 if dtype is None else dtype)
+    ones = torch.ones(len(crd), dtype=torch.float32 if dtype is None else dtype, device="cpu")
     A = from_csr(pos.astype(index_dtype), crd.astype(index_dtype), ones, shape, copy=False)
     if A.nnz != len(crd):
         raise FormatError(f"{file}, line 3: {len(crd) - A.nnz} columns occur twice in one row: list each column of a row once")
@@ -287,7 +287,7 @@ def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> Spa
         wrong = int(edges.min() if edges.min() < 0 else edges.max())
         raise FormatError(f"{file}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0")
     pattern, _, _ = pack(edges[::-1], (nodes, nodes), CSR)
-    return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dtype))
+    return SparseTensor(pattern, torch.ones(pattern.nnz, dtype=dtype, device="cpu"))
 
 
 def _features(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor | None:

@@ -159,7 +159,7 @@ def _matrix(
     target = CSR if format is None else format
     if weight is not None:
         return from_coo(places, as_values(weight), shape, target)
-    return unweighted(from_coo(places, torch.ones(places.shape[1]), shape, target), places.shape[1])
+    return unweighted(from_coo(places, torch.ones(places.shape[1], device="cpu"), shape, target), places.shape[1])
 
 
 def unweighted(A: SparseTensor, edges: int) -> SparseTensor:

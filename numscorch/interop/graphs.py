@@ -47,7 +47,7 @@ def _of_rows(
     pos: torch.Tensor, crd: torch.Tensor, weights: torch.Tensor | None, shape: tuple[int, int], format: Format | str | None
 ) -> SparseTensor:
     """The matrix of CSR arrays; each stored entry is 1 if there are no weights."""
-    A = from_csr(pos, crd, torch.ones(len(crd)) if weights is None else weights, shape, copy=False)
+    A = from_csr(pos, crd, torch.ones(len(crd), device="cpu") if weights is None else weights, shape, copy=False)
     A = unweighted(A, len(crd)) if weights is None else A
     return A if format is None else A.to(format)
 
@@ -169,7 +169,7 @@ def from_networkx(
     if not graph.is_directed():
         entries += [(target, source, value) for source, target, value in entries if source != target]
     sources, targets, values = zip(*entries, strict=True) if entries else ((), (), ())
-    edges = torch.tensor([sources, targets], dtype=torch.int64)
+    edges = torch.tensor([sources, targets], dtype=torch.int64, device="cpu")
     return from_coo(edges, _weights(values, dtype), (len(rows), len(rows)), CSR if format is None else format)
 
 
@@ -201,7 +201,7 @@ def _weights(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
         weights = exact.to(dtype)
     except (ArithmeticError, TypeError, ValueError, RuntimeError) as error:
         raise FormatError(f"the edge weights are not numbers of one type ({error}): pass weight=None, or another attribute") from error
-    is_lost = (weights != exact) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool)
+    is_lost = (weights != exact) if not dtype.is_floating_point and not dtype.is_complex else torch.zeros(0, dtype=torch.bool, device="cpu")
     if bool(is_lost.any()):
         raise FormatError(f"{dtype} can't hold the weight {exact[is_lost][0].item()}: pass dtype=torch.float64")
     return weights
@@ -217,8 +217,8 @@ def _as_wide(values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
     if not (dtype.is_complex or dtype.is_floating_point) and all(value % 1 == 0 for value in values):
         wide = torch.int64
     if any(isinstance(value, torch.Tensor) for value in values):
-        return torch.stack([torch.as_tensor(value, dtype=wide) for value in values])
-    return torch.tensor(values, dtype=wide)
+        return torch.stack([torch.as_tensor(value, dtype=wide, device="cpu") for value in values])
+    return torch.tensor(values, dtype=wide, device="cpu")
 
 
 def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import torch
 
+from .modes import on_cpu
+
 F = TypeVar("F", bound=Callable[..., Any])
 untraced: Callable[[F], F] = torch.compiler.disable
 
@@ -17,4 +19,4 @@ untraced: Callable[[F], F] = torch.compiler.disable
 @untraced
 def aside(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function outside of the compiled program: a graph break, which ``fullgraph=True`` rejects."""
-    return function(*args, **kwargs)
+    return on_cpu(function, *args, **kwargs)

@@ -8,11 +8,13 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from .modes import function_modes, on_cpu
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def graph_break(function: F) -> F:
-    """Decorate a function that torch.compile must not trace; calling it causes a graph break."""
+    """Decorate a function that torch.compile must not trace, and that makes tensors on the CPU; tracing it causes a graph break."""
 
     @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -20,6 +22,6 @@ def graph_break(function: F) -> F:
             from .aside import aside  # lazy: it imports torch's compiler
 
             return aside(function, *args, **kwargs)
-        return function(*args, **kwargs)
+        return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
 
     return cast("F", call)

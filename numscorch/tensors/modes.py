@@ -17,6 +17,7 @@ from ..errors import UnsupportedError
 T = TypeVar("T")
 in_transform = torch._C._are_functorch_transforms_active  # whether a torch.func transform, such as vmap, is active
 dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # the number of active TorchDispatchModes
+function_modes: Callable[[], int] = torch._C._len_torch_function_stack  # of active TorchFunctionModes, such as a default device
 is_traced_by_jit = torch._C._is_tracing
 includes_key, BEFORE_DISPATCH = torch._C._dispatch_tls_is_dispatch_key_included, torch._C.DispatchKey.PreDispatch
 is_inference = torch.is_inference_mode_enabled
@@ -54,6 +55,19 @@ def made_outside(compute: Callable[[], T]) -> T:
         return compute()
     with outside_modes():
         return compute()
+
+
+def on_cpu(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Call a function with the CPU as the default device, because kernels read the tensors that it makes.
+
+    >>> with torch.device("meta"):
+    ...     torch.ones(2).device.type, on_cpu(torch.ones, 2).device.type
+    ('meta', 'cpu')
+    """
+    if not function_modes() or torch.get_default_device().type == "cpu":
+        return function(*args, **kwargs)
+    with torch.device("cpu"):
+        return function(*args, **kwargs)
 
 
 def innermost(tensor: torch.Tensor) -> torch.Tensor:

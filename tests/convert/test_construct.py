@@ -111,6 +111,21 @@ def test_sorted_entries_are_checked_once_and_not_copied(monkeypatch: pytest.Monk
     assert checks == [(0, 1)], "packing sees itself whether entries are in order"
 
 
+def test_constructors_make_tensors_on_the_cpu() -> None:
+    ones = torch.ones(2)
+    calls: tuple[Callable[[], SparseTensor], ...] = (
+        lambda: from_torch(D.to_sparse_coo()),
+        lambda: from_torch(torch_csr(D), COO(2)),
+        lambda: from_coo([[0, 1], [1, 0]], [1.0, 1.0], (2, 2)),
+        lambda: from_coo([[1, 0], [0, 1]], ones, (2, 2), CSR),
+        lambda: from_csr([0, 1, 2], [1, 0], [1.0, 1.0], (2, 2)),
+    )
+    for call in calls:
+        with torch.device("meta"):
+            A = call()
+        assert torch.equal(A.to_dense(), call().to_dense())
+
+
 def test_operands_are_read_without_a_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     other, A = torch_csr(D), from_torch(D)
     monkeypatch.delattr(construct, "owned")
