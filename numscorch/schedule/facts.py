@@ -256,7 +256,7 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
     >>> [tail(Facts.of({i: size}, {}, 16, GENERIC), i) for size in (250, 251, 256)]
     computed
     computed
-    [0, 0, 0]
+    [8, 8, 0]
     """
 
     @lru_cache(maxsize=1024)
