@@ -37,7 +37,7 @@ from ..frontend.requests import NAMES, Request
 from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
-from ..tensors.modes import KernelFunction, in_transform, no_forward_mode, over_batches
+from ..tensors.modes import KernelFunction, in_transform, no_forward_mode, over_batches, saved_tensors
 from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
@@ -265,7 +265,7 @@ class _Through(KernelFunction):
     @staticmethod
     @over_batches
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, values, result = ctx.call, ctx.saved_tensors, None
+        call, values, result = ctx.call, saved_tensors(ctx), None
         if chooses(call.request):
             *values, result = values
             upstream = call.shares(result, upstream, values)

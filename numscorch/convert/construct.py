@@ -116,7 +116,8 @@ def owned(A: SparseTensor, *sources: object) -> SparseTensor:
     def copied(array: torch.Tensor) -> torch.Tensor:
         return array.clone() if any(start <= innermost(array).data_ptr() < end for start, end in spans) else array
 
-    pattern, arrays = A.pattern, tuple(tuple(map(copied, level)) for level in A.pattern.arrays)
+    pattern = A.pattern
+    arrays = made_outside(lambda: tuple(tuple(map(copied, level)) for level in pattern.arrays))
     if any(mine is not array for pair in zip(arrays, pattern.arrays, strict=True) for mine, array in zip(*pair, strict=True)):
         pattern = Pattern(pattern.format, pattern.shape, arrays)
         if "from torch" in A.pattern.derived:

@@ -17,7 +17,7 @@ from ..api import einsum, evaluate
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import KernelFunction, in_transform, over_batches
+from ..tensors.modes import KernelFunction, in_transform, over_batches, saved_tensors
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered
@@ -137,7 +137,7 @@ class _AttentionFunction(KernelFunction):
     @staticmethod
     @over_batches
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, (*inputs, exponentials, totals, result) = ctx.call, ctx.saved_tensors
+        call, (*inputs, exponentials, totals, result) = ctx.call, saved_tensors(ctx)
         needed = ctx.needs_input_grad[1:]
         if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
             wanted = [tensor for tensor, need in zip(inputs, needed, strict=True) if need]

@@ -12,7 +12,7 @@ from ..compute.dispatch import compute
 from ..compute.gradients import with_patterns
 from ..convert.dense import to_dense
 from ..frontend.requests import NAMES
-from ..tensors.modes import KernelFunction, over_batches
+from ..tensors.modes import KernelFunction, over_batches, saved_tensors
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
 from .fusion import Group, OperandKind
@@ -63,7 +63,8 @@ class _Fused(KernelFunction):
     @staticmethod
     @over_batches
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        values, saved = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
+        tensors = saved_tensors(ctx)
+        values, saved = tensors[: ctx.count], tensors[ctx.count :]
         needed, operands = ctx.needs_input_grad[3:], with_patterns(values, ctx.patterns)
         if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
             wanted = [v for v, need in zip(values, needed, strict=True) if need]

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor, unwrap_if_dead
 from torch.nn import Parameter
 
 from ..errors import UnsupportedError
@@ -177,6 +177,11 @@ def no_forward_mode() -> UnsupportedError:
         "an operand has a forward-mode tangent: forward-mode AD is not supported, and the tangent would be lost; use reverse mode, as "
         "torch.autograd.grad, torch.func.vjp or torch.func.jacrev"
     )
+
+
+def saved_tensors(ctx: Any) -> list[torch.Tensor]:
+    """What the forward function saved; the pullback of ``torch.func.vjp`` may run after the transform that wrapped the tensors."""
+    return [unwrap_if_dead(tensor) for tensor in ctx.saved_tensors]
 
 
 def over_batches(backward: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[[Any, Any], tuple[Any, ...]]:
