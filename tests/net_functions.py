@@ -291,8 +291,8 @@ FUNCTIONS = [*einsum_rows(), *statement_rows(), *CONSTRUCTORS, *CONVERSIONS, *LA
 NOT_CALLED = {  # reasons, and public names
     "graphs of other libraries": "from_dgl from_networkx from_torch_sparse to_dgl to_networkx to_torch_sparse",
     "values and types": "CSC CSR DCSC DCSR DIA ELL Format Kind Sparsifier OperandSpec Parameter SparseParameter",
-    "errors and warnings": "DenseFallbackWarning ExpressionError FormatError MemoryLimitError NumscorchError OperandError PatternWarning "
-    "RangeError RankError ScheduleError SizeError UnsupportedError",
+    "errors and warnings": "DenseFallbackWarning DivisionError ExpressionError FormatError MemoryLimitError NumscorchError OperandError "
+    "PatternWarning RangeError RankError ScheduleError SizeError UnsupportedError",
     "modules": "functional graphs nn operators patterns schedules sharding",
     "results of other functions": "LayoutReport LayoutRow LowRankPlusSparse ModelReport ModelRow MovementScores PlanRule BoundEinsum",
     "facts of a tensor": "density device dim dtype format ndim pattern requires_grad shape values",
@@ -304,6 +304,6 @@ NOT_CALLED = {  # reasons, and public names
     "as sparse_csr_tensor": "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_csc_tensor",
     "take models": "GradualPruning RigL SET SparsityPlan broadcast_patterns check_patterns data_parallel densify_model load_patterns "
     "repattern resparsify settle sparsify_model straight_through erk global_magnitude",
-    "need sizes of their own": "low_rank_plus_sparse n_m_g",
+    "sizes or entries of their own": "diags fill_diagonal_ low_rank_plus_sparse n_m_g",
 }
 EXPLAINED = {name: reason for reason, names in NOT_CALLED.items() for name in names.split()}

@@ -29,6 +29,7 @@ COUNTED: dict[str, Callable[[float, float, int], Any]] = {  # functions of the s
     "std": lambda total, squares, count: (squares / count) ** 0.5,
 }
 PLACES = {
+    "logsumexp",
     "argmax",
     "argmin",
     "nonzero",

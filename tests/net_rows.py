@@ -122,6 +122,8 @@ select: S dim:0 int:1
 narrow: S dim:1 int:1 int:2
 diagonal diag: S | S int:1
 diag: s
+eliminate_zeros: S
+greater_equal less_equal: S D | S R | S num:2
 diag_embed: S
 triu tril: S int:1
 index_select: S dim:0 k | S dim:1 k

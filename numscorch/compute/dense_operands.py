@@ -90,7 +90,7 @@ def dense_result(request: Request, *tensors: Tensor) -> Tensor:
         return _einsum(_product_text(request) or "", tensors)
     target = target_of(request, tensors)
     check_powers(request, str(target.computed if target is not None else tensors[0].dtype))
-    if target is None or (target.computed is not torch.bool and {target.result} == {tensor.dtype for tensor in tensors}):
+    if target is None or (torch.bool is not target.computed is target.result and {target.result} == {tensor.dtype for tensor in tensors}):
         return _einsum(_product_text(request) or "", tensors) if request.is_product else _value(request, tensors)
     dtype = target.computed
     if dtype is torch.bool:

@@ -79,7 +79,7 @@ def _with_gradient(result: Tensor, values: Tensor, total: Callable[[Tensor], Ten
     zeros = torch.where(is_zero, values, 0)
     logarithms, zero_sum = total(nonzeros.abs().log()), total(zeros)
     zero_pairs = (zero_sum * zero_sum - total(zeros * zeros)) / 2
-    detached, negative = logarithms.detach(), total((nonzeros.detach() < 0).to(torch.float64))  # counts above 2^24 are exact
-    product, missing = detached.exp() * (1 - 2 * (negative % 2)), float(count) - total((~is_zero).to(torch.float64))
+    detached, negative = logarithms.detach(), (total((nonzeros.detach() < 0).to(torch.float64)) % 2).to(values.dtype)
+    product, missing = detached.exp() * (1 - 2 * negative), float(count) - total((~is_zero).to(torch.float64))
     of_zeros = torch.where(missing == 1, zero_sum, torch.where(missing == 2, zero_pairs, 0))
     return torch.where(missing == 0, result, product * of_zeros) * (logarithms - detached).exp()

@@ -112,8 +112,8 @@ def load(
         path: the file.
         format: the result's format; by default CSR for matrices and COO(n) for tensors.
         dtype: the data type of the values; by default that of the file: the stored one of .npz and .safetensors, int64 and complex for
-            Matrix Market's ``integer`` and ``complex``. Numbers whose type a text file doesn't state become float32 if it
-            holds them exactly, such as 0.5, else float64 (which is also taken if it is torch's default type).
+            Matrix Market's ``integer`` and ``complex``. Numbers whose type a text file doesn't state become float32 if each is the
+            shortest decimal of a float32, such as 0.1, else float64 (which is also taken if it is torch's default type).
             Patterns become ones in float32.
         shape: the shape of a .tns file; by default that of its ``# shape:`` comment, else the largest indices.
         progress: whether to show a progress bar on stderr; None shows one for files of more than 64 MB if stderr is a terminal.

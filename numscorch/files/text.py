@@ -23,6 +23,8 @@ from ..machine.progress import Progress
 
 PIECE = 1 << 24  # bytes parsed at once; also the upper bound of a table's line
 LINE = 1 << 20  # upper bound of a header's line, in bytes
+FORMATTED = 1 << 14  # numbers compared with their float32 at once
+POWERS = 10.0 ** np.arange(23)
 EXACT = 2.0**53  # float64 represents all integers below this
 
 
@@ -283,13 +285,29 @@ def whole_values(piece: Piece, values: np.ndarray) -> np.ndarray:
 
 
 def fits_float32(values: np.ndarray) -> bool:
-    """Whether float32 holds all numbers exactly; NaN counts as held.
+    """Whether float32 loses nothing of numbers parsed from text: each is the shortest decimal of the nearest float32.
 
-    >>> [fits_float32(np.array([number])) for number in (0.5, 16777216.0, 0.1, 16777217.0, 1e300)]
+    >>> [fits_float32(np.array([number])) for number in (0.1, 0.12345679, 0.123456789, 16777217.0, 1e300)]
     [True, True, False, False, False]
     """
     with np.errstate(all="ignore"):
-        return np.array_equal(values.astype(np.float32), values, equal_nan=True)
+        rest = values[(values.astype(np.float32) != values) & ~np.isnan(values)]
+        return all(map(_are_shortest, (rest[first : first + FORMATTED] for first in range(0, len(rest), FORMATTED))))
+
+
+def _are_shortest(values: np.ndarray) -> bool:
+    """Whether each number is the shortest decimal of its nearest float32; rounds to 6 to 9 digits, because formatting is slow."""
+    is_exact = (np.abs(values) > 1e-14) & (np.abs(values) < 1e15)  # powers of ten up to 10^22 are exact
+    doubtful, rest = [values[~is_exact]], values[is_exact]
+    for digits in range(6, 10):
+        narrow, power = rest.astype(np.float32), digits - 1 - np.floor(np.log10(np.abs(rest))).astype(np.int64)
+        up, down = POWERS[np.maximum(power, 0)], POWERS[np.maximum(-power, 0)]
+        decimal = np.rint(narrow.astype(np.float64) * up / down) * down / up
+        is_found = decimal.astype(np.float32) == narrow
+        doubtful.append(rest[is_found & (decimal != rest)])
+        rest = rest[~is_found]
+    formatted = np.concatenate([*doubtful, rest])
+    return bool((formatted.astype(np.float32).astype(str).astype(np.float64) == formatted).all())
 
 
 def _exact(piece: Piece, columns: slice) -> np.ndarray | None:

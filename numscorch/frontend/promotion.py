@@ -207,8 +207,13 @@ def _result_type(kinds: frozenset[tuple[torch.dtype, bool]], number: str, defaul
     """Cached part of :func:`result_type`; ``default`` is torch's default data type, which ``torch.result_type`` reads."""
     tensors = [dtype for dtype, has_dimensions in kinds if has_dimensions]
     scalars = [dtype for dtype, has_dimensions in kinds if not has_dimensions]
-    empty = [torch.empty(shape, dtype=reduce(torch.promote_types, dtypes)) for shape, dtypes in (((1,), tensors), ((), scalars)) if dtypes]
-    dtype = torch.result_type(empty[0], empty[-1])
+    try:
+        wide = [(size, reduce(torch.promote_types, dtypes)) for size, dtypes in (((1,), tensors), ((), scalars)) if dtypes]
+        empty = [torch.empty(size, dtype=dtype) for size, dtype in wide]
+        dtype = torch.result_type(empty[0], empty[-1])
+    except RuntimeError as error:
+        listed = ", ".join(sorted(str(dtype) for dtype, _ in kinds))
+        raise UnsupportedError(f"{listed} have no common data type: convert the operands with .to(torch.float32)") from error
     if number in NUMBERS:
         dtype = torch.result_type(torch.empty([1] * bool(tensors), dtype=dtype), NUMBERS[number])
     return torch.complex64 if dtype is torch.complex32 else dtype

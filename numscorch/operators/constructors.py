@@ -19,6 +19,7 @@ from ..machine.memory import check_entries
 from ..tensors.arrays import as_shape, as_tensor
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
+from ..tensors.other_libraries import as_operand
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
 from . import public
@@ -170,6 +171,7 @@ def tensor(data: Any, *, format: Format, dtype: torch.dtype | None = None, requi
     >>> ns.tensor([[0, 1.5], [2, 0]], format=ns.CSC).values
     tensor([2.0000, 1.5000])
     """
+    data = as_operand(data, "tensor") if hasattr(type(data), "tocsr") else data  # refuses SciPy's arrays
     return trained(from_torch(torch.tensor(data, dtype=dtype), format), requires_grad)
 
 

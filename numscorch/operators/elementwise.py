@@ -5,6 +5,7 @@ Operands broadcast as in torch. Unstored entries are 0. The result is dense if t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from math import isfinite, prod
@@ -15,8 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..compute.dispatch import compute
+from ..convert.construct import from_torch
 from ..convert.dense import densified
-from ..errors import UnsupportedError
+from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.requests import Request
 from ..frontend.statements import parse_statement
@@ -25,6 +27,7 @@ from ..ir.notation import parse_expr
 from ..programs.evaluation import as_tensor, evaluate_parts
 from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries
+from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .naming import with_name
 from .unary import FROM_ZERO, UNARY, written
@@ -33,6 +36,12 @@ from .unary import FROM_ZERO, UNARY, written
 def is_sparse(value: Any) -> bool:
     """Whether the value is a SparseTensor or a sparse torch tensor."""
     return isinstance(value, SparseTensor) or (isinstance(value, Tensor) and value.layout is not torch.strided)
+
+
+def as_own(value: Any) -> Any:
+    """A parameter, or a sparse tensor of torch, as a SparseTensor; other values unchanged."""
+    value = unwrapped(value)
+    return from_torch(value, copy=False) if isinstance(value, Tensor) and value.layout is not torch.strided else value
 
 
 def _letters(order: int, max_order: int) -> str:
@@ -114,7 +123,13 @@ def _request(form: str, left: int, right: int) -> Request:
 
 
 def _promoted(left: Any, right: Any) -> tuple[Any, Any]:
-    """Convert tensors to the common data type by torch's rules; Python numbers do not widen tensors of the same kind."""
+    """Convert tensors to the common data type by torch's rules; Python numbers do not widen tensors of the same kind.
+
+    Raises:
+        OperandError: an operand is a list or a tuple.
+    """
+    if listed := [operand for operand in (left, right) if isinstance(operand, list | tuple)]:
+        raise OperandError(f"operators take tensors and numbers, not {type(listed[0]).__name__}: wrap it with torch.tensor(x)")
     dtype = torch.result_type(_example(left), _example(right))
     return tuple(t.to(dtype) if getattr(t, "ndim", 0) and t.dtype is not dtype else t for t in (left, right))
 
@@ -205,7 +220,7 @@ def _comparison(name: str) -> Callable[..., Any]:
 
     def comparison(input: Any, other: Any) -> Any:
         if type(input) is SparseTensor and isinstance(other, int | float):
-            if torch_function(torch.zeros(()), other):
+            if getattr(operator, name)(0, other):
                 return torch_function(densified(input, name, "it is True at unstored entries"), other)
             return SparseTensor(input.pattern, torch_function(input._values, other))
         return _joined(f"{{A}} {COMPARE[name]} {{B}}", input, other).to(torch.bool)
@@ -229,7 +244,8 @@ maximum, minimum = _pair("maximum"), _pair("minimum")
 
 def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def logical(input: Any, other: Any) -> Any:
-        left, right = ((t != 0).to(torch.int8) if isinstance(t, Tensor | SparseTensor) else int(bool(t)) for t in (input, other))
+        given = map(as_own, (input, other))
+        left, right = ((t != 0).to(torch.int8) if isinstance(t, Tensor | SparseTensor) else int(bool(t)) for t in given)
         return function(left, right).to(torch.bool)
 
     return with_name(logical, name, f"torch's {name}: input {name.removeprefix('logical_')} other; nonzero entries are True.")
@@ -296,6 +312,8 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     >>> clamp(A, -1, 2).values, clamp(A, max=A / 2).values
     (tensor([2., 2.]), tensor([1.0000, 1.5000]))
     """
+    if any(isinstance(bound, complex) for bound in (min, max)):
+        raise UnsupportedError(f"clamp between {min} and {max}: complex numbers have no order; use real bounds")
     if any(isinstance(bound, torch.Tensor | SparseTensor) for bound in (min, max)):
         # where entry and bound are equal, the entry receives the whole gradient, unlike that of maximum and minimum
         input = input if min is None else _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, min)

@@ -20,7 +20,7 @@ from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import is_sparse
+from .elementwise import as_own, is_sparse
 from .indexing import as_plain_index, expand_keys, in_range, select_coordinates, selection_of
 from .rearranging import normalize_dim, reshape
 from .unary import written
@@ -92,6 +92,7 @@ def _as_indices(key: Any) -> Any:
     Raises:
         UnsupportedError: the index holds neither integers nor booleans.
     """
+    key = key.copy() if isinstance(key, np.ndarray) else as_own(key)  # torch takes no negative strides
     if is_sparse(key) and key.dtype in MASKS:
         return key if _is_mask(key) else key != 0
     key = densified(key, "indexing") if is_sparse(key) else key
@@ -202,8 +203,8 @@ def index_select(input: SparseTensor, dim: int, index: torch.Tensor) -> Any:
         UnsupportedError: the index has more than one dimension.
     """
     at, index = normalize_dim(dim, input.ndim), torch.atleast_1d(torch.as_tensor(index))
-    if index.ndim != 1:
-        raise UnsupportedError(f"an index of shape {tuple(index.shape)}: index a dimension by a list of numbers")
+    if index.ndim != 1 or index.dtype == torch.uint8:
+        raise UnsupportedError(f"an index of {index.dtype} and shape {tuple(index.shape)}: index a dimension by a list of numbers")
     return getitem(input, (*[slice(None)] * at, numbers_of(index, "index_select")))
 
 
@@ -213,7 +214,7 @@ def numbers_of(index: torch.Tensor, operator: str) -> torch.Tensor:
     Raises:
         OperandError: the index holds other values than integers, or is a mask.
     """
-    if index.dtype in MASKS or index.is_floating_point() or index.is_complex():
+    if index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
         raise OperandError(f"{operator} by an index of {index.dtype}: it takes int64 coordinates; select by a mask with A[mask]")
     return index.to(torch.int64)
 
@@ -280,6 +281,7 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
     >>> masked_select(A, torch.tensor([False, True])), masked_select(A, A > 2)
     (tensor([2., 4.]), tensor([3., 4.]))
     """
+    mask = as_own(mask if hasattr(mask, "dtype") else torch.as_tensor(mask))
     if mask.dtype != torch.bool:
         raise OperandError(f"masked_select by a mask of {mask.dtype}: it takes bool, as A != 0")
     shape = broadcast_shape("masked_select", input.shape, mask.shape)

@@ -37,7 +37,7 @@ def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, ot
     Raises:
         DivisionError: an integer is divided by 0.
     """
-    function = divided(function)
+    function, input, other = divided(function), elementwise.as_own(input), elementwise.as_own(other)
     if not isinstance(input, SparseTensor):
         return function(_dense(input, name), _dense(other, name))
     input = _expand_to_common(name, input, getattr(other, "shape", ()))

@@ -148,8 +148,8 @@ class wanda(BuiltIn, WithFraction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.calibration, torch.Tensor) or not self.calibration.ndim:
-            raise OperandError(f"{self}: calibration has to be a tensor of inputs, of shape (*, in), or of their norms, of shape (in,)")
+        if not isinstance(given := self.calibration, torch.Tensor) or not given.ndim or given.layout is not torch.strided:
+            raise OperandError(f"{self}: calibration has to be a dense tensor of inputs, shape (*, in), or of their norms, shape (in,)")
         magnitudes_ = magnitudes(f"{self}: the calibration", self.calibration)
         norms = magnitudes_ if magnitudes_.ndim == 1 else torch.linalg.vector_norm(magnitudes_.flatten(0, -2), dim=0)
         object.__setattr__(self, "calibration", norms)  # keep the norms only: the samples may be large

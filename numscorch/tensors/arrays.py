@@ -35,7 +35,8 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
     if any(size < 0 for size in sizes):
         raise SizeError(f"shape {sizes} has a negative size: sizes start at 0")
     if any(size > INT64_MAX for size in sizes):
-        raise SizeError(f"shape {sizes} has a size that int64 can't hold: the largest is {INT64_MAX}")
+        suggestion = "use smaller sizes, or keep the parts apart"
+        raise SizeError(f"shape {sizes} has a size that int64 can't hold: the largest is {INT64_MAX}; {suggestion}")
     return sizes
 
 

@@ -288,7 +288,7 @@ class SparseTensor(PythonOperators):
             return METHODS["to_format"](self, target)
         if isinstance(dtype, bool):  # torch's overload (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
-        options = (target.device, target.dtype) if isinstance(target, torch.Tensor | SparseTensor) else (target,)
+        options = (target.device, target.dtype) if hasattr(target, "layout") else (target,)  # a tensor or parameter
         result = self
         for option in (*options, device, dtype):
             result = result if option is None else result._changed(option)

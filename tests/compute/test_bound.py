@@ -366,7 +366,7 @@ MISFITS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "too many": ((A, X, X), ns.ExpressionError, "takes 2 operands, not 3"),
     "no tensor": ((A, 2.0), ns.OperandError, "not float"),
     "None": ((A, None), ns.OperandError, "not NoneType"),
-    "an array": ((A, X.numpy()), ns.OperandError, "as_tensor"),
+    "an array": ((A, X.numpy()), ns.OperandError, "from_numpy"),
 }
 
 

@@ -14,6 +14,7 @@ import torch
 from numscorch import adj_t, load as ns_load, save as ns_save
 from numscorch.errors import FormatError, NumscorchError, UnsupportedError
 from numscorch.files.load import load, load_graph, suffix_of
+from numscorch.files.text import fits_float32
 from numscorch.ir.format import COO, CSC, CSF, CSR, dense
 
 BANNER = "%%MatrixMarket matrix coordinate real general\n"
@@ -168,6 +169,7 @@ def test_graphs(tmp_path: Path) -> None:
     assert torch.equal(load(path).to_dense(), graph.adj_t.to_dense())
 
 
+@pytest.mark.filterwarnings("ignore:1 of 3 edges are repeated")
 def test_graphs_have_their_directions(tmp_path: Path) -> None:
     edges = np.array([[0, 1, 0], [1, 2, 1]])
     np.savez(tmp_path / "graph.npz", **(GRAPH | {"edge_index": edges}))
@@ -293,14 +295,14 @@ def test_hermitian_matrices_are_complex(write: Write) -> None:
 
 
 TYPES: dict[str, tuple[str, str, torch.dtype, float | int]] = {
-    "halves": ("real", "0.5", torch.float32, 0.5),
-    "short decimals": ("real", "0.1", torch.float64, 0.1),
+    "short decimals": ("real", "0.1", torch.float32, 0.10000000149011612),
+    "nine digits of float32": ("real", "0.12345679", torch.float32, 0.12345679104328156),
     "more digits": ("real", "0.123456789", torch.float64, 0.123456789),
     "scipy's digits": ("real", "3.333333333333333e-01", torch.float64, 0.3333333333333333),
     "integers of float32": ("real", "16777216", torch.float32, 2**24),
     "integers of float64": ("double", "16777217", torch.float64, 2**24 + 1),
     "a large number": ("real", "1e300", torch.float64, 1e300),
-    "a large power of two": ("real", "1.0141204801825835e+31", torch.float32, 2.0**103),
+    "a large power of ten": ("real", "1e38", torch.float32, 9.999999680285692e37),
     "above float32": ("real", "1e39", torch.float64, 1e39),
     "a small number": ("real", "1e-50", torch.float64, 1e-50),
     "subnormal": ("real", "1.2345678e-40", torch.float64, 1.2345678e-40),
@@ -446,3 +448,14 @@ def test_folders_are_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_bytes(b"")
     with pytest.raises(IsADirectoryError, match=r"numscorch\.load reads a file, not a folder; did you mean .*graph\.npz\?"):
         ns_load(tmp_path)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e-14, 1e-6, 1.0, 1e8, 9e14, 1e20])
+def test_shortest_decimals_of_float32_fit_and_their_neighbours_do_not(scale: float) -> None:
+    numbers = (np.random.default_rng(0).standard_normal(500) * scale).astype(np.float32)
+    powers = np.ldexp(np.float32(1), np.arange(-40, 45)).astype(np.float32)  # float32's spacing changes here
+    decimals = np.concatenate([numbers, powers, np.nextafter(powers, np.float32(0))]).astype(str).astype(np.float64)
+    assert fits_float32(decimals)
+    for number in decimals[:50]:
+        neighbour = np.nextafter(number, np.inf)
+        assert not fits_float32(np.append(decimals, neighbour))

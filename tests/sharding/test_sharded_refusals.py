@@ -173,6 +173,7 @@ def test_placements(A: Any, mesh: Any) -> None:
         lambda A, x: (2 * A).sum(1)[:, None] + x,
     ],
 )
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call to a `functools.lru_cache`")
 def test_compiled_programs(A: Any, call: Callable[[Any, Any], Any]) -> None:
     """Operations of a sharded matrix are graph breaks of torch.compile."""
     x = torch.randn(4, 2)

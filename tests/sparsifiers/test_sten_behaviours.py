@@ -65,7 +65,9 @@ class TestModels:
             torch.testing.assert_close(gradient.to_dense(), dense[at].weight.grad * stored(gradient))
             torch.testing.assert_close(sparse[at].bias.grad, dense[at].bias.grad)
         state = sparse.state_dict()
-        assert {name for name in state if "level" not in name} == {"0.weight.values", "0.bias", "2.weight.values", "2.bias"}
+        assert {name for name in state if "level" not in name} == {
+            f"{at}.{name}" for at in (0, 2) for name in ("weight", "weight._extra_state", "weight.values", "bias")
+        }
         assert copy.deepcopy(sparse).load_state_dict(read_back(state)) == ([], [])
 
     def test_an_activation_is_sparsified_between_layers(self) -> None:
