@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor, unwrap_if_dead
 from torch.nn import Parameter
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 
 from ..errors import UnsupportedError
 
@@ -64,7 +66,9 @@ def on_cpu(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     ...     torch.ones(2).device.type, on_cpu(torch.ones, 2).device.type
     ('meta', 'cpu')
     """
-    if not function_modes() or torch.get_default_device().type == "cpu":
+    if not function_modes() or not any(  # torch.get_default_device would run operators, which other function modes record
+        isinstance(mode, DeviceContext) and mode.device.type != "cpu" for mode in _get_current_function_mode_stack()
+    ):
         return function(*args, **kwargs)
     with torch.device("cpu"):
         return function(*args, **kwargs)
@@ -200,8 +204,8 @@ def over_batches(backward: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[[A
         def of_row(row: torch.Tensor) -> dict[int, torch.Tensor]:
             return {at: gradient for at, gradient in enumerate(backward(ctx, row)) if gradient is not None}
 
-        found = torch.func.vmap(of_row)(torch._remove_batch_dim(upstream, level, 0, 0))
-        gradients = map(found.get, range(len(ctx.needs_input_grad)))
+        by_place = torch.func.vmap(of_row)(torch._remove_batch_dim(upstream, level, 0, 0))
+        gradients = map(by_place.get, range(len(ctx.needs_input_grad)))
         return tuple([None if gradient is None else torch._add_batch_dim(gradient, 0, level) for gradient in gradients])
 
     return call

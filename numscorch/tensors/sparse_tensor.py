@@ -288,7 +288,9 @@ class SparseTensor(PythonOperators):
             return METHODS["to_format"](self, target)
         if isinstance(dtype, bool):  # torch's overload (dtype, non_blocking, copy)
             dtype, copy = None, non_blocking or copy
-        options = (target.device, target.dtype) if hasattr(target, "layout") else (target,)  # a tensor or parameter
+        options: tuple[Any, ...] = (target,)
+        if hasattr(target, "layout"):  # a tensor or parameter
+            options = (getattr(target, "device", None), getattr(target, "dtype", None))
         result = self
         for option in (*options, device, dtype):
             result = result if option is None else result._changed(option)

@@ -161,8 +161,8 @@ def test_inference_mode_first(name: str, format: ns.Format, plain: None) -> None
     A = ns.from_torch(D, format)
     with torch.inference_mode():
         call(A, X)
-        made = ns.from_torch(D, format)
-    for pattern in (A, made):
+        B = ns.from_torch(D, format)
+    for pattern in (A, B):
         value = loss(call, pattern)(leaf)
         if expected is not None:
             torch.testing.assert_close(torch.autograd.grad(value, leaf, allow_unused=True)[0], expected)
