@@ -159,7 +159,7 @@ CONVERSIONS = [
     Row("to_edge_index", ("P",), lambda P: ns.adj_t(*P.to_edge_index(), len(P)), lambda P: P),
     Row("to", ("S", "=torch.float64"), lambda S, x: S.to(x), lambda S, x: S.to(x)),
     *(
-        Row("to", ("S",), lambda S, f=f: getattr(S, "tensor", S).to(f), lambda S: S)  # Parameter.to takes no formats
+        Row("to", ("S",), lambda S, f=f: S.to(f), lambda S: S)
         for f in (
             "CSR",
             "CSC",

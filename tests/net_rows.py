@@ -97,7 +97,7 @@ hstack vstack row_stack dstack column_stack stack: [S R]
 stack: [S R] dim:1
 transpose swapaxes swapdims: S dim:0 dim:1
 movedim moveaxis: S dim:0 dim:1
-permute: S size:(1,0)
+permute: S size:(1,0) | S dim:1 dim:0
 reshape view: S size:(n,m) | S size:(-1,) | W size:(2*m,n)
 reshape_as view_as: S X.turned
 expand_as: s D

@@ -35,8 +35,9 @@ def adj_t(
     """The adjacency matrix ``A[target, source]`` of an edge list, for graph layers; O(edges log edges).
 
     ``A[edge_index[1, e], edge_index[0, e]] = edge_weight[e]``, like PyTorch Geometric's ``adj_t``: ``A @ x`` sums the features of each
-    node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed; without weights,
-    duplicate edges become one entry of 1, with a warning. Gradients flow to the weights. See the guide: graphs.
+    node's sources. ``A.t()`` is ``A[source, target]`` and shares memory. Weights of duplicate edges are summed, which means,
+    maxima and attention then count once (SAGEConv, GATConv). Without weights, duplicate edges become one entry of 1, with a warning.
+    Gradients flow to the weights. See the guide: graphs.
 
     Args:
         edge_index: sources and targets, integers of shape (2, edges), or PyTorch Geometric's ``EdgeIndex``.

@@ -11,8 +11,9 @@ import torch
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.levels import Dense
 from ..machine.memory import COORDINATE, check_entries
+from ..tensors.arrays import as_integer
 from ..tensors.sparse_tensor import SparseTensor
-from .rearranging import Moved, as_integer, normalize_dim, rearranged
+from .rearranging import Moved, normalize_dim, rearranged
 
 NUMBERS = (torch.int8, torch.int16, torch.int32, torch.int64)  # data types of indices; others are masks, or no indices
 Selection = int | range | tuple[int, ...]  # coordinates of one dimension in their new order; an integer removes the dimension

@@ -16,7 +16,7 @@ from ..convert.entries import strided, values_of
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..machine.memory import check_entries
-from ..tensors.arrays import as_shape
+from ..tensors.arrays import as_integers, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
@@ -25,7 +25,6 @@ from .indexing import diagonal
 from .naming import with_name
 from .rearranging import (
     Moved,
-    as_integers,
     check_copies,
     complete_sizes,
     copied,

@@ -15,11 +15,11 @@ from ..compute.operands import any_autocast
 from ..compute.shortcuts import MISSED
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..runtime.plans import SHORTCUTS, tables_apart
+from ..tensors.arrays import as_integer, as_integers
 from ..tensors.distributed import HANDLERS
 from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
-from .rearranging import as_integer, as_integers
 
 
 def matmul(input: Any, other: Any, *, out: Any = None) -> Any:

@@ -5,10 +5,9 @@ The move depends on the pattern only and is cached with it: repeated calls only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import reduce
 from math import prod
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,13 @@ import torch
 from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
 from ..convert.entries import numbered, values_of
-from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..ir.levels import Compressed, Dense, Singleton
 from ..machine.memory import check_entries
 from ..schedule import tuning
-from ..tensors.arrays import as_shape
+from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import coordinates, entries_in, is_identity, pack
 from ..tensors.sparse_tensor import SparseTensor
@@ -121,31 +120,6 @@ def normalize_dim(dim: Any, ndim: int) -> int:
     if not -ndim <= at < ndim:
         raise RangeError(f"dim={dim} of a {ndim}-dimensional tensor: give one from {-ndim} to {ndim - 1}")
     return at % ndim
-
-
-def as_integer(number: Any) -> int:
-    """A dimension, size or count as an int: also of NumPy's integers and of tensors with one element.
-
-    Raises:
-        OperandError: the argument is not an integer.
-    """
-    try:
-        return index(number)
-    except TypeError as error:
-        raise OperandError(f"{number} instead of an integer: dimensions, sizes and counts are integers") from error
-
-
-def as_integers(*numbers: Any) -> tuple[int, ...]:
-    """The integers of an argument that is passed one by one or as a sequence.
-
-    Raises:
-        OperandError: an argument is not an integer.
-
-    >>> as_integers(2, 3), as_integers([2, np.int64(3)]), as_integers(torch.tensor(2))
-    ((2, 3), (2, 3), (2,))
-    """
-    is_listed = len(numbers) == 1 and isinstance(numbers[0], Iterable) and getattr(numbers[0], "ndim", 1) != 0
-    return tuple(map(as_integer, numbers[0] if is_listed else numbers))
 
 
 def transpose(input: SparseTensor, dim0: int, dim1: int) -> SparseTensor:

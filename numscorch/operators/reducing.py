@@ -18,10 +18,11 @@ from ..frontend.datatypes import SUMMED_LONG, WIDENED
 from ..frontend.requests import NAMES, Request
 from ..frontend.statements import parse_statement
 from ..programs.evaluation import evaluate_parts
+from ..tensors.arrays import as_integers
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import _letters, _term, div
 from .naming import with_name
-from .rearranging import as_integers, normalize_dim
+from .rearranging import normalize_dim
 
 Dim = int | Sequence[int] | None
 

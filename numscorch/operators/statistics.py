@@ -17,12 +17,13 @@ from ..errors import SizeError, UnsupportedError
 from ..frontend.datatypes import WIDENED
 from ..ir.level import INT64_MAX
 from ..machine.memory import COORDINATE, check_entries
+from ..tensors.arrays import as_integer
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import narrow
 from .naming import with_name
-from .rearranging import as_integer, cat, flatten, normalize_dim, transpose
+from .rearranging import cat, flatten, normalize_dim, transpose
 from .reducing import Dim, amax, amin, normalize_dims, sum as total
 from .unary import of_dense
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import index
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from ..errors import FormatError, SizeError, UnsupportedError
+from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import STORED, listed
 from ..ir.level import INT64_MAX
 from .modes import check_not_traced, plain_tensor
@@ -38,6 +38,31 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
         suggestion = "use smaller sizes, or keep the parts apart"
         raise SizeError(f"shape {sizes} has a size that int64 can't hold: the largest is {INT64_MAX}; {suggestion}")
     return sizes
+
+
+def as_integer(number: Any) -> int:
+    """A dimension, size or count as an int: also of NumPy's integers and of tensors with one element.
+
+    Raises:
+        OperandError: the argument is not an integer.
+    """
+    try:
+        return index(number)
+    except TypeError as error:
+        raise OperandError(f"{number} instead of an integer: dimensions, sizes and counts are integers") from error
+
+
+def as_integers(*numbers: Any) -> tuple[int, ...]:
+    """The integers of an argument that is passed one by one or as a sequence.
+
+    Raises:
+        OperandError: an argument is not an integer.
+
+    >>> as_integers(2, 3), as_integers([2, np.int64(3)]), as_integers(torch.tensor(2))
+    ((2, 3), (2, 3), (2,))
+    """
+    is_listed = len(numbers) == 1 and isinstance(numbers[0], Iterable) and getattr(numbers[0], "ndim", 1) != 0
+    return tuple(map(as_integer, numbers[0] if is_listed else numbers))
 
 
 def as_tensor(data: torch.Tensor | ArrayLike, name: str) -> torch.Tensor:

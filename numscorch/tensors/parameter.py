@@ -12,12 +12,12 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import FormatError, OperandError, PatternWarning, UnsupportedError
-from ..ir.format import as_format
+from ..ir.format import Format, as_format
 from .distributed import HANDLERS
 from .ledgers import stack_level
 from .methods import PythonOperators
 from .pattern import Pattern, named_arrays
-from .sparse_tensor import SparseTensor
+from .sparse_tensor import DEVICES, SparseTensor
 from .suggestions import type_name
 from .validate import checked_pattern
 
@@ -200,6 +200,21 @@ class SparseParameter(torch.nn.Module):
     ) -> Any:
         named = {name: unwrapped(value) for name, value in (kwargs or {}).items()}
         return SparseTensor.__torch_function__(func, types, tuple(map(unwrapped, args)), named)
+
+    def to(self, *args: Any, **kwargs: Any) -> Any:
+        """Move or convert the values, like ``torch.nn.Module.to``.
+
+        Raises:
+            OperandError: the argument is a format, which is fixed, as optimizers hold the values in its order.
+        """
+        target = args[0] if args else None
+        if isinstance(target, Format) or (isinstance(target, str) and target.partition(":")[0] not in DEVICES):
+            converted = f"weight.tensor.to({str(target)!r})"
+            raise OperandError(
+                f"the format {target} for a sparse parameter, which keeps its format, as optimizers hold its values: use {converted}, "
+                f"or replace the parameter, as in layer.weight = ns.nn.Parameter({converted}), and make the optimizer afterwards"
+            )
+        return super().to(*args, **kwargs)
 
     def copy_(self, src: Any, non_blocking: bool = False) -> Any:
         """Copy values in place from a tensor of the values' shape, or the stored entries from a tensor of the parameter's shape."""

@@ -13,7 +13,7 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
-from .arrays import as_tensor, check_values
+from .arrays import as_integers, as_tensor, check_values
 from .graph_breaks import graph_break
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray
 
 
+DEVICES = ("cpu", "cuda", "mps", "meta", "xpu")  # names that are no formats; kernels run on the CPU
 PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes and operators.torch_names
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
 
@@ -304,7 +305,7 @@ class SparseTensor(PythonOperators):
             return OPERATORS["to_sparse"](self, layout=target)
         if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
             return self
-        if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in ("cuda", "mps", "meta", "xpu")):
+        if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in DEVICES):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
         return METHODS["to_format"](self, dense(self.ndim) if target == "dense" else as_format(target))
 
@@ -313,13 +314,13 @@ class SparseTensor(PythonOperators):
         """Permute the dimensions, given as separate arguments or as a sequence; shares all arrays.
 
         Raises:
+            OperandError: a dimension is not an integer.
             RangeError: the order does not name each dimension once.
         """
-        order = order if dims is None else (*order, dims)
-        order = tuple(order[0]) if len(order) == 1 and isinstance(order[0], Sequence) else order
-        places = tuple(int(d) + self.ndim * (int(d) < 0) for d in order)  # type: ignore[arg-type]
+        named = as_integers(*order) if dims is None else as_integers(*order, dims)
+        places = tuple(d + self.ndim * (d < 0) for d in named)
         if sorted(places) != list(range(self.ndim)):
-            raise RangeError(f"permute{tuple(order)} of a {self.ndim}-dimensional tensor: name each dimension once")
+            raise RangeError(f"permute{named} of a {self.ndim}-dimensional tensor: name each dimension once")
         return self._permuted(places)
 
     def _permuted(self, places: tuple[int, ...]) -> SparseTensor:

@@ -193,9 +193,7 @@ def native_tensor(pattern: Pattern, values: torch.Tensor, layout: TorchLayout) -
         return _native(layout, lambda: torch.sparse_coo_tensor(indices, shaped, shape, is_coalesced=True, check_invariants=False))
     pos, crd = compressed_arrays(pattern, layout)
     shaped = values.reshape(layout.shape_of_values(shape, crd.shape[-1]))
-    return _native(
-        layout, lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False)
-    )
+    return _native(layout, lambda: torch.sparse_compressed_tensor(pos, crd, shaped, shape, layout=layout.layout, check_invariants=False))
 
 
 def _native(layout: TorchLayout, make: Callable[[], torch.Tensor]) -> torch.Tensor:

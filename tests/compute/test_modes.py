@@ -208,6 +208,11 @@ def test_tracers_are_refused(name: str, is_warm: bool, plain: None) -> None:
         traced(X.to("meta"))
 
 
+def test_to_dense_within_functionalize_equals_the_call_outside() -> None:
+    A = ns.from_torch(D, ns.CSR)
+    assert torch.allclose(functionalize(lambda x: A.to_dense() @ x)(X), D @ X)
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_modes_that_pass_operators_on(name: str, plain: None) -> None:
     call, A = PRODUCTS[name], ns.from_torch(D, ns.CSR)

@@ -191,9 +191,7 @@ WAYS_IN: dict[str, Callable[[], tuple[ns.SparseTensor, list[Any]]]] = {
         lambda places, values: ns.from_coo(places, values, (2**40, 2**40), ns.DCSR)[:N, :N].to(ns.CSR), ENTRIES.numpy(), VALUES.numpy()
     ),
     "adj_t": door(lambda places, values: ns.adj_t(places, values, size=N).t(), ENTRIES.numpy(), VALUES.numpy()),
-    "sparse_csr_tensor": door(
-        lambda pos, crd, values: ns.sparse_csr_tensor(pos, crd, values, (N, N), format=ns.CSR), *CSR_ARRAYS
-    ),
+    "sparse_csr_tensor": door(lambda pos, crd, values: ns.sparse_csr_tensor(pos, crd, values, (N, N), format=ns.CSR), *CSR_ARRAYS),
     "sparse_csr_tensor, indices": door(lambda pos, crd: ns.sparse_csr_tensor(pos, crd, VALUES, (N, N), format=ns.CSR), *CSR_TENSORS),
     "sparse_coo_tensor": door(
         lambda places, values: ns.sparse_coo_tensor(places, values, (N, N), format=ns.COO(2), is_coalesced=True),

@@ -68,6 +68,7 @@ BAD: dict[str, Call] = {
     "permute, a dim twice": lambda A: A.permute(0, 0),
     "permute, a dim missing": lambda A: A.permute(0),
     "permute, a dim": lambda A: A.permute(0, 2),
+    "permute, a fraction": lambda A: A.permute(0.5, 1),
     "reshape, sizes": lambda A: A.reshape(5, 2),
     "reshape, two unknown": lambda A: A.reshape(-1, -1),
     "view, sizes": lambda A: A.view(7),

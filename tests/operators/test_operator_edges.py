@@ -113,6 +113,7 @@ def test_data_types_are_promoted() -> None:
     assert (whole / whole).dtype == torch.float32
     assert ns.from_torch(torch.rand(2, 3, 4)).sum(2, keepdim=True).shape == (2, 3, 1)
     assert torch.permute(whole, dims=(1, 0)).shape == (2, 2)
+    assert whole[:1].permute(torch.tensor([1, 0])).shape == whole[:1].permute(torch.arange(2).numpy()[::-1]).shape == (2, 1)
 
 
 @pytest.mark.parametrize("order", [None, 1, 2, float("inf"), "fro", "nuc", -1])
