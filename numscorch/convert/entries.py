@@ -117,7 +117,10 @@ def check_countable(shape: Sequence[int]) -> None:
         SizeError: the number of entries exceeds int64.
     """
     if prod(shape) > INT64_MAX:
-        raise SizeError(f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count")
+        raise SizeError(
+            f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count; select part of a dimension "
+            "first, as in A[rows], or read the coordinates with A.indices()"
+        )
 
 
 def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from ..convert.dense import densified
-from ..convert.entries import numbered, strided, values_of
+from ..convert.entries import strided, values_of
 from ..errors import OperandError, RangeError
-from ..tensors.packing import at_entries, coordinates
+from ..tensors.modes import as_numpy
+from ..tensors.packing import at_entries, coordinates, sorting
 from ..tensors.sparse_tensor import SparseTensor
 from .gathering import MASKS
 from .reducing import Dim, amax, amin, sum as total
@@ -25,7 +26,8 @@ def argwhere(input: SparseTensor) -> torch.Tensor:
             [1, 1]])
     """
     indices = coordinates(input.pattern)[:, values_of(input).detach() != 0]
-    return indices[:, torch.argsort(numbered(list(indices), input.shape))].t().contiguous()
+    columns = [as_numpy(row) for row in indices]
+    return indices[:, torch.from_numpy(sorting(columns, input.shape, indices.shape[1])[0])].t().contiguous()
 
 
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:

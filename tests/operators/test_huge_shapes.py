@@ -26,6 +26,13 @@ def huge(shape: tuple[int, ...], format: Any = None, values: torch.Tensor | None
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_searches_give_coordinates_in_order(shape: tuple[int, ...], format: ns.Format) -> None:
+    assert torch.equal(torch.argwhere(huge(shape, format)), SMALL.nonzero())
+    assert torch.equal(torch.nonzero(huge(shape, format)), SMALL.nonzero())
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", ["amax", "amin", "max", "min", "prod", "any", "all", "sum", "count_nonzero", "norm"])
 def test_reductions_count_unstored_zeros(name: str, shape: tuple[int, ...], format: ns.Format) -> None:
     A, padded = huge(shape, format), F.pad(SMALL, (0, 1) * 3)
