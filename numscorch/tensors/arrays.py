@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ def as_integers(*numbers: Any) -> tuple[int, ...]:
     >>> as_integers(2, 3), as_integers([2, np.int64(3)]), as_integers(torch.tensor(2))
     ((2, 3), (2, 3), (2,))
     """
-    is_listed = len(numbers) == 1 and isinstance(numbers[0], Iterable) and getattr(numbers[0], "ndim", 1) != 0
+    is_listed = len(numbers) == 1 and hasattr(numbers[0], "__iter__") and getattr(numbers[0], "ndim", 1) != 0
     return tuple(map(as_integer, numbers[0] if is_listed else numbers))
 
 
