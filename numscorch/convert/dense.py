@@ -18,8 +18,7 @@ from ..tensors.arrays import check_values
 from ..tensors.ledgers import densifying, note
 from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, of_entries
-from ..tensors.pattern import Pattern
+from ..tensors.packing import coordinates, numbered, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor, over_the_edge, quietly
 from .conversions import can_copy, converted_so_far, to_format
@@ -52,17 +51,8 @@ def to_dense(A: SparseTensor) -> torch.Tensor:
     check_bytes(prod(A.pattern.shape) * A.dtype.itemsize, f"the dense tensor of shape {A.pattern.shape}", A.format, "keep it sparse")
     if can_copy(A.values) and converted_so_far(A.format, None, A.pattern.nnz) >= tuning.COMPILE_ENTRIES:
         return launch(copying(A.format, None), (A,), "dense")
-    place = made_outside(lambda: _places(A.pattern))
+    place = made_outside(lambda: numbered(list(coordinates(A.pattern)), A.pattern.shape))
     return A.values.new_zeros(prod(A.pattern.shape)).index_copy_(0, place, of_entries(A.pattern, A.values)).reshape(A.pattern.shape)
-
-
-def _places(pattern: Pattern) -> torch.Tensor:
-    """The positions of the entries in a row-major array of the tensor's shape."""
-    indices, stride = coordinates(pattern), 1
-    place = torch.zeros(indices.shape[1], dtype=torch.int64)
-    for indices_of, size in zip(reversed(indices), reversed(pattern.shape), strict=True):
-        place, stride = place.add_(indices_of, alpha=stride), stride * size
-    return place
 
 
 def dense_as_asked(A: SparseTensor) -> torch.Tensor:

@@ -6,15 +6,12 @@ All functions take O(nnz) memory, and gradients flow through them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any
 
 import torch
 
-from ..errors import SizeError
-from ..ir.level import INT64_MAX
 from ..tensors.modes import as_numpy
-from ..tensors.packing import at_positions, coordinates, of_entries, positions_of
+from ..tensors.packing import at_positions, coordinates, numbered, of_entries, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .construct import from_torch
@@ -108,29 +105,3 @@ def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The sorted row-major indices of all entries, and the positions of their values."""
     numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
     return numbers, torch.from_numpy(positions_of(pattern, as_numpy(order)))
-
-
-def check_countable(shape: Sequence[int]) -> None:
-    """Refuse shapes whose entries have no linear index.
-
-    Raises:
-        SizeError: the number of entries exceeds int64.
-    """
-    if prod(shape) > INT64_MAX:
-        raise SizeError(
-            f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count; select part of a dimension "
-            "first, as in A[rows], or read the coordinates with A.indices()"
-        )
-
-
-def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
-    """Row-major linear indices of coordinates.
-
-    Raises:
-        SizeError: the number of entries of the shape exceeds int64.
-    """
-    check_countable(shape)
-    numbers = torch.zeros((), dtype=torch.int64)
-    for coords, size in zip(indices, shape, strict=True):
-        numbers = numbers * size + coords
-    return numbers

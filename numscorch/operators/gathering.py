@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from ..convert.dense import densified
-from ..convert.entries import check_countable, looked_up, numbered, others_at, values_of
+from ..convert.entries import looked_up, others_at, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
-from ..tensors.packing import coordinates
+from ..tensors.packing import check_countable, coordinates, numbered
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
 from .indexing import as_plain_index, expand_keys, in_range, select_coordinates, selection_of

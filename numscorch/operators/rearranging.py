@@ -15,7 +15,7 @@ import torch
 
 from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
-from ..convert.entries import numbered, values_of
+from ..convert.entries import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
@@ -24,7 +24,7 @@ from ..machine.memory import check_entries
 from ..schedule import tuning
 from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy, made_outside
-from ..tensors.packing import coordinates, entries_in, is_identity, pack
+from ..tensors.packing import coordinates, entries_in, is_identity, numbered, pack
 from ..tensors.sparse_tensor import SparseTensor
 
 MOST_MOVES = 32  # moves cached per pattern

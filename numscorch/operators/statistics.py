@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from ..convert.construct import from_torch
-from ..convert.entries import numbered, others_at, strided, values_of, with_entries
+from ..convert.entries import others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
 from ..frontend.datatypes import WIDENED
 from ..ir.level import INT64_MAX
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
-from ..tensors.packing import coordinates
+from ..tensors.packing import coordinates, numbered
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import narrow

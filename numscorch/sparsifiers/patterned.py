@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from ..convert.entries import numbered
 from ..errors import OperandError, RangeError, SizeError
 from ..ir.format import CSR, NM, Format
-from ..tensors.packing import coordinates
+from ..tensors.packing import coordinates, numbered
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .built_in import BuiltIn

@@ -231,6 +231,32 @@ def coordinates(pattern: Pattern) -> torch.Tensor:
     return _unpacked(pattern)[0]
 
 
+def check_countable(shape: Sequence[int]) -> None:
+    """Refuse shapes whose entries have no linear index.
+
+    Raises:
+        SizeError: the number of entries exceeds int64.
+    """
+    if prod(shape) > INT64_MAX:
+        raise SizeError(
+            f"cannot look up entries of shape {tuple(shape)}: it has more elements than int64 can count; select part of a dimension "
+            "first, as in A[rows], or read the coordinates with A.indices()"
+        )
+
+
+def numbered(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
+    """Row-major linear indices of coordinates.
+
+    Raises:
+        SizeError: the number of entries of the shape exceeds int64.
+    """
+    check_countable(shape)
+    numbers = torch.zeros((), dtype=torch.int64)
+    for coords, size in zip(indices, shape, strict=True):
+        numbers = torch.add(coords, numbers, alpha=size)
+    return numbers
+
+
 def positions_of(pattern: Pattern, entries: np.ndarray) -> np.ndarray:
     """The positions of the values of entries; entries are indices into the columns of ``coordinates(pattern)``."""
     positions = _unpacked(pattern)[1]

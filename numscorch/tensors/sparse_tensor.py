@@ -303,9 +303,10 @@ class SparseTensor(PythonOperators):
             return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
             return OPERATORS["to_sparse"](self, layout=target)
-        if (isinstance(target, str) and target == "cpu") or (isinstance(target, torch.device) and target.type == "cpu"):
+        device = str(target).partition(":")[0] if isinstance(target, str | torch.device) else None
+        if device == "cpu":
             return self
-        if isinstance(target, torch.device) or (isinstance(target, str) and target.partition(":")[0] in DEVICES):
+        if device in DEVICES or isinstance(target, torch.device):
             raise UnsupportedError(f"can't move to {target}: numscorch runs on the CPU")
         return METHODS["to_format"](self, dense(self.ndim) if target == "dense" else as_format(target))
 
