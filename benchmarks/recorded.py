@@ -23,7 +23,7 @@ from numscorch.codegen.source import Source
 from numscorch.explanation.explanation import Explanation
 from numscorch.frontend.operand import Operand
 from numscorch.frontend.requests import Request
-from numscorch.runtime.plans import Plan, Tables, apart
+from numscorch.runtime.plans import Kind, Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
 CALLS = 20  # the overhead is their median
@@ -59,7 +59,7 @@ class Recording:
 
     def __init__(self, recorder: Recorder, call: Callable[[], Any]):
         self._call, self._observer = call, _CallObserver(recorder)
-        self._tables = Tables(self._observer.build, {}, {}, self._observer.on_plan)
+        self._tables = Tables(self._observer.build, {}, {}, self._observer.on_kind)
         with recorder.in_folder(), apart(self._tables):
             self.result = call()
         self.calls = tuple(self._observer.calls)
@@ -195,8 +195,8 @@ class _CallObserver:
         self.built.append(source)
         return RecordedKernel(build(source), self)
 
-    def on_plan(self, request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
-        """Record the kernels of a plan, and return the plan with calls recorded."""
+    def on_kind(self, request: Request, operands: Sequence[Operand], plan: Kind) -> Kind:
+        """Record the kernels of a kind of plans, and return it with calls recorded."""
         main, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
         text = str(Explanation(f"einsum {request}", tuple(operands), plan.problem, plan.steps, main, Path(name), request))
         text = text.replace(main.text, "").rstrip()
@@ -206,7 +206,7 @@ class _CallObserver:
         for source in self.built[since + 1 :]:
             self.kernels.setdefault(source.name, KernelRecord(str(request), f"counts what {main.name} writes\n\n{text}", source.text))
         del self.built[since:]
-        return replace(plan, run=self._recorded_run(request, plan.run))
+        return replace(plan, bind=lambda sizes: self._recorded_run(request, plan.bind(sizes)))
 
     def _recorded_run(self, request: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The plan's function with its calls recorded. Calls nested within another plan's call aren't recorded."""

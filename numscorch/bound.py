@@ -283,7 +283,7 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
     with torch.no_grad():
         compiled = find_plan(request, bound.format, *identify(ready))
     dtype = next(spec for spec, name in COMPILED.items() if name == compiled.problem.result.dtype)
-    bound.result = OperandSpec(tuple(compiled.problem.shape), compiled.problem.requested or compiled.problem.format, dtype)
+    bound.result = OperandSpec(compiled.shape, compiled.problem.requested or compiled.problem.format, dtype)
     bound._learn(operands)
 
 

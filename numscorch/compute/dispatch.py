@@ -73,7 +73,7 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             return _compute_in_pairs(pairs, ready, format, out, (request, format, *signatures))
         plan = find_plan(request, format, ready, signatures)
     if out is not None:
-        check_before(out, plan.problem)
+        check_before(out, plan)
         return write(out, plan.run(*ready))
     result = plan.run(*ready)
     requested = plan.problem.requested

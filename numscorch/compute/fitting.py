@@ -126,7 +126,7 @@ class Fittings:
 def receive(out: Any, plan: Any, *operands: Any) -> Any:
     """Write the result of a plan or chain into ``out`` and return it."""
     if isinstance(plan, Plan):
-        check_before(out, plan.problem)
+        check_before(out, plan)
     return write(out, plan.run(*operands))
 
 

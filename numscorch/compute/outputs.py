@@ -12,28 +12,26 @@ import torch
 from torch import Tensor
 
 from ..errors import SizeError, UnsupportedError
-from ..frontend.problem import Problem
+from ..runtime.plans import Plan
 from ..tensors.sparse_tensor import SparseTensor
 from .operands import STRIDED
 
 
-def check_before(out: Any, problem: Problem) -> None:
-    """Refuse, before computing, an ``out`` that cannot receive a problem's result.
+def check_before(out: Any, plan: Plan) -> None:
+    """Refuse, before computing, an ``out`` that cannot receive a plan's result.
 
     Raises:
         SizeError: the shapes differ.
         UnsupportedError: the kind of tensor or the data type does not fit, or the result is converted after the kernel.
     """
-    result = problem.result
-    if isinstance(out, SparseTensor) and problem.requested is not None:
-        raise UnsupportedError(
-            f"out and format={problem.requested.name} together: the result is converted after the kernel, so leave one out"
-        )
+    result, requested = plan.problem.result, plan.problem.requested
+    if isinstance(out, SparseTensor) and requested is not None:
+        raise UnsupportedError(f"out and format={requested.name} together: the result is converted after the kernel, so leave one out")
     if isinstance(out, SparseTensor) and result.is_assembled:
         raise UnsupportedError(
             "out can't hold a sparse result, whose pattern is unknown beforehand: leave it out, or pass a strided tensor"
         )
-    _check(out, problem.shape, getattr(torch, result.dtype), not result.is_dense)
+    _check(out, plan.shape, getattr(torch, result.dtype), not result.is_dense)
 
 
 def write(out: Any, result: Any) -> Any:

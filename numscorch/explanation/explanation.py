@@ -14,9 +14,8 @@ from ..compute.operands import admit, kernel_operand
 from ..errors import FormatError, UnsupportedError
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import COMPILED, WIDENED
-from ..frontend.operand import Operand
+from ..frontend.operand import Operand, row_major
 from ..frontend.promotion import promotion_of
-from ..frontend.relayout import row_major
 from ..frontend.requests import Request
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed

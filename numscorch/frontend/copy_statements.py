@@ -40,7 +40,7 @@ def copying(source: Format, target: Format | None) -> Request:
 
 def copy_problem(source: Operand, target: Format, machine: Target) -> Problem:
     """The problem of a :func:`copying` request."""
-    wide = source.index_dtype == "int64" or max(source.shape, default=0) > INT32_MAX
+    wide = source.index_dtype == "int64" or any(size > INT32_MAX for size in source.shape)
     read = Access(TensorVar(SOURCE, flattened(source.format), source.dtype, source.index_dtype), _indices(source.format))
     written = TensorVar(RESULT, flattened(target), source.dtype, "int64" if wide else "int32")
     value = product([read, *_renamings(source.format, target, source.shape)])

@@ -30,9 +30,8 @@ from ..ir.workspace_levels import Beside
 from ..schedule.facts import Facts, Target
 from .accesses import letters_of
 from .dtype_rules import common_dtype
-from .operand import Operand
+from .operand import Operand, row_major
 from .problem import Problem, extents_of, index_dtype_of
-from .relayout import row_major
 from .requests import NAMES, Request, only_patterns
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
 
 from ..ir.format import Format
+from ..ir.symbolic import SIZES, Record, Size
+from ..schedule.facts import rounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,45 @@ class Operand:
 
     def __str__(self) -> str:
         return f"{'x'.join(map(str, self.shape)) or 'scalar'} ({self.format.name})"
+
+    @property
+    def is_row_major(self) -> bool:
+        """Whether it is a dense operand that is contiguous."""
+        return self.strides == row_major(self.shape)
+
+
+def row_major(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, in values, of a contiguous tensor.
+
+    >>> row_major((2, 3, 4))
+    (12, 4, 1)
+    """
+    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
+
+
+def kind_of(operand: Operand) -> Hashable:
+    """What a plan depends on besides sizes, of which counts are rounded."""
+    counts = tuple(map(rounded, operand.counts))
+    statistics = operand.spreads, operand.has_long_rows, operand.peaks
+    layout = len(operand.shape), operand.is_row_major
+    return operand.format, operand.dtype, operand.index_dtype, counts, *statistics, operand.beside, *layout
+
+
+def sizes_of(operands: Iterable[Operand]) -> tuple[int, ...]:
+    """The sizes that plans take: of each operand its shape, and its strides unless they follow from the shape."""
+    sizes: list[int] = []
+    for operand in operands:
+        sizes += operand.shape if operand.is_row_major else (*operand.shape, *operand.strides)
+    return tuple(sizes)
+
+
+def symbolic(operands: Sequence[Operand], record: Record) -> list[Operand]:
+    """The operands with symbolic sizes, in the order of :func:`sizes_of`, and rounded counts."""
+    described, at = [], 0
+    for operand in operands:
+        given = operand.shape if operand.is_row_major else (*operand.shape, *operand.strides)
+        sizes = tuple(Size(size, f"{SIZES}[{number}]", record) for number, size in enumerate(given, at))
+        at, order = at + len(sizes), len(operand.shape)
+        strides = row_major(sizes) if operand.is_row_major else sizes[order:]
+        described.append(replace(operand, shape=sizes[:order], strides=strides, counts=tuple(map(rounded, operand.counts))))
+    return described

@@ -186,7 +186,7 @@ def check_loops(problem: Problem, options: Options) -> None:
 def index_dtype_of(operands: Sequence[Operand], extents: Mapping[IndexVar, int]) -> str:
     """The index dtype of an assembled result."""
     wide = any(op.index_dtype == "int64" for op in operands if not op.format.is_dense)
-    return "int64" if wide or max(extents.values(), default=0) > INT32_MAX else "int32"
+    return "int64" if wide or any(extent > INT32_MAX for extent in extents.values()) else "int32"
 
 
 def extents_of(request: Request, operands: Sequence[Operand]) -> dict[IndexVar, int]:

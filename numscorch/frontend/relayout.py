@@ -15,8 +15,9 @@ from typing import TypeVar
 
 from ..ir.index import is_product
 from ..schedule import tuning
+from ..schedule.facts import rounded
 from ..schedule.options import AUTOMATIC
-from .operand import Operand
+from .operand import Operand, row_major
 from .parser import Subscripts
 from .requests import Form, Request
 
@@ -60,7 +61,7 @@ def layouts(request: Request, operands: Sequence[Operand], shape: Sequence[int],
         given = enumerate(zip(names, operands, strict=True))
         moved = {at: indices.index(name) for at, (indices, op) in given if name in indices and _is_apart(op, indices.index(name))}
         last = result.index(name) if name in result[:-1] and shape[result.index(name)] > 1 else None
-        values = sum(prod(operands[at].shape) for at in moved) + (prod(shape) if last is not None else 0)
+        values = sum(rounded(prod(operands[at].shape)) for at in moved) + (rounded(prod(shape)) if last is not None else 0)
         if values:
             yield Relayout(name, moved, last), tuning.COST_MOVE * values + tuning.COST_COPY * (len(moved) + (last is not None))
 
@@ -116,15 +117,6 @@ def strides_with_last(shape: Sequence[int], last: int | None) -> tuple[int, ...]
     return (*outer[:last], 1, *outer[last:-1])
 
 
-def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, in values, of a contiguous tensor.
-
-    >>> row_major((2, 3, 4))
-    (12, 4, 1)
-    """
-    return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
-
-
 @dataclass(frozen=True, slots=True)
 class Slabs:
     """Slabs of ``size`` coordinates of an index of ``extent``; ``dimensions`` maps operands to their dimension of that index."""
@@ -145,11 +137,11 @@ class Slabs:
             narrowed[at] = replace(operands[at], shape=(*shape[:dimension], self.size, *shape[dimension + 1 :]))
         return tuple(narrowed)
 
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """The start of each slab; the last slab ends at the extent, and may overlap the slab before it.
 
-        >>> Slabs("b", 256, 600, {}).starts
-        (0, 256, 344)
-        """
-        return tuple(min(start, self.extent - self.size) for start in range(0, self.extent, self.size))
+def slab_starts(extent: int, size: int) -> tuple[int, ...]:
+    """The start of each slab; the last slab ends at the extent, and may overlap the slab before it.
+
+    >>> slab_starts(600, 256)
+    (0, 256, 344)
+    """
+    return tuple(min(start, extent - size) for start in range(0, extent, size))

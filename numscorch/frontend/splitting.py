@@ -90,7 +90,7 @@ class Splitting:
         for name, parts in self.parts.items():
             tail = extents[IndexVar(name)] % parts[0].divisor
             if tail and name != padded:
-                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(tail))), RELATION)
+                inside = TensorVar(f"W{name}", Format.flat((Dense(), Within(int(tail)))), RELATION)
                 edges.append(Access(inside, tuple(self.variables(name))))
         return edges
 

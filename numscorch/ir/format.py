@@ -24,6 +24,7 @@ from .levels import Compressed, Dense, Singleton
 from .nmg import Combination, Grouped
 from .padded import Fixed
 from .parts import Part, parts_of, whole_numbers
+from .symbolic import Size
 
 
 @dataclass(frozen=True, init=False)
@@ -160,6 +161,8 @@ class Format:
         >>> BCSR(2, 4).sizes((3, 9))
         (2, 3, 2, 4)
         """
+        if any(isinstance(size, Size) for size in shape):
+            return tuple(part.extent(shape) for part in self.parts)
         return _sizes(self, tuple(shape))
 
     def permuted(self, permutation: Sequence[int]) -> Format:

@@ -16,6 +16,7 @@ import torch
 from ..errors import NumscorchError, SizeError
 from ..ir.format import CSF, CSR, Format, named_formats
 from .buffer_pool import LARGEST, SMALLEST, room
+from .threads import workers
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace per value: list, mark or hash table, and the value
@@ -65,7 +66,17 @@ def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:
     check_bytes(prod(shape) * itemsize, f"the dense result {'x'.join(map(str, shape))}", where, suggestion)
 
 
-def check_workspace(values: int, each: int, where: str, other: str) -> None:
+def check_parts(places: int, itemsize: int, where: object, order: int) -> None:
+    """Check that a workspace of ``places`` partial sums for each thread is within the memory limit.
+
+    Raises:
+        SizeError: it is larger; the text suggests a sparse result of this order.
+    """
+    suggestion = f"request a sparse result, as with format={spelled(CSF(order))}"
+    check_bytes(workers() * places * itemsize, f"the workspace of {places} partial sums for each thread", where, suggestion)
+
+
+def check_workspace(values: int, each: int, where: object, other: str) -> None:
     """Check that the workspaces of a kernel are within the memory limit.
 
     Args:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,12 @@ from ..ir import index as ix
 from ..ir.derived_formats import runs_of
 from ..ir.result_bounds import Bound, bound_of
 from ..ir.scatter import is_placed
+from ..ir.symbolic import text_of
 from ..ir.workspace_levels import Hashed
 from ..machine import memory
 from .binder import Binder
-from .product_bounds import pair_product_in
+from .bindings import Bind
+from .product_bounds import PairProduct, pair_product_in
 from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_for
 
 BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
@@ -46,13 +47,16 @@ class AssemblingBinder(Binder):
         self.before = before
         self.runs = len(runs_of(self.result.format))
         self.placed, self.bound = is_placed(stmt), bound_of(stmt)
-        layout = ResultLayout(problem.format, problem.shape, getattr(np, self.result.dtype), self.result.index_dtype, self.fill())
-        self.scope |= {"layout": layout, "packed_room": packed_room, "bounded_starts": bounded_starts}
+        values = getattr(np, self.result.dtype), self.result.index_dtype, self.fill()
+        self.each = ResultLayout(problem.format, problem.shape, *values).each
+        self.scope |= {function.__name__: function for function in (packed_room, bounded_starts, workers_for, ResultLayout)}
+        self.scope |= {"format": problem.format, "values": values}
+        self.checks.append(f"layout = ResultLayout(format, {self.numbers_of(problem.shape)}, *values)")
 
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Bind:
         if self.bound is not None:
             return self.compile_body([*self.patterns(), *self.bounded_lines(self.bound)])
-        most = f"min(workers(), {workers_for(self.parents)})" if self.placed else "workers()"
+        most = f"min(workers(), {self.fixed(f'workers_for({text_of(self.parents)})')})" if self.placed else "workers()"
         body = [*self.patterns(), *self.size_check(), f"n = {most}" if self.parallel else "n = 1", *self.workspace_lines()]
         body += self.single_pass_lines() if "once" in self.before else []
         body += self.allocation()
@@ -61,11 +65,16 @@ class AssemblingBinder(Binder):
 
     def size_check(self) -> list[str]:
         """Lines that refuse a product whose lower bound exceeds a limit, before its entries are counted."""
-        layout, product = self.scope["layout"], pair_product_in(self.problem, self.accesses)
-        if product is None or prod(self.problem.shape) * layout.each <= memory.ASK_FROM:
+        product = pair_product_in(self.problem, self.accesses)
+        if product is None or prod(self.problem.shape) * self.each <= memory.ASK_FROM:
             return []
         self.scope["product"] = product
-        return [f"product.check(layout, {', '.join(f'P{NAMES.index(name)}' for name in product.names)})"]
+        patterns = ", ".join(f"P{NAMES.index(name)}" for name in product.names)
+        return [f"product.check(layout, {self.number(self.copies(product))}, {patterns})"]
+
+    def copies(self, product: PairProduct) -> int:
+        """Number of copies of each entry: the extent of the result's index variables that occur in neither operand."""
+        return prod(self.problem.extents[var] for var in self.problem.stmt.lhs.indices if var not in product.kept)
 
     def single_pass_lines(self) -> list[str]:
         """Lines that append entries in one pass, if the number of insertions into rows is small enough to allocate."""
@@ -76,7 +85,7 @@ class AssemblingBinder(Binder):
             one_pass += [*self.call_lines("once", self.before["once"], BLOCK_PER_WORKER), APPENDED]
             return [*lines, "most = int(bounds[0])", "if layout.has_room(most):", *(f"    {line}" for line in one_pass)]
         lines += [f"S = np.zeros({self.blocks + 1}, np.int64)", "np.cumsum(bounds, out=S[1:])", "if layout.has_room(int(S[-1])):"]
-        one_pass = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.inner}"]
+        one_pass = ["first = shared_out(S, n)", f"S, cuts = S[first], {self.cuts()}[first]", f"parents = cuts * {self.number(self.inner)}"]
         one_pass += ["starts = S[:-1].copy()", f"{PARTS} = layout.bounded(int(S[-1]))"]
         return [*lines, *(f"    {line}" for line in [*one_pass, *self.call_lines("once", self.before["once"], BLOCK_PER_WORKER), CLOSED])]
 
@@ -88,19 +97,21 @@ class AssemblingBinder(Binder):
     def bounded_lines(self, bound: Bound) -> list[str]:
         """Lines that append entries in one pass, at positions bounded by the operands, and close the gaps between workers."""
         patterns, sizes = [f"P{NAMES.index(name)}" for name in bound.operands], self.problem.format.sizes(self.problem.shape)
-        counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [str(prod(sizes))]
+        counts = [f"{pattern}.counts[-1]" for pattern in patterns] or [self.number(prod(sizes))]
         most = f"min(({', '.join(counts)},))" if bound.each else " + ".join(counts)
         fill = self.call_lines("fill", self.kernel)
         if not self.parallel:
             lines = ["n = 1", *self.workspace_lines(), "starts = np.zeros(1, np.int64)", f"{PARTS} = layout.bounded({most})"]
             return [*lines, *fill, APPENDED]
-        starts_source = f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {sizes[-1]}"
+        starts_source = (
+            f"bounded_starts(({', '.join(patterns)},), {bound.each}, parents)" if patterns else f"parents * {self.number(sizes[-1])}"
+        )
         return [
             "n = workers()",
             "if n == 1:",
             f"    parents, S, starts = None, (0, {most}), np.zeros(1, np.int64)",
             "else:",
-            f"    parents = {self.cuts()} * {self.inner}",
+            f"    parents = {self.cuts()} * {self.number(self.inner)}",
             f"    S = {starts_source}",
             "    starts = S[:-1].copy()",
             *self.workspace_lines(),
@@ -118,7 +129,7 @@ class AssemblingBinder(Binder):
             return ["R = layout.spaced(P0)"]
         counted = self.call_lines("count", self.before["count"]) if self.runs else []
         if self.placed:
-            return [f"heads = layout.heads(n, {self.parents})", *counted, "R = layout.placed(heads, n)"]
+            return [f"heads = layout.heads(n, {self.number(self.parents)})", *counted, "R = layout.placed(heads, n)"]
         return [f"starts = np.zeros({self.blocks * self.runs}, np.int64)", *counted, "R = layout.allocated(starts)"]
 
     @property
@@ -133,13 +144,13 @@ class AssemblingBinder(Binder):
 
     def capacity_lines(self, space: ix.Access) -> list[str]:
         """Lines that find the largest number of insertions into one row, and the size of a workspace for them."""
-        extent, where = self.problem.extents[space.indices[0]], str(self.problem.stmt)
-        line = f"{space.tensor.name}_size = packed_room(bounds, {extent}, n, {where!r}, {has_level(space.tensor, Hashed)})"
+        extent = self.number(self.problem.extents[space.indices[0]])
+        line = f"{space.tensor.name}_size = packed_room(bounds, {extent}, n, stmt, {has_level(space.tensor, Hashed)})"
         return [f"bounds = np.zeros({self.blocks}, np.int64)", *self.call_lines("bound", self.before["bound"]), line]
 
     def argument(self, param: Param, stage: str = "kernel") -> str:
         if param.what in ("heads", "parents"):
-            return "heads" if param.is_array else str(self.parents)
+            return "heads" if param.is_array else self.number(self.parents)
         if param.what in ("starts", "bounds", "capacity", *WORKSPACE):
             return param.name
         if param.of == self.result.name and param.is_array:

@@ -1,12 +1,13 @@
 """Binder: writes the function that turns operands into kernel arguments, specialised to one plan.
 
 The function is generated as source, so that a warm call runs straight through: it has no loop over operands, and no branch
-on facts that the plan knows.
+on facts that the plan knows. An outer function ``bind`` takes the sizes of the operands: it computes what follows from them, checks
+memory limits, and returns the function ``run`` of the operands. So one text serves all sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from struct import Struct
 from typing import Any
@@ -18,32 +19,38 @@ from ..codegen.assembly import WORKSPACE, Param
 from ..codegen.kernel import Kernel, PlainKernel
 from ..codegen.scattering import LEVELS, scattered
 from ..codegen.workspaces import arrays_of, has_level, workspaces_of
-from ..frontend.operand import Operand
+from ..frontend.operand import Operand, row_major
 from ..frontend.problem import Problem
-from ..frontend.relayout import row_length, row_major, with_last
+from ..frontend.relayout import row_length, with_last
 from ..frontend.requests import NAMES
 from ..ir import index as ix
 from ..ir.derived_formats import flattened, realized
-from ..ir.format import CSF, Format
+from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
+from ..ir.symbolic import SIZES, Size
 from ..ir.workspace_levels import Flagged, PackedWorkspace
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
-from ..machine.memory import address, aligned, check_bytes, check_memory, check_workspace, flat, spelled
+from ..machine.memory import address, aligned, check_memory, check_parts, check_workspace, flat
 from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
+from .bindings import Bind
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach
 NO_CHANGES: Mapping[str, str] = {}
+BINDS = "bind_"  # before the names of functions of the sizes in the scope
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
 CUTTING = (coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out)
-CALLED = {function.__name__: function for function in (*CUTTING, address, aligned, flat, room)}  # functions that generated code calls
+CHECKS = (check_memory, check_parts, check_workspace)
+CALLED = {
+    function.__name__: function for function in (*CUTTING, *CHECKS, address, aligned, flat, room)
+}  # functions that generated code calls
 
 
 class Binder:
@@ -56,6 +63,8 @@ class Binder:
         self.result, self.spaces, self.beside = problem.result, workspaces_of(stmt), ix.returned_by(stmt)
         self.accesses = {a.tensor.name: a for a in ix.operands_of(stmt)}
         self.strides = problem.strides
+        self.numbers: dict[str, str] = {}  # variables of ``bind``, by their text
+        self.checks: list[str] = []  # lines of ``bind``
         self.scope: dict[str, Any] = {
             **CALLED,
             "np": np,
@@ -66,10 +75,23 @@ class Binder:
             "workers": threads.workers,
             "space": np.empty if not isinstance(kernel, PlainKernel) else _unwritten,
             "dtype": getattr(np, self.result.dtype),
+            "stmt": problem.stmt,
         }
 
-    def function(self) -> Callable[..., Any]:
-        """Compile the function from its source."""
+    def number(self, size: int) -> str:
+        """Expression for a size: a variable of ``bind``, or a literal for a plain number."""
+        return self.fixed(size.text) if isinstance(size, Size) else str(size)
+
+    def fixed(self, text: str) -> str:
+        """The variable of ``bind`` with the value of an expression of the sizes."""
+        return self.numbers.setdefault(text, f"z{len(self.numbers)}")
+
+    def numbers_of(self, shape: Sequence[int]) -> str:
+        """Expression for a tuple of sizes."""
+        return f"({''.join(f'{self.number(size)}, ' for size in shape)})"
+
+    def function(self) -> Bind:
+        """Compile ``bind`` from its source."""
         results = [self.result_expression(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
         wrapping = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
         return self.compile_body(
@@ -78,16 +100,22 @@ class Binder:
 
     def extra_results(self) -> list[str]:
         """Lines that allocate the additional results."""
-        shapes = {access.tensor.name: tuple(self.problem.extents[var] for var in access.indices) for access in self.beside}
-        return [f"{name} = np.empty({shape}, dtype)" for name, shape in shapes.items()]
+        shapes = {access.tensor.name: [self.problem.extents[var] for var in access.indices] for access in self.beside}
+        return [f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()]
 
-    def compile_body(self, body: list[str]) -> Callable[..., Any]:
-        """Compile a function of the operands with this body."""
+    def compile_body(self, body: list[str]) -> Bind:
+        """Compile ``bind``, whose function ``run`` of the operands has this body."""
+        exec(compile(self.write(body), f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
+        bind: Bind = self.scope["bind"]
+        return bind
+
+    def write(self, body: list[str]) -> str:
+        """The source of ``bind``."""
         arguments = [f"o{at}" for at in range(len(self.operands))] + (["into"] if self.into else [])
-        lines = [f"def run({', '.join(arguments)}):"]
-        source = "\n".join(lines + [f"    {line}" for line in body])
-        exec(compile(source, f"<binder of {self.kernel.source.name}>", "exec"), self.scope)
-        return self.scope["run"]
+        fixed = [f"{name} = {text}" for text, name in self.numbers.items()]
+        copies = [f"{name[len(BINDS) :]} = {name}({SIZES})" for name in self.scope if name.startswith(BINDS)]
+        run = [f"def run({', '.join(arguments)}):", *(f"    {line}" for line in body), "return run"]
+        return "\n".join([f"def bind({SIZES}):", *(f"    {line}" for line in [*fixed, *self.checks, *copies, *run])])
 
     @property
     def pieces(self) -> str:
@@ -165,10 +193,8 @@ class Binder:
         used = {param.name: param for param in self.kernel.source.params if param.what == "parts"}
         for name, param in used.items():
             places = self.places(param.of)
-            suggestion = f"request a sparse result, as with format={spelled(CSF(len(self.problem.shape)))}"
-            nbytes = threads.workers() * places * np.dtype(param.dtype).itemsize
-            check_bytes(nbytes, f"the workspace of {places} partial sums for each thread", str(self.problem.stmt), suggestion)
-            lines.append(f"{name} = space(n * {places}, np.{param.dtype})")
+            self.checks.append(f"check_parts({self.number(places)}, {np.dtype(param.dtype).itemsize}, stmt, {len(self.problem.shape)})")
+            lines.append(f"{name} = space(n * {self.number(places)}, np.{param.dtype})")
         return lines
 
     def places(self, name: str) -> int:
@@ -197,9 +223,9 @@ class Binder:
         """Expression for the number of places in a workspace: the extent of its dimension, or a variable for packed rows."""
         if has_level(space.tensor, PackedWorkspace) or space.tensor.is_row:
             return f"{space.tensor.name}_size"
-        size = self.problem.extents[space.indices[0]]
-        check_workspace(threads.workers() * size, size, str(self.problem.stmt), "hash")
-        return str(size)
+        size = self.number(self.problem.extents[space.indices[0]])
+        self.checks.append(f"check_workspace(workers() * {size}, {size}, stmt, 'hash')")
+        return size
 
     def capacity_lines(self, space: ix.Access) -> list[str]:
         """Lines that find the size of a workspace of packed rows."""
@@ -247,11 +273,11 @@ class Binder:
         if self.result.shares is not None:
             size, is_large = f"P{self.shared}.counts[-1]", self.is_large(self.operands[self.shared].counts[-1:])
         else:
-            check_memory(self.problem.shape, np.dtype(self.result.dtype).itemsize, self.problem.stmt)
+            self.checks.append(f"check_memory({self.numbers_of(self.problem.shape)}, {np.dtype(self.result.dtype).itemsize}, stmt)")
             shape = self.written_shape
             if self.problem.rows is not None:
                 shape = (self.problem.rows, *shape[self._first_long_dimension(shape) + 1 :])
-            size, is_large = str(self.spaced(shape)), self.is_large(shape)
+            size, is_large = self.numbers_of(self.spaced(shape)), self.is_large(shape)
         if zeroed and fill:
             return [f"C = np.full({size}, {fill}, dtype)"]
         if self.problem.spaced and self.result.shares is None:
@@ -296,13 +322,13 @@ class Binder:
             case what if what in WORKSPACE or what in ("longest", "parts"):
                 return param.name
             case "places":
-                return str(self.places(param.of))
+                return self.number(self.places(param.of))
             case "size":
-                return str(self.problem.extents[ix.IndexVar(param.of)])
+                return self.number(self.problem.extents[ix.IndexVar(param.of)])
             case "entries":
                 return f"P{NAMES.index(param.of)}.counts[-1]"
             case "stride":
-                return str(self.strides[param.of][param.at])
+                return self.number(self.strides[param.of][param.at])
             case _:
                 return f"V{NAMES.index(param.of)}[{self.view_number(param)}]"
 
@@ -354,7 +380,7 @@ class Binder:
             largest = max(sparse, key=lambda a: self.operands[NAMES.index(a.tensor.name)].counts[-1])
             how = "cuts_of" if largest.tensor.format.levels[0].full else "coordinate_cuts"  # positions of a full level are coordinates
             return how, f"P{NAMES.index(largest.tensor.name)}"
-        return "equal_cuts", str(self.problem.extents[loop.var])
+        return "equal_cuts", self.number(self.problem.extents[loop.var])
 
     def result_expression(self) -> str:
         """Expression for the result in its public type, row-major."""
@@ -362,9 +388,9 @@ class Binder:
             return self.sparse_result_expression()
         shape, text = self.written_shape, "C"
         if self.problem.rows is not None:
-            text = f"C[:{shape[self._first_long_dimension(shape)]}].reshape({self.spaced(shape)})"
+            text = f"C[:{self.number(shape[self._first_long_dimension(shape)])}].reshape({self.numbers_of(self.spaced(shape))})"
         if self.spaced(shape) != shape:
-            text = f"{text}[..., :{shape[-1]}]"
+            text = f"{text}[..., :{self.number(shape[-1])}]"
         text = "T" if text == "C" and self.kernel.is_compiled else f"torch.from_numpy({text})"
         return text if self.last is None else f"L{len(self.operands)}({text}{', into' if self.into else ''})"
 

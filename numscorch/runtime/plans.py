@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import torch
@@ -21,12 +21,13 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
-from ..frontend.operand import Operand
+from ..frontend.operand import Operand, kind_of, sizes_of, symbolic
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
 from ..frontend.requests import Request, scheduled
 from ..ir import index as ix
 from ..ir.format import Format, dense
+from ..ir.symbolic import Decisions, Record, evaluated
 from ..machine import collector
 from ..machine.target import host
 from ..schedule import Step, schedule
@@ -36,7 +37,8 @@ from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
-from .binder import Binder
+from .binder import BINDS, Binder
+from .bindings import Bind
 from .long_rows import cut, operand_to_cut
 from .slabs import in_slabs, slabs_of
 from .tuned import chosen
@@ -46,39 +48,61 @@ P = TypeVar("P")
 
 _plans: dict[Hashable, Any] = {}  # values are Plans or Chains
 SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans of recent operands (shortcuts.py)
+_kinds: dict[Hashable, Decisions] = {}
 _kernels: dict[str, Kernel] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A problem, the steps of its schedule, its kernel, and a function from operands to the result."""
+    """The problem of a request, the steps of its schedule, its kernel, the result's shape, and a function from operands to the result.
+
+    The sizes in ``problem`` are symbolic. Plans for other sizes share it, so that their values are those of the first plan.
+    """
 
     problem: Problem
     steps: tuple[Step, ...]
     kernel: Kernel
+    shape: tuple[int, ...]
     run: Callable[..., Any]
 
 
-def keep_plan(request: Request, operands: Sequence[Operand], plan: Plan) -> Plan:
-    """Return a new plan unchanged."""
-    return plan
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What the plans share for operands for which all decisions are the same; ``bind`` gives their functions by sizes."""
+
+    problem: Problem
+    steps: tuple[Step, ...]
+    kernel: Kernel
+    bind: Bind
+
+    def plan(self, sizes: Sequence[int]) -> Plan:
+        """The plan for operands of these sizes."""
+        return Plan(self.problem, self.steps, self.kernel, evaluated(self.problem.shape, sizes), self.bind(sizes))
+
+
+def keep_kind(request: Request, operands: Sequence[Operand], kind: Kind) -> Kind:
+    """Return it unchanged."""
+    return kind
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """A function that builds kernels, the plans and kernels that it made, and a hook that may replace each new plan."""
+    """A function that builds kernels, the plans and kernels that it made, a hook that may replace what plans of a new kind share,
+    and what is shared, by what does not depend on sizes and then by decisions about sizes.
+    """
 
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    on_plan: Callable[[Request, Sequence[Operand], Plan], Plan] = keep_plan
+    on_kind: Callable[[Request, Sequence[Operand], Kind], Kind] = keep_kind
+    kinds: dict[Hashable, Decisions] = field(default_factory=dict)
 
 
 _context_tables: ContextVar[Tables | None] = ContextVar("tables of a context that has its own", default=None)
 
 
 def _tables() -> Tables:
-    return _context_tables.get() or Tables(build, _plans, _kernels)
+    return _context_tables.get() or Tables(build, _plans, _kernels, kinds=_kinds)
 
 
 def known_plan(request: Hashable, format: Format | str | None, signatures: Sequence[Hashable]) -> Any:
@@ -131,37 +155,48 @@ def find_plan(request: Request, format: Format | str | None, operands: Sequence[
 def remember(key: Hashable, plan: P) -> P:
     """Cache a plan or a chain of plans; beyond ``MOST_PLANS``, the oldest is dropped."""
     with BUILDING:
-        plans = _tables().plans
-        while len(plans) >= MOST_PLANS:
-            del plans[next(iter(plans))]
-        plans[key] = plan
-        return plan
+        return _keep(_tables().plans, key, plan)
+
+
+def _keep(table: dict[Hashable, P], key: Hashable, value: P) -> P:
+    """Add a value to a table; beyond ``MOST_PLANS``, the oldest one is dropped."""
+    while len(table) >= MOST_PLANS:
+        del table[next(iter(table))]
+    table[key] = value
+    return value
 
 
 def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
-    """Schedule, generate, compile and bind a request."""
-    return _plan_of(request, describe_all(operands), format)
+    """The plan of a request: for sizes that lead to the decisions of an earlier plan, its kernel is bound to them."""
+    described = describe_all(operands)
+    kinds, key, sizes = _tables().kinds, (request, format, *map(kind_of, described)), sizes_of(described)
+    decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
+    kind: Kind | None = decisions.find(sizes)
+    if kind is None:
+        record = Record()
+        kind = _kind_of(request, symbolic(described, record), format)
+        record.is_open = False
+        decisions.add(record.answers, kind)
+    return kind.plan(sizes)
 
 
-def _plan_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> Plan:
-    """The plan of a request; with ``into``, its function also takes an array for a dense result."""
+def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> Kind:
+    """Schedule, generate and compile a request; with ``into``, its function also takes an array for a dense result."""
     request, problem, steps, source = compile_tuned(request, described, format)
     kernel = kernel_for(source)
     if (at := operand_to_cut(request, problem, described)) is not None:
-        run = _run_in_parts(request, at)
+        bind = _in_parts(request, at)
     elif problem.slabs is not None:
         slab = problem.slabs.of(described)
         slab_problem, slab_steps, _ = compile_source(request, slab, format)
-        run = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, into=True))
+        bind = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, into=True))
     else:
-        run = _bind(request, problem, steps[-1].stmt, kernel, described, into)
-    return _tables().on_plan(request, described, Plan(problem, steps, kernel, run))
+        bind = _bind(request, problem, steps[-1].stmt, kernel, described, into)
+    return _tables().on_kind(request, described, Kind(problem, steps, kernel, bind))
 
 
-def _bind(
-    request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], into: bool
-) -> Callable[..., Any]:
-    """Create a function ``run(operand0, operand1, ...)`` that calls the kernel and returns the result.
+def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], into: bool) -> Bind:
+    """Create the functions ``run(operand0, operand1, ...)`` that call the kernel and return the result, by the operands' sizes.
 
     Several workers run the kernel if there is enough work, or if the schedule requests them.
     """
@@ -172,7 +207,7 @@ def _bind(
         binder: Binder = AssemblingBinder(problem, stmt, kernel, described, parallel, before)
     else:
         binder = Binder(problem, stmt, kernel, described, parallel, into)
-    binder.scope |= {f"L{at}": copy for at, copy in _copies(problem, described, into).items()}
+    binder.scope |= {f"{BINDS}L{at}": copy for at, copy in _copies(problem, described, into).items()}
     return binder.function()
 
 
@@ -194,23 +229,24 @@ def forget(request: Request) -> None:
         plans = _tables().plans
         for text in [text for text, shortcut in SHORTCUTS.items() if shortcut.request is request]:
             del SHORTCUTS[text]
-        for key in [key for key in plans if isinstance(key, tuple) and key[0] is request]:
-            del plans[key]
+        for table in (plans, _tables().kinds):
+            for key in [key for key in table if isinstance(key, tuple) and key[0] is request]:
+                del table[key]
 
 
-def _run_in_parts(request: Request, at: int) -> Callable[..., Any]:
-    """The function of a plan that cuts the long rows of an operand, and launches the plan of the cut operand."""
+def _in_parts(request: Request, at: int) -> Bind:
+    """The functions of plans, for any sizes the same, that cut the long rows of an operand, and launch the plan of the cut operand."""
 
     def run(*operands: Any) -> Any:
         cut_rows = cut(operands[at].pattern)
         pieces = [SparseTensor.trusted(cut_rows.pattern, o._values) if n == at else o for n, o in enumerate(operands)]
         return cut_rows.joined(launch(request, pieces, "dense"))
 
-    return run
+    return lambda sizes: run
 
 
-def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[int, Callable[..., Any]]:
-    """Functions that copy dense operands to the layout of the kernel, by the number of the operand.
+def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[int, Bind]:
+    """Functions of the sizes that give functions that copy dense operands to the layout of the kernel, by the number of the operand.
 
     The number after the last operand has the function that copies the result back; with ``into``, it writes to an array that
     it takes as an argument.
@@ -218,21 +254,26 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[i
     layout = problem.layout
     if layout is None:
         return {}
-    copies = {at: _plan_of(moving(len(operands[at].shape), last), [operands[at]], None).run for at, last in layout.operands.items()}
+    copies = {at: _kind_of(moving(len(operands[at].shape), last), [operands[at]], None).bind for at, last in layout.operands.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         operand = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
         request = moving(len(shape), layout.result, back=True)
-        copies[len(operands)] = _plan_of(request, [operand], None, into).run
-    return copies if into else {at: _record_copy(copy) for at, copy in copies.items()}
+        copies[len(operands)] = _kind_of(request, [operand], None, into).bind
+    return copies if into else {at: _record_copy(bind) for at, bind in copies.items()}
 
 
-def _record_copy(copy: Callable[..., Any]) -> Callable[..., Any]:
-    def run(tensor: Any) -> Any:
-        note("copy", "a dense tensor with another dimension contiguous", tensor.nbytes)
-        return copy(tensor)
+def _record_copy(bind: Bind) -> Bind:
+    def recording(sizes: Sequence[int]) -> Callable[..., Any]:
+        copy = bind(sizes)
 
-    return run
+        def run(tensor: Any) -> Any:
+            note("copy", "a dense tensor with another dimension contiguous", tensor.nbytes)
+            return copy(tensor)
+
+        return run
+
+    return recording
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 
@@ -26,37 +25,36 @@ class PairProduct:
         names: names of the operands.
         levels: index variable of each level, by operand.
         kept: index variables of the result that occur in an operand.
-        times: number of copies of each entry: the extent of the result's index variables that occur in neither operand.
     """
 
     names: tuple[str, str]
     levels: tuple[tuple[ix.IndexVar, ...], tuple[ix.IndexVar, ...]]
     kept: frozenset[ix.IndexVar]
-    times: int
 
     @property
     def shared(self) -> frozenset[ix.IndexVar]:
         """Index variables that occur in both operands."""
         return frozenset(self.levels[0]) & frozenset(self.levels[1])
 
-    def check(self, layout: ResultLayout, left: Pattern, right: Pattern) -> None:
+    def check(self, layout: ResultLayout, times: int, left: Pattern, right: Pattern) -> None:
         """Refuse a result whose lower bound exceeds a limit. O(nnz), or O(1) if an upper bound fits.
 
-        A row of the result has at least as many entries as the longest row of the right operand that contributes to it.
+        A row of the result has at least as many entries as the longest row of the right operand that contributes to it. Each
+        entry has ``times`` copies.
 
         Raises:
             SizeError: the lower bound exceeds the memory limit or the range of the index type.
         """
         pairs = zip((left, right), self.levels, (right, left), strict=True)
         most = min(other.nnz * self._longest(pattern, levels) for pattern, levels, other in pairs)
-        if layout.fits(most * self.times):
+        if layout.fits(most * times):
             return
         rows, lengths = self._rows(left, right)
-        if layout.fits(int(lengths.sum()) * self.times):
+        if layout.fits(int(lengths.sum()) * times):
             return
         longest = np.zeros(int(rows.max(initial=0)) + 1, np.int64)
         np.maximum.at(longest, rows, lengths)
-        layout.check_least(int(longest.sum()) * self.times)
+        layout.check_least(int(longest.sum()) * times)
 
     def _longest(self, pattern: Pattern, levels: Sequence[ix.IndexVar]) -> int:
         """An upper bound of the number of entries of an operand that agree in all shared coordinates."""
@@ -82,7 +80,7 @@ def pair_product_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> Pair
     stmt, result = problem.stmt, problem.result
     sparse = [access for access in ix.accesses_in(stmt.rhs) if not access.tensor.is_dense]
     names = tuple(dict.fromkeys(access.tensor.name for access in sparse))
-    if len(sparse) != 2 or len(names) != 2 or any(map(ix.is_relation, sparse)) or problem.members or 0 in problem.extents.values():
+    if len(sparse) != 2 or len(names) != 2 or any(map(ix.is_relation, sparse)) or problem.members or not all(problem.extents.values()):
         return None
     if result.prunes or result.largest or not is_intersection(stmt.rhs):
         return None
@@ -90,8 +88,7 @@ def pair_product_in(problem: Problem, accesses: Mapping[str, ix.Access]) -> Pair
     of_result = frozenset(stmt.lhs.indices)
     if not (of_result & set(left)) - set(right) or not (of_result & set(right)) - set(left):
         return None
-    times = prod(problem.extents[var] for var in of_result - {*left, *right})
-    return PairProduct((names[0], names[1]), (left, right), of_result & {*left, *right}, times)
+    return PairProduct((names[0], names[1]), (left, right), of_result & {*left, *right})
 
 
 def _longest_below(pattern: Pattern, depth: int) -> int:

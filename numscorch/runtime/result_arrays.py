@@ -48,7 +48,7 @@ def _truncate(array: np.ndarray, total: int) -> np.ndarray:
     return array
 
 
-def packed_room(bounds: np.ndarray, extent: int, workers: int, where: str, is_hashed: bool) -> int:
+def packed_room(bounds: np.ndarray, extent: int, workers: int, where: object, is_hashed: bool) -> int:
     """Number of places of a workspace for the longest row, as in the routines ``emptied`` and ``combined``.
 
     A hash table has a power of two of places, and is at most half full. A list that is sorted has two places for each insertion.

@@ -7,7 +7,7 @@ cache, and each of their rows lies on separate pages. Copies of a slab stay in t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import ceil, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,13 @@ import torch
 from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
 from ..frontend.problem import Problem
-from ..frontend.relayout import Slabs
+from ..frontend.relayout import Slabs, slab_starts
+from ..ir.symbolic import evaluated
 from ..machine.buffer_pool import room
 from ..schedule import tuning
 from ..schedule.facts import Target, itemsize
 from ..tensors.ledgers import note
+from .bindings import Bind
 
 
 def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operand], target: Target) -> Slabs | None:
@@ -38,16 +40,21 @@ def slabs_of(problem: Problem, subscripts: Subscripts, operands: Sequence[Operan
     places = {at: indices.index(layout.index) for at, indices in enumerate(subscripts.operands) if layout.index in indices}
     if any(operands[at].shape[place] != extent for at, place in places.items()):
         return None  # an operand is broadcast along the index
-    size = ceil(extent / ceil(extent / tuning.SLAB) / lanes) * lanes
+    slabs = -(-extent // tuning.SLAB)
+    size = -(-extent // (slabs * lanes)) * lanes
     return Slabs(layout.index, size, extent, places)
 
 
-def in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any]) -> Callable[..., torch.Tensor]:
-    """A function of the operands that calls ``run`` for each slab, with its operands and the array for its results."""
-    dtype, size, starts = getattr(np, problem.result.dtype), slabs.size, slabs.starts
+def in_slabs(slabs: Slabs, problem: Problem, bind: Bind) -> Bind:
+    """Bind to sizes a function of the operands that runs each slab, with its operands and the array for its results."""
+    return lambda sizes: _in_slabs(slabs, problem, bind(sizes), evaluated(problem.shape, sizes), evaluated(slabs.size, sizes))
+
+
+def _in_slabs(slabs: Slabs, problem: Problem, run: Callable[..., Any], shape: tuple[int, ...], size: int) -> Callable[..., torch.Tensor]:
+    dtype, starts = getattr(np, problem.result.dtype), slab_starts(shape[0], size)
 
     def run_slabs(*operands: Any) -> torch.Tensor:
-        result = room(problem.shape, dtype)
+        result = room(shape, dtype)
         for at in problem.layout.operands if problem.layout is not None else ():
             note("copy", "a dense tensor with another dimension contiguous", operands[at].nbytes)
         note("copy", "a dense tensor with another dimension contiguous", result.nbytes)

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..ir.format import Format
 from ..ir.index import IndexVar
+from ..ir.symbolic import decides, value_of
 from . import tuning
 
 Answer = TypeVar("Answer")
@@ -118,6 +119,7 @@ def sum_tiling(extent: int, lanes: int) -> Tiling:
     )
 
 
+@decides
 def tiling_within(extent: int, size: int, lanes: int, most: int) -> Tiling:
     """Divide loop tiles of ``size`` coordinates into equal register tiles; only the last coordinates of the extent need a tail.
 
@@ -218,15 +220,18 @@ class Facts:
         return tuple((size, lanes) for tiled, size, lanes in self.tiles if tiled == var)
 
 
+@decides
 def is_divisible(extent: int, times: int) -> bool:
     """Whether a number divides an extent."""
     return extent % times == 0
 
 
+@decides
 def _tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...]) -> Tiling:
     return _inside(tiling(extent, lanes, tuning.ACCUMULATORS), extent, tiles, tuning.ACCUMULATORS)
 
 
+@decides
 def _sum_tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ...]) -> Tiling:
     return _inside(sum_tiling(extent, lanes), extent, tiles, tuning.LONGEST_SUM_TILE)
 
@@ -268,9 +273,10 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
         (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
         by_questions = known(*arguments, **named)  # type: ignore[arg-type]
         for questions, results in list(by_questions.items()):
-            answers = tuple([question(facts.exact[var], *others) for question, var, others in questions])
+            answers = tuple([question(value_of(facts.exact[var]), *others) for question, var, others in questions])
             if answers in results:
-                facts.record(zip(questions, answers, strict=True))
+                for question, var, others in questions:
+                    facts.ask(question, var, *others)
                 return results[answers]
         asked: dict[Question, Any] = {}
         recording = replace(facts, asked=asked)
@@ -300,6 +306,7 @@ def itemsize(dtype: str) -> int:
     return int("".join(filter(str.isdigit, dtype)) or 0) // 8
 
 
+@decides
 def rounded(size: int) -> int:
     """Round a size up to three significant bits.
 

@@ -69,13 +69,13 @@ def test_a_second_process_compiles_nothing_and_neither_imports_sympy(tmp_path: P
 @pytest.mark.parametrize("collecting", [True, False])
 def test_a_kernel_is_compiled_without_collecting_garbage(collecting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The state of the garbage collector is restored afterwards."""
-    states, was_enabled, plan_of = [], gc.isenabled(), dispatch._plan_of
+    states, was_enabled, kind_of = [], gc.isenabled(), dispatch._kind_of
 
     def watched(*args: Any) -> Any:
         states.append(gc.isenabled())
-        return plan_of(*args)
+        return kind_of(*args)
 
-    monkeypatch.setattr(dispatch, "_plan_of", watched)
+    monkeypatch.setattr(dispatch, "_kind_of", watched)
     (gc.enable if collecting else gc.disable)()
     try:
         with dispatch.apart(dispatch.Tables(build, {}, {})):

@@ -113,7 +113,7 @@ def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.Monk
         expected = torch.einsum(expr, *(o.to_dense() if isinstance(o, ns.SparseTensor) else o for o in operands))
         torch.testing.assert_close(ns.einsum(expr, *operands), expected)
     assert dispatch._plans
-    assert all(prod(plan.problem.shape) <= thin.numel() for plan in dispatch._plans.values())
+    assert all(prod(plan.shape) <= thin.numel() for plan in dispatch._plans.values())
 
 
 def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,260 @@
+"""Symbolic sizes: integers that know how they follow from the sizes of the operands, and that record what is decided by them.
+
+A plan is made for one set of operands and serves all operands for which every decision would be the same. While it is made,
+sizes are :class:`Size` objects. Arithmetic with them gives sizes with a longer text. Whatever leaves this arithmetic (a
+comparison, a function marked with :func:`decides`, a conversion to text) is a *question*, and is recorded with its answer.
+Equal answers for other sizes lead to the same plan, and texts say what to compute for them.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer")
+T = TypeVar("T")
+Question = str  # an expression of SIZES, a tuple of integers
+
+MOST = 1024  # things made for different answers
+SIZES = "s"
+DECIDING: dict[str, Callable[..., Any]] = {}  # functions marked with ``decides``, by name; a test may replace one by a coarser one
+
+
+@dataclass(slots=True)
+class Record:
+    """Questions about sizes with their answers, in the order in which they were asked; ``is_open`` until the plan is made."""
+
+    answers: dict[Question, Any] = field(default_factory=dict)
+    is_open: bool = True
+
+    def ask(self, question: Question, answer: Any) -> None:
+        """Record a question and its answer."""
+        if self.is_open:
+            self.answers.setdefault(question, answer)
+
+
+class Size(int if TYPE_CHECKING else object):  # type: ignore[misc]  # C code reads the value of a subclass of int unseen
+    """A size with the text that computes it from the operands' sizes, and the record of what is decided by it.
+
+    It behaves as an integer. Its value leaves the arithmetic of sizes only with a question: by default, which value it is.
+
+    >>> record = Record()
+    >>> rows, columns = Size(3, "s[0]", record), Size(4, "s[1]", record)
+    >>> (rows * columns + 1).text, rows * 1 is rows
+    ('((s[0] * s[1]) + 1)', True)
+    >>> rows < columns, rows == 1, 0.5 * columns
+    (True, False, 2.0)
+    >>> record.answers
+    {'s[0] < s[1]': True, 's[0] == 1': False, 's[1]': 4}
+    """
+
+    __slots__ = ("record", "text", "value")
+
+    def __init__(self, value: int, text: str, record: Record) -> None:
+        self.value, self.text, self.record = value, text, record
+
+    def known(self) -> int:
+        """The plain integer; the plan then serves no other value."""
+        self.record.ask(self.text, self.value)
+        return self.value
+
+    def __hash__(self) -> int:
+        return hash(self.known())
+
+    def __int__(self) -> int:
+        return self.known()
+
+    __index__ = __int__
+
+    def __float__(self) -> float:
+        return float(self.known())
+
+    def __bool__(self) -> bool:
+        return self != 0
+
+    def __repr__(self) -> str:
+        return repr(self.known())
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(self.known(), spec)
+
+    def bit_length(self) -> int:
+        """Number of bits of the value."""
+        return self.known().bit_length()
+
+    def __neg__(self) -> int:
+        return Size(-self.value, f"(-{self.text})", self.record)
+
+
+def value_of(size: int) -> int:
+    """The plain value of a size, without a question.
+
+    >>> value_of(Size(3, "s[0]", Record())), value_of(4)
+    (3, 4)
+    """
+    return size.value if isinstance(size, Size) else size
+
+
+def text_of(value: Any) -> str:
+    """The expression of a size, a tuple or another value in terms of SIZES."""
+    if isinstance(value, Size):
+        return value.text
+    return f"({''.join(f'{text_of(item)}, ' for item in value)})" if type(value) is tuple else repr(value)
+
+
+def _arithmetic(name: str, sign: str, without: int | None) -> None:
+    """Define an operator and its reflection; with the operand ``without`` on the right, the result is the size itself."""
+    operation, is_commutative = getattr(operator, name), sign in "+*|"
+
+    def apply(self: Size, other: Any) -> Any:
+        if not isinstance(other, int | Size):
+            return operation(self.known(), other)
+        if type(other) is int and other == without:
+            return self
+        return Size(operation(self.value, value_of(other)), f"({self.text} {sign} {text_of(other)})", self.record)
+
+    def reflected(self: Size, other: Any) -> Any:
+        if not isinstance(other, int):
+            return operation(other, self.known())
+        return apply(self, other) if is_commutative else Size(operation(other, self.value), f"({other} {sign} {self.text})", self.record)
+
+    setattr(Size, f"__{name.strip('_')}__", apply)
+    setattr(Size, f"__r{name.strip('_')}__", reflected)
+
+
+def _comparison(name: str, sign: str) -> None:
+    compare = getattr(operator, name)
+
+    def apply(self: Size, other: Any) -> Any:
+        if not isinstance(other, int | Size):
+            return NotImplemented if other is None or isinstance(other, str | tuple) else compare(self.known(), other)
+        answer = compare(self.value, value_of(other))
+        if text_of(other) != self.text:
+            self.record.ask(f"{self.text} {sign} {text_of(other)}", answer)
+        return answer
+
+    setattr(Size, f"__{name}__", apply)
+
+
+def _plain(name: str) -> None:
+    """Define an operator whose results are plain numbers, and so for one value only."""
+    operation = getattr(operator, name)
+    setattr(Size, f"__{name}__", lambda self, other: operation(self.known(), other))
+    setattr(Size, f"__r{name}__", lambda self, other: operation(other, self.known()))
+
+
+for _name, _sign, _without in (
+    ("add", "+", 0),
+    ("sub", "-", 0),
+    ("mul", "*", 1),
+    ("floordiv", "//", 1),
+    ("mod", "%", None),
+    ("or_", "|", 0),
+):
+    _arithmetic(_name, _sign, _without)
+for _name, _sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">=")):
+    _comparison(_name, _sign)
+for _name in ("truediv", "pow", "lshift", "rshift"):
+    _plain(_name)
+
+
+def decides(function: Callable[P, Answer]) -> Callable[P, Answer]:
+    """Mark a function whose answer alone is used: a question is recorded instead of the comparisons inside.
+
+    Its arguments are sizes, numbers, and tuples of these; its answer is hashable.
+
+    >>> @decides
+    ... def octave(size: int) -> int:
+    ...     return size.bit_length()
+    >>> record = Record()
+    >>> octave(Size(1000, "s[2]", record)), record.answers
+    (10, {'octave(s[2])': 10})
+    """
+    name = function.__name__
+    DECIDING[name] = function
+
+    @wraps(function)
+    def asked(*arguments: P.args, **named: P.kwargs) -> Answer:
+        symbolic = next((size for size in arguments if isinstance(size, Size)), None)
+        if symbolic is None:
+            plain: Answer = DECIDING[name](*arguments, **named)
+            return plain
+        answer: Answer = DECIDING[name](*map(_without_record, arguments), **named)
+        symbolic.record.ask(f"{name}({', '.join(map(text_of, arguments))})", answer)
+        return answer
+
+    return asked
+
+
+def _without_record(value: Any) -> Any:
+    return tuple(map(_without_record, value)) if type(value) is tuple else value_of(value)
+
+
+@lru_cache(maxsize=4096)
+def computing(text: str) -> Callable[[Sequence[int]], Any]:
+    """The function of the operands' sizes that a text computes."""
+    return eval(f"lambda {SIZES}: {text}", DECIDING)
+
+
+def evaluated(value: T, sizes: Sequence[int]) -> T:
+    """A size, or a tuple of sizes, for other sizes of the operands.
+
+    >>> evaluated((Size(3, "s[0]", Record()) * 2, 5), [10])
+    (20, 5)
+    """
+    result: T = computing(text_of(value))(sizes)
+    return result
+
+
+class Decisions:
+    """What was made for some sizes, found again for all sizes that give the same answers. A tree: each answer leads to the next question.
+
+    >>> made = Decisions()
+    >>> made.add({"s[0] == 1": False, "s[1] % 4": 2}, "blocks with an edge")
+    >>> made.find((7, 10)), made.find((1, 10)), made.find((7, 12))
+    ('blocks with an edge', None, None)
+    """
+
+    __slots__ = ("count", "root")
+
+    def __init__(self) -> None:
+        self.root: Any = None
+        self.count = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def find(self, sizes: Sequence[int]) -> Any:
+        """What was made for sizes with the same answers; None if nothing was."""
+        node = self.root
+        while type(node) is _Node:
+            node = node.branches.get(node.answer(sizes))
+        return node
+
+    def add(self, answers: dict[Question, Any], made: Any) -> None:
+        """Keep what was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
+        if self.count >= MOST:
+            self.root, self.count = None, 0
+        self.count += 1
+        branches, key = {None: self.root}, None
+        top = branches
+        for question, answer in answers.items():
+            node = branches.get(key)
+            if type(node) is not _Node or node.question != question:
+                node = branches[key] = _Node(question, computing(question), {})
+            branches, key = node.branches, answer
+        branches[key] = made
+        self.root = top[None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    question: Question
+    answer: Callable[[Sequence[int]], Any]
+    branches: dict[Any, Any]

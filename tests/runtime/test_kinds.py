@@ -1,0 +1,96 @@
+"""Plans for other sizes share kernels: results and errors are those of a plan that is made anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from cases import EinsumCase, random_case
+from choices import any_choices
+from scale import scaled
+
+import numscorch as ns
+from numscorch.errors import NumscorchError
+from numscorch.ir.symbolic import DECIDING, Decisions
+from numscorch.runtime import plans as dispatch
+
+
+def outcome(case: EinsumCase) -> np.ndarray | str:
+    """The dense result, or the text of the error."""
+    try:
+        result = ns.einsum(case.expr, *case.operands(), format=case.result)
+    except (NumscorchError, RuntimeError) as error:  # pairs of dense operands are torch's
+        return f"{type(error).__name__}: {error}"
+    return np.asarray(result.to_dense() if isinstance(result, ns.SparseTensor) else result)
+
+
+def resized(array: np.ndarray, axis: int, size: int) -> np.ndarray:
+    """The array with another size along an axis; its entries are repeated, or left out."""
+    if not array.shape[axis]:
+        return np.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]))
+    taken = np.take(array, np.arange(size) % array.shape[axis], axis)
+    return taken if array.flags.c_contiguous else np.asfortranarray(taken)
+
+
+def variants(case: EinsumCase) -> Iterator[EinsumCase]:
+    """The case with other sizes of one index in all operands, and in a single dimension, which fits rarely."""
+    terms = case.expr.partition("->")[0].split(",")
+    rng = random.Random(case.seed)
+    places = [(at, axis, name) for at, term in enumerate(terms) for axis, name in enumerate(term)]
+    for name in dict.fromkeys(name for *_, name in places):
+        own = [(at, axis) for at, axis, other in places if other == name]
+        at, axis = own[0]
+        size = case.arrays[at].shape[axis]
+        for other in sorted({0, 1, max(size - 1, 0), size + 1, 2 * size, size + 8} - {size}):
+            for changed in (own, [rng.choice(own)]):
+                arrays = list(case.arrays)
+                for at, axis in changed:
+                    arrays[at] = resized(arrays[at], axis, other)
+                yield replace(case, arrays=tuple(arrays))
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_other_sizes_have_the_outcomes_of_new_plans(part: int, fresh_plans: pytest.MonkeyPatch) -> None:
+    """Each random case is followed by cases of the same kind with sizes that differ a little, are 0 or 1, or do not fit.
+
+    All sizes from 2 round to the same number, so that kinds of plans differ only where exact sizes matter.
+    """
+    count = scaled(100)
+    bound = kept = 0
+    for seed in range(3 * 10**6 + part * count, 3 * 10**6 + (part + 1) * count):
+        any_choices(seed, fresh_plans)
+        case = random_case(seed)
+        fresh_plans.setitem(DECIDING, "rounded", lambda size: min(size, 2) * 32)
+        with dispatch.uncompiled():
+            outcome(case)
+            for variant in variants(case):
+                found = outcome(variant)
+                with dispatch.uncompiled():
+                    expected = outcome(variant)
+                np.testing.assert_array_equal(found, expected, err_msg=str(variant))
+            tables = dispatch._tables()
+            bound, kept = bound + len(tables.plans), kept + sum(map(len, tables.kinds.values()))
+    assert bound > 1.5 * kept, "kernels are not shared among sizes"
+
+
+def test_one_kernel_serves_all_sizes_with_the_same_decisions(fresh_plans: pytest.MonkeyPatch) -> None:
+    with dispatch.uncompiled():
+        for size in range(33, 40):
+            A, x = ns.from_torch(torch.eye(size)), torch.arange(float(size))
+            assert ns.einsum("ij,j->i", A, x).equal(x)
+        (decisions,) = dispatch._tables().kinds.values()
+        assert len(dispatch._tables().plans) == 7 and len(decisions) == 1
+
+
+def test_a_conflict_keeps_the_newer_decisions() -> None:
+    """What decides may depend on more than sizes, such as a threshold that a test changes."""
+    made = Decisions()
+    made.add({"s[0] == 1": False}, "first")
+    made.add({"s[0] == 2": False}, "second")
+    assert made.find((3,)) == "second"
+    made.add({}, "third")
+    assert made.find((3,)) == "third"
