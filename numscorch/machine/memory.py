@@ -61,6 +61,8 @@ def check_memory(shape: Sequence[int], itemsize: int, where: object) -> None:
     Raises:
         SizeError: it is larger; the text suggests a sparse result.
     """
+    if prod(shape) * itemsize <= ASK_FROM:
+        return
     sparse = CSR if len(shape) == 2 and shape[0] * 8 <= ASK_FROM else CSF(len(shape))
     suggestion = f"request a sparse result, as with format={spelled(sparse)}"
     check_bytes(prod(shape) * itemsize, f"the dense result {'x'.join(map(str, shape))}", where, suggestion)
@@ -72,8 +74,9 @@ def check_parts(places: int, itemsize: int, where: object, order: int) -> None:
     Raises:
         SizeError: it is larger; the text suggests a sparse result of this order.
     """
-    suggestion = f"request a sparse result, as with format={spelled(CSF(order))}"
-    check_bytes(workers() * places * itemsize, f"the workspace of {places} partial sums for each thread", where, suggestion)
+    if (size := workers() * places * itemsize) > ASK_FROM:
+        suggestion = f"request a sparse result, as with format={spelled(CSF(order))}"
+        check_bytes(size, f"the workspace of {places} partial sums for each thread", where, suggestion)
 
 
 def check_workspace(values: int, each: int, where: object, other: str) -> None:
