@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from errno import EISDIR
 from os import PathLike
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 
+from .compute.call import Call
 from .compute.dispatch import compute
 from .compute.operands import any_autocast, call_form, in_autocast
 from .compute.reductions import check_reduction, prepared, reduced
@@ -100,13 +102,8 @@ def einsum(
         from .compute.torch_compile import einsum_in_compiled_graph
         from .tensors.aside import aside
 
-        if (
-            type(expr) is not str
-            or not operands
-            or type(operands[0]) in (list, tuple)
-            or reduce != "sum"
-            or any(given is not None for given in (out, mask, schedule, sparsifier))
-        ):
+        is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"
+        if type(expr) is not str or not operands or type(operands[0]) in (list, tuple) or not is_plain:
             named = {"out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
             return aside(einsum, expr, *operands, format=format, **named)
         return einsum_in_compiled_graph(expr, in_autocast(operands) if torch.is_autocast_enabled("cpu") else operands, format)
@@ -114,19 +111,19 @@ def einsum(
     shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
     if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
         return result
+    call = Call(expr, operands, format, out, reduce, mask, schedule, sparsifier)
     if (handler := handler_of(operands)) is not None:
-        options = {"format": format, "out": out, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
-        return handler.einsum(expr, *operands, **options)
+        return handler.einsum(call)
     if sparsifier is not None:
-        return sparsified_einsum(expr, operands, sparsifier, format, out, reduce, mask, schedule)
+        return sparsified_einsum(call)
     if TRACERS and holds_traced(operands):
-        return traced_call("einsum", expr, *operands, format=format, out=out, reduce=reduce, mask=mask, schedule=schedule)
+        return traced_call("einsum", expr, *operands, **call.options())
     if type(expr) is not str or len(operands) < 2:
         expr, operands = call_form(expr, operands)
     if any_autocast() and torch.is_autocast_enabled("cpu"):
         operands = in_autocast(operands)
     if reduce != "sum" or mask is not None or schedule is not None:
-        return reduced(expr, operands, format, out, reduce, mask, schedule)
+        return reduced(replace(call, expr=expr, operands=operands))
     return compute(expr, operands, format, out)
 
 
@@ -243,12 +240,9 @@ def explain(
         return timed_story(page, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else page
     if named:
         raise ExpressionError(f"{', '.join(named)}: operands of einsum are positional: give them in order\n  {expr}")
-    expr, operands = call_form(expr, operands)
-    page, request, operands_read = _explained(expr, operands, format, reduce, mask, schedule, sparsifier)
-    if not timed:
-        return page
-    options: dict[str, Any] = {"format": format, "reduce": reduce, "mask": mask, "schedule": schedule, "sparsifier": sparsifier}
-    return timed_story(page, lambda: einsum(expr, *operands, **options), request, operands_read)
+    call = Call(*call_form(expr, operands), format, None, reduce, mask, schedule, sparsifier)
+    page, request, operands_read = _explained(call)
+    return timed_story(page, lambda: einsum(call.expr, *call.operands, **call.options()), request, operands_read) if timed else page
 
 
 def _check_expression(expr: Any) -> None:
@@ -262,17 +256,16 @@ def _check_expression(expr: Any) -> None:
     raise OperandError(f"explain takes an expression and its operands, not {type(expr).__name__}: {suggestion}")
 
 
-def _explained(
-    expr: str, operands: tuple[Any, ...], format: Any, reduce: str, mask: Any, schedule: str | None, sparsifier: Any
-) -> tuple[Explanation, str | Request, Sequence[Any]]:
+def _explained(call: Call) -> tuple[Explanation, str | Request, Sequence[Any]]:
     """The explanation of an einsum, and the request and operands that it is computed from."""
-    if sparsifier is not None:
-        return explain_sparsified(*einsum_as_statement(expr, operands), sparsifier, format), expr, operands
-    if reduce == "sum" and mask is None:
-        return explain_einsum(expr, operands, format, schedule), expr, operands
-    check_reduction(reduce, operands)
-    request, operands_read, _ = prepared(expr, operands, reduce, mask, schedule)
-    return explain_einsum(request, operands_read, format), request, operands_read
+    expr, operands = call.expr, call.operands
+    if call.sparsifier is not None:
+        return explain_sparsified(*einsum_as_statement(expr, operands), call.sparsifier, call.format), expr, operands
+    if call.reduce == "sum" and call.mask is None:
+        return explain_einsum(expr, operands, call.format, call.schedule), expr, operands
+    check_reduction(call)
+    request, operands_read, _ = prepared(call)
+    return explain_einsum(request, operands_read, call.format), request, operands_read
 
 
 def load(f: Any, *args: Any, **kwargs: Any) -> Any:

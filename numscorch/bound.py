@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import update_wrapper
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .api import einsum
+from .compute.call import Call
 from .compute.chains import Chain
 from .compute.dispatch import pairs_for
 from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
@@ -86,20 +87,11 @@ class BoundEinsum:
     Plans can be copied and pickled; an unpickled plan binds its kernel at the first call. Threads may share a plan.
     """
 
-    __slots__ = ("__weakref__", "_fittings", "expr", "format", "mask", "operands", "reduce", "result", "schedule")
+    __slots__ = ("__weakref__", "_call", "_fittings", "expr", "format", "mask", "operands", "reduce", "result", "schedule")
 
-    def __init__(
-        self,
-        expr: str,
-        operands: tuple[OperandSpec, ...],
-        format: Format | str | None = None,
-        reduce: str = "sum",
-        mask: SparseTensor | Tensor | None = None,
-        schedule: str | None = None,
-        result: OperandSpec | None = None,
-    ):
-        self.expr, self.operands, self.result = expr, operands, result
-        self.format, self.reduce, self.mask, self.schedule = format, reduce, mask, schedule
+    def __init__(self, call: Call, operands: tuple[OperandSpec, ...], result: OperandSpec | None = None):
+        self._call, self.operands, self.result = call, operands, result
+        self.expr, self.format, self.reduce, self.mask, self.schedule = call.expr, call.format, call.reduce, call.mask, call.schedule
         self._fittings = Fittings()
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
@@ -150,15 +142,14 @@ class BoundEinsum:
         type(self).__call__ = update_wrapper(fitting.call, BoundEinsum.__call__)  # type: ignore[method-assign]
 
     def _einsum(self, operands: Sequence[Any], out: Any) -> Any:
-        options: dict[str, Any] = {"format": self.format, "reduce": self.reduce, "mask": self.mask, "schedule": self.schedule}
-        return einsum(self.expr, *operands, out=out, **options)
+        return einsum(self.expr, *operands, out=out, **self._call.options())
 
     def _learn(self, operands: Sequence[Any]) -> None:
         """Remember einsum's plan for these operands, if it is a kernel or a chain of kernels whose result needs no conversion."""
         has_diagonals = self.reduce != "sum" and _has_diagonal(self.expr, self.operands)
         if self.reduce == "mean" or has_diagonals or not is_plain(operands):
             return
-        request, operands_read, _ = prepared(self.expr, operands, self.reduce, self.mask, self.schedule)
+        request, operands_read, _ = prepared(replace(self._call, operands=tuple(operands)))
         ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
         is_native = is_all_native(operands_read)
@@ -179,7 +170,7 @@ class BoundEinsum:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments without the kernel, which is valid only in this process."""
-        return BoundEinsum, (self.expr, self.operands, self.format, self.reduce, self.mask, self.schedule, self.result)
+        return BoundEinsum, (self._call, self.operands, self.result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BoundEinsum:
         """A copy that shares the mask."""
@@ -258,19 +249,20 @@ def plan(
         raise ExpressionError(f"a plan takes the notation of einsum, such as 'ij,j->i': call ns.evaluate for statements\n  {text}")
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    bound = BoundEinsum(text, tuple(map(OperandSpec.of, operands)), format, reduce, mask, schedule)
-    check_reduction(reduce, operands)
-    _compile(bound, operands)
+    call = Call(text, (), format, None, reduce, mask, schedule)
+    bound = BoundEinsum(call, tuple(map(OperandSpec.of, operands)))
+    check_reduction(replace(call, operands=operands))
+    _compile(bound, replace(call, operands=operands))
     return bound
 
 
-def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
+def _compile(bound: BoundEinsum, call: Call) -> None:
     """Compile the kernel if a single one computes the expression; else check the sizes only.
 
     Raises:
         SizeError: an index has two sizes.
     """
-    request, operands_read, _ = prepared(bound.expr, operands, bound.reduce, bound.mask, bound.schedule)
+    request, operands_read, _ = prepared(call)
     ready: list[Any] = []
     if not in_transform():
         with torch.no_grad():
@@ -284,7 +276,7 @@ def _compile(bound: BoundEinsum, operands: Sequence[Any]) -> None:
         compiled = find_plan(request, bound.format, *identify(ready))
     dtype = next(spec for spec, name in COMPILED.items() if name == compiled.problem.result.dtype)
     bound.result = OperandSpec(compiled.shape, compiled.problem.requested or compiled.problem.format, dtype)
-    bound._learn(operands)
+    bound._learn(call.operands)
 
 
 def _is_match(specs: Sequence[OperandSpec], operands: Sequence[Any]) -> bool:

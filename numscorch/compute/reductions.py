@@ -14,6 +14,7 @@ from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.problem import wanted_format
 from ..frontend.requests import Request, diagonal_request, plain_request, reducing, scheduled
 from ..tensors.sparse_tensor import SparseTensor
+from .call import Call
 from .dispatch import compute, stored_as
 from .empty_reductions import semiring_zero
 from .operands import check_is_tensor, is_strided
@@ -34,31 +35,33 @@ JOINED_BY = {
 TESTS = ("any", "all", "or_and")  # reductions that only test whether terms are nonzero
 
 
-def reduced(expr: str, operands: Sequence[Any], format: Any, out: Any, reduce: str, mask: Any, schedule: str | None = None) -> Any:
-    """The einsum with a reduction or mask; the arguments are those of :func:`numscorch.einsum`.
+def reduced(call: Call) -> Any:
+    """The einsum with a reduction or mask.
 
     Raises:
         ExpressionError: the reduction is unknown.
         SizeError: the mask's shape differs from the result's.
         UnsupportedError: an operand is not a tensor, the mask is not sparse, or a mean of integers is requested.
     """
-    check_reduction(reduce, operands)
-    request, operands_read, terms = prepared(expr, operands, reduce, mask, schedule)
-    if reduce == "mean" and not terms and out is None:  # every entry is NaN
+    check_reduction(call)
+    request, operands_read, terms = prepared(call)
+    format, out = call.format, call.out
+    if call.reduce == "mean" and not terms and out is None:  # every entry is NaN
         nan_result = _divide_by_terms(compute(request, operands_read, "dense" if request.mask is None else None), 0)
         return stored_as(nan_result, wanted_format(format, nan_result.ndim), native=False)
-    is_filled = is_strided(out) and format is None and semiring_zero(request, operands[0].dtype) != 0
+    is_filled = is_strided(out) and format is None and semiring_zero(request, call.operands[0].dtype) != 0
     result = compute(request, operands_read, "dense" if is_filled else format, out)
-    return _divide_by_terms(result, terms) if reduce == "mean" else result
+    return _divide_by_terms(result, terms) if call.reduce == "mean" else result
 
 
-def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
+def check_reduction(call: Call) -> None:
     """Check the reduction's name, and that all operands are tensors.
 
     Raises:
         ExpressionError: the reduction is unknown.
         UnsupportedError: an operand is not a tensor, or a mean of integers is requested.
     """
+    reduce, operands = call.reduce, call.operands
     if not isinstance(reduce, str) or reduce not in JOINED_BY:
         raise ExpressionError(f"unknown reduction {reduce!r}: use one of {', '.join(JOINED_BY)}")
     for operand in operands:
@@ -67,7 +70,7 @@ def check_reduction(reduce: str, operands: Sequence[Any]) -> None:
         raise UnsupportedError(f"the mean of {dtype} values would be truncated to integers: convert with .to(torch.float32)")
 
 
-def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedule: str | None = None) -> tuple[Request, Sequence[Any], int]:
+def prepared(call: Call) -> tuple[Request, Sequence[Any], int]:
     """The request of a reduction, its operands, and the number of terms per entry of the result.
 
     A repeated index takes the diagonal of an operand first, unless the reduction is a sum. The mask is the last operand.
@@ -76,6 +79,7 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         SizeError: the mask's shape differs from the result's.
         UnsupportedError: the mask is not sparse.
     """
+    operands, mask = call.operands, call.mask
     if mask is not None and not isinstance(mask, SparseTensor | Tensor):
         raise UnsupportedError(
             f"mask must be a sparse tensor, not {type(mask).__name__}: make one with ns.from_torch(torch.as_tensor(mask))"
@@ -84,9 +88,9 @@ def prepared(expr: str, operands: Sequence[Any], reduce: str, mask: Any, schedul
         raise UnsupportedError("mask must be sparse, since its pattern selects the result: multiply by a dense one instead")
     shapes = tuple([tuple(operand.shape) for operand in operands])
     selects = not (isinstance(mask, SparseTensor) and mask.format.is_full)
-    named, request, terms = _reduction(expr, shapes, reduce, None if mask is None else tuple(mask.shape), schedule, selects)
+    named, request, terms = _reduction(call.expr, shapes, call.reduce, None if mask is None else tuple(mask.shape), call.schedule, selects)
     if named is not None:
-        operands = list(map(_diagonal, named, operands))
+        operands = tuple(map(_diagonal, named, operands))
     return request, operands if request.mask is None else (*operands, mask), terms
 
 

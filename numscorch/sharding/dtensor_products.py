@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
 
 from ..api import einsum
+from ..compute.call import Call
 from ..compute.operands import call_form
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
@@ -19,7 +21,7 @@ from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 
-def dtensor_einsum(expr: Any, *operands: Any, format: Any = None, **options: Any) -> Any:
+def dtensor_einsum(call: Call) -> Any:
     """:func:`numscorch.einsum` with ``DTensor`` operands. The result is a ``DTensor``; gradients have the placements of their operands.
 
     The gradient of the values of a sparse tensor is this rank's part of a sum, as in data-parallel training.
@@ -28,12 +30,12 @@ def dtensor_einsum(expr: Any, *operands: Any, format: Any = None, **options: Any
         ExpressionError: the text can't be parsed.
         UnsupportedError: operands are sharded in different ways, or a sparse tensor has a sharded index.
     """
-    text = _text_of(expr)
-    if any(isinstance(operand, ShardedSparseTensor) for operand in operands):
-        return sharded_einsum(text, *operands, format=format, **options)
-    if any(value not in (None, "sum") for value in options.values()):
+    text = _text_of(call.expr)
+    if any(isinstance(operand, ShardedSparseTensor) for operand in call.operands):
+        return sharded_einsum(replace(call, expr=text))
+    if not call.takes_only("format"):
         raise UnsupportedError("einsum of a DTensor takes no reduce=, mask=, out=, schedule= or sparsifier=")
-    text, values = call_form(text, operands)
+    text, values = call_form(text, call.operands)
     subscripts = parse_einsum(text, tuple(value.ndim for value in values))
     mesh = next(value.device_mesh for value in values if isinstance(value, DTensor))
     ranks, what = Ranks.of(mesh), f"an operand of {text!r}"
@@ -44,7 +46,7 @@ def dtensor_einsum(expr: Any, *operands: Any, format: Any = None, **options: Any
         value.to_local(grad_placements=placements) if isinstance(value, DTensor) else value
         for value, placements in zip(values, gradients, strict=True)
     ]
-    result: Any = einsum(text, *local, format=format)
+    result: Any = einsum(text, *local, format=call.format)
     if not isinstance(result, torch.Tensor):
         raise UnsupportedError(f"{text!r} has a sparse result, but DTensors are dense: pass format='dense'")
     sizes = subscripts.sizes(value.shape for value in values)

@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 
 from ..api import einsum, evaluate
+from ..compute.call import Call
 from ..compute.operands import call_form
 from ..errors import ExpressionError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
@@ -36,7 +37,7 @@ Given = Sequence[ShardedSparseTensor | LocalOperand]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
-def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
+def sharded_einsum(call: Call) -> Any:
     """:func:`numscorch.einsum` with a sharded matrix among the operands. A collective operation.
 
     Dense operands are ``DTensor`` or plain local rows; the result is a ``DTensor`` if one of them is. For plain tensors, the loss is the
@@ -49,15 +50,15 @@ def sharded_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
         UnsupportedError: an option is given (``format`` only for results with the pattern of the matrix), or the result or an operand
             would need all of a tensor on each rank.
     """
-    matrix = next(operand for operand in (expr, *operands) if isinstance(operand, ShardedSparseTensor))
-    with collective(matrix.layout.ranks, f"einsum {expr!r}" if isinstance(expr, str) else "einsum"):
-        return _einsum(expr, operands, options)
+    matrix = next(operand for operand in (call.expr, *call.operands) if isinstance(operand, ShardedSparseTensor))
+    with collective(matrix.layout.ranks, f"einsum {call.expr!r}" if isinstance(call.expr, str) else "einsum"):
+        return _einsum(call)
 
 
-def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    if any(value not in (None, "sum") for name, value in options.items() if name != "format"):
+def _einsum(call: Call) -> Any:
+    if not call.takes_only("format"):
         raise UnsupportedError("einsum of a sharded matrix takes no reduce=, mask=, out=, schedule= or sparsifier=")
-    text, values = call_form(expr, operands)
+    text, values = call_form(call.expr, call.operands)
     subscripts = parse_einsum(text, tuple(value.ndim for value in values))
     indices = _indices_of(text, values, subscripts)
     given = [
@@ -68,7 +69,7 @@ def _einsum(expr: Any, operands: tuple[Any, ...], options: dict[str, Any]) -> An
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
         is_in_order = result.index(indices.row) < result.index(indices.column)
-        return _sampled(text, given, indices, options, is_in_order)
+        return _sampled(text, given, indices, call.format, is_in_order)
     index = next((name for name in (indices.row, indices.column) if name in result), None)
     at = 0 if index is None else result.index(index)
     local = _of_rows(text, subscripts, given, indices) if index == indices.row else _dense(text, _joined(given, indices))
@@ -188,11 +189,11 @@ def _whole_part(operand: LocalOperand, columns: Any) -> torch.Tensor:
     return operand.back(operand.first[columns]) if operand.is_whole else operand.value
 
 
-def _sampled(text: str, given: Given, indices: SharedIndices, options: dict[str, Any], is_in_order: bool) -> ShardedSparseTensor:
+def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in_order: bool) -> ShardedSparseTensor:
     """A result with the pattern of the matrix."""
     values = None
     if is_in_order:
-        values = indices.matrix.values_of(einsum(text, *_joined(given, indices), format=options.get("format")))
+        values = indices.matrix.values_of(einsum(text, *_joined(given, indices), format=format))
     if values is None:
         raise UnsupportedError(f"{text!r} has a result with both indices of the sharded matrix, but not its pattern: multiply it with A")
     matrix = indices.matrix

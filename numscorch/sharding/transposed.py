@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from ..compute.call import Call
 from ..compute.operands import call_form
 from ..errors import SizeError, UnsupportedError
 from .operators import on_all_ranks
@@ -17,20 +19,20 @@ ON_THE_LEFT = {1: "ij,i->j", 2: "ij,ik->jk"}  # by the dimensions of the dense o
 ON_THE_RIGHT = {1: "ij,j->i", 2: "ij,kj->ki"}
 
 
-def transposed_einsum(expr: Any, *operands: Any, **options: Any) -> Any:
+def transposed_einsum(call: Call) -> Any:
     """:func:`numscorch.einsum` with transposed sharded matrices among the operands. A collective operation.
 
     Raises:
         UnsupportedError: as for other einsums of a sharded matrix.
     """
-    text, values = call_form(expr, operands)
+    text, values = call_form(call.expr, call.operands)
     left, arrow, result = text.partition("->")
     terms = left.split(",")
     for at, value in enumerate(values[: len(terms)]):
         if isinstance(value, Transposed):
             terms[at] = terms[at].strip()[::-1]
     matrices = [value.matrix if isinstance(value, Transposed) else value for value in values]
-    return sharded_einsum(",".join(terms) + arrow + result, *matrices, **options)
+    return sharded_einsum(replace(call, expr=",".join(terms) + arrow + result, operands=tuple(matrices)))
 
 
 def transposed_evaluate(statement: str, **operands: Any) -> Any:
@@ -58,12 +60,12 @@ def matmul(left: Any, right: Any) -> torch.Tensor:
 def _product(A: ShardedSparseTensor, x: Any, expressions: Mapping[int, str]) -> torch.Tensor:
     if x.ndim not in expressions:
         raise SizeError(f"a product of A.t() and a tensor of {x.ndim} dimensions: give one or two")
-    result: torch.Tensor = sharded_einsum(expressions[x.ndim], A, x)
+    result: torch.Tensor = sharded_einsum(Call(expressions[x.ndim], (A, x)))
     return result
 
 
 TRANSPOSED: dict[Any, Callable[..., Any]] = {
-    torch.einsum: transposed_einsum,
+    torch.einsum: lambda expr, *operands: transposed_einsum(Call(expr, operands)),
     **dict.fromkeys((torch.matmul, torch.mm, torch.mv, torch.sparse.mm, torch.Tensor.matmul, torch.Tensor.__matmul__), matmul),
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
 }

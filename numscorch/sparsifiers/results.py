@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..compute.call import Call
 from ..compute.operands import call_form, check_is_tensor, in_autocast
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
@@ -80,22 +81,20 @@ def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[
     return pruning(text, rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers.items()}
 
 
-def sparsified_einsum(
-    expr: Any, operands: tuple[Any, ...], sparsifier: Any, format: Format | str | None, out: Any, reduce: str, mask: Any, schedule: Any
-) -> SparseTensor:
+def sparsified_einsum(call: Call) -> SparseTensor:
     """Evaluate an einsum and sparsify its result.
 
     Raises:
         UnsupportedError: out=, reduce=, mask= or schedule= is given too.
     """
-    if out is not None or reduce != "sum" or mask is not None or schedule is not None:
+    if not call.takes_only("format", "sparsifier"):
         raise UnsupportedError(
             "sparsifier= together with out=, reduce=, mask= or schedule=: compute the result, and pass it to ns.sparsify.sparsify"
         )
-    text, given = einsum_as_statement(expr, operands)
+    text, given = einsum_as_statement(call.expr, call.operands)
     if torch.is_autocast_enabled("cpu"):
         given = dict(zip(given, in_autocast(list(given.values())), strict=True))
-    return evaluate_sparsified(text, given, sparsifier, format)
+    return evaluate_sparsified(text, given, call.sparsifier, call.format)
 
 
 def einsum_as_statement(expr: Any, operands: tuple[Any, ...]) -> tuple[str, dict[str, Any]]:
