@@ -28,7 +28,7 @@ from ..ir.derived_formats import flattened, realized
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS, start_of
 from ..ir.lattice import make_lattice
-from ..ir.symbolic import SIZES, Size
+from ..ir.symbolic import SIZES, Size, text_of
 from ..ir.workspace_levels import Flagged, PackedWorkspace
 from ..machine import threads
 from ..machine.buffer_pool import SMALLEST, room
@@ -87,8 +87,8 @@ class Binder:
         return self.numbers.setdefault(text, f"z{len(self.numbers)}")
 
     def numbers_of(self, shape: Sequence[int]) -> str:
-        """Expression for a tuple of sizes."""
-        return f"({''.join(f'{self.number(size)}, ' for size in shape)})"
+        """The variable of ``bind`` with a tuple of sizes."""
+        return self.fixed(text_of(tuple(shape)))
 
     def function(self) -> Bind:
         """Compile ``bind`` from its source."""
