@@ -23,7 +23,7 @@ from numscorch.codegen.source import Source
 from numscorch.explanation.explanation import Explanation
 from numscorch.frontend.operand import Operand
 from numscorch.frontend.requests import Request
-from numscorch.runtime.plans import Kind, Tables, apart
+from numscorch.runtime.plans import Tables, apart
 
 FOLDER = "NUMSCORCH_CACHE_DIR"
 CALLS = 20  # the overhead is their median
@@ -195,8 +195,8 @@ class _CallObserver:
         self.built.append(source)
         return RecordedKernel(build(source), self)
 
-    def on_kind(self, request: Request, operands: Sequence[Operand], plan: Kind) -> Kind:
-        """Record the kernels of a kind of plans, and return it with calls recorded."""
+    def on_kind(self, request: Request, operands: Sequence[Operand], plan: Any) -> Any:
+        """Record the kernels of a kind of plans (of a plan, in older commits), and return it with calls recorded."""
         main, name = plan.kernel.source, f"{plan.kernel.source.name}.py"
         text = str(Explanation(f"einsum {request}", tuple(operands), plan.problem, plan.steps, main, Path(name), request))
         text = text.replace(main.text, "").rstrip()
@@ -206,7 +206,9 @@ class _CallObserver:
         for source in self.built[since + 1 :]:
             self.kernels.setdefault(source.name, KernelRecord(str(request), f"counts what {main.name} writes\n\n{text}", source.text))
         del self.built[since:]
-        return replace(plan, bind=lambda sizes: self._recorded_run(request, plan.bind(sizes)))
+        if hasattr(plan, "bind"):
+            return replace(plan, bind=lambda sizes: self._recorded_run(request, plan.bind(sizes)))
+        return replace(plan, run=self._recorded_run(request, plan.run))
 
     def _recorded_run(self, request: Request, run: Callable[..., Any]) -> Callable[..., Any]:
         """The plan's function with its calls recorded. Calls nested within another plan's call aren't recorded."""
