@@ -1,6 +1,6 @@
-"""Chains: cached sequences of requests, as functions and the positions of their operands.
+"""Executables: the steps of a program for operands of a kind. Chains: the functions of these steps for operands of certain sizes.
 
-A chain is to a sequence of requests what a plan is to one request: one lookup finds it, and it runs without planning its steps again.
+They are to a program what a kind and its plans are to one request: one lookup finds them, and nothing is planned again.
 """
 
 from __future__ import annotations
@@ -13,24 +13,39 @@ from typing import Any
 from torch import Tensor
 
 from ..frontend.requests import NAMES, Request
-from ..runtime.plans import Plan, known_plan
+from ..runtime.plans import Plan, known_plan, plan_for
 from ..tensors.sparse_tensor import SparseTensor
 from .dense_operands import dense_result
 from .operands import DeferredOperand, identify
 
-ChainStep = tuple[Callable[..., Any], tuple[int, ...]]
-"""A function and the positions of its arguments: the chain's operands come first, then the results of earlier steps."""
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request, the wanted format of its result, and the positions of its operands.
+
+    The program's operands come first, then the results of earlier steps.
+    """
+
+    request: Request
+    format: Any
+    reads: tuple[int, ...]
+
+    def ready(self, operands: Sequence[Any]) -> Callable[..., Any]:
+        """The function that computes the step for operands like these."""
+        if SparseTensor not in map(type, operands):
+            return partial(dense_result, self.request)
+        return plan_for(self.request, operands, self.format).run
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """A sequence of steps; the last one computes the result.
+    """Functions of the steps for operands of certain sizes; the last one computes the result.
 
     >>> Chain(((lambda a, b: a + b, (0, 1)), (lambda a, b: a * b, (2, 0)))).run(3, 4)
     21
     """
 
-    steps: tuple[ChainStep, ...]
+    steps: tuple[tuple[Callable[..., Any], tuple[int, ...]], ...]
 
     def run(self, *operands: Any) -> Any:
         """Run all steps and return the last one's result."""
@@ -40,16 +55,33 @@ class Chain:
         return values[-1]
 
 
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """The steps of a program; they are the same for all operands of a kind."""
+
+    steps: tuple[Step, ...]
+
+    def run(self, operands: Sequence[Any]) -> tuple[Any, Chain]:
+        """The result, and the chain for operands of these sizes."""
+        values, functions = list(operands), []
+        for step in self.steps:
+            given = [values[at] for at in step.reads]
+            functions.append((step.ready(given), step.reads))
+            values.append(functions[-1][0](*given))
+        return values[-1], Chain(tuple(functions))
+
+
 @dataclass(slots=True)
 class ChainRecorder:
-    """Records the steps of a first call to build a chain.
+    """Records the steps of a first call to build an executable.
 
     A step can call its plan directly only if its operands have the same signatures in every call of the chain. This holds for the
     chain's operands, dense results, and results that keep an operand's pattern. If an operand may be stored differently in the
-    next call, no chain is built. The last step's result may be any sparse tensor, because no step reads it.
+    next call, none is built. The last step's result may be any sparse tensor, because no step reads it.
     """
 
-    steps: list[ChainStep] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    functions: list[tuple[Callable[..., Any], tuple[int, ...]]] = field(default_factory=list)
     is_fixed: bool = True
     is_last_alike: bool = True
 
@@ -61,18 +93,23 @@ class ChainRecorder:
         if SparseTensor not in map(type, ready):
             tensors = [o.tensor if isinstance(o, DeferredOperand) else o for o in ready]
             self.is_fixed &= format is None and not any(t.requires_grad for t in tensors)
-            self.steps.append((partial(dense_result, request), tuple(reads)))
+            self.functions.append((partial(dense_result, request), tuple(reads)))
         elif (plan := known_plan(request, format, signatures)) is not None:
             self.is_fixed &= plan.problem.requested is None
-            self.steps.append((plan.run, tuple(reads)))
+            self.functions.append((plan.run, tuple(reads)))
         else:
             self.is_fixed = False
+        self.steps.append(Step(request, format, tuple(reads)))
         self.is_last_alike = _is_alike(result, plan, ready)
         self.is_fixed &= self.is_last_alike or isinstance(result, SparseTensor)
 
     def chain(self) -> Chain | None:
         """The chain, or None if the next call may need other steps."""
-        return Chain(tuple(self.steps)) if self.is_fixed else None
+        return Chain(tuple(self.functions)) if self.is_fixed else None
+
+    def executable(self) -> Executable:
+        """The steps, for operands of other sizes."""
+        return Executable(tuple(self.steps))
 
 
 def _is_alike(result: Any, plan: Plan | None, operands: Sequence[Any]) -> bool:

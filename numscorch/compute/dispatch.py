@@ -20,7 +20,6 @@ from ..frontend.promotion import Promotion, target_of, unread_in
 from ..frontend.requests import Request, einsum_request
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
-from ..schedule.facts import rounded
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
@@ -141,16 +140,16 @@ def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """The pairs in which to contract an einsum's operands, or none; operands of similar sizes share a path."""
     if not request.is_product or len(operands) < 3:
         return ()
-    return pairs_of(request.subscripts, tuple(tuple(o.shape) for o in operands), tuple(map(_nnz_of, operands)))
+    return pairs_of(request.subscripts, [operand.shape for operand in operands], list(map(_nnz_of, operands)))
 
 
 def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
-    """The rounded number of values that a sparse operand stores; None for a dense operand."""
+    """The number of values that a sparse operand stores; None for a dense operand."""
     if isinstance(operand, SparseTensor):
-        return rounded(operand.pattern.nnz)
+        return operand.pattern.nnz
     if isinstance(operand, Operand):
-        return None if operand.format.is_dense else rounded(operand.counts[-1])
-    return None if operand.layout is STRIDED else rounded(operand._nnz())
+        return None if operand.format.is_dense else operand.counts[-1]
+    return None if operand.layout is STRIDED else operand._nnz()
 
 
 def _compute_in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:

@@ -15,6 +15,7 @@ from math import prod
 from typing import TypeVar
 
 from ..schedule import tuning
+from ..schedule.facts import rounded
 from .parser import Subscripts
 
 T = TypeVar("T")
@@ -41,14 +42,8 @@ class Pair:
     expr: str
 
 
-@lru_cache(maxsize=1024)
-def pairs_of(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
-    """Cached version of :func:`split`."""
-    return split(subscripts, shapes, stored)
-
-
-def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:
-    """The pairs to contract in sequence; empty if one nest is cheaper.
+def pairs_of(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:
+    """The pairs to contract in sequence; empty if one nest is cheaper. Operands of similar sizes share a path.
 
     Args:
         subscripts: the index names of operands and result.
@@ -57,9 +52,9 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
 
     >>> from .parser import parse_einsum
     >>> chain = parse_einsum("ij,jk,kl->il", (2, 2, 2))
-    >>> [pair.expr for pair in split(chain, [(9000, 9000), (9000, 9000), (9000, 8)], [90_000, 90_000, None])]
+    >>> [pair.expr for pair in pairs_of(chain, [(9000, 9000), (9000, 9000), (9000, 8)], [90_000, 90_000, None])]
     ['bc,cd->bd', 'ab,bd->ad']
-    >>> split(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), [(9000, 9000), (9000, 64), (9000, 64)], [90_000, None, None])
+    >>> pairs_of(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), [(9000, 9000), (9000, 64), (9000, 64)], [90_000, None, None])
     ()
     """
     if not 3 <= len(shapes) <= PRICED_OPERANDS or not any(n is not None for n in stored):
@@ -69,11 +64,17 @@ def split(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Seque
         for name, size in zip(names, shape, strict=True):
             if extents.setdefault(name, size) != size or size == 0:
                 return ()  # a broadcast dimension, or an empty operand
-    if len(extents) > len(LETTERS):
-        return ()
+    counts = tuple([None if n is None else rounded(n) for n in stored])
+    return () if len(extents) > len(LETTERS) else searched(subscripts, tuple(map(rounded, extents.values())), counts)
+
+
+@lru_cache(maxsize=1024)
+def searched(subscripts: Subscripts, sizes: tuple[int, ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
+    """The pairs of a path for rounded sizes of the indices, in the order of their first occurrence, and rounded counts."""
+    extents = dict(zip(dict.fromkeys(name for names in subscripts.operands for name in names), sizes, strict=True))
     terms = [
-        Term(frozenset(names), float(prod(shape) if n is None else n), n is not None)
-        for names, shape, n in zip(subscripts.operands, shapes, stored, strict=True)
+        Term(frozenset(names), float(prod(extents[name] for name in names) if n is None else n), n is not None)
+        for names, n in zip(subscripts.operands, stored, strict=True)
     ]
     search = _Search(extents, frozenset(subscripts.result))
     search.most = tuning.PATH_GAIN * search.nest(terms)

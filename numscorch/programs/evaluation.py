@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import NoneType
 from typing import Any
@@ -23,6 +24,7 @@ from ..frontend.statements import ProgramPart, parse_program, tensor_names, writ
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from ..runtime.plans import known_plan, remember
+from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .derived_operands import derives, is_index_size, with_derived
@@ -54,11 +56,28 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     chain = known_plan(text, format, key)
     if chain is not None:
         return chain.run(*ready)
+    shared = key[-1] if type(key[-1]) is tuple else ()  # which operands share a pattern
+    kinds = (*operands, *map(_kind, ready), shared)
+    executable = known_plan(text, format, kinds)
+    if executable is not None:
+        with suppress(SizeError):  # sizes that do not fit: raised again below, in the words of the program
+            result, chain = executable.run(ready)
+            remember((text, format, *key), chain)
+            return result
     recorder = ChainRecorder()
     result = _evaluated(text, dict(zip(operands, ready, strict=True)), format, recorder)
     if isinstance(result, Tensor | SparseTensor) and (chain := recorder.chain()) is not None:
         remember((text, format, *key), chain)
+        remember((text, format, *kinds), recorder.executable())
     return result
+
+
+def _kind(operand: SparseTensor | Tensor) -> Hashable:
+    """What the choice of a program's steps depends on: sizes and counts are rounded."""
+    sizes = tuple(map(rounded, operand.shape))
+    if isinstance(operand, SparseTensor):
+        return operand.pattern.format, operand._values.dtype, operand.pattern.index_dtype, sizes, rounded(operand.pattern.nnz)
+    return operand.dtype, operand.is_contiguous(), sizes
 
 
 def _chain_key(text: Any, operands: Mapping[str, Any], format: Any) -> tuple[list[Any], tuple[Hashable, ...]] | None:

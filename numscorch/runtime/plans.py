@@ -140,9 +140,13 @@ def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
 
 def launch(request: Request, operands: Sequence[Any], format: Format | str | None) -> Any:
     """Run the kernel for SparseTensors and strided tensors, without gradients and without converting the result."""
+    return plan_for(request, operands, format).run(*operands)
+
+
+def plan_for(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
+    """The plan for these SparseTensors and strided tensors."""
     signatures = signatures_of(operands)
-    plan = known_plan(request, format, signatures) or find_plan(request, format, operands, signatures)
-    return plan.run(*operands)
+    return known_plan(request, format, signatures) or find_plan(request, format, operands, signatures)
 
 
 def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:

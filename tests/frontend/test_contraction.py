@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.frontend import contraction
-from numscorch.frontend.contraction import Pair, Term, _Search, pairs_of, split, without
+from numscorch.frontend.contraction import Pair, Term, _Search, pairs_of, searched, without
 from numscorch.frontend.parser import parse_einsum
 from numscorch.runtime import plans as dispatch
 
@@ -64,7 +63,7 @@ def test_each_state_is_priced_once(expr: str) -> None:
 def contracted_pairs(expr: str, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> list[frozenset[str]]:
     """The operands that each pair contracts, independent of their order and of index names."""
     terms, pairs = expr.split("->")[0].split(","), []
-    for step in split(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
+    for step in pairs_of(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
         pairs.append(frozenset((terms[step.left], terms[step.right])))
         terms.append("*".join(sorted(pairs[-1])))
     return pairs
@@ -100,7 +99,7 @@ def test_an_example_of_a_path() -> None:
     """Four small factors of a core tensor: the factor that shrinks it most is contracted first."""
     expr, sizes = "ea,fb,abcd,gc,hd->efgh", {"a": 40, "b": 40, "c": 40, "d": 40, "e": 20, "f": 10, "g": 5, "h": 2}
     shapes = [[sizes[name] for name in term] for term in expr.split("->")[0].split(",")]
-    pairs = split(parse_einsum(expr, (2, 2, 4, 2, 2)), shapes, [None, None, 40**4, None, None])
+    pairs = pairs_of(parse_einsum(expr, (2, 2, 4, 2, 2)), shapes, [None, None, 40**4, None, None])
     assert [pair.expr.split("->")[0] for pair in pairs] == ["bdef,hf", "bdeh,ge", "cd,bdhg", "ab,cbhg"]
     assert pairs[0] == Pair(2, 4, "bdef,hf->bdeh")
 
@@ -116,25 +115,17 @@ def test_a_chain_with_a_thin_matrix_has_no_large_intermediate(plain: pytest.Monk
     assert all(prod(plan.shape) <= thin.numel() for plan in dispatch._plans.values())
 
 
-def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
-
-    def one_nest(*args: object) -> tuple[Pair, ...]:
-        calls.append(args)
-        return ()
-
-    monkeypatch.setattr(contraction, "split", one_nest)
-    pairs_of.cache_clear()
+def test_operands_of_about_one_size_share_a_path(plain: pytest.MonkeyPatch) -> None:
+    searched.cache_clear()
     for count in (97, 98, 99, 112):
-        A = ns.from_coo([range(count), range(count)], torch.ones(count), (200, 200), format=ns.CSR)
-        ns.einsum("ij,jk,kl->il", A, A, torch.ones(200, 2))
-    pairs_of.cache_clear()
-    assert len(calls) == 1
+        A = ns.from_coo([range(count), range(count)], torch.ones(count), (2 * count, 2 * count), format=ns.CSR)
+        ns.einsum("ij,jk,kl->il", A, A, torch.ones(2 * count, 2))
+    assert searched.cache_info().misses == 1
 
 
 def test_searches_without_gain_end_early(monkeypatch: pytest.MonkeyPatch) -> None:
     joined, join = list[object](), _Search.join
     monkeypatch.setattr(_Search, "join", lambda *args: joined.append(args) or join(*args))
     terms = ["acdf", "jbje", "gihb", "hfac", "gfac", "gifabc", "hfac"]
-    assert split(parse_einsum(",".join(terms) + "->", tuple(map(len, terms))), [(4,) * len(term) for term in terms], [51] * 7) == ()
+    assert pairs_of(parse_einsum(",".join(terms) + "->", tuple(map(len, terms))), [(4,) * len(term) for term in terms], [51] * 7) == ()
     assert len(joined) < 50

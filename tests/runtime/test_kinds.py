@@ -94,3 +94,29 @@ def test_a_conflict_keeps_the_newer_decisions() -> None:
     assert made.find((3,)) == "second"
     made.add({}, "third")
     assert made.find((3,)) == "third"
+
+
+PROGRAM = """S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k])
+m[i] stored max= S[i,j]
+E[i,j] = stored(A[i,j]) * exp(S[i,j] - m[i])
+O[i,e] = E[i,j] * V[j,e]"""
+
+
+def test_programs_of_other_sizes_repeat_steps_and_raise_errors_in_their_own_words(fresh_plans: pytest.MonkeyPatch) -> None:
+    def given(nodes: int, other: int, width: int, depth: int) -> dict[str, object]:
+        A = ns.from_torch((torch.rand(nodes, other) < 0.5).float())
+        return {"A": A, "Q": torch.rand(nodes, width), "K": torch.rand(other, width), "V": torch.rand(other, depth)}
+
+    sizes = (40, 34, 5, 3), (39, 33, 5, 3), (38, 35, 5, 3), (40, 34, 5, 1), (40, 34, 1, 3)
+    with dispatch.uncompiled():
+        for operands in map(given, *zip(*sizes, strict=True)):
+            found = ns.evaluate(PROGRAM, **operands)
+            with dispatch.uncompiled():
+                torch.testing.assert_close(found, ns.evaluate(PROGRAM, **operands))
+        for name, wrong in (("K", torch.rand(34, 6)), ("V", torch.rand(35, 3)), ("Q", torch.rand(0, 5)), ("V", torch.rand(34, 3, 1))):
+            operands = given(*sizes[0]) | {name: wrong}
+            with pytest.raises(NumscorchError) as found_error:
+                ns.evaluate(PROGRAM, **operands)
+            with dispatch.uncompiled(), pytest.raises(NumscorchError) as expected_error:
+                ns.evaluate(PROGRAM, **operands)
+            assert str(found_error.value) == str(expected_error.value)
