@@ -145,6 +145,8 @@ def computed(
     at = 0
     while at < len(parts):
         with_derived(text, parts[at:], values)
+        for part in parts[at:]:
+            _check_ranks(text, part, values)
         is_seen = is_transformed(tuple(values.values()))
         parts = parts if is_seen else in_pairs(parts, at, values)
         group = None if is_seen else group_from(parts, at, values, format)
@@ -168,8 +170,6 @@ def computed(
 
 def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
     """Compute a group of parts with one kernel; return None if gradients flow and separate kernels for the parts are better."""
-    for part in parts[at : group.end]:
-        _check_ranks(text, part, values)
     inputs = [values[name] for name in group.operands]
     operands = list(map(widened_operand, inputs))
 
@@ -191,7 +191,6 @@ def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, val
 
 def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values: Mapping[str, Any], format: Format | str | None) -> Any:
     """Compute one part with its own kernel."""
-    _check_ranks(text, part, values)
     check_sizes(text, parts, part, values)
     operands = [values[name] for name in part.operands]
     if part.request.op == CONSTANT:
