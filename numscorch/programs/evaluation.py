@@ -56,7 +56,7 @@ def evaluate_parts(text: str, operands: Mapping[str, Any], format: Format | str 
     chain = known_plan(text, format, key)
     if chain is not None:
         return chain.run(*ready)
-    shared = key[-1] if type(key[-1]) is tuple else ()  # which operands share a pattern
+    shared = key[-1:] if key and type(key[-1]) is tuple else ()  # which operands share a pattern
     kinds = (*operands, *map(_kind, ready), shared)
     executable = known_plan(text, format, kinds)
     if executable is not None:
