@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -57,24 +57,11 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
-def kind_of(operand: Operand) -> Hashable:
-    """What a plan depends on besides sizes, of which counts are rounded."""
-    counts = tuple(map(rounded, operand.counts))
-    statistics = operand.spreads, operand.has_long_rows, operand.peaks
-    layout = len(operand.shape), operand.is_row_major
-    return operand.format, operand.dtype, operand.index_dtype, counts, *statistics, operand.beside, *layout
-
-
-def sizes_of(operands: Iterable[Operand]) -> tuple[int, ...]:
-    """The sizes that plans take: of each operand its shape, and its strides unless they follow from the shape."""
-    sizes: list[int] = []
-    for operand in operands:
-        sizes += operand.shape if operand.is_row_major else (*operand.shape, *operand.strides)
-    return tuple(sizes)
-
-
 def symbolic(operands: Sequence[Operand], record: Record) -> list[Operand]:
-    """The operands with symbolic sizes, in the order of :func:`sizes_of`, and rounded counts."""
+    """The operands with symbolic sizes and rounded counts.
+
+    The sizes are, of each operand, its shape, and then its strides unless it is sparse or contiguous.
+    """
     described, at = [], 0
     for operand in operands:
         given = operand.shape if operand.is_row_major else (*operand.shape, *operand.strides)

@@ -6,4 +6,4 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 Bind = Callable[[Sequence[int]], Callable[..., Any]]
-"""From the sizes of the operands (``frontend.operand.sizes_of``) to a function from the operands to the result."""
+"""From the sizes of the operands (``frontend.operand.symbolic``) to a function from the operands to the result."""

@@ -21,7 +21,7 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
-from ..frontend.operand import Operand, kind_of, sizes_of, symbolic
+from ..frontend.operand import Operand, row_major, symbolic
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
 from ..frontend.requests import Request, scheduled
@@ -172,16 +172,37 @@ def _keep(table: dict[Hashable, P], key: Hashable, value: P) -> P:
 
 def make_plan(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:
     """The plan of a request: for sizes that lead to the decisions of an earlier plan, its kernel is bound to them."""
-    described = describe_all(operands)
-    kinds, key, sizes = _tables().kinds, (request, format, *map(kind_of, described)), sizes_of(described)
+    kinds, (kind_key, sizes) = _tables().kinds, _kind_and_sizes(operands)
+    key = (request, format, *kind_key)
     decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
     kind: Kind | None = decisions.find(sizes)
     if kind is None:
         record = Record()
-        kind = _kind_of(request, symbolic(described, record), format)
+        kind = _kind_of(request, symbolic(describe_all(operands), record), format)
         record.is_open = False
         decisions.add(record.answers, kind)
     return kind.plan(sizes)
+
+
+def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
+    """What a plan depends on besides sizes, and the sizes, in the order of ``frontend.operand.symbolic``."""
+    kinds: list[Hashable] = []
+    patterns: list[int] = []
+    sizes: tuple[int, ...] = ()
+    for operand in operands:
+        if isinstance(operand, SparseTensor):
+            pattern = operand.pattern
+            patterns.append(id(pattern))
+            kinds += (pattern.kind, operand._values.dtype)
+            sizes += pattern.shape
+        elif operand.is_contiguous() and operand.is_cpu:
+            kinds += (operand.dtype, operand.ndim)
+            sizes += operand.shape
+        else:
+            kinds += (operand.dtype, operand.ndim, operand.device)
+            sizes += (*operand.shape, *operand.stride())
+    kinds += map(patterns.index, patterns)  # the operands that share a pattern
+    return kinds, sizes
 
 
 def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> Kind:
@@ -350,7 +371,8 @@ def describe(operand: Any) -> Operand:
     if dtype is None:
         raise UnsupportedError(f"data type {operand.dtype} is not compiled, only {listed()}: convert with .to(torch.float32)")
     if not isinstance(operand, SparseTensor):
-        return Operand(dense(len(shape)), shape, dtype, strides=tuple(operand.stride()))
+        strides = row_major(shape) if operand.is_contiguous() else tuple(operand.stride())
+        return Operand(dense(len(shape)), shape, dtype, strides=strides)
     pattern = operand.pattern
     facts = pattern.counts, pattern.spreads, pattern.has_long_rows, pattern.peaks
     return Operand(pattern.format, shape, dtype, pattern.index_dtype, (), *facts)

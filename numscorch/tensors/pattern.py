@@ -42,7 +42,8 @@ class Pattern:
 
     Attributes:
         counts: number of positions in each level; the last one is the number of values.
-        signature: a number that is equal, in this process, for patterns that the compiler treats alike.
+        kind: a number that is equal, in this process, for patterns that the compiler treats alike except for their shapes.
+        signature: the same for patterns of one shape.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class Pattern:
         "format",
         "index_dtype",
         "is_dense",
+        "kind",
         "shape",
         "signature",
         "taken",
@@ -92,12 +94,16 @@ class Pattern:
         return pattern
 
     counts: tuple[int, ...]
+    kind: int
     signature: int
 
     def __getattr__(self, name: str) -> Any:
-        """Compute ``signature`` and ``counts`` at first use: most results are never operands."""
+        """Compute ``kind``, ``signature`` and ``counts`` at first use: most results are never operands."""
+        if name == "kind":
+            self.kind = _number((self.format, self.index_dtype, tuple(map(rounded, self.counts)), *self.statistics))
+            return self.kind
         if name == "signature":
-            self.signature = signature_of(self)
+            self.signature = _number((self.kind, self.shape))
             return self.signature
         if name == "counts":
             self.counts = self._count()
@@ -127,6 +133,11 @@ class Pattern:
         return self.remember(
             "peaks", lambda: peaks_of(self.format, self.format.sizes(self.shape), self.nnz, [self.level_arrays(at) for at in levels])
         )
+
+    @property
+    def statistics(self) -> tuple[Any, ...]:
+        """The unevenness of the entries, as far as it decides on kernels."""
+        return self.spreads, self.has_long_rows, self.peaks
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
@@ -233,14 +244,8 @@ _numbers = count()  # next() is atomic, so numbers are unique across threads
 MOST_SIGNATURES = 1 << 16  # cached signatures
 
 
-def signature_of(pattern: Pattern) -> int:
-    """A number that is equal, in this process, for patterns that the compiler treats alike.
-
-    The key contains the format, the shape, the index dtype, rounded counts, spreads, peaks, and whether there are long rows.
-    Patterns of similar size therefore share a plan.
-    """
-    statistics = pattern.spreads, pattern.has_long_rows, pattern.peaks
-    key = (pattern.format, pattern.shape, pattern.index_dtype, tuple(map(rounded, pattern.counts)), *statistics)
+def _number(key: Hashable) -> int:
+    """A number for a key; similar patterns share plans by it."""
     while len(_signatures) >= MOST_SIGNATURES:
         _signatures.pop(next(iter(_signatures)), None)
     return _signatures.setdefault(key, next(_numbers))

@@ -15,6 +15,7 @@ from scale import scaled
 
 import numscorch as ns
 from numscorch.errors import NumscorchError
+from numscorch.frontend.requests import einsum_request
 from numscorch.ir.symbolic import DECIDING, Decisions
 from numscorch.runtime import plans as dispatch
 
@@ -120,3 +121,12 @@ def test_programs_of_other_sizes_repeat_steps_and_raise_errors_in_their_own_word
             with dispatch.uncompiled(), pytest.raises(NumscorchError) as expected_error:
                 ns.evaluate(PROGRAM, **operands)
             assert str(found_error.value) == str(expected_error.value)
+
+
+def test_operands_of_another_device_have_no_kind(fresh_plans: pytest.MonkeyPatch) -> None:
+    A = ns.from_torch(torch.eye(4))
+    with dispatch.uncompiled():
+        for size in (33, 34):
+            ns.einsum("ij,jk->ik", A, torch.ones(4, size))
+        with pytest.raises(ns.UnsupportedError, match="an operand is on meta"):
+            dispatch.launch(einsum_request("ij,jk->ik", (2, 2)), (A, torch.ones(4, 35, device="meta")), None)
