@@ -89,9 +89,10 @@ class BoundEinsum:
 
     __slots__ = ("__weakref__", "_call", "_fittings", "expr", "format", "mask", "operands", "reduce", "result", "schedule")
 
-    def __init__(self, call: Call, operands: tuple[OperandSpec, ...], result: OperandSpec | None = None):
-        self._call, self.operands, self.result = call, operands, result
-        self.expr, self.format, self.reduce, self.mask, self.schedule = call.expr, call.format, call.reduce, call.mask, call.schedule
+    def __init__(self, expr: str, operands: tuple[OperandSpec, ...], options: dict[str, Any], result: OperandSpec | None = None):
+        self._call = call = Call(expr, **options)
+        self.expr, self.operands, self.result = expr, operands, result
+        self.format, self.reduce, self.mask, self.schedule = call.format, call.reduce, call.mask, call.schedule
         self._fittings = Fittings()
 
     def __call__(self, *operands: Any, out: Any = None) -> Any:
@@ -170,7 +171,7 @@ class BoundEinsum:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments without the kernel, which is valid only in this process."""
-        return BoundEinsum, (self._call, self.operands, self.result)
+        return BoundEinsum, (self.expr, self.operands, self._call.options(), self.result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> BoundEinsum:
         """A copy that shares the mask."""
@@ -249,10 +250,10 @@ def plan(
         raise ExpressionError(f"a plan takes the notation of einsum, such as 'ij,j->i': call ns.evaluate for statements\n  {text}")
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    call = Call(text, (), format, None, reduce, mask, schedule)
-    bound = BoundEinsum(call, tuple(map(OperandSpec.of, operands)))
-    check_reduction(replace(call, operands=operands))
-    _compile(bound, replace(call, operands=operands))
+    call = Call(text, operands, format, None, reduce, mask, schedule)
+    bound = BoundEinsum(text, tuple(map(OperandSpec.of, operands)), call.options())
+    check_reduction(call)
+    _compile(bound, call)
     return bound
 
 

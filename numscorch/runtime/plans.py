@@ -35,6 +35,7 @@ from ..schedule.fuse import schedule_fused
 from ..schedule.lengths import run_lengths
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
+from ..tensors.modes import made_outside
 from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
 from .binder import BINDS, Binder
@@ -139,8 +140,11 @@ def signatures_of(operands: Sequence[Any]) -> list[Hashable]:
 
 
 def launch(request: Request, operands: Sequence[Any], format: Format | str | None) -> Any:
-    """Run the kernel for SparseTensors and strided tensors, without gradients and without converting the result."""
-    return plan_for(request, operands, format).run(*operands)
+    """Run the kernel for SparseTensors and strided tensors, without gradients and without converting the result.
+
+    It runs outside of transforms of torch.func, in which a new tensor may be a wrapper without memory.
+    """
+    return made_outside(lambda: plan_for(request, operands, format).run(*operands))
 
 
 def plan_for(request: Request, operands: Sequence[Any], format: Format | str | None) -> Plan:

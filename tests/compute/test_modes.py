@@ -17,6 +17,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from torch.utils.flop_counter import FlopCounterMode
 
 import numscorch as ns
+from numscorch.schedule import tuning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # torch warns when it registers its rules
@@ -208,9 +209,13 @@ def test_tracers_are_refused(name: str, is_warm: bool, plain: None) -> None:
         traced(X.to("meta"))
 
 
-def test_to_dense_within_functionalize_equals_the_call_outside() -> None:
+@pytest.mark.parametrize("entries", [0, 1 << 20])
+def test_conversions_within_functionalize_equal_those_outside(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By kernels, and by torch's operators."""
+    monkeypatch.setattr(tuning, "COMPILE_ENTRIES", entries)
     A = ns.from_torch(D, ns.CSR)
     assert torch.allclose(functionalize(lambda x: A.to_dense() @ x)(X), D @ X)
+    assert torch.allclose(functionalize(lambda x: A.to(ns.CSC).to_dense() @ x)(X), D @ X)
 
 
 @pytest.mark.parametrize("name", PRODUCTS)
