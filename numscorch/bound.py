@@ -14,10 +14,10 @@ from torch import Tensor
 from .api import einsum
 from .compute.call import Call
 from .compute.chains import Chain
-from .compute.dispatch import pairs_for
 from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
 from .compute.native import wrap
 from .compute.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
+from .compute.pairing import paired
 from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED
@@ -268,7 +268,7 @@ def _compile(bound: BoundEinsum, call: Call) -> None:
     if not in_transform():
         with torch.no_grad():
             ready = list(map(kernel_operand, identify(operands_read)[0]))
-    if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or pairs_for(request, ready):
+    if SparseTensor not in map(type, ready) or target_of(request, ready) is not None or len(paired(request, ready)) > 1:
         known = [Operand(spec.format, spec.shape, "float32") for spec in map(OperandSpec.of, operands_read)]
         extents_of(request, known)
         wanted_format(bound.format, len(request.subscripts.result))

@@ -25,8 +25,9 @@ from ..schedule import Step
 from ..schedule.loop_order import candidates
 from ..schedule.parallel import runs_in_blocks
 from ..tensors.sparse_tensor import SparseTensor
-from .dispatch import compute, pairs_for
+from .dispatch import compute
 from .operands import admit, call_form, kernel_operand
+from .pairing import paired
 
 ORDERS = 3  # loop orders to try besides the cheapest one
 DEARER = 16.0  # maximum modelled cost of a loop order, relative to the cheapest one
@@ -78,7 +79,7 @@ def autotune(expr: Any, *operands: Any, format: Format | str | None = None, seco
     if not any(isinstance(operand, SparseTensor) for operand in ready):
         raise UnsupportedError(f"no operand of {text!r} is sparse: torch.einsum computes it, and there is no schedule")
     request = einsum_request(text, tuple([operand.ndim for operand in ready]))
-    if pairs_for(request, ready):
+    if len(paired(request, ready)) > 1:
         raise UnsupportedError(f"{text!r} is contracted in pairs: autotune the einsum of each pair")
     described = describe_all(ready)
     problem, steps, _ = compile_source(request, described, format)

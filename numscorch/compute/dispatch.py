@@ -12,12 +12,11 @@ from torch import Tensor
 from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
 from ..frontend.boolean_requests import logical
-from ..frontend.contraction import Pair, pairs_of
 from ..frontend.datatypes import WIDENED
-from ..frontend.operand import Operand
 from ..frontend.problem import wanted_format
 from ..frontend.promotion import Promotion, target_of, unread_in
-from ..frontend.requests import Request, einsum_request
+from ..frontend.requests import NAMES, Request, einsum_request
+from ..frontend.statements import ProgramPart
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
 from ..tensors.distributed import handler_of
@@ -39,6 +38,7 @@ from .operands import (
     kernel_operand,
 )
 from .outputs import check_before, write
+from .pairing import paired
 from .shortcuts import remember_call
 
 
@@ -69,8 +69,8 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
             ready, signatures = identify(list(map(kernel_operand, ready)))
         if (target := target_of(request, ready)) is not None:
             return _compute_promoted(request, operands, target, format, out)
-        if pairs := pairs_for(request, ready):
-            return _compute_in_pairs(pairs, ready, format, out, (request, format, *signatures))
+        if len(parts := paired(request, ready)) > 1:
+            return _compute_parts(parts, ready, format, out, (request, format, *signatures))
         plan = find_plan(request, format, ready, signatures)
     if out is not None:
         check_before(out, plan)
@@ -102,8 +102,8 @@ def _compute_with_gradients(request: Request, operands: Sequence[Any], format: F
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
     if (target := target_of(request, attached)) is not None:
         result = _compute_promoted(request, attached, target, format, None)
-    elif pairs := pairs_for(request, attached):
-        result = _compute_in_pairs(pairs, attached, format, None)
+    elif len(parts := paired(request, attached)) > 1:
+        result = _compute_parts(parts, attached, format, None)
     else:
         result = gradients.differentiable(request, attached, format, compute)
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
@@ -136,32 +136,16 @@ def converted(operand: Any, dtype: torch.dtype) -> Any:
     return operand.to(dtype)
 
 
-def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
-    """The pairs in which to contract an einsum's operands, or none; operands of similar sizes share a path."""
-    if not request.is_product or len(operands) < 3:
-        return ()
-    return pairs_of(request.subscripts, [operand.shape for operand in operands], list(map(_nnz_of, operands)))
-
-
-def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
-    """The number of values that a sparse operand stores; None for a dense operand."""
-    if isinstance(operand, SparseTensor):
-        return operand.pattern.nnz
-    if isinstance(operand, Operand):
-        return None if operand.format.is_dense else operand.counts[-1]
-    return None if operand.layout is STRIDED else operand._nnz()
-
-
-def _compute_in_pairs(pairs: Sequence[Pair], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
-    """Contract pair after pair; the last one computes the result. If ``key`` is given, the steps are cached as a chain."""
-    values, recorder = dict(enumerate(operands)), ChainRecorder()
-    for at, pair in enumerate(pairs, len(operands)):
-        wanted, receiver = (format, out) if pair is pairs[-1] else (None, None)
-        factors = values.pop(pair.left), values.pop(pair.right)  # each is read once, so its memory can be freed
-        request = _request(pair.expr, factors)
-        values[at] = result = compute(request, factors, wanted, receiver)
+def _compute_parts(parts: Sequence[ProgramPart], operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
+    """Compute part after part; the last one computes the result. If ``key`` is given, the steps are cached as a chain."""
+    values, recorder = dict(zip(NAMES, operands, strict=False)), ChainRecorder()
+    places = {name: at for at, name in enumerate((*values, *(part.name for part in parts)))}
+    for part in parts:
+        wanted, receiver = (format, out) if part is parts[-1] else (None, None)
+        factors = [values.pop(name) for name in part.operands]  # each is read once, so its memory can be freed
+        values[part.name] = result = compute(part.request, factors, wanted, receiver)
         if key is not None:
-            recorder.note(request, wanted, (pair.left, pair.right), factors, result)
+            recorder.note(part.request, wanted, [places[name] for name in part.operands], factors, result)
     if key is not None and isinstance(result, Tensor) and (chain := recorder.chain()) is not None:
         remember(key, chain)
     return result

@@ -20,7 +20,7 @@ from ..frontend.contraction import pairs_of
 from ..frontend.parser import parse_einsum
 from ..frontend.promotion import promotion_of
 from ..frontend.rearrangement import Names, parse_rearrangement
-from ..frontend.requests import einsum_request
+from ..frontend.requests import NAMES, einsum_request
 from ..ir.format import Format, as_format
 from ..schedule.facts import rounded
 from ..tensors.aside import aside
@@ -28,9 +28,11 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .dispatch import compute
 from .gradients import DifferentiableCall, attached
+from .pairing import in_parts
 
 MOST_PATTERNS = 1 << 10  # cached patterns
 
+Part = tuple[str, tuple[int, ...]]  # an einsum, and the positions of its operands; results follow the operands
 F = TypeVar("F", bound=Callable[..., Any])
 constant: Callable[[F], F] = torch.compiler.assume_constant_result
 
@@ -70,23 +72,23 @@ def einsum_in_compiled_graph(expr: str, operands: Sequence[Any], format: Any) ->
     ready = [o if o.dtype == dtype else o.to(dtype) for o in ready]
     if not _is_traceable(expr, ranks, sparse, format):
         return aside(compute, expr, ready, format)
-    if len(ready) > 2 and (pairs := _pairs_for(expr, ready)):
-        for left, right, pair_expr in pairs[:-1]:
-            ready.append(einsum_in_compiled_graph(pair_expr, (ready[left], ready[right]), None))
-        left, right, expr = pairs[-1]
-        return einsum_in_compiled_graph(expr, (ready[left], ready[right]), format)
+    if len(ready) > 2 and (parts := _parts_for(expr, ready)):
+        for part, reads in parts[:-1]:
+            ready.append(einsum_in_compiled_graph(part, [ready[at] for at in reads], None))
+        expr, reads = parts[-1]
+        return einsum_in_compiled_graph(expr, [ready[at] for at in reads], format)
     texts = [text_of(o.pattern) if isinstance(o, SparseTensor) else "" for o in ready]
     values = [o._values if isinstance(o, SparseTensor) else o for o in ready]
     arrays = [array for o in ready if isinstance(o, SparseTensor) for array in arrays_of(o.pattern)]
     return torch.ops.numscorch.einsum("|".join([expr, *texts]), values, arrays)
 
 
-def _pairs_for(expr: str, operands: Sequence[Any]) -> tuple[tuple[int, int, str], ...]:
+def _parts_for(expr: str, operands: Sequence[Any]) -> tuple[Part, ...]:
     """The pairs in which to contract operands, each a differentiable operator; empty if sizes are symbolic."""
     if not all(has_static_value(size) for operand in operands for size in operand.shape):
         return ()
     counts = tuple([_nnz(operand.pattern) if isinstance(operand, SparseTensor) else None for operand in operands])
-    return _pairs(expr, tuple([tuple([int(size) for size in operand.shape]) for operand in operands]), counts)
+    return _parts(expr, tuple([tuple([int(size) for size in operand.shape]) for operand in operands]), counts)
 
 
 @constant
@@ -95,17 +97,18 @@ def _nnz(pattern: Pattern) -> int:
 
 
 @constant
-def _pairs(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | None, ...]) -> tuple[tuple[int, int, str], ...]:
-    """The pairs as positions and text; empty if an intermediate result may be sparse."""
-    pairs = pairs_of(parse_einsum(expr, tuple(map(len, shapes))), shapes, counts)
-    sparse = [count is not None for count in counts]
-    for pair in pairs[:-1]:
-        terms = pair.expr.partition("->")[0]
-        is_sparse_pair = sparse[pair.left], sparse[pair.right]
-        if any(is_sparse_pair) and not _is_traceable(pair.expr, tuple(map(len, terms.split(","))), is_sparse_pair, None):
+def _parts(expr: str, shapes: tuple[tuple[int, ...], ...], counts: tuple[int | None, ...]) -> tuple[Part, ...]:
+    """The pairs; empty if there are none, or if an intermediate result may be sparse."""
+    request = einsum_request(expr, tuple(map(len, shapes)))
+    parts = in_parts(request, pairs_of(request.subscripts, shapes, counts))
+    names = [*NAMES[: len(shapes)], *(part.name for part in parts)]
+    sparse = dict(zip(NAMES, [count is not None for count in counts], strict=False))
+    for part in parts[:-1]:
+        are_sparse = tuple([sparse.pop(name, False) for name in part.operands])
+        ranks = tuple(map(len, part.request.subscripts.operands))
+        if any(are_sparse) and not _is_traceable(str(part.request), ranks, are_sparse, None):
             return ()
-        sparse.append(False)
-    return tuple([(pair.left, pair.right, pair.expr) for pair in pairs])
+    return tuple([(str(part.request), tuple(map(names.index, part.operands))) for part in parts]) if len(parts) > 1 else ()
 
 
 def text_of(pattern: Pattern) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ..compute.dispatch import pairs_for
 from ..compute.operands import strided
+from ..compute.pairing import in_pairs, paired
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
@@ -25,7 +25,6 @@ from ..programs.derived_operands import with_derived
 from ..programs.evaluation import format_of
 from ..programs.fused_operands import widened_operand
 from ..programs.fusion import Group, NotFused, OperandKind, group_from, why_alone
-from ..programs.pairing import in_pairs, parts_of
 from ..programs.sizes import check_sizes
 from ..runtime.plans import compile_source, describe
 from ..sparsifiers.results import pruned
@@ -91,14 +90,14 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
     orders = tuple(len(operand.shape) for operand in known)
     request = einsum_request(expr, orders) if isinstance(expr, str) else expr
     request = request if schedule is None else scheduled(request, schedule)
-    pairs = () if all(operand.format.is_dense for operand in known) else pairs_for(request, known)
+    parts = () if all(operand.format.is_dense for operand in known) else paired(request, known)
     text = str(request if schedule is not None else expr)
-    if not pairs:
+    if len(parts) < 2:
         return explain_problem(request, operands, format, text)
-    explainer = _ProgramExplainer(text, parts_of(request.subscripts, pairs), format)
+    explainer = _ProgramExplainer(text, parts, format)
     explainer.read(dict(zip(NAMES, operands, strict=False)))
-    for at, pair in enumerate(pairs):
-        explainer.explain_part(at, None, einsum_request(pair.expr, tuple(map(len, pair.expr.partition("->")[0].split(",")))))
+    for at in range(len(parts)):
+        explainer.explain_part(at, None)
     return explainer.result()
 
 
@@ -186,12 +185,12 @@ class _ProgramExplainer:
         at, last = compiled[-1]
         return replace(last, before=tuple(self.stories[:at]), after=tuple(f"\n{story}" for story in self.stories[at + 1 :]))
 
-    def explain_part(self, at: int, note: tuple[str, str] | None, request: Request | None = None) -> None:
-        """Explain the kernel of one part; ``request``, if given, replaces the part's own."""
+    def explain_part(self, at: int, note: tuple[str, str] | None) -> None:
+        """Explain the kernel of one part."""
         part = self.parts[at]
         check_sizes(self.text, self.parts, part, self.known)
         known = tuple(self.known[name] for name in part.operands)
-        request, operands, dtype = as_computed(request or part.request, known, [self.dtypes[name] for name in part.operands])
+        request, operands, dtype = as_computed(part.request, known, [self.dtypes[name] for name in part.operands])
         needs_grad = part.request.op != CONSTANT and any(
             name in self.requires_grad for n, name in enumerate(part.operands) if n not in only_patterns(part.request)
         )

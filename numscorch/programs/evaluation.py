@@ -15,6 +15,7 @@ from ..compute import gradients
 from ..compute.chains import ChainRecorder
 from ..compute.dispatch import compute
 from ..compute.operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
+from ..compute.pairing import in_pairs
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
@@ -31,7 +32,6 @@ from .derived_operands import derives, is_index_size, with_derived
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, widened_operand
 from .fusion import Group, group_from
-from .pairing import in_pairs
 from .sizes import check_sizes
 
 NUMBERS = {int, float, complex}

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ..compute.dispatch import pairs_for
-from ..frontend.contraction import LETTERS, Pair
+import torch
+from torch import Tensor
+
+from ..frontend.contraction import LETTERS, Pair, pairs_of
 from ..frontend.datatypes import WIDENED
+from ..frontend.operand import Operand
 from ..frontend.parser import Subscripts
-from ..frontend.requests import NAMES, Form, Request, plain_request
+from ..frontend.requests import NAMES, Form, Request, access_of, einsum_request, plain_request
 from ..frontend.statements import ProgramPart
-from ..ir.format import dense
-from ..ir.index import Access, Binary, IndexVar, TensorVar, accesses_in, factors_of
+from ..ir.index import Access, Expr, accesses_in, factors_of, product
 from ..schedule.options import AUTOMATIC
+from ..tensors.sparse_tensor import SparseTensor
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # as torch dtypes and as names
 
@@ -62,35 +65,65 @@ def _with_pairs(parts: tuple[ProgramPart, ...], at: int, pairs: tuple[Pair, ...]
     results = [*(str(number + count) for count in range(1, len(pairs))), part.name]
     names = (*part.operands, *results)
     indices = dict.fromkeys(n for term in part.request.subscripts.operands for n in term)
-    letters = str.maketrans(dict(zip(LETTERS, indices, strict=False)))
+    letters = dict(zip(LETTERS, indices, strict=False))
     for name, pair in zip(results, pairs, strict=True):
-        request = _product(pair.expr.translate(letters), part.request.form.in_order or name != part.name)
+        terms, _, result = pair.expr.partition("->")
+        left, right, kept = (tuple(letters[letter] for letter in term) for term in (*terms.split(","), result))
+        if part.request.value is not None:
+            form = Form(in_order=part.request.form.in_order or name != part.name)
+            request = Request(Subscripts((left, right), kept), _product(left, right), form=form)
+        elif all(len(index) == 1 for index in indices):
+            request = plain_request(Subscripts((left, right), kept))
+        else:  # torch's einsum takes no names such as e0
+            request = einsum_request(pair.expr, (len(left), len(right)))
         pieces.append(ProgramPart(name, (names[pair.left], names[pair.right]), request))
     return (*parts[:at], *pieces, *parts[at + 1 :])
 
 
-def _product(expr: str, in_order: bool) -> Request:
-    """Return the request of a pair, with the index names of the part."""
-    terms, _, result = expr.partition("->")
-    left, right = (Access(TensorVar(NAMES[n], dense(len(t))), tuple(map(IndexVar, t))) for n, t in enumerate(terms.split(",")))
-    subscripts = Subscripts(tuple(tuple(term) for term in terms.split(",")), tuple(result))
-    return Request(subscripts, Binary("*", left, right), form=Form(in_order=in_order))
+def _product(*terms: tuple[str, ...]) -> Expr:
+    return product([access_of(name, term) for name, term in zip(NAMES, terms, strict=False)])
 
 
-def parts_of(subscripts: Subscripts, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
-    """Convert the pairs of an einsum's contraction path to parts of a program with operands A, B, ...
+def paired(request: Request, operands: Sequence[Any]) -> tuple[ProgramPart, ...]:
+    """A request as a program with operands A, B, ...: one part, or the pairs of its contraction path.
 
     >>> import torch, numscorch as ns
-    >>> from numscorch.frontend.parser import parse_einsum
+    >>> from numscorch.frontend.requests import einsum_request
     >>> given = ns.from_torch(torch.ones(90, 90), ns.CSR), torch.ones(90, 80), torch.ones(80, 2)
-    >>> request = plain_request(parse_einsum("ij,jf,fk->ik", (2, 2, 2)))
-    >>> for part in parts_of(request.subscripts, pairs_for(request, given)):
+    >>> for part in paired(einsum_request("ij,jf,fk->ik", (2, 2, 2)), given):
     ...     print(part.name, part.operands, part.request)
-    1 ('B', 'C') A[j,f] * B[f,k] over jf,fk->jk
-    D ('A', '1') A[i,j] * B[j,k] over ij,jk->ik
+    1 ('B', 'C') jf,fk->jk
+    D ('A', '1') ij,jk->ik
     """
-    count = len(subscripts.operands)
-    return _with_pairs((ProgramPart(NAMES[count], tuple(NAMES[:count]), plain_request(subscripts)),), 0, pairs)
+    return in_parts(request, pairs_for(request, operands))
+
+
+def in_parts(request: Request, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ...]:
+    """A request as a program with operands A, B, ...: one part, or one for each pair."""
+    parts = _program_of(request)
+    return _with_pairs(parts, 0, pairs) if pairs else parts
+
+
+@lru_cache(maxsize=1024)
+def _program_of(request: Request) -> tuple[ProgramPart, ...]:
+    count = len(request.subscripts.operands)
+    return (ProgramPart(NAMES[count], tuple(NAMES[:count]), request),)
+
+
+def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
+    """The pairs in which to contract an einsum's operands, or none."""
+    if not request.is_product or len(operands) < 3:
+        return ()
+    return pairs_of(request.subscripts, [operand.shape for operand in operands], list(map(_nnz_of, operands)))
+
+
+def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:
+    """The number of values that a sparse operand stores; None for a dense operand."""
+    if isinstance(operand, SparseTensor):
+        return operand.pattern.nnz
+    if isinstance(operand, Operand):
+        return None if operand.format.is_dense else operand.counts[-1]
+    return None if operand.layout is torch.strided else operand._nnz()
 
 
 def spelled_einsum(subscripts: Subscripts) -> str:
