@@ -13,7 +13,7 @@ from scale import scaled
 from torch import Tensor
 
 import numscorch as ns
-from numscorch.programs import evaluation
+from numscorch.programs import evaluation, steps
 from numscorch.runtime.plans import uncompiled
 
 PARTS = 2
@@ -25,7 +25,7 @@ class FusionCounts:
 
     def __init__(self, patch: pytest.MonkeyPatch):
         self.groups = self.gradients = 0
-        group_from, with_gradients = evaluation.group_from, evaluation.fused_with_gradients
+        group_from, with_gradients = steps.group_from, evaluation.fused_with_gradients
 
         def group(*args: Any) -> Any:
             outcome = group_from(*args)
@@ -37,7 +37,7 @@ class FusionCounts:
             self.gradients += outcome is not None
             return outcome
 
-        patch.setattr(evaluation, "group_from", group)
+        patch.setattr(steps, "group_from", group)
         patch.setattr(evaluation, "fused_with_gradients", gradients)
 
 
@@ -73,7 +73,7 @@ def _with(operand: Any, leaf: Tensor) -> Any:
 
 def unfused(compute: Callable[[Program], Any], program: Program) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "group_from", lambda *_: None)
+        patch.setattr(steps, "group_from", lambda *_: None)
         return compute(program)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..compute.operands import strided
-from ..compute.pairing import in_pairs, paired
+from ..compute.pairing import paired
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
@@ -22,10 +22,10 @@ from ..ir.index import Access, IndexVar, TensorVar, mapped
 from ..machine import kernel_cache
 from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
-from ..programs.evaluation import format_of
 from ..programs.fused_operands import widened_operand
-from ..programs.fusion import Group, NotFused, OperandKind, group_from, why_alone
+from ..programs.fusion import Group, NotFused, OperandKind, why_alone
 from ..programs.sizes import check_sizes
+from ..programs.steps import ProgramStep, Steps
 from ..runtime.plans import compile_source, describe
 from ..sparsifiers.results import pruned
 from ..tensors.parameter import unwrapped
@@ -50,9 +50,7 @@ def explain_program(
         raise ExpressionError(f"operands: {', '.join(missing)} missing\n  {text}     give each tensor, or its format, by name, such as A=A")
     explainer = _ProgramExplainer(text, parts, format)
     explainer.read(given)
-    at = 0
-    while at < len(explainer.parts):
-        at = explainer.explain_from(at)
+    explainer.explain(Steps(parts, explainer.known, format, explainer.fused))
     return explainer.result()
 
 
@@ -96,8 +94,8 @@ def explain_einsum(expr: str | Request, given: Sequence[Any], format: Format | s
         return explain_problem(request, operands, format, text)
     explainer = _ProgramExplainer(text, parts, format)
     explainer.read(dict(zip(NAMES, operands, strict=False)))
-    for at in range(len(parts)):
-        explainer.explain_part(at, None)
+    for part in parts:
+        explainer.explain_part(part, format if part is parts[-1] else None, None)
     return explainer.result()
 
 
@@ -150,32 +148,44 @@ class _ProgramExplainer:
             else:
                 self.fused[name] = self.known[name]
 
-    def explain_from(self, at: int) -> int:
-        """Explain the kernel that computes the part at index ``at``; return the index of the next part to explain."""
-        self.parts = in_pairs(self.parts, at, self.known)
-        group = group_from(self.parts, at, self.fused, self.format)
-        if group is not None:
-            wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.requires_grad)
-            try:
-                kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
-                self._explain_fused(at, group, made_adjoint(group.request, kinds, wanted) if wanted else None)
-                return group.end
-            except SizeError:
-                for index in range(at, group.end):
-                    self.explain_part(index, None)  # raises an error that names the failing part
-                raise
-            except NotFused as why:
-                self.explain_part(at, ("gradient", f"parts {at + 1} to {group.end} run separately: {why}"))
-                return at + 1
-        part = self.parts[at]
+    def explain(self, steps: Steps) -> None:
+        """Explain the kernels of all steps."""
+        note: tuple[str, str] | None = None
+        for step in steps:
+            self.parts = steps.parts
+            if step.group is None:
+                self._explain_alone(step, steps, note)
+                note = None
+            else:
+                note = self._explain_group(step, step.group)
+                if note is not None:
+                    steps.refuse()
+
+    def _explain_alone(self, step: ProgramStep, steps: Steps, note: tuple[str, str] | None) -> None:
+        """Explain a part that has a kernel of its own; ``note`` says why its group was refused."""
+        (part,), at = step.parts, steps.at - 1
         if part.request.form.prunes:
             self.stories.append(f"{part.name} = {part.request}: a conversion kernel prunes the complete result")
-            return at + 1
-        why_not = why_alone(self.parts, at, self.fused)
-        if why_not is None and at < len(self.parts) - 1:
+            return
+        why_not = why_alone(self.parts, at, self.fused) if note is None else None
+        if note is None and why_not is None and at < len(self.parts) - 1:
             why_not = f"format={str(self.format)!r} is requested"
-        self.explain_part(at, ("alone", f"not fused with the next part: {why_not}") if why_not else None)
-        return at + 1
+        self.explain_part(part, step.format, note or (("alone", f"not fused with the next part: {why_not}") if why_not else None))
+
+    def _explain_group(self, step: ProgramStep, group: Group) -> tuple[str, str] | None:
+        """Explain the kernel of several parts; returns why there is none if their gradients need separate kernels."""
+        wanted = tuple(NAMES[n] for n, name in enumerate(group.operands) if name in self.requires_grad)
+        try:
+            kinds = tuple(kind for name in group.operands if (kind := OperandKind.of(self.fused[name])) is not None)
+            self._explain_fused(step, group, made_adjoint(group.request, kinds, wanted) if wanted else None)
+        except SizeError:
+            for part in step.parts:
+                self.explain_part(part, None, None)  # raises an error that names the failing part
+            raise
+        except NotFused as why:
+            first = group.end - len(step.parts) + 1
+            return "gradient", f"parts {first} to {group.end} run separately: {why}"
+        return None
 
     def result(self) -> Explanation:
         """The last kernel's explanation. It holds the earlier ones and the lines of the parts that torch computes."""
@@ -185,9 +195,8 @@ class _ProgramExplainer:
         at, last = compiled[-1]
         return replace(last, before=tuple(self.stories[:at]), after=tuple(f"\n{story}" for story in self.stories[at + 1 :]))
 
-    def explain_part(self, at: int, note: tuple[str, str] | None) -> None:
-        """Explain the kernel of one part."""
-        part = self.parts[at]
+    def explain_part(self, part: ProgramPart, format: Format | str | None, note: tuple[str, str] | None) -> None:
+        """Explain the kernel of one part, whose result has this format; None if it is inferred."""
         check_sizes(self.text, self.parts, part, self.known)
         known = tuple(self.known[name] for name in part.operands)
         request, operands, dtype = as_computed(part.request, known, [self.dtypes[name] for name in part.operands])
@@ -199,13 +208,12 @@ class _ProgramExplainer:
             sizes, result = part.request.subscripts.sizes([operand.shape for operand in operands]), part.request.subscripts.result
             self._add_result(part, dense(len(result)), tuple(sizes[name] for name in result), dtype, needs_grad)
             return
-        format = self.format if at == len(self.parts) - 1 and self.format is not None else format_of(part, self.parts)
         story = self._story(str(part.request), request, operands, part.operands, (note,) if note else (), format)
         self.stories.append(story)
         self._add_result(part, story.problem.format, story.problem.shape, dtype, needs_grad)
 
-    def _explain_fused(self, at: int, group: Group, adjoint: Adjoint | None) -> None:
-        parts = self.parts[at : group.end]
+    def _explain_fused(self, step: ProgramStep, group: Group, adjoint: Adjoint | None) -> None:
+        parts = step.parts
         operands = tuple(self.fused[name] for name in group.operands)
         text = "in one kernel:\n" + "\n".join(f"  {spelled(part)}" for part in parts)
         request = group.request if adjoint is None else adjoint.forward

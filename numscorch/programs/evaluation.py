@@ -15,15 +15,12 @@ from ..compute import gradients
 from ..compute.chains import ChainRecorder
 from ..compute.dispatch import compute
 from ..compute.operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
-from ..compute.pairing import in_pairs
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.promotion import number_as
-from ..frontend.requests import Request
 from ..frontend.statements import ProgramPart, parse_program, tensor_names, written_access
 from ..ir.format import Format
-from ..ir.functions import REDUCTIONS
 from ..runtime.plans import known_plan, remember
 from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
@@ -31,8 +28,8 @@ from ..tensors.sparse_tensor import SparseTensor
 from .derived_operands import derives, is_index_size, with_derived
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, widened_operand
-from .fusion import Group, group_from
 from .sizes import check_sizes
+from .steps import ProgramStep, Steps
 
 NUMBERS = {int, float, complex}
 PLAIN = {SparseTensor, Tensor, torch.nn.Parameter} | NUMBERS
@@ -141,43 +138,50 @@ def computed(
         if not _is_plain(value) and not is_index_size(text, name):
             values[name] = unwrapped(_operand(value, operands))
             check_is_tensor(values[name])
+    _prepare(text, parts, values)
     places = {name: at for at, name in enumerate(operands)}
-    at = 0
-    while at < len(parts):
-        with_derived(text, parts[at:], values)
-        for part in parts[at:]:
-            _check_ranks(text, part, values)
-        is_seen = is_transformed(tuple(values.values()))
-        parts = parts if is_seen else in_pairs(parts, at, values)
-        group = None if is_seen else group_from(parts, at, values, format)
-        if group is not None and (result := _fused(text, parts, at, group, values)) is not None:
-            wanted, names, at = None, group.operands, group.end
-            ran: Request = group.request
-        elif parts[at].request.form.prunes:
+    steps = Steps(parts, values, format, values, not is_transformed(tuple(values.values())))
+    for step in steps:
+        if step.group is not None:
+            result = _fused(text, steps, step, values)
+            if result is None:
+                steps.refuse()
+                continue
+        elif step.request.form.prunes:
             break
         else:
-            wanted = format if at == len(parts) - 1 and format is not None else format_of(parts[at], parts)
-            result = _computed(text, parts, parts[at], values, wanted)
-            ran, names, at = parts[at].request, parts[at].operands, at + 1
+            result = _computed(text, steps.parts, step.parts[0], values, step.format)
         if recorder is not None:
+            given = [values[name] for name in step.operands]
             # sparse results of a group may be converted to torch's layout
-            recorder.is_fixed &= group is None or isinstance(result, Tensor) or not is_native(group.request, [values[n] for n in names])
-            recorder.note(ran, wanted, [places[name] for name in names], [values[name] for name in names], result)
-            places[parts[at - 1].name] = len(operands) + len(recorder.steps) - 1
-        values[parts[at - 1].name] = result
+            recorder.is_fixed &= step.group is None or isinstance(result, Tensor) or not is_native(step.group.request, given)
+            recorder.note(step.request, step.format, [places[name] for name in step.operands], given, result)
+            places[step.name] = len(operands) + len(recorder.steps) - 1
+        values[step.name] = result
+        _prepare(text, steps.parts[steps.at :], values)
     return values
 
 
-def _fused(text: str, parts: tuple[ProgramPart, ...], at: int, group: Group, values: Mapping[str, Any]) -> Any:
+def _prepare(text: str, parts: Sequence[ProgramPart], values: dict[str, Any]) -> None:
+    """Add derived operands of the parts, and check that each operand has as many dimensions as indices."""
+    with_derived(text, parts, values)
+    for part in parts:
+        _check_ranks(text, part, values)
+
+
+def _fused(text: str, steps: Steps, step: ProgramStep, values: Mapping[str, Any]) -> Any:
     """Compute a group of parts with one kernel; return None if gradients flow and separate kernels for the parts are better."""
+    group = step.group
+    if group is None:
+        raise TypeError(f"{step} is no group")
     inputs = [values[name] for name in group.operands]
     operands = list(map(widened_operand, inputs))
 
     def by_parts(tensors: Sequence[Any]) -> Any:
         results = dict(zip(group.operands, tensors, strict=True))
-        for part in parts[at : group.end]:
-            results[part.name] = _computed(text, parts, part, results, format_of(part, parts))
-        return results[parts[group.end - 1].name]
+        for part in step.parts:
+            results[part.name] = _computed(text, steps.parts, part, results, steps.format_of(part))
+        return results[step.name]
 
     try:
         if not (torch.is_grad_enabled() and gradients.wanted(operands)):
@@ -196,16 +200,6 @@ def _computed(text: str, parts: Sequence[ProgramPart], part: ProgramPart, values
     if part.request.op == CONSTANT:
         operands = [operand.detach() for operand in operands]
     return compute(part.request, operands, format)
-
-
-def format_of(part: ProgramPart, parts: Sequence[ProgramPart]) -> str | None:
-    """Return the default format of a part's result, or None to infer it.
-
-    ``stored max=`` gives a dense result, because its value is -inf at rows without stored terms. Reductions that other parts read
-    are dense if they have fewer than two dimensions, as in ``numscorch.sum``.
-    """
-    is_read = part is not parts[-1] and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
-    return "dense" if part.request.op == CONSTANT or is_read else None
 
 
 def _refuse_names(text: str, operands: Mapping[str, Any]) -> None:

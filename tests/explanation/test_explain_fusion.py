@@ -12,7 +12,7 @@ import torch
 import numscorch as ns
 from numscorch.frontend.statements import parse_program
 from numscorch.nn.attention_kernels import program
-from numscorch.programs import evaluation
+from numscorch.programs import steps
 from numscorch.programs.fusion import why_alone
 from numscorch.runtime import plans as dispatch
 
@@ -152,7 +152,7 @@ def test_native_sparse_tensors_are_fused_and_returned(layout: str, monkeypatch: 
     text = str(ns.explain(softmax, A=native))
     assert "evaluate in one kernel:" in text and text.count("def kernel(") == 1
     fused = ns.evaluate(softmax, A=native)
-    monkeypatch.setattr(evaluation, "group_from", lambda *_: None)
+    monkeypatch.setattr(steps, "group_from", lambda *_: None)
     unfused = ns.evaluate(softmax, A=native)
     assert type(fused) is torch.Tensor and fused.layout == unfused.layout == native.layout
     torch.testing.assert_close(fused.to_dense(), unfused.to_dense())
@@ -168,7 +168,7 @@ def test_gradients_of_native_sparse_tensors_are_native(layout: str, monkeypatch:
         ns.evaluate(text, A=native, **operands).square().sum().backward()
         assert native.grad.layout == native.layout
         gradients.append([native.grad.to_dense(), *(tensor.grad for tensor in operands.values())])
-        monkeypatch.setattr(evaluation, "group_from", lambda *_: None)
+        monkeypatch.setattr(steps, "group_from", lambda *_: None)
     for fused, unfused in zip(*gradients, strict=True):
         torch.testing.assert_close(fused, unfused, rtol=1e-4, atol=1e-5)
 

@@ -9,7 +9,7 @@ import torch
 
 import numscorch as ns
 from numscorch.frontend.statements import parse_program
-from numscorch.programs import evaluation
+from numscorch.programs import steps
 from numscorch.programs.fusion import NotFused, OperandKind, fused_request, group_from
 from numscorch.runtime.plans import make_plan, uncompiled
 
@@ -65,7 +65,7 @@ def as_dense(result: object) -> torch.Tensor:
 def check(program: str, shape: tuple[int, int, int], dtype: torch.dtype = torch.float32, format: ns.Format = ns.CSR) -> None:
     tensors = operands(*shape, dtype)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluation, "group_from", lambda *_: None)
+        patch.setattr(steps, "group_from", lambda *_: None)
         expected = ns.evaluate(program, **read(program, tensors, format))
     fused = ns.evaluate(program, **read(program, tensors, format))
     assert type(fused) is type(expected)
@@ -210,7 +210,7 @@ def test_rows_of_fused_parts_start_empty(program: str) -> None:
         values = read(program, tensors, ns.CSR) | ({"B": ns.from_torch(tensors["A"].flip(0), ns.CSR)} if "B[" in program else {})
         with uncompiled(), pytest.MonkeyPatch.context() as patch:
             fused = ns.evaluate(program, **values)
-            patch.setattr(evaluation, "group_from", lambda *_: None)
+            patch.setattr(steps, "group_from", lambda *_: None)
             torch.testing.assert_close(as_dense(fused), as_dense(ns.evaluate(program, **values)))
 
 

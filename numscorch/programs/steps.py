@@ -1,0 +1,91 @@
+"""The kernels of a program, in the order in which they run: what evaluation runs and what explain tells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..compute.pairing import in_pairs
+from ..frontend.gradient_requests import CONSTANT
+from ..frontend.requests import Request
+from ..frontend.statements import ProgramPart
+from ..ir.format import Format
+from ..ir.functions import REDUCTIONS
+from .fusion import Group, group_from
+
+Wanted = Format | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStep:
+    """Parts that one kernel computes: a group of several, or a single one with the format of its result."""
+
+    parts: tuple[ProgramPart, ...]
+    group: Group | None = None
+    format: Wanted = None
+
+    @property
+    def name(self) -> str:
+        """The name of the result."""
+        return self.parts[-1].name
+
+    @property
+    def request(self) -> Request:
+        """What the kernel computes."""
+        return self.parts[-1].request if self.group is None else self.group.request
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The names of its operands."""
+        return self.parts[-1].operands if self.group is None else self.group.operands
+
+
+@dataclass(slots=True)
+class Steps:
+    """Iterates over the steps of a program.
+
+    Each step depends on the results of earlier ones, which the caller enters into ``values``. A caller that cannot run a group
+    calls :meth:`refuse`; its first part is then the next step.
+
+    Args:
+        parts: the program; a product of three and more operands is split into pairs on the way.
+        values: tensors, or descriptions of them, by name.
+        format: the wanted format of the program's result.
+        fusable: the tensors as fused kernels read them.
+        is_plain: whether parts may be paired and fused; transforms of torch.func see each part.
+    """
+
+    parts: tuple[ProgramPart, ...]
+    values: Mapping[str, Any]
+    format: Wanted
+    fusable: Mapping[str, Any]
+    is_plain: bool = True
+    at: int = field(default=0, init=False)
+    _alone: int = field(default=-1, init=False)  # the part whose group was refused
+
+    def refuse(self) -> None:
+        """Compute the first part of the last step alone."""
+        self.at = self._alone
+
+    def __iter__(self) -> Iterator[ProgramStep]:
+        while self.at < len(self.parts):
+            at = self.at
+            if self.is_plain:
+                self.parts = in_pairs(self.parts, at, self.values)
+            group = group_from(self.parts, at, self.fusable, self.format) if self.is_plain and at != self._alone else None
+            self._alone, self.at = at, at + 1 if group is None else group.end
+            parts = self.parts[at : self.at]
+            yield ProgramStep(parts, group, None if group is not None else self.format_of(parts[0]))
+
+    def format_of(self, part: ProgramPart) -> Wanted:
+        """The wanted format of a part's result; None to infer it.
+
+        ``stored max=`` gives a dense result, because its value is -inf at rows without stored terms. Reductions that other parts read
+        are dense if they have fewer than two dimensions, as in ``numscorch.sum``.
+        """
+        is_last = part is self.parts[-1]
+        if is_last and self.format is not None:
+            return self.format
+        is_read = not is_last and part.request.op in REDUCTIONS and len(part.request.subscripts.result) < 2
+        return "dense" if part.request.op == CONSTANT or is_read else None
