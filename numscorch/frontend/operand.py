@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from math import prod
 
 from ..ir.format import Format
-from ..ir.symbolic import SIZES, Record, Size
+from ..ir.symbolic import Record, symbols_for
 from ..schedule.facts import rounded
 
 
@@ -57,16 +58,16 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
-def symbolic(operands: Sequence[Operand], record: Record) -> list[Operand]:
-    """The operands with symbolic sizes and rounded counts.
+def symbolic(operands: Sequence[Operand]) -> tuple[list[Operand], Record]:
+    """The operands with symbolic sizes and rounded counts, and the record of what is decided by the sizes.
 
     The sizes are, of each operand, its shape, and then its strides unless it is sparse or contiguous.
     """
-    described, at = [], 0
-    for operand in operands:
-        given = operand.shape if operand.is_row_major else (*operand.shape, *operand.strides)
-        sizes = tuple(Size(size, f"{SIZES}[{number}]", record) for number, size in enumerate(given, at))
-        at, order = at + len(sizes), len(operand.shape)
+    given = [operand.shape if operand.is_row_major else (*operand.shape, *operand.strides) for operand in operands]
+    symbols, record = symbols_for(chain.from_iterable(given))
+    remaining, described = iter(symbols), []
+    for operand, own in zip(operands, given, strict=True):
+        sizes, order = tuple(islice(remaining, len(own))), len(operand.shape)
         strides = row_major(sizes) if operand.is_row_major else sizes[order:]
         described.append(replace(operand, shape=sizes[:order], strides=strides, counts=tuple(map(rounded, operand.counts))))
-    return described
+    return described, record

@@ -9,7 +9,8 @@ Equal answers for other sizes lead to the same plan, and texts say what to compu
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -21,6 +22,7 @@ Question = str  # an expression of SIZES, a tuple of integers
 
 MOST = 1024  # things made for different answers
 SIZES = "s"
+PLACE = re.compile(r"\bs\[(\d+)\]")  # a size in a question
 DECIDING: dict[str, Callable[..., Any]] = {}  # functions marked with ``decides``, by name; a test may replace one by a coarser one
 
 
@@ -35,6 +37,11 @@ class Record:
         """Record a question and its answer."""
         if self.is_open:
             self.answers.setdefault(question, answer)
+
+    def closed(self) -> dict[Question, Any]:
+        """The questions with their answers; later ones are not recorded."""
+        self.is_open = False
+        return self.answers
 
 
 class Size(int if TYPE_CHECKING else object):  # type: ignore[misc]  # C code reads the value of a subclass of int unseen
@@ -202,6 +209,32 @@ def computing(text: str) -> Callable[[Sequence[int]], Any]:
     return eval(f"lambda {SIZES}: {text}", DECIDING)
 
 
+def symbols_for(sizes: Iterable[int]) -> tuple[tuple[int, ...], Record]:
+    """Symbolic sizes with these values, and the record of what is decided by them.
+
+    >>> (rows, columns), record = symbols_for((3, 4))
+    >>> rows == columns, record.closed()
+    (False, {'s[0] == s[1]': False})
+    """
+    record = Record()
+    return tuple(Size(size, f"{SIZES}[{at}]", record) for at, size in enumerate(sizes)), record
+
+
+def repeat(answers: Mapping[Question, Any], sizes: Sequence[int]) -> None:
+    """Record questions about other sizes for these: ``sizes`` take the places of ``s[0]``, ``s[1]``, ...
+
+    >>> (rows, columns), record = symbols_for((3, 4))
+    >>> repeat({"s[0] == 12": True}, [rows * columns])
+    >>> record.closed()
+    {'(s[0] * s[1]) == 12': True}
+    """
+    record = next((size.record for size in sizes if isinstance(size, Size)), None)
+    for question, answer in answers.items() if record is not None else ():
+        text = PLACE.sub(lambda match: text_of(sizes[int(match[1])]), question)
+        if PLACE.search(text) and record is not None:
+            record.ask(text, answer)
+
+
 def evaluated(value: T, sizes: Sequence[int]) -> T:
     """A size, or a tuple of sizes, for other sizes of the operands.
 
@@ -230,11 +263,14 @@ class Decisions:
     def __len__(self) -> int:
         return self.count
 
-    def find(self, sizes: Sequence[int]) -> Any:
-        """What was made for sizes with the same answers; None if nothing was."""
+    def find(self, sizes: Sequence[int], answers: dict[Question, Any] | None = None) -> Any:
+        """What was made for sizes with the same answers, which are entered into ``answers``; None if nothing was."""
         node = self.root
         while type(node) is _Node:
-            node = node.branches.get(node.answer(sizes))
+            answer = node.answer(sizes)
+            if answers is not None:
+                answers[node.question] = answer
+            node = node.branches.get(answer)
         return node
 
     def add(self, answers: dict[Question, Any], made: Any) -> None:

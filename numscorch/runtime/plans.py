@@ -27,7 +27,7 @@ from ..frontend.relayout import moving, strides_with_last, with_last
 from ..frontend.requests import Request, scheduled
 from ..ir import index as ix
 from ..ir.format import Format, dense
-from ..ir.symbolic import Decisions, Record, evaluated
+from ..ir.symbolic import Decisions, evaluated
 from ..machine import collector
 from ..machine.target import host
 from ..schedule import Step, schedule
@@ -181,10 +181,9 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
     decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
     kind: Kind | None = decisions.find(sizes)
     if kind is None:
-        record = Record()
-        kind = _kind_of(request, symbolic(describe_all(operands), record), format)
-        record.is_open = False
-        decisions.add(record.answers, kind)
+        described, record = symbolic(describe_all(operands))
+        kind = _kind_of(request, described, format)
+        decisions.add(record.closed(), kind)
     return kind.plan(sizes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, wraps
 from math import ceil
@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..ir.format import Format
 from ..ir.index import IndexVar
-from ..ir.symbolic import decides, value_of
+from ..ir.symbolic import Decisions, decides, repeat, symbols_for, value_of
 from . import tuning
 
 Answer = TypeVar("Answer")
@@ -131,16 +131,13 @@ def tiling_within(extent: int, size: int, lanes: int, most: int) -> Tiling:
     return _in_loop(min(size // lanes & -(size // lanes), most), extent, lanes)
 
 
-Question = tuple[Callable[..., Any], IndexVar, tuple[Any, ...]]  # a function of an exact extent, the variable, and further arguments
-
-
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Extents of the variables, positions in each level of the operands, and divisions of the exact extents.
 
     Extents and counts are rounded to three significant bits, so that problems of similar size share a schedule. Loop nests also
-    depend on the division of the ``exact`` extents into registers of ``lanes`` values. Equal facts may differ there: passes
-    learn about exact extents only through :meth:`ask`, which records questions and answers in ``asked``. ``tiles`` are the tiles
+    depend on the division of the ``exact`` extents into registers of ``lanes`` values. Equal facts may differ there: exact extents
+    are symbolic sizes, which record what passes learn about them (``ir/symbolic.py``). ``tiles`` are the tiles
     around, as (variable, size, lanes). ``spreads`` tell how uneven the rows of an operand are, for each level
     (``Pattern.spreads``). ``peaks`` tell how many values share the most frequent coordinate of each variable (``peaks_of``).
     """
@@ -152,7 +149,6 @@ class Facts:
     lanes: int = 0
     tiles: tuple[tuple[IndexVar, int, int], ...] = ()
     exact: Mapping[IndexVar, int] = field(default_factory=dict, repr=False, compare=False)
-    asked: dict[Question, Any] | None = field(default=None, repr=False, compare=False)
     sizes: Mapping[IndexVar, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -193,28 +189,17 @@ class Facts:
         counts = {name: (sorted(levels), dict(self.spreads).get(name)) for name, _, levels in self.counts}
         return tensor in counts and counts[tensor] == counts.get(other)
 
-    def ask(self, function: Callable[..., Answer], var: IndexVar, *arguments: Any) -> Answer:
-        """A function of the exact extent of a variable; the question and its answer are recorded."""
-        answer = function(self.exact[var], *arguments)
-        self.record([((function, var, arguments), answer)])
-        return answer
-
-    def record(self, answers: Iterable[tuple[Question, Any]]) -> None:
-        """Add questions and answers to those that the enclosing remembered function depends on."""
-        if self.asked is not None:
-            self.asked.update(answers)
-
     def is_tiled(self, var: IndexVar) -> bool:
         """Whether a variable has a tiling."""
         return self.lanes > 0 and not any(size % lanes for size, lanes in self._tiles_of(var))
 
     def tiling(self, var: IndexVar) -> Tiling:
         """Tiling of a variable's extent."""
-        return self.ask(_tiling_inside, var, self.lanes, self._tiles_of(var))
+        return _tiling_inside(self.exact[var], self.lanes, self._tiles_of(var))
 
     def sum_tiling(self, var: IndexVar) -> Tiling:
         """Tiling of the extent of a summed variable."""
-        return self.ask(_sum_tiling_inside, var, self.lanes, self._tiles_of(var))
+        return _sum_tiling_inside(self.exact[var], self.lanes, self._tiles_of(var))
 
     def _tiles_of(self, var: IndexVar) -> tuple[tuple[int, int], ...]:
         return tuple((size, lanes) for tiled, size, lanes in self.tiles if tiled == var)
@@ -244,14 +229,11 @@ def _inside(outer: Tiling, extent: int, tiles: tuple[tuple[int, int], ...], most
     return outer
 
 
-MOST_ANSWERS = 256  # results kept for equal facts
 FORGET: list[Callable[[], None]] = []  # functions that clear caches, which :func:`forget_answers` calls
 
 
 def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
-    """Remember a function of facts and other arguments by the arguments, and by the answers of :meth:`Facts.ask` that it used.
-
-    The function learns nothing else about exact extents, so equal answers to all of its questions lead to the same result.
+    """Remember a function of facts and other arguments by the arguments, and by what it decided about exact extents.
 
     >>> @by_answers
     ... def tail(facts: Facts, var: IndexVar) -> int:
@@ -265,27 +247,25 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
     """
 
     @lru_cache(maxsize=1024)
-    def known(*arguments: Any) -> dict[tuple[Question, ...], dict[tuple[Any, ...], Answer]]:
-        return {}
+    def known(*arguments: Any) -> Decisions:
+        return Decisions()
 
     @wraps(function)
     def remembered(*arguments: P.args, **named: P.kwargs) -> Answer:
         (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
-        by_questions = known(*arguments, **named)  # type: ignore[arg-type]
-        for questions, results in list(by_questions.items()):
-            answers = tuple([question(value_of(facts.exact[var]), *others) for question, var, others in questions])
-            if answers in results:
-                for question, var, others in questions:
-                    facts.ask(question, var, *others)
-                return results[answers]
-        asked: dict[Question, Any] = {}
-        recording = replace(facts, asked=asked)
-        result = function(*(recording if argument is facts else argument for argument in arguments), **named)  # type: ignore[arg-type]
-        results = by_questions.setdefault(tuple(asked), {})
-        if len(results) < MOST_ANSWERS:
-            results[tuple(asked.values())] = result
-        facts.record(asked.items())
-        return result
+        decisions, answers = known(*arguments, **named), dict[str, Any]()  # type: ignore[arg-type]
+        given = tuple(facts.exact.values())
+        sizes = tuple(map(value_of, given))
+        result = decisions.find(sizes, answers)
+        if result is None:
+            symbols, record = symbols_for(sizes)
+            recording = replace(facts, exact=dict(zip(facts.exact, symbols, strict=True)))
+            result = function(*(recording if argument is facts else argument for argument in arguments), **named)  # type: ignore[arg-type]
+            answers = record.closed()
+            decisions.add(answers, result)
+        repeat(answers, given)
+        found: Answer = result
+        return found
 
     FORGET.append(known.cache_clear)
     return remembered

@@ -66,7 +66,7 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
         return None
     _, _, times, registers, at = best
     jam_loop = outer[at]
-    tag = Jam(times, rest=not facts.ask(is_divisible, jam_loop.var, times))
+    tag = Jam(times, rest=not is_divisible(facts.exact[jam_loop.var], times))
     inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_without_unrolling(body))
     nest = wrap([*outer[:at], *outer[at + 1 :], replace(jam_loop, tag=tag)], inner)
     why = f"{times} coordinates of {jam_loop.var} share their loads: {times} x {registers} registers"

@@ -225,7 +225,7 @@ def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = Fa
         return tag
     if overlapped and (tag.overlapped or not tag.registers):
         return Vector(tag.lanes, registers, overlapped=True)
-    return _tag(facts.ask(tiling_within, vector.var, registers * tag.lanes, tag.lanes, registers))
+    return _tag(tiling_within(facts.exact[vector.var], registers * tag.lanes, tag.lanes, registers))
 
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
