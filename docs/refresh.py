@@ -16,11 +16,11 @@ import torch
 from unstored import operators_of, reductions
 
 import numscorch as ns
-from numscorch.compute.operands import identify
 from numscorch.frontend.parser import parse_einsum
 from numscorch.frontend.requests import einsum_request
 from numscorch.ir.loop import Block, For, walk_block
 from numscorch.machine.target import host
+from numscorch.programs.operands import identify
 from numscorch.runtime.binder import Binder
 from numscorch.runtime.plans import describe, find_plan
 

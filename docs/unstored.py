@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from numscorch.compute.reductions import JOINED_BY, TESTS
 from numscorch.ir.format import CSR
 from numscorch.ir.functions import FUNCTIONS, INFIX, REDUCTIONS, simplified, start_of
 from numscorch.ir.index import Access, Assignment, Binary, Expr, IndexVar, Literal, TensorVar
 from numscorch.ir.lattice import make_lattice
 from numscorch.ir.notation import parse_expr
+from numscorch.programs.reductions import JOINED_BY, TESTS
 from numscorch.schedule.format_inference import infer_format
 
 NAMES = "ABC"

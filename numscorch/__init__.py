@@ -18,7 +18,6 @@ from .machine import collector as _collector  # first: it pauses the garbage col
 from . import nn, operators
 from .api import einsum, evaluate, explain, load, save
 from .bound import BoundEinsum, OperandSpec, plan
-from .compute.autotuning import autotune
 from .convert.construct import from_coo, from_csr, from_torch
 from .errors import (
     DenseFallbackWarning,
@@ -57,6 +56,7 @@ from .operators.sparse_constructors import (
     sparse_csr_tensor,
 )
 from .operators.stacking import stack
+from .programs.autotuning import autotune
 from .selfcheck import register_level
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict

@@ -11,11 +11,6 @@ from typing import Any
 
 import torch
 
-from .compute.call import Call
-from .compute.dispatch import compute
-from .compute.operands import any_autocast, call_form, in_autocast
-from .compute.reductions import check_reduction, prepared, reduced
-from .compute.shortcuts import MISSED
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
 from .explanation.explanation import Explanation, timed_story
 from .explanation.programs import explain_einsum, explain_program, explain_sparsified
@@ -27,7 +22,12 @@ from .files.writers import write_text
 from .frontend.requests import Request
 from .frontend.statements import tensor_names
 from .ir.format import Format
+from .programs.call import Call
+from .programs.dispatch import compute
 from .programs.evaluation import evaluate_parts
+from .programs.operands import any_autocast, call_form, in_autocast
+from .programs.reductions import check_reduction, prepared, reduced
+from .programs.shortcuts import MISSED
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
@@ -99,7 +99,7 @@ def einsum(
             [5., 5.]])
     """
     if is_compiling():
-        from .compute.torch_compile import einsum_in_compiled_graph
+        from .programs.torch_compile import einsum_in_compiled_graph
         from .tensors.aside import aside
 
         is_plain = out is None and mask is None and schedule is None and sparsifier is None and reduce == "sum"

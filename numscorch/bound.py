@@ -12,13 +12,6 @@ import torch
 from torch import Tensor
 
 from .api import einsum
-from .compute.call import Call
-from .compute.chains import Chain
-from .compute.fitting import ABSENT, Fitting, Fittings, is_plain
-from .compute.native import wrap
-from .compute.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
-from .compute.pairing import paired
-from .compute.reductions import check_reduction, prepared
 from .errors import ExpressionError, FormatError, NumscorchError, OperandError, SizeError
 from .frontend.datatypes import COMPILED
 from .frontend.operand import Operand
@@ -27,6 +20,13 @@ from .frontend.problem import extents_of, wanted_format
 from .frontend.promotion import target_of
 from .frontend.requests import NAMES
 from .ir.format import COO, Format, as_format, dense
+from .programs.call import Call
+from .programs.chains import Chain
+from .programs.fitting import ABSENT, Fitting, Fittings, is_plain
+from .programs.native import wrap
+from .programs.operands import STRIDED, call_form, check_is_tensor, identify, is_all_native, kernel_operand
+from .programs.pairing import paired
+from .programs.reductions import check_reduction, prepared
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan
 from .tensors.graph_breaks import graph_break

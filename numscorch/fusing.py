@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .compute.operands import is_plain_mode
 from .errors import UnsupportedError
 from .explanation.explanation import Explanation
 from .explanation.page import Paged, titled_program
@@ -21,6 +20,7 @@ from .explanation.programs import explain_program, explain_sparsified
 from .ir.functions import FUNCTIONS
 from .programs import traced_calls as traced_calls  # defines the calls that tracing records
 from .programs.evaluation import evaluate_parts
+from .programs.operands import is_plain_mode
 from .programs.surroundings import SCALARS, Wrapper, surroundings
 from .programs.traced_programs import TracedProgram, program_of, viewed
 from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from numscorch.compute import shortcuts
 from numscorch.convert import conversions
+from numscorch.programs import shortcuts
 from numscorch.runtime import plans
 from numscorch.schedule.facts import forget_answers
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from ..compute.operands import admit, kernel_operand
 from ..errors import FormatError, UnsupportedError
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import COMPILED, WIDENED
@@ -20,6 +19,7 @@ from ..frontend.requests import Request
 from ..ir.format import COO, CSF, Format, dense, named_formats
 from ..ir.padded import Fixed
 from ..machine import kernel_cache
+from ..programs.operands import admit, kernel_operand
 from ..runtime.plans import compile_tuned, describe, describe_all
 from .page import Paged, titled
 from .roofline import timed_run

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..compute.dispatch import compute
 from ..convert.construct import from_coo, from_torch
 from ..frontend.parser import Subscripts
+from ..programs.dispatch import compute
 from ..tensors.sparse_tensor import SparseTensor
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"  # index names of the counting einsum

@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 
-from ..compute.operands import strided
-from ..compute.pairing import paired
 from ..errors import ExpressionError, SizeError, UnsupportedError
 from ..frontend.datatypes import COMPILED, WIDENED
 from ..frontend.fused_problem import valued
@@ -24,6 +22,8 @@ from ..programs.adjoints import UPSTREAM, Adjoint, made_adjoint
 from ..programs.derived_operands import with_derived
 from ..programs.fused_operands import widened_operand
 from ..programs.fusion import Group, NotFused, OperandKind, why_alone
+from ..programs.operands import strided
+from ..programs.pairing import paired
 from ..programs.sizes import check_sizes
 from ..programs.steps import ProgramStep, Steps
 from ..runtime.plans import compile_source, describe

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.dispatch import compute
 from ..convert.construct import from_torch
 from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.parser import Subscripts, parse_einsum
@@ -22,6 +21,7 @@ from ..frontend.statements import parse_program
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Apply, Binary, Expr, Literal, accesses_in, variables_in
 from ..programs.derived_operands import with_derived
+from ..programs.dispatch import compute
 from ..tensors.sparse_tensor import SparseTensor
 from .points import is_dense, points
 

@@ -1,6 +1,6 @@
 """Derive the requests that compute gradients, and the order of their operands.
 
-Requests are cached by the original request and the kinds of its operands; ``compute/gradients.py`` runs them.
+Requests are cached by the original request and the kinds of its operands; ``programs/gradients.py`` runs them.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
+from ..programs.gradients import attached
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..compute.operands import in_autocast
 from ..convert.construct import from_coo, from_csr
 from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
+from ..programs.operands import in_autocast
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for

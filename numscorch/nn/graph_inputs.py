@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ..compute.gradients import attached
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
+from ..programs.gradients import attached
 from ..tensors.arrays import as_indices, as_values
 from ..tensors.modes import as_numpy
 from ..tensors.packing import is_identity, of_entries, pack

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from ..compute.native import wrap
 from ..convert.construct import from_torch
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..machine.memory import check_entries
+from ..programs.native import wrap
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

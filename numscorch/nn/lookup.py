@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.dispatch import compute
-from ..compute.gradients import DifferentiableCall, attached
-from ..compute.torch_compile import arrays_of, operand_of, shape_of, text_of
 from ..frontend.requests import einsum_request
+from ..programs.dispatch import compute
+from ..programs.gradients import DifferentiableCall, attached
+from ..programs.torch_compile import arrays_of, operand_of, shape_of, text_of
 from ..tensors.sparse_tensor import SparseTensor
 from .embedding import PRODUCT, ones_at
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from ..api import einsum
-from ..compute.gradients import attached
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
+from ..programs.gradients import attached
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
 from ..tensors.parameter import unwrapped

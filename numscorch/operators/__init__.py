@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..compute.dispatch import stored_as
-from ..compute.gradients import attached
 from ..errors import UnsupportedError
+from ..programs.dispatch import stored_as
+from ..programs.gradients import attached
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..compute.dispatch import compute
 from ..convert.construct import from_torch
 from ..convert.dense import densified
 from ..errors import OperandError, UnsupportedError
@@ -24,6 +23,7 @@ from ..frontend.requests import Request
 from ..frontend.statements import parse_statement
 from ..ir.functions import is_zero, simplified
 from ..ir.notation import parse_expr
+from ..programs.dispatch import compute
 from ..programs.evaluation import as_tensor, evaluate_parts
 from ..tensors.ledgers import densifying
 from ..tensors.packing import at_entries

@@ -10,10 +10,10 @@ import torch
 from torch.autograd import forward_ad
 
 from ..api import einsum, is_compiling
-from ..compute.dispatch import compute
-from ..compute.operands import any_autocast
-from ..compute.shortcuts import MISSED
 from ..errors import OperandError, SizeError, UnsupportedError
+from ..programs.dispatch import compute
+from ..programs.operands import any_autocast
+from ..programs.shortcuts import MISSED
 from ..runtime.plans import SHORTCUTS, tables_apart
 from ..tensors.arrays import as_integer, as_integers
 from ..tensors.distributed import HANDLERS

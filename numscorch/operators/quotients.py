@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ..compute.dense_operands import divided
 from ..convert.dense import densified
 from ..convert.entries import others_at, values_of, with_entries
 from ..errors import OperandError
 from ..frontend.broadcasting import broadcast_shape
+from ..programs.dense_operands import divided
 from ..tensors.sparse_tensor import SparseTensor
 from . import elementwise
 from .elementwise import is_sparse, where

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.dispatch import compute
 from ..convert.entries import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, WIDENED
 from ..frontend.requests import NAMES, Request
 from ..frontend.statements import parse_statement
+from ..programs.dispatch import compute
 from ..programs.evaluation import evaluate_parts
 from ..tensors.arrays import as_integers
 from ..tensors.sparse_tensor import SparseTensor

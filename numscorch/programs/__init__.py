@@ -1,1 +1,1 @@
-"""Programs of several statements: evaluation, fusion into shared loops, gradients, and tracing of Python functions."""
+"""Calls, programs and their steps: dispatch, evaluation, fusion, gradients, tracing of Python functions, torch.compile."""

@@ -11,10 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute import gradients
-from ..compute.chains import ChainRecorder
-from ..compute.dispatch import compute
-from ..compute.operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
 from ..errors import ExpressionError, SizeError
 from ..frontend.datatypes import WIDENED
 from ..frontend.gradient_requests import CONSTANT
@@ -25,9 +21,13 @@ from ..runtime.plans import known_plan, remember
 from ..schedule.facts import rounded
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
+from . import gradients
+from .chains import ChainRecorder
 from .derived_operands import derives, is_index_size, with_derived
+from .dispatch import compute
 from .fused_gradients import fused_with_gradients
 from .fused_operands import is_native, returned, widened_operand
+from .operands import STRIDED, check_is_tensor, check_not_recorded, identify, is_transformed
 from .sizes import check_sizes
 from .steps import ProgramStep, Steps
 

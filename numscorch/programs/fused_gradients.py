@@ -8,14 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.dispatch import compute
-from ..compute.gradients import with_patterns
 from ..convert.dense import to_dense
 from ..frontend.requests import NAMES
 from ..tensors.modes import KernelFunction, over_batches, saved_tensors
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
+from .dispatch import compute
 from .fusion import Group, OperandKind
+from .gradients import with_patterns
 
 ByParts = Callable[[Sequence[Any]], Tensor]
 

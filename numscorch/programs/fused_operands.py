@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.dispatch import converted, stored_as
-from ..compute.gradients import attached
-from ..compute.operands import STRIDED
 from ..frontend.datatypes import WIDENED
 from ..frontend.fused_problem import FusedRequest, valued
 from ..frontend.requests import NAMES
 from ..ir.format import COO, CSR
 from ..ir.index import accesses_in
 from ..tensors.sparse_tensor import SparseTensor
+from .dispatch import converted, stored_as
+from .gradients import attached
+from .operands import STRIDED
 
 
 def widened_operand(operand: SparseTensor | Tensor) -> SparseTensor | Tensor:

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.native import wrap
 from ..frontend.datatypes import STORED
 from ..frontend.fused_problem import FusedRequest, Member
 from ..frontend.operand import Operand
@@ -30,6 +29,7 @@ from ..schedule.format_inference import infer_format
 from ..schedule.options import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
+from .native import wrap
 
 JOINING = ("=", "+=", "max=", "min=", "stored max=")  # assignment operators that can be fused
 FLOATS = ("float32", "float64")

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..compute.pairing import in_pairs
 from ..frontend.gradient_requests import CONSTANT
 from ..frontend.requests import Request
 from ..frontend.statements import ProgramPart
 from ..ir.format import Format
 from ..ir.functions import REDUCTIONS
 from .fusion import Group, group_from
+from .pairing import in_pairs
 
 Wanted = Format | str | None
 

@@ -9,11 +9,11 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from ..api import einsum
-from ..compute.call import Call
-from ..compute.operands import call_form
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import Request
+from ..programs.call import Call
+from ..programs.operands import call_form
 from .dense_operands import without_sums
 from .placements import dtensor_of, gradient_placements, result_placement, sharded_indices
 from .products import sharded_einsum, sharded_evaluate

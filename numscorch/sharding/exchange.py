@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
-from ..compute.operands import resolved
+from ..programs.operands import resolved
 from .agreement import agree, reporting_lost_ranks
 from .partition import Partition
 from .ranks import Ranks

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
-from ..compute.call import Call
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
+from ..programs.call import Call
 from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import Whole
 from .products import sharded_einsum

@@ -17,13 +17,13 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Partial, Placement, Shard
 
 from ..api import einsum, evaluate
-from ..compute.call import Call
-from ..compute.operands import call_form
 from ..errors import ExpressionError, UnsupportedError
 from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
+from ..programs.call import Call
+from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, reporting_lost_ranks
 from .contraction import contract, text_of

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from ..compute.call import Call
-from ..compute.operands import call_form
 from ..errors import SizeError, UnsupportedError
+from ..programs.call import Call
+from ..programs.operands import call_form
 from .operators import on_all_ranks
 from .products import sharded_einsum
 from .tensor import ShardedSparseTensor, Transposed

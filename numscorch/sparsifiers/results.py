@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..compute.call import Call
-from ..compute.operands import call_form, check_is_tensor, in_autocast
-from ..compute.pairing import spelled_einsum
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, Form
 from ..frontend.statements import ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
+from ..programs.call import Call
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
+from ..programs.operands import call_form, check_is_tensor, in_autocast
+from ..programs.pairing import spelled_einsum
 from ..tensors.modes import in_transform
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern

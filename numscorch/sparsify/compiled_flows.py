@@ -13,8 +13,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
-from ..compute.torch_compile import constant, is_whole
 from ..errors import UnsupportedError
+from ..programs.torch_compile import constant, is_whole
 from ..sparsifiers.sparsify import mask_of, sparsify
 from ..tensors.ledgers import densifying
 from .flow import Flow

@@ -7,10 +7,10 @@ import torch
 
 import numscorch as ns
 from benchmarks.recorded import Recorder
-from numscorch.compute.call import Call
-from numscorch.compute.reductions import prepared
 from numscorch.explanation.work import Work, work_of
 from numscorch.frontend.parser import parse_einsum
+from numscorch.programs.call import Call
+from numscorch.programs.reductions import prepared
 
 
 def stored(*shape, seed, format=None, density=0.4):

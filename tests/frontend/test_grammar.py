@@ -19,8 +19,8 @@ from grammar import Call, random_call, spoiled_call
 from scale import scaled
 
 import numscorch as ns
-from numscorch.compute.operands import call_form
 from numscorch.frontend.parser import parse_einsum
+from numscorch.programs.operands import call_form
 from numscorch.tensors.validate import validate
 
 

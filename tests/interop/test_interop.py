@@ -12,7 +12,7 @@ import torch
 from small_numbers import numbers
 
 import numscorch as ns
-from numscorch.compute import native
+from numscorch.programs import native
 from numscorch.tensors.torch_layouts import layout_of
 
 UNORDERED = ns.Format("(i, j) -> (i: dense, j: compressed(ordered=False))")

@@ -12,9 +12,8 @@ import torch
 from programs import ChildProcess, output_of
 
 import numscorch as ns
-from numscorch.compute import dispatch as computing
 from numscorch.operators import elementwise
-from numscorch.programs import evaluation
+from numscorch.programs import dispatch as computing, evaluation
 from numscorch.runtime.plans import uncompiled
 
 D = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 4.0]])

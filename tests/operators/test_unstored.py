@@ -14,8 +14,8 @@ import torch
 from interpreter import value
 
 import numscorch as ns
-from numscorch.compute.reductions import JOINED_BY
 from numscorch.ir.functions import FUNCTIONS, REDUCTIONS
+from numscorch.programs.reductions import JOINED_BY
 
 DOCS = Path(__file__).parents[2] / "docs"
 STATES = 6  # coordinates for each combination of operands that store an entry

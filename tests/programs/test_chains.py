@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute.chains import Chain
-from numscorch.compute.operands import identify
 from numscorch.frontend.requests import einsum_request
 from numscorch.operators.reducing import _softmax_program
+from numscorch.programs.chains import Chain
+from numscorch.programs.operands import identify
 from numscorch.runtime.plans import known_plan
 
 CONVOLUTION = "y[i,o] = relu(A[i,j] * x[j,f] * w[o,f] + b[o])"

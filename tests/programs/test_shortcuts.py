@@ -9,8 +9,8 @@ import torch
 from torch.autograd import forward_ad
 
 import numscorch as ns
-from numscorch.compute import shortcuts
 from numscorch.frontend.requests import einsum_request
+from numscorch.programs import shortcuts
 from numscorch.runtime import plans as dispatch
 from numscorch.runtime.plans import SHORTCUTS, uncompiled
 

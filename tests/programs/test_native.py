@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import native
 from numscorch.convert import construct
+from numscorch.programs import native
 
 pytestmark = pytest.mark.usefixtures("plain")
 LAYOUTS = [torch.sparse_csr, torch.sparse_csc, torch.sparse_coo]

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.compute import autotuning
 from numscorch.frontend.requests import einsum_request
 from numscorch.ir.index import loops_of
+from numscorch.programs import autotuning
 from numscorch.runtime import plans as dispatch, tuned
 
 

@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch import bound
-from numscorch.compute import fitting
+from numscorch.programs import fitting
 from numscorch.schedule import tuning
 
 pytestmark = pytest.mark.usefixtures("plain")
