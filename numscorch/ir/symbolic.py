@@ -228,11 +228,11 @@ def repeat(answers: Mapping[Question, Any], sizes: Sequence[int]) -> None:
     >>> record.closed()
     {'(s[0] * s[1]) == 12': True}
     """
-    record = next((size.record for size in sizes if isinstance(size, Size)), None)
-    for question, answer in answers.items() if record is not None else ():
+    symbols = [size for size in sizes if isinstance(size, Size)]
+    for question, answer in answers.items() if symbols else ():
         text = PLACE.sub(lambda match: text_of(sizes[int(match[1])]), question)
-        if PLACE.search(text) and record is not None:
-            record.ask(text, answer)
+        if PLACE.search(text):
+            symbols[0].record.ask(text, answer)
 
 
 def evaluated(value: T, sizes: Sequence[int]) -> T:
