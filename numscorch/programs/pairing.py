@@ -107,7 +107,7 @@ def in_parts(request: Request, pairs: tuple[Pair, ...]) -> tuple[ProgramPart, ..
 @lru_cache(maxsize=1024)
 def _program_of(request: Request) -> tuple[ProgramPart, ...]:
     count = len(request.subscripts.operands)
-    return (ProgramPart(NAMES[count], tuple(NAMES[:count]), request),)
+    return (ProgramPart(NAMES[count : count + 1], tuple(NAMES[:count]), request),)
 
 
 def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:

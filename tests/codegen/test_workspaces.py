@@ -50,6 +50,7 @@ def collected(kind: str, expr: str, operands: list[object], set_to: Callable[[ob
     set_to(tuning, "DENSE_ROW", -1 if kind == "hash" else 1 << 62)
     set_to(tuning, "REUSED_PLACES", float("inf"))
     dispatch._plans.clear()
+    dispatch._kinds.clear()
     forget_answers()
     return ns.einsum(expr, *operands, format="infer")
 
