@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from errno import EISDIR
 from os import PathLike
 from pathlib import Path
@@ -123,7 +122,7 @@ def einsum(
     if any_autocast() and torch.is_autocast_enabled("cpu"):
         operands = in_autocast(operands)
     if reduce != "sum" or mask is not None or schedule is not None:
-        return reduced(replace(call, expr=expr, operands=operands))
+        return reduced(call._replace(expr=expr, operands=operands))
     return compute(expr, operands, format, out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import update_wrapper
 from typing import Any
 
@@ -150,7 +150,7 @@ class BoundEinsum:
         has_diagonals = self.reduce != "sum" and _has_diagonal(self.expr, self.operands)
         if self.reduce == "mean" or has_diagonals or not is_plain(operands):
             return
-        request, operands_read, _ = prepared(replace(self._call, operands=tuple(operands)))
+        request, operands_read, _ = prepared(self._call._replace(operands=tuple(operands)))
         ready, signatures = identify(operands_read)
         plan = known_plan(request, self.format, signatures)
         is_native = is_all_native(operands_read)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 DEFAULTS: dict[str, Any] = {"format": None, "out": None, "reduce": "sum", "mask": None, "schedule": None, "sparsifier": None}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
+class Call(NamedTuple):  # made at each call of einsum: a frozen dataclass takes four times as long
     """What is asked of which operands, and how the result is made; the fields are the arguments of :func:`numscorch.einsum`."""
 
     expr: Any

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ def dtensor_einsum(call: Call) -> Any:
     """
     text = _text_of(call.expr)
     if any(isinstance(operand, ShardedSparseTensor) for operand in call.operands):
-        return sharded_einsum(replace(call, expr=text))
+        return sharded_einsum(call._replace(expr=text))
     if not call.takes_only("format"):
         raise UnsupportedError("einsum of a DTensor takes no reduce=, mask=, out=, schedule= or sparsifier=")
     text, values = call_form(text, call.operands)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ def transposed_einsum(call: Call) -> Any:
         if isinstance(value, Transposed):
             terms[at] = terms[at].strip()[::-1]
     matrices = [value.matrix if isinstance(value, Transposed) else value for value in values]
-    return sharded_einsum(replace(call, expr=",".join(terms) + arrow + result, operands=tuple(matrices)))
+    return sharded_einsum(call._replace(expr=",".join(terms) + arrow + result, operands=tuple(matrices)))
 
 
 def transposed_evaluate(statement: str, **operands: Any) -> Any:
