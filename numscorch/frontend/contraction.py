@@ -42,7 +42,8 @@ class Pair:
     expr: str
 
 
-def pairs_of(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> tuple[Pair, ...]:
+@lru_cache(maxsize=1024)
+def pairs_of(subscripts: Subscripts, shapes: tuple[tuple[int, ...], ...], stored: tuple[int | None, ...]) -> tuple[Pair, ...]:
     """The pairs to contract in sequence; empty if one nest is cheaper. Operands of similar sizes share a path.
 
     Args:
@@ -52,9 +53,9 @@ def pairs_of(subscripts: Subscripts, shapes: Sequence[Sequence[int]], stored: Se
 
     >>> from .parser import parse_einsum
     >>> chain = parse_einsum("ij,jk,kl->il", (2, 2, 2))
-    >>> [pair.expr for pair in pairs_of(chain, [(9000, 9000), (9000, 9000), (9000, 8)], [90_000, 90_000, None])]
+    >>> [pair.expr for pair in pairs_of(chain, ((9000, 9000), (9000, 9000), (9000, 8)), (90_000, 90_000, None))]
     ['bc,cd->bd', 'ab,bd->ad']
-    >>> pairs_of(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), [(9000, 9000), (9000, 64), (9000, 64)], [90_000, None, None])
+    >>> pairs_of(parse_einsum("ij,ik,jk->ij", (2, 2, 2)), ((9000, 9000), (9000, 64), (9000, 64)), (90_000, None, None))
     ()
     """
     if not 3 <= len(shapes) <= PRICED_OPERANDS or not any(n is not None for n in stored):

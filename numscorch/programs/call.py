@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-DEFAULTS: dict[str, Any] = {"format": None, "out": None, "reduce": "sum", "mask": None, "schedule": None, "sparsifier": None}
-
 
 class Call(NamedTuple):  # made at each call of einsum: a frozen dataclass takes four times as long
     """What is asked of which operands, and how the result is made; the fields are the arguments of :func:`numscorch.einsum`."""
@@ -25,8 +23,8 @@ class Call(NamedTuple):  # made at each call of einsum: a frozen dataclass takes
         >>> Call("ij->i", reduce="max", format="dense").options()
         {'format': 'dense', 'reduce': 'max'}
         """
-        given = {name: getattr(self, name) for name in DEFAULTS}
-        return {name: value for name, value in given.items() if value is not DEFAULTS[name] and (name, value) != ("reduce", "sum")}
+        given = zip(self._fields[2:], self[2:], strict=True)
+        return {name: value for name, value in given if value is not None and not (name == "reduce" and value == "sum")}
 
     def takes_only(self, *names: str) -> bool:
         """Whether no other options are given."""

@@ -114,7 +114,7 @@ def pairs_for(request: Request, operands: Sequence[Any]) -> tuple[Pair, ...]:
     """The pairs in which to contract an einsum's operands, or none."""
     if not request.is_product or len(operands) < 3:
         return ()
-    return pairs_of(request.subscripts, [operand.shape for operand in operands], list(map(_nnz_of, operands)))
+    return pairs_of(request.subscripts, tuple([tuple(operand.shape) for operand in operands]), tuple(map(_nnz_of, operands)))
 
 
 def _nnz_of(operand: SparseTensor | Tensor | Operand) -> int | None:

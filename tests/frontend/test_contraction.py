@@ -63,7 +63,7 @@ def test_each_state_is_priced_once(expr: str) -> None:
 def contracted_pairs(expr: str, shapes: Sequence[Sequence[int]], stored: Sequence[int | None]) -> list[frozenset[str]]:
     """The operands that each pair contracts, independent of their order and of index names."""
     terms, pairs = expr.split("->")[0].split(","), []
-    for step in pairs_of(parse_einsum(expr, tuple(map(len, shapes))), shapes, stored):
+    for step in pairs_of(parse_einsum(expr, tuple(map(len, shapes))), tuple(map(tuple, shapes)), tuple(stored)):
         pairs.append(frozenset((terms[step.left], terms[step.right])))
         terms.append("*".join(sorted(pairs[-1])))
     return pairs
@@ -99,7 +99,7 @@ def test_an_example_of_a_path() -> None:
     """Four small factors of a core tensor: the factor that shrinks it most is contracted first."""
     expr, sizes = "ea,fb,abcd,gc,hd->efgh", {"a": 40, "b": 40, "c": 40, "d": 40, "e": 20, "f": 10, "g": 5, "h": 2}
     shapes = [[sizes[name] for name in term] for term in expr.split("->")[0].split(",")]
-    pairs = pairs_of(parse_einsum(expr, (2, 2, 4, 2, 2)), shapes, [None, None, 40**4, None, None])
+    pairs = pairs_of(parse_einsum(expr, (2, 2, 4, 2, 2)), tuple(map(tuple, shapes)), (None, None, 40**4, None, None))
     assert [pair.expr.split("->")[0] for pair in pairs] == ["bdef,hf", "bdeh,ge", "cd,bdhg", "ab,cbhg"]
     assert pairs[0] == Pair(2, 4, "bdef,hf->bdeh")
 
@@ -127,5 +127,7 @@ def test_searches_without_gain_end_early(monkeypatch: pytest.MonkeyPatch) -> Non
     joined, join = list[object](), _Search.join
     monkeypatch.setattr(_Search, "join", lambda *args: joined.append(args) or join(*args))
     terms = ["acdf", "jbje", "gihb", "hfac", "gfac", "gifabc", "hfac"]
-    assert pairs_of(parse_einsum(",".join(terms) + "->", tuple(map(len, terms))), [(4,) * len(term) for term in terms], [51] * 7) == ()
+    assert (
+        pairs_of(parse_einsum(",".join(terms) + "->", tuple(map(len, terms))), tuple((4,) * len(term) for term in terms), (51,) * 7) == ()
+    )
     assert len(joined) < 50
