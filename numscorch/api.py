@@ -21,7 +21,7 @@ from .files.writers import write_text
 from .frontend.requests import Request
 from .frontend.statements import tensor_names
 from .ir.format import Format
-from .programs.call import Call
+from .programs.call import EinsumCall
 from .programs.dispatch import compute
 from .programs.evaluation import evaluate_parts
 from .programs.operands import any_autocast, call_form, in_autocast
@@ -110,7 +110,7 @@ def einsum(
     shortcut = SHORTCUTS.get(expr) if is_plain and type(expr) is str and tables_apart() is None else None
     if shortcut is not None and (result := shortcut.run(shortcut, *operands)) is not MISSED:
         return result
-    call = Call(expr, operands, format, out, reduce, mask, schedule, sparsifier)
+    call = EinsumCall(expr, operands, format, out, reduce, mask, schedule, sparsifier)
     if (handler := handler_of(operands)) is not None:
         return handler.einsum(call)
     if sparsifier is not None:
@@ -239,7 +239,7 @@ def explain(
         return timed_story(page, lambda: evaluate(expr, format=format, sparsifier=sparsifier, **named), expr, named) if timed else page
     if named:
         raise ExpressionError(f"{', '.join(named)}: operands of einsum are positional: give them in order\n  {expr}")
-    call = Call(*call_form(expr, operands), format, None, reduce, mask, schedule, sparsifier)
+    call = EinsumCall(*call_form(expr, operands), format, None, reduce, mask, schedule, sparsifier)
     page, request, operands_read = _explained(call)
     return timed_story(page, lambda: einsum(call.expr, *call.operands, **call.options()), request, operands_read) if timed else page
 
@@ -255,7 +255,7 @@ def _check_expression(expr: Any) -> None:
     raise OperandError(f"explain takes an expression and its operands, not {type(expr).__name__}: {suggestion}")
 
 
-def _explained(call: Call) -> tuple[Explanation, str | Request, Sequence[Any]]:
+def _explained(call: EinsumCall) -> tuple[Explanation, str | Request, Sequence[Any]]:
     """The explanation of an einsum, and the request and operands that it is computed from."""
     expr, operands = call.expr, call.operands
     if call.sparsifier is not None:

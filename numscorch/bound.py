@@ -20,7 +20,7 @@ from .frontend.problem import extents_of, wanted_format
 from .frontend.promotion import target_of
 from .frontend.requests import NAMES
 from .ir.format import COO, Format, as_format, dense
-from .programs.call import Call
+from .programs.call import EinsumCall
 from .programs.chains import Chain
 from .programs.fitting import ABSENT, Fitting, Fittings, is_plain
 from .programs.native import wrap
@@ -90,7 +90,7 @@ class BoundEinsum:
     __slots__ = ("__weakref__", "_call", "_fittings", "expr", "format", "mask", "operands", "reduce", "result", "schedule")
 
     def __init__(self, expr: str, operands: tuple[OperandSpec, ...], options: dict[str, Any], result: OperandSpec | None = None):
-        self._call = call = Call(expr, **options)
+        self._call = call = EinsumCall(expr, **options)
         self.expr, self.operands, self.result = expr, operands, result
         self.format, self.reduce, self.mask, self.schedule = call.format, call.reduce, call.mask, call.schedule
         self._fittings = Fittings()
@@ -250,14 +250,14 @@ def plan(
         raise ExpressionError(f"a plan takes the notation of einsum, such as 'ij,j->i': call ns.evaluate for statements\n  {text}")
     if format is not None and not isinstance(format, str):
         format = as_format(format)
-    call = Call(text, operands, format, None, reduce, mask, schedule)
+    call = EinsumCall(text, operands, format, None, reduce, mask, schedule)
     bound = BoundEinsum(text, tuple(map(OperandSpec.of, operands)), call.options())
     check_reduction(call)
     _compile(bound, call)
     return bound
 
 
-def _compile(bound: BoundEinsum, call: Call) -> None:
+def _compile(bound: BoundEinsum, call: EinsumCall) -> None:
     """Compile the kernel if a single one computes the expression; else check the sizes only.
 
     Raises:

@@ -66,8 +66,8 @@ def symbolic(operands: Sequence[Operand]) -> tuple[list[Operand], Record]:
     given = [operand.shape if operand.is_row_major else (*operand.shape, *operand.strides) for operand in operands]
     symbols, record = symbols_for(chain.from_iterable(given))
     remaining, described = iter(symbols), []
-    for operand, own in zip(operands, given, strict=True):
-        sizes, order = tuple(islice(remaining, len(own))), len(operand.shape)
+    for operand, numbers in zip(operands, given, strict=True):
+        sizes, order = tuple(islice(remaining, len(numbers))), len(operand.shape)
         strides = row_major(sizes) if operand.is_row_major else sizes[order:]
         described.append(replace(operand, shape=sizes[:order], strides=strides, counts=tuple(map(rounded, operand.counts))))
     return described, record

@@ -273,8 +273,8 @@ class Decisions:
             node = node.branches.get(answer)
         return node
 
-    def add(self, answers: dict[Question, Any], made: Any) -> None:
-        """Keep what was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
+    def add(self, answers: dict[Question, Any], plan: Any) -> None:
+        """Keep the plan that was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
         if self.count >= MOST:
             self.root, self.count = None, 0
         self.count += 1
@@ -285,7 +285,7 @@ class Decisions:
             if type(node) is not _Node or node.question != question:
                 node = branches[key] = _Node(question, computing(question), {})
             branches, key = node.branches, answer
-        branches[key] = made
+        branches[key] = plan
         self.root = top[None]
 
 

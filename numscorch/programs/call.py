@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 
-class Call(NamedTuple):  # made at each call of einsum: a frozen dataclass takes four times as long
+class EinsumCall(NamedTuple):  # made at each call of einsum: a frozen dataclass takes four times as long
     """What is asked of which operands, and how the result is made; the fields are the arguments of :func:`numscorch.einsum`."""
 
     expr: Any
@@ -20,7 +20,7 @@ class Call(NamedTuple):  # made at each call of einsum: a frozen dataclass takes
     def options(self) -> dict[str, Any]:
         """The options that are given.
 
-        >>> Call("ij->i", reduce="max", format="dense").options()
+        >>> EinsumCall("ij->i", reduce="max", format="dense").options()
         {'format': 'dense', 'reduce': 'max'}
         """
         given = zip(self._fields[2:], self[2:], strict=True)

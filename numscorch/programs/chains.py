@@ -20,7 +20,7 @@ from .operands import DeferredOperand, identify
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RequestStep:
     """A request, the wanted format of its result, and the positions of its operands.
 
     The program's operands come first, then the results of earlier steps.
@@ -59,7 +59,7 @@ class Chain:
 class Executable:
     """The steps of a program; they are the same for all operands of a kind."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RequestStep, ...]
 
     def run(self, operands: Sequence[Any]) -> tuple[Any, Chain]:
         """The result, and the chain for operands of these sizes."""
@@ -80,7 +80,7 @@ class ChainRecorder:
     next call, none is built. The last step's result may be any sparse tensor, because no step reads it.
     """
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RequestStep] = field(default_factory=list)
     functions: list[tuple[Callable[..., Any], tuple[int, ...]]] = field(default_factory=list)
     is_fixed: bool = True
     is_last_alike: bool = True
@@ -99,7 +99,7 @@ class ChainRecorder:
             self.functions.append((plan.run, tuple(reads)))
         else:
             self.is_fixed = False
-        self.steps.append(Step(request, format, tuple(reads)))
+        self.steps.append(RequestStep(request, format, tuple(reads)))
         self.is_last_alike = _is_alike(result, plan, ready)
         self.is_fixed &= self.is_last_alike or isinstance(result, SparseTensor)
 

@@ -23,7 +23,7 @@ from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
-from .call import Call
+from .call import EinsumCall
 from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_format, semiring_zero
@@ -45,7 +45,7 @@ from .shortcuts import remember_call
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:
     """The result of an einsum or a request; operands and results are as in :func:`numscorch.einsum`."""
     if (handler := handler_of(operands)) is not None:
-        return handler.einsum(Call(expr, tuple(operands), format, out))
+        return handler.einsum(EinsumCall(expr, tuple(operands), format, out))
     if format is not None and not isinstance(format, str):
         format = as_format(format)
     if not is_plain_mode():

@@ -14,7 +14,7 @@ from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.problem import wanted_format
 from ..frontend.requests import Request, diagonal_request, plain_request, reducing, scheduled
 from ..tensors.sparse_tensor import SparseTensor
-from .call import Call
+from .call import EinsumCall
 from .dispatch import compute, stored_as
 from .empty_reductions import semiring_zero
 from .operands import check_is_tensor, is_strided
@@ -35,7 +35,7 @@ JOINED_BY = {
 TESTS = ("any", "all", "or_and")  # reductions that only test whether terms are nonzero
 
 
-def reduced(call: Call) -> Any:
+def reduced(call: EinsumCall) -> Any:
     """The einsum with a reduction or mask.
 
     Raises:
@@ -54,7 +54,7 @@ def reduced(call: Call) -> Any:
     return _divide_by_terms(result, terms) if call.reduce == "mean" else result
 
 
-def check_reduction(call: Call) -> None:
+def check_reduction(call: EinsumCall) -> None:
     """Check the reduction's name, and that all operands are tensors.
 
     Raises:
@@ -70,7 +70,7 @@ def check_reduction(call: Call) -> None:
         raise UnsupportedError(f"the mean of {dtype} values would be truncated to integers: convert with .to(torch.float32)")
 
 
-def prepared(call: Call) -> tuple[Request, Sequence[Any], int]:
+def prepared(call: EinsumCall) -> tuple[Request, Sequence[Any], int]:
     """The request of a reduction, its operands, and the number of terms per entry of the result.
 
     A repeated index takes the diagonal of an operand first, unless the reduction is a sum. The mask is the last operand.

@@ -68,7 +68,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class PlanKind:
     """What the plans share for operands for which all decisions are the same; ``bind`` gives their functions by sizes."""
 
     problem: Problem
@@ -81,7 +81,7 @@ class Kind:
         return Plan(self.problem, self.steps, self.kernel, evaluated(self.problem.shape, sizes), self.bind(sizes))
 
 
-def keep_kind(request: Request, operands: Sequence[Operand], kind: Kind) -> Kind:
+def keep_kind(request: Request, operands: Sequence[Operand], kind: PlanKind) -> PlanKind:
     """Return it unchanged."""
     return kind
 
@@ -95,7 +95,7 @@ class Tables:
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    on_kind: Callable[[Request, Sequence[Operand], Kind], Kind] = keep_kind
+    on_kind: Callable[[Request, Sequence[Operand], PlanKind], PlanKind] = keep_kind
     kinds: dict[Hashable, Decisions] = field(default_factory=dict)
 
 
@@ -179,7 +179,7 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
     kinds, (kind_key, sizes) = _tables().kinds, _kind_and_sizes(operands)
     key = (request, format, *kind_key)
     decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
-    kind: Kind | None = decisions.find(sizes)
+    kind: PlanKind | None = decisions.find(sizes)
     if kind is None:
         described, record = symbolic(describe_all(operands))
         kind = _kind_of(request, described, format)
@@ -208,7 +208,7 @@ def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int,
     return kinds, sizes
 
 
-def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> Kind:
+def _kind_of(request: Request, described: Sequence[Operand], format: Format | str | None, into: bool = False) -> PlanKind:
     """Schedule, generate and compile a request; with ``into``, its function also takes an array for a dense result."""
     request, problem, steps, source = compile_tuned(request, described, format)
     kernel = kernel_for(source)
@@ -220,7 +220,7 @@ def _kind_of(request: Request, described: Sequence[Operand], format: Format | st
         bind = in_slabs(problem.slabs, problem, _bind(request, slab_problem, slab_steps[-1].stmt, kernel, slab, into=True))
     else:
         bind = _bind(request, problem, steps[-1].stmt, kernel, described, into)
-    return _tables().on_kind(request, described, Kind(problem, steps, kernel, bind))
+    return _tables().on_kind(request, described, PlanKind(problem, steps, kernel, bind))
 
 
 def _bind(request: Request, problem: Problem, stmt: ix.Stmt, kernel: Kernel, described: Sequence[Operand], into: bool) -> Bind:

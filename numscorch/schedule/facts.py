@@ -264,8 +264,8 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
             answers = record.closed()
             decisions.add(answers, result)
         repeat(answers, given)
-        found: Answer = result
-        return found
+        answer: Answer = result
+        return answer
 
     FORGET.append(known.cache_clear)
     return remembered

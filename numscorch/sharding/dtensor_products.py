@@ -11,7 +11,7 @@ from ..api import einsum
 from ..errors import UnsupportedError
 from ..frontend.parser import parse_einsum
 from ..frontend.requests import Request
-from ..programs.call import Call
+from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from .dense_operands import without_sums
 from .placements import dtensor_of, gradient_placements, result_placement, sharded_indices
@@ -20,7 +20,7 @@ from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 
-def dtensor_einsum(call: Call) -> Any:
+def dtensor_einsum(call: EinsumCall) -> Any:
     """:func:`numscorch.einsum` with ``DTensor`` operands. The result is a ``DTensor``; gradients have the placements of their operands.
 
     The gradient of the values of a sparse tensor is this rank's part of a sum, as in data-parallel training.

@@ -14,7 +14,7 @@ from torch.nn import functional
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
-from ..programs.call import Call
+from ..programs.call import EinsumCall
 from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import Whole
 from .products import sharded_einsum
@@ -51,10 +51,10 @@ def matmul(left: Any, right: Any) -> Any:
     if isinstance(left, ShardedSparseTensor):
         if right.ndim not in PRODUCTS:
             raise SizeError(f"a sharded matrix @ a tensor of {right.ndim} dimensions: give one or two")
-        return sharded_einsum(Call(PRODUCTS[right.ndim], (left, right)))
+        return sharded_einsum(EinsumCall(PRODUCTS[right.ndim], (left, right)))
     if left.ndim != 1:
         raise UnsupportedError("x @ A with a sharded matrix takes a vector: for more rows, einsum('ij,ik->jk', A, y) is A.t() @ y")
-    return sharded_einsum(Call("i,ij->j", (left, right)))
+    return sharded_einsum(EinsumCall("i,ij->j", (left, right)))
 
 
 @on_all_ranks
@@ -80,7 +80,7 @@ def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = 
     if weight.layout.permutation is not None:
         raise UnsupportedError("a sharded weight whose rows are permuted: output features keep their order, shard it without permute=")
     is_plain = not isinstance(input, DTensor)
-    result: torch.Tensor = sharded_einsum(Call("...j,ij->...i", (Whole(input) if is_plain else input, weight)))
+    result: torch.Tensor = sharded_einsum(EinsumCall("...j,ij->...i", (Whole(input) if is_plain else input, weight)))
     if bias is None:
         return result
     if is_plain:
@@ -107,7 +107,7 @@ def total(A: ShardedSparseTensor, dim: Any = None, keepdim: bool = False, *, dty
     """The sum over all entries, over each row (``dim=1``), or over each column (``dim=0``)."""
     dims = {0, 1} if dim is None else {dimension(one) for one in (dim if isinstance(dim, list | tuple) else [dim])} or {0, 1}
     A = A if dtype is None else A.with_values(A.values.to(dtype))
-    result: torch.Tensor = sharded_einsum(Call("ij->" + "".join("ij"[at] for at in (0, 1) if at not in dims), (A,)))
+    result: torch.Tensor = sharded_einsum(EinsumCall("ij->" + "".join("ij"[at] for at in (0, 1) if at not in dims), (A,)))
     for at in sorted(dims) if keepdim else ():
         result = result.unsqueeze(at)
     return result
@@ -193,7 +193,7 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     torch.sparse.softmax: of_rows(torch.softmax),
     functional.softmax: of_rows(torch.softmax),
     functional.linear: linear,
-    torch.einsum: lambda expr, *operands: sharded_einsum(Call(expr, operands)),
+    torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
     torch.Tensor.matmul: matmul,
     torch.Tensor.__matmul__: matmul,
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),

@@ -22,7 +22,7 @@ from ..frontend.parser import Subscripts, parse_einsum
 from ..frontend.requests import NAMES
 from ..frontend.statements import ProgramPart, parse_program
 from ..ir.functions import REDUCTIONS, is_zero, simplified
-from ..programs.call import Call
+from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, reporting_lost_ranks
@@ -37,7 +37,7 @@ Given = Sequence[ShardedSparseTensor | LocalOperand]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
-def sharded_einsum(call: Call) -> Any:
+def sharded_einsum(call: EinsumCall) -> Any:
     """:func:`numscorch.einsum` with a sharded matrix among the operands. A collective operation.
 
     Dense operands are ``DTensor`` or plain local rows; the result is a ``DTensor`` if one of them is. For plain tensors, the loss is the
@@ -55,7 +55,7 @@ def sharded_einsum(call: Call) -> Any:
         return _einsum(call)
 
 
-def _einsum(call: Call) -> Any:
+def _einsum(call: EinsumCall) -> Any:
     if not call.takes_only("format"):
         raise UnsupportedError("einsum of a sharded matrix takes no reduce=, mask=, out=, schedule= or sparsifier=")
     text, values = call_form(call.expr, call.operands)

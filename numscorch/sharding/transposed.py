@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..errors import SizeError, UnsupportedError
-from ..programs.call import Call
+from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from .operators import on_all_ranks
 from .products import sharded_einsum
@@ -18,7 +18,7 @@ ON_THE_LEFT = {1: "ij,i->j", 2: "ij,ik->jk"}  # by the dimensions of the dense o
 ON_THE_RIGHT = {1: "ij,j->i", 2: "ij,kj->ki"}
 
 
-def transposed_einsum(call: Call) -> Any:
+def transposed_einsum(call: EinsumCall) -> Any:
     """:func:`numscorch.einsum` with transposed sharded matrices among the operands. A collective operation.
 
     Raises:
@@ -59,12 +59,12 @@ def matmul(left: Any, right: Any) -> torch.Tensor:
 def _product(A: ShardedSparseTensor, x: Any, expressions: Mapping[int, str]) -> torch.Tensor:
     if x.ndim not in expressions:
         raise SizeError(f"a product of A.t() and a tensor of {x.ndim} dimensions: give one or two")
-    result: torch.Tensor = sharded_einsum(Call(expressions[x.ndim], (A, x)))
+    result: torch.Tensor = sharded_einsum(EinsumCall(expressions[x.ndim], (A, x)))
     return result
 
 
 TRANSPOSED: dict[Any, Callable[..., Any]] = {
-    torch.einsum: lambda expr, *operands: transposed_einsum(Call(expr, operands)),
+    torch.einsum: lambda expr, *operands: transposed_einsum(EinsumCall(expr, operands)),
     **dict.fromkeys((torch.matmul, torch.mm, torch.mv, torch.sparse.mm, torch.Tensor.matmul, torch.Tensor.__matmul__), matmul),
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
 }

@@ -15,7 +15,7 @@ from ..frontend.parser import parse_einsum
 from ..frontend.requests import NAMES, Form
 from ..frontend.statements import ProgramPart, parse_program, tensor_names
 from ..ir.format import NM, Format, as_format, dense
-from ..programs.call import Call
+from ..programs.call import EinsumCall
 from ..programs.evaluation import computed, evaluate_parts
 from ..programs.fusion import NotFused
 from ..programs.operands import call_form, check_is_tensor, in_autocast
@@ -81,7 +81,7 @@ def pruned(text: str, given: Mapping[str, Any], sparsifier: Any) -> tuple[tuple[
     return pruning(text, rule), {name: torch.tensor(number, dtype=dtype) for name, number in numbers.items()}
 
 
-def sparsified_einsum(call: Call) -> SparseTensor:
+def sparsified_einsum(call: EinsumCall) -> SparseTensor:
     """Evaluate an einsum and sparsify its result.
 
     Raises:

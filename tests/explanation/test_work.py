@@ -9,7 +9,7 @@ import numscorch as ns
 from benchmarks.recorded import Recorder
 from numscorch.explanation.work import Work, work_of
 from numscorch.frontend.parser import parse_einsum
-from numscorch.programs.call import Call
+from numscorch.programs.call import EinsumCall
 from numscorch.programs.reductions import prepared
 
 
@@ -86,7 +86,7 @@ def test_statements_count_each_term_and_each_function():
 
 
 def test_a_mask_excludes_coordinates():
-    request, operands, _ = prepared(Call("ij,jk->ik", (A, B), mask=C))
+    request, operands, _ = prepared(EinsumCall("ij,jk->ik", (A, B), mask=C))
     assert work_of(request, operands, None).flops == 2 * brute_force("ij,jk,ik->ik", (A, B, C))
 
 
@@ -105,7 +105,7 @@ def test_a_result_that_keeps_a_pattern_writes_its_values_only():
 
 
 def test_the_values_of_a_mask_are_not_moved():
-    request, operands, _ = prepared(Call("ij,jk->ik", (SQUARE, torch.ones(6, 6)), mask=C))
+    request, operands, _ = prepared(EinsumCall("ij,jk->ik", (SQUARE, torch.ones(6, 6)), mask=C))
     indices = sum(array.nbytes for array in C.pattern.arrays[1])
     assert work_of(request, operands, None).bytes == 2 * SQUARE.nbytes + indices
 

@@ -33,8 +33,8 @@ def resized(array: np.ndarray, axis: int, size: int) -> np.ndarray:
     """The array with another size along an axis; its entries are repeated, or left out."""
     if not array.shape[axis]:
         return np.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]))
-    taken = np.take(array, np.arange(size) % array.shape[axis], axis)
-    return taken if array.flags.c_contiguous else np.asfortranarray(taken)
+    repeated = np.take(array, np.arange(size) % array.shape[axis], axis)
+    return repeated if array.flags.c_contiguous else np.asfortranarray(repeated)
 
 
 def variants(case: EinsumCase) -> Iterator[EinsumCase]:
@@ -43,11 +43,11 @@ def variants(case: EinsumCase) -> Iterator[EinsumCase]:
     rng = random.Random(case.seed)
     places = [(at, axis, name) for at, term in enumerate(terms) for axis, name in enumerate(term)]
     for name in dict.fromkeys(name for *_, name in places):
-        own = [(at, axis) for at, axis, other in places if other == name]
-        at, axis = own[0]
+        places_of_index = [(at, axis) for at, axis, other in places if other == name]
+        at, axis = places_of_index[0]
         size = case.arrays[at].shape[axis]
         for other in sorted({0, 1, max(size - 1, 0), size + 1, 2 * size, size + 8} - {size}):
-            for changed in (own, [rng.choice(own)]):
+            for changed in (places_of_index, [rng.choice(places_of_index)]):
                 arrays = list(case.arrays)
                 for at, axis in changed:
                     arrays[at] = resized(arrays[at], axis, other)
@@ -69,10 +69,10 @@ def test_other_sizes_have_the_outcomes_of_new_plans(part: int, fresh_plans: pyte
         with dispatch.uncompiled():
             outcome(case)
             for variant in variants(case):
-                found = outcome(variant)
+                result = outcome(variant)
                 with dispatch.uncompiled():
                     expected = outcome(variant)
-                np.testing.assert_array_equal(found, expected, err_msg=str(variant))
+                np.testing.assert_array_equal(result, expected, err_msg=str(variant))
             tables = dispatch._tables()
             bound, kept = bound + len(tables.plans), kept + sum(map(len, tables.kinds.values()))
     assert bound > kept, "kernels are not shared among sizes"
@@ -89,12 +89,12 @@ def test_one_kernel_serves_all_sizes_with_the_same_decisions(fresh_plans: pytest
 
 def test_a_conflict_keeps_the_newer_decisions() -> None:
     """What decides may depend on more than sizes, such as a threshold that a test changes."""
-    made = Decisions()
-    made.add({"s[0] == 1": False}, "first")
-    made.add({"s[0] == 2": False}, "second")
-    assert made.find((3,)) == "second"
-    made.add({}, "third")
-    assert made.find((3,)) == "third"
+    decisions = Decisions()
+    decisions.add({"s[0] == 1": False}, "first")
+    decisions.add({"s[0] == 2": False}, "second")
+    assert decisions.find((3,)) == "second"
+    decisions.add({}, "third")
+    assert decisions.find((3,)) == "third"
 
 
 PROGRAM = """S[i,j] = stored(A[i,j]) * (Q[i,k] * K[j,k])
@@ -111,16 +111,16 @@ def test_programs_of_other_sizes_repeat_steps_and_raise_errors_in_their_own_word
     sizes = (40, 34, 5, 3), (39, 33, 5, 3), (38, 35, 5, 3), (40, 34, 5, 1), (40, 34, 1, 3)
     with dispatch.uncompiled():
         for operands in map(given, *zip(*sizes, strict=True)):
-            found = ns.evaluate(PROGRAM, **operands)
+            result = ns.evaluate(PROGRAM, **operands)
             with dispatch.uncompiled():
-                torch.testing.assert_close(found, ns.evaluate(PROGRAM, **operands))
+                torch.testing.assert_close(result, ns.evaluate(PROGRAM, **operands))
         for name, wrong in (("K", torch.rand(34, 6)), ("V", torch.rand(35, 3)), ("Q", torch.rand(0, 5)), ("V", torch.rand(34, 3, 1))):
             operands = given(*sizes[0]) | {name: wrong}
-            with pytest.raises(NumscorchError) as found_error:
+            with pytest.raises(NumscorchError) as error_of_kind:
                 ns.evaluate(PROGRAM, **operands)
             with dispatch.uncompiled(), pytest.raises(NumscorchError) as expected_error:
                 ns.evaluate(PROGRAM, **operands)
-            assert str(found_error.value) == str(expected_error.value)
+            assert str(error_of_kind.value) == str(expected_error.value)
 
 
 def test_operands_of_another_device_have_no_kind(fresh_plans: pytest.MonkeyPatch) -> None:
