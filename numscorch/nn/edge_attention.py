@@ -6,8 +6,8 @@ function replaces the gradients of the single operations; of the values per edge
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +16,9 @@ from torch.nn import functional
 from ..api import einsum, evaluate
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
+from ..programs.autograd import Differentiable, by_parts, through
 from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import KernelFunction, in_transform, over_batches, saved_tensors
+from ..tensors.modes import in_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered
@@ -56,8 +57,7 @@ def attend(
     call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
     if in_transform():
         return call.by_parts(sources, source_scores, target_scores)
-    function: Any = _AttentionFunction
-    return function.apply(call, sources, source_scores, target_scores)
+    return through(call, (sources, source_scores, target_scores))
 
 
 def by_heads(pattern: Pattern, heads: int) -> Pattern:
@@ -77,8 +77,8 @@ def _edges_by_head(graph: SparseTensor, heads: int) -> tuple[SparseTensor, Tenso
 
 
 @dataclass(frozen=True, eq=False)
-class _AttentionCall:
-    """The inputs of one call that are not differentiated."""
+class _AttentionCall(Differentiable):
+    """:func:`attend` as a function of features and scores; the fields are not differentiated."""
 
     graph: SparseTensor
     edges: SparseTensor
@@ -113,44 +113,36 @@ class _AttentionCall:
         exponentials = self.exponentials(source_scores, target_scores)
         return einsum("ijh,jhc->ihc", self.dropped(exponentials), sources) / _totals(exponentials)[..., None]
 
+    def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The result; the gradients need the exponentials, their totals and the result."""
+        sources, s, t = (tensor.detach() for tensor in values)
+        exponentials = self.exponentials(s, t)
+        totals = _totals(exponentials)
+        weighted_sums: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources)
+        result = weighted_sums.div_(totals[..., None])
+        return result, exponentials.values, totals, result
+
+    def gradients(
+        self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
+    ) -> Sequence[Tensor | None]:
+        """The gradients of the features and of the scores."""
+        if torch.is_grad_enabled():
+            return by_parts(self.by_parts(*values), values, upstream, needed)
+        exponentials, totals, result = saved
+        shared = upstream / totals[..., None]
+        E = self.edges.with_values(exponentials)
+        sources_gradient = einsum("ijh,ihc->jhc", self.dropped(E), shared) if needed[0] else None
+        if not (needed[1] or needed[2]):
+            return sources_gradient, None, None
+        slopes = _slopes(self, E, shared, result, *values)
+        s_gradient = einsum("ijh->jh", slopes, format="dense") if needed[1] else None
+        return sources_gradient, s_gradient, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
+
 
 def _totals(exponentials: SparseTensor) -> Tensor:
     """Return the sum of each target's exponentials, or 1 for targets without edges."""
     totals: Tensor = einsum("ijh->ih", exponentials, format="dense")
     return totals.masked_fill(totals == 0, 1.0)
-
-
-class _AttentionFunction(KernelFunction):
-    """:func:`attend` as an autograd function of features and scores."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _AttentionCall, *inputs: Tensor) -> Tensor:
-        sources, s, t = (tensor.detach() for tensor in inputs)
-        exponentials = call.exponentials(s, t)
-        totals = _totals(exponentials)
-        weighted_sums: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
-        result = weighted_sums.div_(totals[..., None])
-        ctx.call = call
-        ctx.save_for_backward(*inputs, exponentials.values, totals, result)
-        return result
-
-    @staticmethod
-    @over_batches
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, (*inputs, exponentials, totals, result) = ctx.call, saved_tensors(ctx)
-        needed = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
-            wanted = [tensor for tensor, need in zip(inputs, needed, strict=True) if need]
-            gradients = iter(torch.autograd.grad(call.by_parts(*inputs), wanted, upstream, create_graph=True))
-            return (None, *(next(gradients) if need else None for need in needed))
-        shared = upstream / totals[..., None]
-        E = call.edges.with_values(exponentials)
-        sources_gradient = einsum("ijh,ihc->jhc", call.dropped(E), shared) if needed[0] else None
-        if not (needed[1] or needed[2]):
-            return None, sources_gradient, None, None
-        slopes = _slopes(call, E, shared, result, *inputs)
-        s_gradient = einsum("ijh->jh", slopes, format="dense") if needed[1] else None
-        return None, sources_gradient, s_gradient, einsum("ijh->ih", slopes, format="dense") if needed[2] else None
 
 
 def _slopes(call: _AttentionCall, E: SparseTensor, shared: Tensor, result: Tensor, sources: Tensor, s: Tensor, t: Tensor) -> SparseTensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,20 +11,18 @@ from torch import Tensor
 
 from ..convert.dense import to_dense
 from ..frontend.requests import NAMES
-from ..tensors.modes import KernelFunction, over_batches, saved_tensors
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of
+from .autograd import Differentiable, by_parts, through
 from .dispatch import compute
 from .fusion import Group, OperandKind
 from .gradients import with_patterns
 
-ByParts = Callable[[Sequence[Any]], Tensor]
 
-
-def fused_with_gradients(group: Group, operands: Sequence[Any], by_parts: ByParts) -> Tensor | None:
+def fused_with_gradients(group: Group, operands: Sequence[Any], parts: Callable[[Sequence[Any]], Tensor]) -> Tensor | None:
     """Return the differentiable result of a group, or None if separate kernels for the parts are better.
 
-    ``by_parts`` computes the result part by part, for double backward.
+    ``parts`` computes the result part by part, for double backward.
     """
     values = [o._values if isinstance(o, SparseTensor) else o for o in operands]
     kinds = tuple(kind for operand in operands if (kind := OperandKind.of(operand)) is not None)
@@ -32,8 +31,7 @@ def fused_with_gradients(group: Group, operands: Sequence[Any], by_parts: ByPart
     if adjoint is None:
         return None
     patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
-    function: Any = _Fused
-    return function.apply(adjoint, patterns, by_parts, *values)
+    return through(_Fused(adjoint, patterns, parts), values)
 
 
 def _gradients(adjoint: Adjoint, operands: Sequence[Any], saved: Sequence[Tensor], upstream: Tensor) -> dict[str, Any]:
@@ -49,31 +47,27 @@ def _gradients(adjoint: Adjoint, operands: Sequence[Any], saved: Sequence[Tensor
     return {letter: tensors[name] for letter, name in adjoint.gradients.items()}
 
 
-class _Fused(KernelFunction):
-    """A fused program as a function of its operands' values."""
+@dataclass(frozen=True, eq=False, slots=True)
+class _Fused(Differentiable):
+    """A fused program; ``parts`` computes the result part by part, for double backward."""
 
-    @staticmethod
-    def forward(ctx: Any, adjoint: Adjoint, patterns: Sequence[Any], by_parts: ByParts, *values: Tensor) -> Tensor:
-        output = compute(adjoint.forward, with_patterns([v.detach() for v in values], patterns))
-        result: Tensor = output[0] if isinstance(output, tuple) else output
-        ctx.adjoint, ctx.patterns, ctx.by_parts, ctx.count = adjoint, patterns, by_parts, len(values)
-        ctx.save_for_backward(*values, *(output[1:] if isinstance(output, tuple) else ()))
-        return result
+    adjoint: Adjoint
+    patterns: Sequence[Any]
+    parts: Callable[[Sequence[Any]], Tensor]
 
-    @staticmethod
-    @over_batches
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        tensors = saved_tensors(ctx)
-        values, saved = tensors[: ctx.count], tensors[ctx.count :]
-        needed, operands = ctx.needs_input_grad[3:], with_patterns(values, ctx.patterns)
-        if torch.is_grad_enabled():  # create_graph=True: the caller may differentiate this gradient
-            wanted = [v for v, need in zip(values, needed, strict=True) if need]
-            grads = iter(torch.autograd.grad(ctx.by_parts(operands), wanted, upstream, create_graph=True, allow_unused=True))
-            return (None, None, None, *(next(grads) if need else None for need in needed))
-        gradients = _gradients(ctx.adjoint, operands, saved, upstream)
-        terms = zip(NAMES, values, ctx.patterns, needed, strict=False)
-        shaped = [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]
-        return (None, None, None, *shaped)
+    def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        output = compute(self.adjoint.forward, with_patterns([v.detach() for v in values], self.patterns))
+        return output if isinstance(output, tuple) else (output,)
+
+    def gradients(
+        self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]
+    ) -> Sequence[Tensor | None]:
+        operands = with_patterns(values, self.patterns)
+        if torch.is_grad_enabled():
+            return by_parts(self.parts(operands), values, upstream, needed)
+        gradients = _gradients(self.adjoint, operands, saved, upstream)
+        terms = zip(NAMES, values, self.patterns, needed, strict=False)
+        return [_shaped(gradients.get(name), v, pattern is not None) if need else None for name, v, pattern, need in terms]
 
 
 def _shaped(gradient: Any, value: Tensor, is_sparse: bool) -> Tensor | None:

@@ -37,10 +37,11 @@ from ..frontend.requests import NAMES, Request
 from ..ir.format import COO, Format, dense
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.index import is_product
-from ..tensors.modes import KernelFunction, in_transform, no_forward_mode, over_batches, saved_tensors
+from ..tensors.modes import in_transform
 from ..tensors.packing import at_entries
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
+from .autograd import Differentiable, no_forward_mode, through
 from .dense_operands import value_of, with_order
 from .empty_reductions import in_format, semiring_zero
 from .native import wrap
@@ -99,8 +100,7 @@ def differentiable(request: Request, operands: Sequence[Any], format: Format | s
     if forward_ad._current_level >= 0 and has_tangents(operands):
         raise no_forward_mode()
     call = DifferentiableCall(request, format, operands, compute)
-    through: Any = _Transformed if in_transform() else _Through
-    values: Tensor = through.apply(call, *map(_values, operands))
+    values = through(call, map(_values, operands))
     return values if call.result is None else SparseTensor.trusted(call.result, values)
 
 
@@ -160,26 +160,32 @@ def _diagonal(operand: SparseTensor | Tensor, names: Sequence[str]) -> SparseTen
 # ---- through a kernel
 
 
-class DifferentiableCall:
+class DifferentiableCall(Differentiable):
     """One differentiable call: its request, the operands' patterns, and the result's pattern once known."""
 
     def __init__(self, request: Request, format: Format | str | None, operands: Sequence[Any], compute: Compute):
         self.request, self.format, self.compute = request, format, compute
-        self.operands: Sequence[Any] = operands
+        self.operands = () if in_transform() else tuple(operands)  # within transforms, values are wrapped
         self.patterns = [o.pattern if isinstance(o, SparseTensor) else None for o in operands]
         self.shapes = [tuple(o.shape) for o in operands]
         self.result: Pattern | None = None
+        self.keeps_result = chooses(request)
 
-    def run(self, values: Sequence[Tensor] | None = None) -> Tensor:
-        """Compute the result, or its values; ``values`` replace those of the operands."""
-        if values is not None:
-            self.operands = with_patterns(values, self.patterns)
-        detached = [o if isinstance(o, SparseTensor) else o.detach() for o in self.operands]
+    def run(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The result, or its values; nothing more is saved."""
+        operands = self.operands or with_patterns(values, self.patterns)
         self.operands = ()
-        result = self.compute(self.request, detached, self.format)
+        result = self.compute(self.request, [o if isinstance(o, SparseTensor) else o.detach() for o in operands], self.format)
         if isinstance(result, SparseTensor):
             self.result = result.pattern
-        return _values(result)
+        return (_values(result),)
+
+    def gradients(self, values: Sequence[Tensor], saved: Sequence[Tensor], upstream: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
+        """The gradients of the operands' values."""
+        result = saved[0] if self.keeps_result else None
+        if result is not None:
+            upstream = self.shares(result, upstream, values)
+        return [self.gradient(at, upstream, values, result) if is_needed else None for at, is_needed in enumerate(needed)]
 
     def again(self, values: Sequence[Tensor]) -> Any:
         """The same call with other values."""
@@ -187,6 +193,18 @@ class DifferentiableCall:
         if isinstance(result, SparseTensor):
             self.result = result.pattern
         return result
+
+    def over_batch(self, size: int, values: Sequence[Tensor], batched: Sequence[bool]) -> Tensor:
+        """The results for a batch: one call if only dense operands of a product are batched, otherwise one for each row."""
+        plain = self.request.value is None and not any(b and p is not None for b, p in zip(batched, self.patterns, strict=True))
+        if plain and self.result is None and (request := batched_request(self.request, tuple(batched))) is not None:
+            result: Tensor = differentiable(request, with_patterns(values, self.patterns), "dense", self.compute)
+            return result
+        if not size:  # empty batch: a row of zeros determines the shape
+            row = _values(self.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(values, batched, strict=True)]))
+            return row.new_empty((0, *row.shape))
+        rows = [[v[at] if b else v for v, b in zip(values, batched, strict=True)] for at in range(size)]
+        return torch.stack([_values(self.again(row)) for row in rows])
 
     def tensor(self, at: int, values: Tensor) -> SparseTensor | Tensor:
         """An operand rebuilt from its values, conjugated if complex."""
@@ -251,56 +269,3 @@ class DifferentiableCall:
             terms = float(prod(sizes))  # may exceed int64
             counts = counts + terms * (result == 0)
         return upstream / counts.clamp(min=1)  # entries without terms have count 0
-
-
-class _Through(KernelFunction):
-    """A request as an autograd function of its operands' values."""
-
-    @staticmethod
-    def forward(ctx: Any, call: DifferentiableCall, *values: Tensor) -> Tensor:
-        result = call.run()
-        _save(ctx, call, values, result)
-        return result
-
-    @staticmethod
-    @over_batches
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        call, values, result = ctx.call, saved_tensors(ctx), None
-        if chooses(call.request):
-            *values, result = values
-            upstream = call.shares(result, upstream, values)
-        needed = ctx.needs_input_grad[1:]
-        return (None, *(call.gradient(at, upstream, values, result) if wanted else None for at, wanted in enumerate(needed)))
-
-
-class _Transformed(_Through):
-    """The form of _Through that torch.func requires; each call costs several times as much."""
-
-    @staticmethod
-    def forward(call: DifferentiableCall, *values: Tensor) -> Tensor:  # type: ignore[override]
-        return call.run(values)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _save(ctx, inputs[0], inputs[1:], output)
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[int | None, ...], call: DifferentiableCall, *values: Tensor) -> tuple[Tensor, int]:
-        """Add a batch dimension if only dense operands are batched; otherwise loop over the batch."""
-        moved = [v if dim is None else v.movedim(dim, 0) for v, dim in zip(values, in_dims[1:], strict=True)]
-        batched = [dim is not None for dim in in_dims[1:]]
-        plain = call.request.value is None and not any(b and p is not None for b, p in zip(batched, call.patterns, strict=True))
-        if plain and call.result is None and (request := batched_request(call.request, tuple(batched))) is not None:
-            result = differentiable(request, with_patterns(moved, call.patterns), "dense", call.compute)
-            return result, 0
-        if not info.batch_size:  # empty batch: a row of zeros determines the shape
-            result = _values(call.again([v.new_zeros(v.shape[1:]) if b else v for v, b in zip(moved, batched, strict=True)]))
-            return result.new_empty((0, *result.shape)), 0
-        rows = [[v[at] if b else v for v, b in zip(moved, batched, strict=True)] for at in range(info.batch_size)]
-        return torch.stack([_values(call.again(row)) for row in rows]), 0
-
-
-def _save(ctx: Any, call: DifferentiableCall, values: Sequence[Tensor], result: Tensor) -> None:
-    """Save what the gradients need."""
-    ctx.call = call
-    ctx.save_for_backward(*values, *([result] if chooses(call.request) else []))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor, is_legacy_batchedtensor, unwrap_if_dead
+from torch._C._functorch import get_unwrapped, is_batchedtensor, is_functorch_wrapped_tensor
 from torch.nn import Parameter
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -165,47 +164,3 @@ def plain_tensor(tensor: torch.Tensor) -> torch.Tensor:
         )
     with torch._C.DisableTorchFunctionSubclass():
         return tensor.as_subclass(torch.Tensor)
-
-
-class KernelFunction(torch.autograd.Function):
-    """An autograd function whose forward function runs kernels: it has no forward mode."""
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode()
-
-
-def no_forward_mode() -> UnsupportedError:
-    """The error for operands with a forward-mode tangent."""
-    return UnsupportedError(
-        "an operand has a forward-mode tangent: forward-mode AD is not supported, and the tangent would be lost; use reverse mode, as "
-        "torch.autograd.grad, torch.func.vjp or torch.func.jacrev"
-    )
-
-
-def saved_tensors(ctx: Any) -> list[torch.Tensor]:
-    """What the forward function saved; the pullback of ``torch.func.vjp`` may run after the transform that wrapped the tensors."""
-    return [unwrap_if_dead(tensor) for tensor in ctx.saved_tensors]
-
-
-def over_batches(backward: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[[Any, Any], tuple[Any, ...]]:
-    """Decorate the ``backward`` of an autograd function so that it takes batched gradients, as of ``is_grads_batched=True``.
-
-    Torch batches them by a mechanism older than ``torch.func.vmap``, which kernels do not know; ``vmap`` computes them instead.
-    """
-
-    @wraps(backward)
-    def call(ctx: Any, upstream: Any) -> tuple[Any, ...]:
-        if not is_legacy_batchedtensor(upstream):
-            return backward(ctx, upstream)
-        level = torch._C._vmapmode_increment_nesting() - 1
-        torch._C._vmapmode_decrement_nesting()
-
-        def of_row(row: torch.Tensor) -> dict[int, torch.Tensor]:
-            return {at: gradient for at, gradient in enumerate(backward(ctx, row)) if gradient is not None}
-
-        by_place = torch.func.vmap(of_row)(torch._remove_batch_dim(upstream, level, 0, 0))
-        gradients = map(by_place.get, range(len(ctx.needs_input_grad)))
-        return tuple([None if gradient is None else torch._add_batch_dim(gradient, 0, level) for gradient in gradients])
-
-    return call
