@@ -62,15 +62,10 @@ def compute(expr: str | Request, operands: Sequence[Any], format: Format | str |
     if plan is None:
         if torch.is_grad_enabled() and gradients.wanted(operands):
             return _compute_with_gradients(request, operands, format, out)
-        kinds = set(map(type, ready))
-        if SparseTensor not in kinds:
-            return _compute_dense(request, ready, format, out)
-        if DeferredOperand in kinds:
+        if DeferredOperand in map(type, ready):
             ready, signatures = identify(list(map(kernel_operand, ready)))
-        if (target := target_of(request, ready)) is not None:
-            return _compute_promoted(request, operands, target, format, out)
-        if len(parts := paired(request, ready)) > 1:
-            return _compute_parts(parts, ready, format, out, (request, format, *signatures))
+        if (result := _rewritten(request, ready, format, out, (request, format, *signatures))) is not None:
+            return result if result is out else _like_operands(result, operands, format)
         plan = find_plan(request, format, ready, signatures)
     if out is not None:
         check_before(out, plan)
@@ -96,17 +91,32 @@ def _compute_with_gradients(request: Request, operands: Sequence[Any], format: F
         UnsupportedError: ``out`` is given; gradients cannot flow into it.
     """
     attached = list(map(gradients.attached, operands))
-    if SparseTensor not in map(type, attached):
-        return _compute_dense(request, attached, format, out)
-    if out is not None:
+    if out is not None and SparseTensor in map(type, attached):
         raise UnsupportedError("out= takes no gradients, and an operand requires grad: leave it out, or compute under torch.no_grad()")
-    if (target := target_of(request, attached)) is not None:
-        result = _compute_promoted(request, attached, target, format, None)
-    elif len(parts := paired(request, attached)) > 1:
-        result = _compute_parts(parts, attached, format, None)
-    else:
+    result = _rewritten(request, attached, format, out)
+    if result is None:
         result = gradients.differentiable(request, attached, format, compute)
+    return _like_operands(result, operands, format)
+
+
+def _like_operands(result: Any, operands: Sequence[Any], format: Any) -> Any:
+    """The result of the operands' SparseTensors; as a torch tensor if all operands are torch's."""
     return result if isinstance(result, Tensor) or not is_all_native(operands) else stored_as(result, None, True, format is not None)
+
+
+def _rewritten(request: Request, operands: Sequence[Any], format: Any, out: Any, key: Hashable = None) -> Any:
+    """The result of a request that torch computes, or that is rewritten; None if one kernel computes it as it stands.
+
+    The rewrites, in this order: to operands of one data type, and to pairs of operands. What they give is computed again. If ``key``
+    is given, the steps are cached as a chain.
+    """
+    if SparseTensor not in map(type, operands):
+        return _compute_dense(request, operands, format, out)
+    if (target := target_of(request, operands)) is not None:
+        return _compute_promoted(request, operands, target, format, out)
+    if len(parts := paired(request, operands)) > 1:
+        return _compute_parts(parts, operands, format, out, key)
+    return None
 
 
 def _compute_promoted(request: Request, operands: Sequence[Any], target: Promotion, format: Any, out: Any) -> Any:

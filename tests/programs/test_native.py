@@ -215,3 +215,24 @@ def test_parameters_are_wrapped_without_their_gradient(A: torch.Tensor) -> None:
     assert not result.requires_grad
     assert A.requires_grad
     assert not native.wrap(A).requires_grad
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_products_in_pairs_of_torchs_tensors_are_torchs(is_trained: bool, dtype: torch.dtype) -> None:
+    """Each call, also one that repeats the steps of an earlier one, returns the class that a single kernel's result has."""
+    generator = torch.Generator().manual_seed(0)
+    left, middle = (torch.rand(60, 60, generator=generator).relu() * (torch.rand(60, 60, generator=generator) < 0.1) for _ in range(2))
+    right = torch.rand(60, 40, generator=generator, requires_grad=is_trained)
+    for _ in range(3):
+        result = ns.einsum("ij,jk,kl->ij", left.to_sparse_csr(), middle.to(dtype).to_sparse(), right)
+        assert type(result) is torch.Tensor and result.layout == torch.sparse_csr
+        sums = middle.to(result.dtype) @ right.to(result.dtype).sum(1)
+        torch.testing.assert_close(result.to_dense(), left.to(result.dtype) * sums)
+
+
+def test_out_receives_a_converted_product_of_torchs_tensors() -> None:
+    out = torch.zeros(2, 2, dtype=torch.float64)
+    A = DENSE.to_sparse_csr()
+    assert ns.einsum("ij,kj->ik", A, DENSE.double().to_sparse_csr(), out=out) is out
+    torch.testing.assert_close(out, DENSE.double() @ DENSE.t().double())
