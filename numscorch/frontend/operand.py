@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from math import prod
 
 from ..ir.format import Format
-from ..ir.symbolic import Record, symbols_for
 from ..schedule.facts import rounded
 
 
@@ -58,16 +57,16 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[at + 1 :]) for at in range(len(shape)))
 
 
-def symbolic(operands: Sequence[Operand]) -> tuple[list[Operand], Record]:
-    """The operands with symbolic sizes and rounded counts, and the record of what is decided by the sizes.
+def sizes_of(operands: Sequence[Operand]) -> tuple[int, ...]:
+    """The sizes of operands: of each one its shape, and then its strides unless it is sparse or contiguous."""
+    return tuple(chain.from_iterable(op.shape if op.is_row_major else (*op.shape, *op.strides) for op in operands))
 
-    The sizes are, of each operand, its shape, and then its strides unless it is sparse or contiguous.
-    """
-    given = [operand.shape if operand.is_row_major else (*operand.shape, *operand.strides) for operand in operands]
-    symbols, record = symbols_for(chain.from_iterable(given))
-    remaining, described = iter(symbols), []
-    for operand, numbers in zip(operands, given, strict=True):
-        sizes, order = tuple(islice(remaining, len(numbers))), len(operand.shape)
-        strides = row_major(sizes) if operand.is_row_major else sizes[order:]
-        described.append(replace(operand, shape=sizes[:order], strides=strides, counts=tuple(map(rounded, operand.counts))))
-    return described, record
+
+def with_sizes(operands: Sequence[Operand], sizes: Iterable[int]) -> list[Operand]:
+    """The operands with other sizes, in the order of :func:`sizes_of`, and rounded counts."""
+    remaining, described = iter(sizes), []
+    for operand in operands:
+        shape = tuple(islice(remaining, len(operand.shape)))
+        strides = row_major(shape) if operand.is_row_major else tuple(islice(remaining, len(shape)))
+        described.append(replace(operand, shape=shape, strides=strides, counts=tuple(map(rounded, operand.counts))))
+    return described

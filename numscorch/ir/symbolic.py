@@ -273,6 +273,27 @@ class Decisions:
             node = node.branches.get(answer)
         return node
 
+    def of(self, given: Sequence[int], make: Callable[[tuple[int, ...]], T]) -> T:
+        """What was made for sizes with the same answers, or what ``make`` makes of symbolic sizes.
+
+        The questions are recorded for the ``given`` sizes as well, where these are symbolic.
+
+        >>> decisions = Decisions()
+        >>> [decisions.of([size], lambda sizes: "whole blocks" if sizes[0] % 4 == 0 else "an edge") for size in (8, 12, 9)]
+        ['whole blocks', 'whole blocks', 'an edge']
+        >>> len(decisions)
+        2
+        """
+        sizes, answers = tuple(map(value_of, given)), dict[Question, Any]()
+        result: T | None = self.find(sizes, answers)
+        if result is None:
+            symbols, record = symbols_for(sizes)
+            result = make(symbols)
+            answers = record.closed()
+            self.add(answers, result)
+        repeat(answers, given)
+        return result
+
     def add(self, answers: dict[Question, Any], plan: Any) -> None:
         """Keep the plan that was made after these questions and answers; beyond ``MOST``, all earlier ones are dropped."""
         if self.count >= MOST:

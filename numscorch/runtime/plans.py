@@ -21,7 +21,7 @@ from ..errors import ScheduleError, UnsupportedError
 from ..frontend.copy_statements import copy_problem
 from ..frontend.datatypes import COMPILED, WIDENED, listed
 from ..frontend.fused_problem import FusedRequest, fused_problem
-from ..frontend.operand import Operand, row_major, symbolic
+from ..frontend.operand import Operand, row_major, sizes_of, with_sizes
 from ..frontend.problem import Problem, check_loops, make_problem
 from ..frontend.relayout import moving, strides_with_last, with_last
 from ..frontend.requests import Request, scheduled
@@ -181,14 +181,13 @@ def make_plan(request: Request, operands: Sequence[Any], format: Format | str | 
     decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
     kind: PlanKind | None = decisions.find(sizes)
     if kind is None:
-        described, record = symbolic(describe_all(operands))
-        kind = _kind_of(request, described, format)
-        decisions.add(record.closed(), kind)
+        described = describe_all(operands)
+        kind = decisions.of(sizes, lambda symbols: _kind_of(request, with_sizes(described, symbols), format))
     return kind.plan(sizes)
 
 
 def _kind_and_sizes(operands: Sequence[Any]) -> tuple[list[Hashable], tuple[int, ...]]:
-    """What a plan depends on besides sizes, and the sizes, in the order of ``frontend.operand.symbolic``."""
+    """What a plan depends on besides sizes, and the sizes, in the order of ``sizes_of``."""
     kinds: list[Hashable] = []
     patterns: list[int] = []
     sizes: tuple[int, ...] = ()
@@ -282,13 +281,22 @@ def _copies(problem: Problem, operands: Sequence[Operand], into: bool) -> dict[i
     layout = problem.layout
     if layout is None:
         return {}
-    copies = {at: _kind_of(moving(len(operands[at].shape), last), [operands[at]], None).bind for at, last in layout.operands.items()}
+    copies = {at: _copying(moving(len(operands[at].shape), last), operands[at]) for at, last in layout.operands.items()}
     if layout.result is not None:
         shape = with_last(problem.shape, layout.result)
         operand = Operand(dense(len(shape)), shape, problem.result.dtype, strides=strides_with_last(shape, len(shape) - 1))
         request = moving(len(shape), layout.result, back=True)
-        copies[len(operands)] = _kind_of(request, [operand], None, into).bind
+        copies[len(operands)] = _copying(request, operand, into)
     return copies if into else {at: _record_copy(bind) for at, bind in copies.items()}
+
+
+def _copying(request: Request, operand: Operand, into: bool = False) -> Bind:
+    """The functions that copy a dense operand, by the sizes from which its own sizes are computed."""
+    key, given = (request, into, operand.dtype, operand.is_row_major), sizes_of([operand])
+    kinds = _tables().kinds
+    decisions = kinds[key] if key in kinds else _keep(kinds, key, Decisions())
+    kind = decisions.of(given, lambda symbols: _kind_of(request, with_sizes([operand], symbols), None, into))
+    return lambda sizes: kind.bind(evaluated(given, sizes))
 
 
 def _record_copy(bind: Bind) -> Bind:

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..ir.format import Format
 from ..ir.index import IndexVar
-from ..ir.symbolic import Decisions, decides, repeat, symbols_for, value_of
+from ..ir.symbolic import Decisions, decides
 from . import tuning
 
 Answer = TypeVar("Answer")
@@ -253,19 +253,12 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
     @wraps(function)
     def remembered(*arguments: P.args, **named: P.kwargs) -> Answer:
         (facts,) = (argument for argument in arguments if isinstance(argument, Facts))
-        decisions, answers = known(*arguments, **named), dict[str, Any]()  # type: ignore[arg-type]
-        given = tuple(facts.exact.values())
-        sizes = tuple(map(value_of, given))
-        result = decisions.find(sizes, answers)
-        if result is None:
-            symbols, record = symbols_for(sizes)
-            recording = replace(facts, exact=dict(zip(facts.exact, symbols, strict=True)))
-            result = function(*(recording if argument is facts else argument for argument in arguments), **named)  # type: ignore[arg-type]
-            answers = record.closed()
-            decisions.add(answers, result)
-        repeat(answers, given)
-        answer: Answer = result
-        return answer
+
+        def make(sizes: tuple[int, ...]) -> Answer:
+            symbolic = replace(facts, exact=dict(zip(facts.exact, sizes, strict=True)))
+            return function(*(symbolic if argument is facts else argument for argument in arguments), **named)  # type: ignore[arg-type]
+
+        return known(*arguments, **named).of(tuple(facts.exact.values()), make)  # type: ignore[arg-type]
 
     FORGET.append(known.cache_clear)
     return remembered
