@@ -24,9 +24,9 @@ from .ir.format import Format
 from .programs.call import EinsumCall
 from .programs.dispatch import compute
 from .programs.evaluation import evaluate_parts
+from .programs.fitting import MISSED
 from .programs.operands import any_autocast, call_form, in_autocast
 from .programs.reductions import check_reduction, prepared, reduced
-from .programs.shortcuts import MISSED
 from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum

@@ -1,21 +1,21 @@
-"""Reset of the caches of plans, kernels, shortcuts and conversions."""
+"""Reset of the caches of plans, kernels, fittings and conversions."""
 
 from __future__ import annotations
 
 import pytest
 
 from numscorch.convert import conversions
-from numscorch.programs import shortcuts
+from numscorch.programs import fitting
 from numscorch.runtime import plans
 from numscorch.schedule.facts import forget_answers
 
 
 def forget_plans(patch: pytest.MonkeyPatch) -> None:
-    """Use empty caches for the duration of the patch; shortcuts are rebuilt on demand."""
+    """Use empty caches for the duration of the patch; fittings are rebuilt on demand."""
     patch.setattr(plans, "_plans", {})
     patch.setattr(plans, "_kinds", {})
     patch.setattr(plans, "_kernels", {})
-    patch.setattr(shortcuts, "_last", {})
+    patch.setattr(fitting, "_last", {})
     patch.setattr(conversions, "_converted_before", {})
     plans.SHORTCUTS.clear()
     forget_answers()

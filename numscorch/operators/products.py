@@ -12,8 +12,8 @@ from torch.autograd import forward_ad
 from ..api import einsum, is_compiling
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..programs.dispatch import compute
+from ..programs.fitting import MISSED
 from ..programs.operands import any_autocast
-from ..programs.shortcuts import MISSED
 from ..runtime.plans import SHORTCUTS, tables_apart
 from ..tensors.arrays import as_integer, as_integers
 from ..tensors.distributed import HANDLERS

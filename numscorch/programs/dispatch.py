@@ -24,9 +24,9 @@ from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
 from . import gradients
 from .call import EinsumCall
-from .chains import Chain, ChainRecorder
 from .dense_operands import dense_result
 from .empty_reductions import in_format, semiring_zero
+from .fitting import remember_call
 from .operands import (
     STRIDED,
     DeferredOperand,
@@ -39,7 +39,7 @@ from .operands import (
 )
 from .outputs import check_before, write
 from .pairing import paired
-from .shortcuts import remember_call
+from .steps import Chain, ChainRecorder
 
 
 def compute(expr: str | Request, operands: Sequence[Any], format: Format | str | None = None, out: Any = None) -> Any:

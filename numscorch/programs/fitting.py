@@ -1,4 +1,7 @@
-"""Fittings: generated functions that call a plan if the operands match those of an earlier call.
+"""Fast second calls: generated functions that call a plan if the operands match those of an earlier call.
+
+Finding a plan by its operands' signatures takes about as long as the kernel of a small problem. A *fitting* checks all operands in
+one step instead. A *shortcut* has the fittings of an expression; it is created when two consecutive calls use the same plan.
 
 One call of torch's guards checks all strided tensors: class, data type, layout, shape, strides, requires_grad, and active modes
 (``vmap``, ``autocast``, ``inference_mode``, but no ``TorchDispatchMode``). The remaining checks are generated source, as in the binder.
@@ -15,7 +18,8 @@ from torch._C._dynamo.guards import TensorGuards
 from torch.autograd import forward_ad
 from torch.nn import Parameter
 
-from ..runtime.plans import Plan, tables_apart
+from ..frontend.requests import Request
+from ..runtime.plans import SHORTCUTS, Plan, tables_apart
 from ..tensors.modes import dispatch_modes
 from ..tensors.sparse_tensor import SparseTensor
 from .native import _wrappers, wrap
@@ -25,6 +29,11 @@ from .outputs import check_before, write
 MOST_FITTINGS = 8  # fittings per expression; they differ in shapes, strides, tensor classes, or torch's modes
 MOST_PATTERNS = 256  # pattern signatures per fitting
 ABSENT: Any = object()
+MOST_SHORTCUTS = 1024  # expressions
+MOST_MISSES = 64  # misses after which an expression loses its shortcut: its shapes change with each call
+MISSED: Any = object()
+
+_last: dict[str, Plan | None] = {}  # each expression's last plan; None disables its shortcut
 
 
 def is_fit(operand: Any) -> bool:
@@ -215,3 +224,54 @@ def _guards(tensors: Sequence[tuple[torch.Tensor, bool]]) -> Callable[..., bool]
         strides.append([None if is_values or size == free or not tensor.numel() else step for size, step in steps])
     guards: Any = TensorGuards
     return guards(*[tensor for tensor, _ in tensors], dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
+
+
+class Shortcut:
+    """The fittings of an expression; ``run(shortcut, *operands)`` returns the result, or MISSED if no fitting matches."""
+
+    __slots__ = ("expr", "fittings", "misses", "request", "run")
+
+    def __init__(self, expr: str, request: Request) -> None:
+        self.expr, self.request, self.fittings, self.misses = expr, request, Fittings(), 0
+        self.run: Callable[..., Any] = Shortcut._checked
+
+    def _checked(self, *arguments: Any, out: Any = None) -> Any:
+        """The result for operands that do not match the last call."""
+        operands = tuple([operand for operand in arguments if operand is not ABSENT])
+        if (fitting := self.fittings.look_up(operands)) is None:
+            self.misses += 1
+            if self.misses > MOST_MISSES:
+                SHORTCUTS.pop(self.expr, None)
+                _last[self.expr] = None
+            return MISSED
+        self.run = fitting.call
+        return fitting.call(self, *operands)
+
+    _traced = _checked  # fittings call it while torch compiles; einsum uses no shortcuts there
+
+
+def remember_call(expr: str, request: Request, operands: Sequence[Any], ready: Sequence[Any], plan: Plan) -> None:
+    """Record the plan of an expression, and create a shortcut if the previous call used the same plan.
+
+    Args:
+        expr: the einsum's text.
+        request: its request.
+        operands: the arguments of einsum.
+        ready: the arguments of the plan.
+        plan: the plan; it must compute einsum's final result without a later conversion.
+    """
+    if (last := _last.get(expr, MISSED)) is not plan:
+        if last is None:
+            return
+        while len(_last) >= MOST_SHORTCUTS:
+            _last.pop(next(iter(_last)), None)
+        _last[expr] = plan
+        return
+    if not is_plain(operands):
+        return
+    while len(SHORTCUTS) >= MOST_SHORTCUTS:
+        SHORTCUTS.pop(next(iter(SHORTCUTS)), None)
+    shortcut = SHORTCUTS.setdefault(expr, Shortcut(expr, request))
+    patterns = [operand.pattern for operand in ready if type(operand) is SparseTensor]
+    if (fitting := shortcut.fittings.learnt(operands, (), patterns, plan, takes_out=False)) is not None:
+        shortcut.run = fitting.call

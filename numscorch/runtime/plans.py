@@ -48,7 +48,7 @@ MOST_PLANS = 4096
 P = TypeVar("P")
 
 _plans: dict[Hashable, Any] = {}  # values are Plans or Chains
-SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans of recent operands (shortcuts.py)
+SHORTCUTS: dict[str, Any] = {}  # by expression: a function that calls the plans of recent operands (programs.fitting)
 _kinds: dict[Hashable, Decisions] = {}
 _kernels: dict[str, Kernel] = {}
 

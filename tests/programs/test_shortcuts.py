@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch.frontend.requests import einsum_request
-from numscorch.programs import shortcuts
+from numscorch.programs import fitting
 from numscorch.runtime import plans as dispatch
 from numscorch.runtime.plans import SHORTCUTS, uncompiled
 
@@ -22,17 +22,17 @@ A, X = ns.from_torch(D, ns.CSR), torch.arange(6.0).reshape(3, 2)
 @pytest.fixture(autouse=True)
 def no_shortcuts() -> Iterator[None]:
     SHORTCUTS.clear()
-    shortcuts._last.clear()
+    fitting._last.clear()
     yield
     SHORTCUTS.clear()
 
 
-def learn() -> shortcuts.Shortcut:
+def learn() -> fitting.Shortcut:
     """The shortcut of SpMM, which the second of two equal calls creates."""
     for _ in range(2):
         assert SPMM not in SHORTCUTS
         ns.einsum(SPMM, A, X)
-    shortcut: shortcuts.Shortcut = SHORTCUTS[SPMM]
+    shortcut: fitting.Shortcut = SHORTCUTS[SPMM]
     return shortcut
 
 
@@ -47,10 +47,10 @@ def test_other_operands_are_dispatched() -> None:
     shortcut = learn()
     wide, swapped = torch.arange(12.0).reshape(3, 4), X.t().contiguous().t()
     for X_given in (wide, swapped, X.double(), X.to(torch.complex64), X[:, :1]):
-        assert shortcut.run(shortcut, A, X_given) is shortcuts.MISSED
+        assert shortcut.run(shortcut, A, X_given) is fitting.MISSED
         torch.testing.assert_close(ns.einsum(SPMM, A, X_given), D.to(X_given.dtype) @ X_given)
-    assert shortcut.run(shortcut, A, X, X) is shortcuts.MISSED
-    assert shortcut.run(shortcut, A) is shortcuts.MISSED
+    assert shortcut.run(shortcut, A, X, X) is fitting.MISSED
+    assert shortcut.run(shortcut, A) is fitting.MISSED
     other = ns.from_torch(D, ns.CSC)
     assert ns.einsum(SPMM, other, X).equal(D @ X)
     with pytest.raises(ns.SizeError):
@@ -63,10 +63,10 @@ def test_other_operands_are_dispatched() -> None:
 def test_calls_in_modes_of_torch_are_dispatched() -> None:
     shortcut = learn()
     with torch.autocast("cpu", torch.bfloat16):
-        assert shortcut.run(shortcut, A, X) is shortcuts.MISSED
+        assert shortcut.run(shortcut, A, X) is fitting.MISSED
         assert ns.einsum(SPMM, A, X).dtype is torch.bfloat16
     with forward_ad.dual_level():
-        assert shortcut.run(shortcut, A, X) is shortcuts.MISSED
+        assert shortcut.run(shortcut, A, X) is fitting.MISSED
         with pytest.raises(ns.UnsupportedError, match="tangent"):
             ns.einsum(SPMM, A, forward_ad.make_dual(X, X))
     leaf = X.clone().requires_grad_()
@@ -102,7 +102,7 @@ def test_autotune_and_forget_drop_a_shortcut() -> None:
 
 def test_shapes_that_change_with_each_call_remove_a_shortcut() -> None:
     learn()
-    for size in range(3, shortcuts.MOST_MISSES + 5):
+    for size in range(3, fitting.MOST_MISSES + 5):
         ns.einsum(SPMM, A, torch.ones(3, size))
     assert SPMM not in SHORTCUTS
     for _ in range(3):
