@@ -34,7 +34,8 @@ def derivative(expr: Expr, name: str) -> Expr:
         case Binary(op, left, right):
             return _of_operator(op, left, right, derivative(left, name), derivative(right, name))
         case Apply("where", (condition, left, right)):
-            return _chosen(condition, derivative(left, name), derivative(right, name))
+            by_left, by_right = derivative(left, name), derivative(right, name)
+            return ZERO if is_zero(by_left) and is_zero(by_right) else Apply("where", (condition, by_left, by_right))
         case Apply(function, args):
             total: Expr = ZERO
             for at, inner in enumerate(derivative(arg, name) for arg in args):
@@ -54,10 +55,6 @@ def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr
             return minus(over(by_left, right), over(over(times(left, by_right), right), right))  # right * right may underflow
         case _:
             return ZERO
-
-
-def _chosen(condition: Expr, left: Expr, right: Expr) -> Expr:
-    return ZERO if is_zero(left) and is_zero(right) else Apply("where", (condition, left, right))
 
 
 def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
