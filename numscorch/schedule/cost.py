@@ -1,4 +1,4 @@
-"""Cost model of loop orders, based on the measured counts of the operands' levels."""
+"""Cost model of loop orders, based on the measured counts of the operands' levels, and the formats that suit a loop order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from math import exp, inf, prod
 
 from ..ir.format import Format, sorted_format
 from ..ir.functions import is_intersection
-from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_relation, variables_in
+from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_product, is_relation, variables_in
 from ..ir.level import Level
+from ..ir.levels import Compressed, Dense
 from . import tuning
 from .facts import Facts
 
@@ -107,6 +108,35 @@ def in_rows(walk: SparseWalk, others: Sequence[SparseWalk], order: tuple[IndexVa
     return access if rows == access.tensor.format else Access(replace(access.tensor, format=rows), access.indices)
 
 
+def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Access, facts: Facts) -> Access:
+    """Return the access with its rows listed if loops in this order walk the rows and most rows are empty; else the same access.
+
+    In a loop over all rows, an empty row takes as long as an entry. The list of nonempty rows is built once and cached with
+    the pattern; columns and values are shared. The result vector starts as zeros, so empty rows need no step.
+
+    The statement must sum over each row into a dense vector, and the matrix must be its only sparse operand, since other
+    operands could contribute to empty rows. A result with more dimensions gains nothing: filling it with zeros takes as
+    long as a loop over all rows.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import TensorVar
+    >>> i, j = IndexVar("i"), IndexVar("j")
+    >>> A, y = Access(TensorVar("A", CSR), (i, j)), Access(TensorVar("y", Format("d")), (i,))
+    >>> facts = Facts(((i, 1000), (j, 1000)), (("A", CSR, (1000, 100)),))
+    >>> str(without_empty_rows(Assignment(y, A), (i, j), A, facts).tensor.format)
+    '(i, j) -> (i: compressed, j: compressed)'
+    """
+    tensor, result = access.tensor, stmt.lhs.tensor
+    if len(order) != 2 or tensor.format.levels != (Dense(), Compressed()) or order != (access.level_var(0), access.level_var(1)):
+        return access
+    is_sum = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
+    is_only_sparse = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))
+    rows, entries = counts_of(access, facts)
+    if not (is_sum and is_only_sparse) or set(stmt.lhs.indices) == set(order) or entries * tuning.LISTED_ROWS > rows:
+        return access
+    return Access(replace(tensor, format=Format((Compressed(), Compressed()), tensor.format.parts)), access.indices)
+
+
 def conversion(walk: SparseWalk, stored: Access, facts: Facts) -> float:
     """Cost of converting an operand to the format of another access; a dense first level adds one place per row."""
     rows = not walk.access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
@@ -118,16 +148,13 @@ def mergeable(accesses: Sequence[Access]) -> list[Access]:
     if all(access.tensor.format.is_ordered for access in accesses):
         return list(accesses)
     walk_counts = Counter(access.level_var(at) for access in accesses for at in access.sparse_levels())
-    return [sorted_access(a) if any(walk_counts[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
 
+    def merged(access: Access) -> Access:
+        fmt = access.tensor.format
+        must_sort = any(walk_counts[access.level_var(at)] > 1 for at, level in enumerate(fmt.levels) if not level.is_ordered)
+        return Access(replace(access.tensor, format=sorted_format(fmt)), access.indices) if must_sort else access
 
-def sorted_access(access: Access) -> Access:
-    """Return the access with all levels of its tensor ordered."""
-    return Access(replace(access.tensor, format=sorted_format(access.tensor.format)), access.indices)
-
-
-def _unordered(access: Access) -> list[int]:
-    return [at for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered]
+    return list(map(merged, accesses))
 
 
 def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:

@@ -18,7 +18,6 @@ from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, is_relation, map_expr, variables_in
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
-from .empty_rows import without_empty_rows
 from .facts import GENERIC, Facts, Target, by_answers
 from .lengths import is_uneven
 from .options import AUTOMATIC, Options
@@ -249,7 +248,7 @@ class Orders:
     def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
         """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
         stored = [self.walk(access) for access in cost.mergeable([walk.access for walk in walks])]
-        read = [self.walk(without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
+        read = [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
         moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
         total = sum(cost.conversion(walk, other.access, self.facts) for walk, other in moved) + self.nest_cost(order, tuple(read))
         if len(order) > 1 and self.facts.extent(order[0]) == 1 and order[0] in self.unindexed:
