@@ -77,12 +77,9 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
     loops, body = unwrap(stmt)
     if result_of(stmt).tensor.dtype not in LANES:
         return stmt, f"{result_of(stmt).tensor.dtype} has no vector instructions here: plain loops"
-    if (reduced := _tile_reduction(loops, body, facts, target)) is not None:
-        return reduced
-    if (mapped := _tile_function(loops, body, facts, target)) is not None:
-        return mapped
-    if (gathered := _gather_reduction(loops, body, facts, target)) is not None:
-        return gathered
+    for rule in (_tile_reduction, _tile_function, _gather_reduction):
+        if (vectorized := rule(loops, body, facts, target)) is not None:
+            return vectorized
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products at a known position: plain loops"
     match body:
@@ -217,15 +214,13 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
 
 
-def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = False) -> Vector:
+def narrowed(var: IndexVar, tag: Vector, registers: int, facts: Facts, overlapped: bool = False) -> Vector:
     """The tag of a vector loop with tiles of fewer registers; set ``overlapped`` if a place may be written twice."""
-    if not isinstance(tag := vector.tag, Vector):
-        raise TypeError(f"the loop over {vector.var} is {vector.tag}, not a vector loop")
     if registers == (tag.registers or tag.tail):
         return tag
     if overlapped and (tag.overlapped or not tag.registers):
         return Vector(tag.lanes, registers, overlapped=True)
-    return _tag(tiling_within(facts.exact[vector.var], registers * tag.lanes, tag.lanes, registers))
+    return _tag(tiling_within(facts.exact[var], registers * tag.lanes, tag.lanes, registers))
 
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
@@ -237,7 +232,6 @@ def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts
 
 
 def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
-    """Tag the innermost summed loop."""
     loops, body = unwrap(producer)
     if isinstance(body, Where) and isinstance(body.consumer, Assignment):
         inner, why = _tag_summed_loop(body.producer, facts, target)
