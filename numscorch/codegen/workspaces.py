@@ -156,9 +156,16 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
         return (*setup, *flag, *add)
     if has_level(stmt.lhs.tensor, Sorted):
         return _append_unsorted(stmt, assembly, coord, env)
-    position, place, is_new = _find_hashed(name, coord) if has_level(stmt.lhs.tensor, Hashed) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
-    first: list[Stmt] = [] if has_level(stmt.lhs.tensor, Hashed) else _mark(name, coord, counting)
+    if has_level(stmt.lhs.tensor, Hashed):
+        inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
+        place: Expr = Var(f"p{name}")
+        position: Block = (Assign(Var(f"p{name}"), inserted),)
+        is_new, first = BinOp("==", place, count), list[Stmt]()
+    else:
+        mark, stamp = _part(name, "mark"), _part(name, "stamp")
+        place, position, is_new = coord, (), BinOp("!=", mark[coord], stamp)
+        first = [Store(mark, coord, stamp), *([] if counting else [Store(_part(name, "list"), count, coord)])]
     if counting:
         return (*position, If(is_new, (*first, Accumulate(count, Const(1)))))
     setup, add = _add(stmt, place, env)
@@ -183,24 +190,6 @@ def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
     seen = (Store(_part(stmt.lhs.tensor.name, "seen"), place, Const(1), add=True),) if counts(stmt.lhs) else ()
     return product.setup, (Store(values, place, new, add=stmt.op == "+="), *seen)
-
-
-def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """Return the setup, the value's place in the list, and whether it is new. A new coordinate goes to the end of the list."""
-    place, count = Var(f"p{name}"), _part(name, "count")
-    inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
-    return (Assign(place, inserted),), place, BinOp("==", place, count)
-
-
-def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """Return no setup, the value's place (its coordinate), and whether it is new (without the stamp)."""
-    return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
-
-
-def _mark(name: str, coord: Expr, counting: bool) -> list[Stmt]:
-    """Stamp a coordinate and append it to the list. The counting stage needs no list."""
-    mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
-    return [mark] if counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
 
 
 def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:
@@ -235,12 +224,6 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
     return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
 
-def _join_zero(target: ix.TensorVar, op: str, env: Env) -> Block:
-    """Join 0, the value of a term that isn't stored, to a reduction's register."""
-    register = env.registers[target.name]
-    return (Assign(register, joined(op, register, Const(0.0, target.dtype), target.name in env.varying and env.lanes is not None)),)
-
-
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
     """Lower a reduction in a register and count its terms. Missing terms are 0; a result that appends has no entry without terms."""
     seen = Var(f"{target.name}_seen")
@@ -248,7 +231,8 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
     start = start_of(op, ix.value_of(stmt.producer), target.dtype)
     body = (Assign(seen, Const(0)), *clear(target, inner, start), *lower(stmt.producer, inner))
     if counts_absent(op, ix.value_of(stmt.producer)):
-        terms = _steps([loop.var for loop in ix.loops_of(stmt.producer)])
-        body = (*body, If(seen < terms, _join_zero(target, op, inner)))
+        terms, register = _steps([loop.var for loop in ix.loops_of(stmt.producer)]), inner.registers[target.name]
+        with_zero = joined(op, register, Const(0.0, target.dtype), target.name in inner.varying and inner.lanes is not None)
+        body = (*body, If(seen < terms, (Assign(register, with_zero),)))
     consumer = lower(stmt.consumer, inner)
     return (*body, If(Const(0) < seen, consumer)) if appends(stmt.consumer, env) else (*body, *consumer)
