@@ -19,19 +19,12 @@ def verify(stmt: Stmt) -> Stmt:
         ScheduleError: the statement is not well formed.
     """
     _check(stmt, (), is_placed(stmt))
-    _check_tags(stmt, appends(stmt), in_registers=False)
+    loops, is_appended = loops_of(stmt), appends(stmt)
+    in_registers = [inner for loop in loops if isinstance(loop.tag, Vector) for inner in loops_of(loop.body)]
+    for loop in loops:
+        if (why := why_not(loop, is_appended, loop in in_registers)) is not None:
+            raise ScheduleError(f"{loop.tag} over {loop.var}: {why}\n  {loop}")
     return stmt
-
-
-def _check_tags(stmt: Stmt, is_appended: bool, in_registers: bool) -> None:
-    match stmt:
-        case Forall(_, body):
-            if (why := why_not(stmt, is_appended, in_registers)) is not None:
-                raise ScheduleError(f"{stmt.tag} over {stmt.var}: {why}\n  {stmt}")
-            _check_tags(body, is_appended, in_registers or isinstance(stmt.tag, Vector))
-        case Where(consumer, producer):
-            _check_tags(consumer, is_appended, in_registers)
-            _check_tags(producer, is_appended, in_registers)
 
 
 def _check(stmt: Stmt, bound: tuple[IndexVar, ...], placed: bool) -> None:
