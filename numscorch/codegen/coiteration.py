@@ -30,7 +30,8 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
     if not lattice.points:
         return ()
     if not iterators:
-        return dimension_loop(var, env, lambda inner: case(inner, frozenset()), bounds)
+        coord, (start, stop) = Var(var.name), bounds or env.bounds(var)
+        return (For(coord, start, stop, case(env.bind(var, coord), frozenset())),)
     if bounds is None and (walked := _walked_alone(iterators, lattice)) is not None:
         return bounded_loop(var, walked, iterators, env, lambda inner: case(inner, frozenset()))
     if len(iterators) > 1 and len([point for point in lattice.points if point]) > tuning.MOST_CASES:
@@ -42,13 +43,6 @@ def loop(var: IndexVar, env: Env, lattice: Lattice, case: Case, bounds: Bounds |
     if leader is not None:
         return gallop_loop(var, iterators, env, lattice, case, leader)
     return merge_loops(var, iterators, env, lattice, case, bounds)
-
-
-def dimension_loop(var: IndexVar, env: Env, body: Body, bounds: Bounds | None = None) -> Block:
-    """Loop over all coordinates of a dimension, and locate every operand."""
-    coord = Var(var.name)
-    start, stop = bounds or env.bounds(var)
-    return (For(coord, start, stop, body(env.bind(var, coord))),)
 
 
 def position_loop(var: IndexVar, it: Iterator, env: Env, body: Body, bounds: Bounds | None = None) -> Block:

@@ -178,11 +178,6 @@ class Iterator:
     here: Expr | None = None
 
     @property
-    def parent(self) -> Segment:
-        """The parent's positions."""
-        return self.mode.parent
-
-    @property
     def name(self) -> str:
         """The operand's name."""
         return self.access.tensor.name
@@ -213,7 +208,7 @@ class Iterator:
     @property
     def is_single(self) -> bool:
         """Whether there is exactly one position, so that no loop is needed."""
-        return self.level.branchless and self.parent.end is None and self.here is None
+        return self.level.branchless and self.mode.parent.end is None and self.here is None
 
     def coordinate(self, position: Expr) -> Expr:
         """Return the coordinate at a position."""

@@ -100,10 +100,8 @@ def splat(typingctx: Any, value: Any, lanes: Any, count: Any = None) -> Any:
     scalar = types.unliteral(value)
     tile = tile_of(scalar, lanes, count)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return joined(builder, [spread(builder, args[0], tile.vector)] * tile.count)
-
-    return tile(scalar, lanes, optional(count)), codegen
+    signature = tile(scalar, lanes, optional(count))
+    return signature, lambda context, builder, sig, args: joined(builder, [spread(builder, args[0], tile.vector)] * tile.count)
 
 
 @intrinsic(prefer_literal=True)
@@ -403,8 +401,4 @@ def on_stack(typingctx: Any, count: Any) -> Any:
 @intrinsic
 def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
     """Return the pointer to array[offset]."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.gep(args[0], [args[1]])
-
-    return array(array, offset), codegen
+    return array(array, offset), lambda context, builder, sig, args: builder.gep(args[0], [args[1]])

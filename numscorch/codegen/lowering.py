@@ -149,7 +149,7 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     sums = registers_of(target)
     inner = env
     for register in sums:
-        inner = with_registers(_writing(stmt.producer, target, register), register, inner)
+        inner = with_registers(ix.with_tensor(stmt.producer, target, register), register, inner)
     row_sums = sums if env.rows is None else tuple(sums[row] for row in env.rows)
     zeros = [assign for register in row_sums for assign in clear(register, inner)]
     body = lower(stmt.consumer, inner)
@@ -157,11 +157,6 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
         overwrite = ix.map_assignments(stmt.consumer, lambda assignment: replace(assignment, op="="))
         body = (If(env.first, lower(overwrite, inner), body),)
     return (*zeros, *lower(stmt.producer, inner), *body)
-
-
-def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:
-    """Replace the target of a statement by a register."""
-    return ix.map_expr(stmt, lambda access: replace(access, tensor=register) if access.tensor == target else access)
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
@@ -212,7 +207,8 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     width = tag.lanes * tag.registers
     full = (size // width) * width if tag.tail and width else size
     start, stop = env.tiles.get(stmt.var, (Const(0), full))
-    sums = _sums_here(stmt, env)
+    targets = [a.lhs.tensor for a in ix.assignments(stmt.body)] if env.lanes is None else []
+    sums = {tensor.name: tensor.dtype for tensor in targets if tensor.name in env.registers}  # outer workspaces
     out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
     inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
     if tag.overlapped:
@@ -239,12 +235,6 @@ def _tail_of_extent(stmt: ix.Forall, tag: ix.Vector, full: Expr, env: Env) -> Bl
     return (*out, *lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, start)))
 
 
-def _sums_here(stmt: ix.Forall, env: Env) -> dict[str, str]:
-    """Map each outer workspace that the loop sums into to its data type."""
-    targets = [a.lhs.tensor for a in ix.assignments(stmt.body)]
-    return {tensor.name: tensor.dtype for tensor in targets if tensor.name in env.registers and env.lanes is None}
-
-
 def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     """Add the value to a register, or write it to the result."""
     if is_zero(stmt.rhs):
@@ -261,7 +251,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     if env.assembly is not None and env.assembly.counting:
         return ()
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
-        return _store_tile(stmt, env)
+        return _store_tile(stmt, env, env.lanes)
     product = lower_product(stmt.rhs, env, as_vector=False)
     values, place = Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs)
     if stmt.op in ("=", "+="):
@@ -291,14 +281,11 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     return (*product.setup, Assign(partial, product.summed_into(partial) if is_tile else product.added_to(partial)))
 
 
-def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
-    lanes = env.lanes
-    if lanes is None:
-        raise ScheduleError(f"{stmt} needs a vector loop")
+def _store_tile(stmt: ix.Assignment, env: Env, lanes: Lanes) -> Block:
     product = lower_product(stmt.rhs, env, as_vector=True)
     setup: list[Assign] = []
     place = named_position(stmt.lhs, env, setup)
     name = stmt.lhs.tensor.name
-    value = product.added_to(load(env, name, place)) if stmt.op == "+=" else product.value()
+    value = product.added_to(load(lanes, name, place)) if stmt.op == "+=" else product.value()
     left = () if lanes.left is None else (lanes.left,)
     return (*product.setup, *setup, Do(call("store", Var(f"{name}_vals"), place, value, *left)))

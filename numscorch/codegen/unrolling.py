@@ -115,7 +115,7 @@ def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:
 def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: int, it: Iterator, env: Env, lower: Lower) -> Block:
     """Lower one position's vector sum, and leave the sum in the lanes of a separate register. Dependent variables get distinct names."""
     copy = replace(target, name=f"{target.name}{number}")
-    copied_producer = ix.map_expr(producer, lambda a: replace(a, tensor=copy) if a.tensor == target else a)
+    copied_producer = ix.with_tensor(producer, target, copy)
     coordinate = Var(f"{stmt.var}_u{number}")  # no index variable has such a name
     inner = env.bind(stmt.var, coordinate, {it.name: it.segment(it.position + number)})
     inner = replace(inner.with_register(copy.name, Var(copy.name)), copy=(stmt.var, number))
