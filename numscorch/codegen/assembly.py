@@ -18,10 +18,9 @@ from .environment import Env
 from .hoisting import hoist_loads
 from .long_sums import Lengths, block_sums
 from .lowering import in_block, lower
-from .peephole import simplify
+from .peephole import shorten, simplify
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
 from .scattering import scattered
-from .short_rows import shorten
 from .workspaces import arrays_of, has_level, stamps, workspaces_of
 
 

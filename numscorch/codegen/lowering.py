@@ -9,18 +9,16 @@ from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
+from ..ir.level import Segment
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call, names_used
 from ..ir.workspace_levels import Held, Marked, Workspace
-from .branchless_merge import lower_blended
-from .coiteration import loop
-from .environment import Env, Lanes, clear, loop_over_blocks, partial_register, size_of, sum_of_blocks
+from .coiteration import loop, lower_blended
+from .environment import Env, Lanes, clear, partial_register, size_of
 from .expressions import guarded, is_varying, joined, load, lower_product, named_position
-from .flat_sums import lower_entries
 from .scattering import lower_blocks
 from .table_loops import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .transpose import lower_transposed
-from .unroll_and_jam import lower_jam
-from .unrolling import lower_jammed, lower_positions, lower_unrolled
+from .unrolling import lower_jam, lower_jammed, lower_positions, lower_unrolled
 from .workspaces import (
     append,
     appends,
@@ -130,7 +128,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_workspace(stmt, env.assembly, env, lower)
     match stmt.producer:
         case ix.Forall(tag=ix.FlatSum() as tag):
-            return lower_entries(stmt, tag, target, env, lower)
+            return _lower_entries(stmt, tag, target, env)
         case ix.Forall(tag=ix.Parallel()):
             return _lower_parallel_sum(stmt, target, env)
     if not target.is_scalar:
@@ -184,6 +182,54 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
     run = replace(inner_loop, body=(*clear(target, inner), *inner_loop.body, Store(Var("partial_vals"), Var("block"), register)))
     workers, summed = replace(outer, body=(*outer.body[:-1], run)), inner.with_register(target.name, total)
     return (workers, *sum_of_blocks(total, target.dtype), *lower(stmt.consumer, summed))
+
+
+def loop_over_blocks(body: Block) -> For:
+    """Run the consecutive blocks of a worker."""
+    worker, workers, blocks = Var("worker"), Var("workers"), Var("blocks")
+    return For(Var("block"), blocks * worker // workers, blocks * (worker + 1) // workers, body)
+
+
+def sum_of_blocks(total: Var, dtype: str) -> Block:
+    """Add the partial sums of the blocks in order."""
+    block = Var("block")
+    return Assign(total, Const(0.0, dtype)), For(block, Const(0), Var("blocks"), (Accumulate(total, Var("partial_vals")[block]),))
+
+
+def _lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: Env) -> Block:
+    """Sum the entries in full steps of all registers, then the remaining entries one by one, and run the consumer.
+
+    Blocks consist of full steps. Their number does not depend on the number of threads, and their sums are added in order.
+    """
+    loops, term = ix.loops_of(stmt.producer), next(ix.assignments(stmt.producer))
+    walked = next(a.tensor for a in ix.accesses_in(term.rhs) if not a.tensor.is_scalar and a.tensor.shares is None)
+    name, depth = walked.name, len(walked.format.levels)
+    position, entries, steps, split = Var(f"p{name}{depth}"), Var(f"{name}_entries"), Var(f"{name}_steps"), Var(f"p{name}{depth}_split")
+    unknown = {loop.var: Var(loop.var.name) for loop in loops}
+    segments = (*(Segment(Var(f"p{name}{at + 1}")) for at in range(depth - 1)), Segment(position))
+    env = replace(env, coords={**env.coords, **unknown}, segments={**env.segments, name: segments})
+
+    def sum_into(register: Var, first: Expr, stop: Expr, inner: Env, width: int = 1) -> For:
+        body = lower(term, inner.with_register(target.name, register))
+        if needed := {var.name for var in unknown} & names_used(body):
+            raise ScheduleError(f"{term} needs {', '.join(sorted(needed))}, which a loop over entries does not compute")
+        return For(position, first, stop, body, step=Const(width))
+
+    total, register, block, width = Var("total"), Var(target.name), Var("block"), tag.lanes * tag.registers
+    first, stop = (steps * at // Var("blocks") * width for at in (block, block + 1))
+    if width == 1:
+        sums: Block = (*clear(target, env.with_register(target.name, register)), sum_into(register, first, stop, env))
+        rest: Block = ()
+    else:
+        tile = partial_register(target.name)
+        inner = replace(env, lanes=Lanes(loops[-1].var, tag.lanes, tag.registers), varying=env.varying | {target.name})
+        cleared = clear(target, inner.with_register(target.name, tile))
+        sums = (*cleared, sum_into(tile, first, stop, inner, width), Assign(register, call("hsum", tile)))
+        rest = (Assign(split, steps * width), sum_into(total, split, entries, env))
+    run = loop_over_blocks((*sums, Store(Var("partial_vals"), block, register)))
+    workers = For(Var("worker"), Const(0), Var("workers"), (run,), parallel=True)
+    consumer = lower(stmt.consumer, env.with_register(target.name, total))
+    return (Assign(steps, entries // width), workers, *sum_of_blocks(total, target.dtype), *rest, *consumer)
 
 
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:

@@ -19,7 +19,6 @@ from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, 
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target, by_answers
-from .lengths import is_uneven
 from .options import AUTOMATIC, Options
 from .workspace import moved_by
 
@@ -288,7 +287,7 @@ class Orders:
         if not scatters:
             return total
         average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
-        is_inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
+        is_inexact = _is_rounded(stmt) and cost.is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
         return total * tuning.COST_INEXACT if is_inexact else total
 
     def is_tiled_reduction(self, order: tuple[IndexVar, ...]) -> bool:

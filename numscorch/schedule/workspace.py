@@ -34,7 +34,6 @@ from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
 from .facts import GENERIC, Facts, Target
-from .lengths import peak_of
 from .options import AUTOMATIC, Options
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
@@ -122,7 +121,7 @@ def _longest_row(loops: list[Forall], assignment: Assignment, facts: Facts) -> f
     """Estimate the insertions into the longest row from the most frequent coordinates of the loops around it; infinity if unknown."""
     rows = [loop.var for loop in loops]
     sparse = [access for access in accesses_in(assignment.rhs) if not access.tensor.is_dense and not is_relation(access)]
-    return max((peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
+    return max((cost.peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
 
 
 def _must_count(loops: list[Forall], assignment: Assignment) -> bool:
