@@ -18,8 +18,7 @@ from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, is_relation, map_expr, variables_in
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target, by_answers
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
 from .workspace import moved_by
 
 SHOWN = 4  # cheapest loop orders that `explain` compares
@@ -74,7 +73,6 @@ def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
 
 
 def _order_error(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
-    """The error for a loop order that cannot be compiled."""
     possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
         f"reorder({', '.join(wanted)}) would reach a sparse level before its parent levels, or append out of order to {stmt.lhs}\n"

@@ -15,8 +15,7 @@ from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, S
 from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 
 def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:

@@ -27,9 +27,8 @@ from ..ir.index import (
 )
 from ..ir.workspace_levels import Held
 from . import tuning
-from .facts import GENERIC, Facts, Target, itemsize
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, itemsize
 from .loop_order import chosen_by_table
-from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import free_names

@@ -33,8 +33,7 @@ from ..ir.index import (
     wrap,
 )
 from . import tuning
-from .facts import GENERIC, Facts, Target, is_divisible, itemsize
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, is_divisible, itemsize
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import moved_by

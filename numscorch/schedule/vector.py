@@ -32,9 +32,8 @@ from ..ir.index import (
 )
 from ..ir.tag_rules import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target, Tiling, tiling_within
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, Tiling, tiling_within
 from .loop_order import unit_stride
-from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail
 

@@ -33,8 +33,7 @@ from ..ir.level import INT32_MAX, Level
 from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed | Sorted]] = {"list": Listed, "hash": Hashed, "sort": Sorted}
