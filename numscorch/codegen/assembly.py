@@ -236,7 +236,6 @@ def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
 
 
 def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
-    """Return the assembly class for the result."""
     if is_spaced(ix.result_of(stmt).tensor.format):
         return Spacing
     return Placement if is_placed(stmt) else Appending if _appends(stmt, stage) else Assembly

@@ -250,7 +250,6 @@ def _clear(sums: Sums) -> Block:
 
 
 def _add_parts(sums: Sums, names: Names) -> Block:
-    """Add each partial sum to its sum."""
     pairs = [(Var(name), Var(names[name]), isinstance(zero, Call)) for name, zero in sums.items()]
     return tuple(Assign(total, call("add", total, part)) if register else Accumulate(total, part) for total, part, register in pairs)
 

@@ -70,7 +70,8 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     """Process a register of consecutive positions at once, and gather the values at their coordinates."""
     it, body, lanes = _walked(stmt, env), next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
-    is_padded = _reads_rows(body.rhs, stmt.var)
+    values = [a for a in ix.accesses_in(body.rhs) if a.tensor.has_values and stmt.var in a.indices]
+    is_padded = all(a.tensor.is_row for a in values)  # a register may extend past the end of a workspace of one row
     left_over = () if is_padded else (_one_by_one(stmt, it, env, lower),)
     if body.lhs.indices:
         stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value()
@@ -86,11 +87,6 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     remainder: Block = (Assign(total, call("first_lanes", added, total, _left(it))), *(Accumulate(count, _left(it)) for count in seen))
     clears = (Assign(total, call("splat", Const(reduction.identity, body.lhs.tensor.dtype), lanes)),)
     return (*_walk_masked(it, lanes, step, remainder, clears, is_padded), last, *left_over)
-
-
-def _reads_rows(expr: ix.Expr, var: ix.IndexVar) -> bool:
-    """Whether all values read at a position are in workspaces of one row, where a register may extend past the end."""
-    return all(a.tensor.is_row for a in ix.accesses_in(expr) if a.tensor.has_values and var in a.indices)
 
 
 def _left(it: Iterator) -> Expr:

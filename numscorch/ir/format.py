@@ -197,7 +197,6 @@ def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...]
 
 
 def _levels(argument: object) -> tuple[Level, ...]:
-    """The level objects of the argument."""
     levels = tuple(argument) if isinstance(argument, Iterable) else (argument,)
     for level in levels:
         if not isinstance(level, Level):

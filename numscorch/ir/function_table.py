@@ -67,7 +67,6 @@ def _ufunc(name: str) -> Callable[..., Any]:
 
 
 def _unary(evaluate: Callable[[Any], Any], slope: str, whole: Callable[[Any], Any] | None = None) -> Function:
-    """A function of one argument."""
     return Function(evaluate, (slope,), whole)
 
 

@@ -95,7 +95,8 @@ def can_merge_without_branches(loop: Forall, appends: bool) -> bool:
     """
     value = value_of(loop.body)
     lattice = make_lattice(loop.var, value)
-    if lattice.whole or len(lattice.iterated) < 2 or any(map(_is_looked_up, accesses_in(value))) or may_raise(value):
+    is_looked_up = any(isinstance(level, Marked) for access in accesses_in(value) for level in access.tensor.format.levels)
+    if lattice.whole or len(lattice.iterated) < 2 or is_looked_up or may_raise(value):
         return False
     return appends or result_of(loop).tensor.is_scalar or is_certain(loop)
 
@@ -104,10 +105,6 @@ def is_certain(loop: Forall) -> bool:
     """Whether a merge has an entry at every step: each operand alone makes the value nonzero."""
     lattice = make_lattice(loop.var, value_of(loop.body))
     return set(lattice.least) == {frozenset({name}) for name in lattice.iterated}
-
-
-def _is_looked_up(access: Access) -> bool:
-    return not access.tensor.is_scalar and any(isinstance(level, Marked) for level in access.tensor.format.levels)
 
 
 def appends(stmt: Stmt) -> bool:

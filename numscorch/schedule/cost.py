@@ -298,7 +298,9 @@ def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
         counts, levels = counts_of(access, facts), len(tensor.format.levels)
         for at in range(levels):
             fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
-            lengths[f"p{tensor.name}{at + 1}"] = max(fan, _longest_run(access, at, counts, facts))
+            peak = peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)
+            longest = peak * counts[at] / max(counts[-1], 1.0) if peak < inf else 0.0
+            lengths[f"p{tensor.name}{at + 1}"] = max(fan, longest)
         if summed_whole:
             lengths[f"p{tensor.name}{levels}"] = counts[-1] / tuning.BLOCKS
     return lengths
@@ -311,12 +313,6 @@ def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> 
     above = access.tensor.format.levels[:at]
     places = prod(facts.extent(access.level_var(level)) for level in range(at))
     return counts[at - 1] if all(level.is_unique for level in above) else min(counts[at - 1], places)
-
-
-def _longest_run(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
-    """Estimate the number of positions in the longest run of a level; 0 if it is short or unknown."""
-    peak = peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)
-    return peak * counts[at] / max(counts[-1], 1.0) if peak < inf else 0.0
 
 
 def longest_sum(summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, facts: Facts) -> float:
