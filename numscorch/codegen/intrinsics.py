@@ -306,8 +306,7 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
     plain = tuple(types.unliteral(t) for t in (base, stride, position))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        wide = types.int64
-        start, step, first = (context.cast(builder, args[n], sig.args[n], wide) for n in (1, 2, 4))
+        start, step, first = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (1, 2, 4))
         value = ir.Constant(context.get_value_type(register), ir.Undefined)
         coordinates = _coordinates(context, builder, builder.gep(args[3], [first]), crd.dtype, register.lanes)
         for lane, coordinate in enumerate(coordinates):

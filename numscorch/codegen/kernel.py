@@ -147,8 +147,7 @@ def jit_is_disabled() -> bool:
 
 def _compilers_lock() -> Any:
     """Return Numba's compiler lock, which a thread of the parent may hold at a fork; None before Numba is imported."""
-    module = sys.modules.get("numba.core.compiler_lock")
-    return getattr(module, "global_compiler_lock", None)
+    return getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
 
 
 def _before_fork() -> None:

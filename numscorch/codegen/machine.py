@@ -152,5 +152,4 @@ def raised(status: int) -> Exception:
     kind, arguments, _ = pickle.loads(ctypes.string_at(data or 0, size))
     if kind is MemoryError:
         return MemoryError("a kernel could not allocate its temporary arrays: free some memory")
-    exception: Exception = kind(*(arguments or ()))
-    return exception
+    return kind(*(arguments or ()))

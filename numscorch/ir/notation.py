@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..errors import ExpressionError
-from .format import Format, dense
+from .format import dense
 from .functions import FUNCTIONS, REDUCTIONS
 from .index import (
     PATTERN,
@@ -331,7 +331,9 @@ class _Parser:
         if any(window != ":" for _, window in subscripts):
             name = f"{name}[{','.join(window for _, window in subscripts)}]"
         indices = tuple(var for var, _ in subscripts if var is not None)
-        return Access(self.tensor(name, len(indices)), indices)
+        order = len(indices)
+        default = TensorVar(name, dense(order), strides="n" * (order - 1) + "1" if order else "")
+        return Access(self.tensors.setdefault(name, default), indices)
 
     def index(self) -> tuple[IndexVar | None, str]:
         """Parse an index: ``i``, ``0``, ``i(1:8:2)``, or ``1:8:2``, which gets a new variable.
@@ -377,8 +379,3 @@ class _Parser:
         if not self.peek().isdigit():
             raise self.error("an index is a name, a whole number such as 0, or a window such as 0:8:2 or j(0:8:2)")
         return sign + str(int(self.take()))
-
-    def tensor(self, name: str, order: int) -> TensorVar:
-        fmt: Format = dense(order)
-        default = TensorVar(name, fmt, strides="n" * (order - 1) + "1" if order else "")
-        return self.tensors.setdefault(name, default)

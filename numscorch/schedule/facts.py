@@ -281,8 +281,7 @@ def by_answers(function: Callable[P, Answer]) -> Callable[P, Answer]:
             answers = record.closed()
             decisions.add(answers, result)
         repeat(answers, given)
-        answer: Answer = result
-        return answer
+        return result
 
     FORGET.append(known.cache_clear)
     return remembered

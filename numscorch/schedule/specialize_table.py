@@ -120,8 +120,7 @@ def _registers(access: Access, tag: Vector, target: Target) -> int:
     """Number of registers for each row; a factor needs another register, and so does a column that is used more than once."""
     each, rows = _sizes(access)
     most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
-    vector_registers = tag.registers or tag.tail
-    return min(vector_registers, 1 << (most.bit_length() - 1)) if most else 0
+    return min(tag.registers or tag.tail, 1 << (most.bit_length() - 1)) if most else 0
 
 
 def _tiles(
