@@ -11,7 +11,7 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var, While, call, has_threads, map_blocks, names_used
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
-from ..ir.tag_rules import can_merge_without_branches
+from ..ir.verify import can_merge_without_branches
 from ..ir.workspace_levels import Marked, PackedWorkspace, Workspace
 from ..schedule.facts import Target
 from .environment import Env

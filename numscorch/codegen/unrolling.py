@@ -46,7 +46,7 @@ FEWEST = 2  # number of common terms from which a variable pays off
 
 
 def _walked(stmt: ix.Forall, env: Env) -> Iterator:
-    """Return the only level that the loop iterates (see ``ir.tag_rules``)."""
+    """Return the only level that the loop iterates (see ``ir.verify``)."""
     lattice = make_lattice(stmt.var, ix.value_of(stmt.body))
     (it,) = (it for it in env.iterated(stmt.var) if it.name in lattice.iterated)
     return it

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, operands_of
-from ..ir.tag_rules import appends, can_merge_without_branches
+from ..ir.verify import appends, can_merge_without_branches
 from . import tuning
 from .cost import counts_of
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target

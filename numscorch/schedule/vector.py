@@ -30,7 +30,7 @@ from ..ir.index import (
     value_of,
     wrap,
 )
-from ..ir.tag_rules import can_join_dot_products, can_take_positions, can_unroll
+from ..ir.verify import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
 from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, Tiling, tiling_within
 from .loop_order import unit_stride
