@@ -26,8 +26,6 @@ NAMES = ("CSR", "CSC", "DCSR", "DCSC", "COO(2)", "CSF(3)", "ELL", "DIA", "BCSR(4
 CSR = "(i, j) -> (i: dense, j: compressed)"
 DIAGONALS = "(i, j) -> (j - i: compressed, i: range, j: offset)"  # the text of DIA
 
-Parsed = tuple[tuple[Level, ...], tuple[int | Part, ...]]
-
 
 def levels_of_letters(text: str) -> tuple[Level, ...]:
     """Parse letters. A run of ``o`` is a coordinate list: all its levels but the last may repeat coordinates."""
@@ -63,7 +61,7 @@ def _unknown(text: str, letter: str) -> str:
     return f"unknown format {text!r}: {suggestion}valid formats are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
 
 
-def parse_map(text: str) -> Parsed:
+def parse_map(text: str) -> tuple[tuple[Level, ...], tuple[int | Part, ...]]:
     """Parse the map form, ``(i, j) -> (i: dense, j: compressed)``, into levels and the parts they store."""
     match = MAP.fullmatch(text)
     if match is None:
