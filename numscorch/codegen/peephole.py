@@ -19,7 +19,6 @@ from ..ir.loop import (
     Load,
     Stmt,
     Var,
-    While,
     call,
     map_blocks,
     map_expr,
@@ -39,6 +38,8 @@ def simplify(block: Block) -> Block:
     >>> t, y = Var("t"), Var("y")
     >>> clear, total, write = Assign(t, Const(0.0, "float32")), Accumulate(t, Var("s")), Store(y, Const(0), t)
     >>> simplify((clear, total, write)) == (Assign(t, Var("s")), write)
+    True
+    >>> simplify((clear, total, total, write)) == (Assign(t, Var("s")), total, write)
     True
     """
     read = names_read(block)
@@ -81,32 +82,30 @@ def _at(expr: Expr, var: Var, value: Expr) -> Expr:
 def _merge_clears(block: Block) -> Block:
     """Replace ``t = 0`` and ``t += s``, without another use of t between them, by ``t = s``."""
     out: list[Stmt] = []
+    cleared: set[Var] = set()
     for at, stmt in enumerate(block):
-        if isinstance(stmt, For | While | If):
+        if isinstance(stmt, NESTED):
             stmt = map_blocks(stmt, _merge_clears)
-        if _clears(stmt) and _next_use_adds(stmt, block[at + 1 :]):
-            continue
-        cleared = isinstance(stmt, Accumulate) and any(
-            _clears(before) and before.var == stmt.var and _next_use_adds(before, block[n + 1 :])
-            for n, before in enumerate(block[:at])
-            if isinstance(before, Assign)
-        )
-        out.append(Assign(stmt.var, stmt.value) if cleared and isinstance(stmt, Accumulate) else stmt)
+        if isinstance(stmt, Assign) and _is_zero(stmt.value) and _next_use_adds(stmt.var, block[at + 1 :]):
+            cleared.add(stmt.var)
+        elif isinstance(stmt, Accumulate) and stmt.var in cleared:
+            cleared.remove(stmt.var)
+            out.append(Assign(stmt.var, stmt.value))
+        else:
+            out.append(stmt)
     return tuple(out)
 
 
-def _clears(stmt: Stmt) -> bool:
-    return isinstance(stmt, Assign) and isinstance(stmt.value, Const) and stmt.value.dtype is not None and stmt.value.value == 0
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Const) and value.dtype is not None and value.value == 0
 
 
-def _next_use_adds(clear: Stmt, rest: Block) -> bool:
+def _next_use_adds(var: Var, rest: Block) -> bool:
     """Whether the next statement of the block that names the variable adds to it."""
-    if not isinstance(clear, Assign):
-        return False
     for stmt in rest:
-        if isinstance(stmt, Accumulate) and stmt.var == clear.var:
-            return not any(e == clear.var for e in walk(stmt.value))
-        if clear.var.name in names_used((stmt,)):
+        if isinstance(stmt, Accumulate) and stmt.var == var:
+            return not any(e == var for e in walk(stmt.value))
+        if var.name in names_used((stmt,)):
             return False
     return False
 
