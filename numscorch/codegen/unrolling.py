@@ -62,7 +62,13 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
     for u, register in enumerate(copies):
         step += _step(stmt, it, it.position + u, env.with_register(target.name, register), lower)
     clears = tuple(Assign(register, zero) for register in copies[1:])
-    remainder = _remainder_of_row(stmt, it, copies, env, lower)
+    if times <= tuning.MOST_IFS:  # few positions take no loop, whose end would be mispredicted
+        remainder: Block = tuple(
+            If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, env.with_register(target.name, register), lower))
+            for u, register in enumerate(copies[:-1])
+        )
+    else:
+        remainder = (_one_by_one(stmt, it, env, lower),)
     return (*_in_groups(it, times, tuple(step), clears), *remainder, *joined_copies(copies, target.name in env.varying))
 
 
@@ -204,17 +210,6 @@ def _split(it: Iterator) -> Var:
 
 def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:
     return For(it.position, _split(it), it.end, _step(stmt, it, it.position, env, lower))
-
-
-def _remainder_of_row(stmt: ix.Forall, it: Iterator, copies: list[Var], env: Env, lower: Lower) -> Block:
-    """Process the remaining positions. Fewer than ``MOST_IFS`` take no loop, whose end would be mispredicted."""
-    if len(copies) > tuning.MOST_IFS:
-        return (_one_by_one(stmt, it, env, lower),)
-    target = next(ix.assignments(stmt.body)).lhs.tensor
-    return tuple(
-        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, env.with_register(target.name, register), lower))
-        for u, register in enumerate(copies[:-1])
-    )
 
 
 def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env, lower: Lower) -> Block:
