@@ -9,6 +9,7 @@ from .index import Access, Apply, Binary, Expr, Literal, mapped
 from .notation import parse_expr
 
 ZERO, ONE = (Literal(value, "float32") for value in (0.0, 1.0))
+_parsed = lru_cache(maxsize=256)(parse_expr)
 
 
 def derivative(expr: Expr, name: str) -> Expr:
@@ -61,11 +62,6 @@ def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
     """The partial derivative of a function with respect to one argument."""
     arguments = dict(zip("xyz", args, strict=False))
     return simplified(mapped(_parsed(FUNCTIONS[function].slopes[at]), lambda access: arguments[access.tensor.name]))
-
-
-@lru_cache(maxsize=256)
-def _parsed(slope: str) -> Expr:
-    return parse_expr(slope)
 
 
 def plus(left: Expr, right: Expr) -> Expr:

@@ -32,6 +32,8 @@ from ..ir.levels import Compressed, Dense
 from . import tuning
 from .facts import Facts, by_answers
 
+_format = lru_cache(maxsize=4096)(Format)  # of letters and the dimension of each level
+
 
 @dataclass(frozen=True, slots=True)
 class Fan:
@@ -94,11 +96,6 @@ def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
     if "d" in letters[1:]:
         letters = letters[0] + "s" * (len(letters) - 1)
     return _format(letters, modes)
-
-
-@lru_cache(maxsize=4096)
-def _format(letters: str, modes: tuple[int, ...]) -> Format:
-    return Format(letters, modes)
 
 
 def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
