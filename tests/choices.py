@@ -13,8 +13,7 @@ from numscorch.codegen import kernel
 from numscorch.ir.index import Stmt, loops_of
 from numscorch.runtime import plans as dispatch
 from numscorch.schedule import PASSES, Pass, tiles, tuning
-from numscorch.schedule.facts import Facts, Target
-from numscorch.schedule.options import Options
+from numscorch.schedule.facts import Facts, Options, Target
 
 TARGETS = (Target(16, 16), Target(32, 16), Target(64, 32))
 

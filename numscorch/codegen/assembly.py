@@ -11,17 +11,16 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..ir.loop import Assign, Block, Const, Do, For, FunctionDef, If, Store, Var, While, call, has_threads, map_blocks, names_used
 from ..ir.result_bounds import around_result, bound_of, may_take_room
 from ..ir.scatter import is_placed
-from ..ir.tag_rules import can_merge_without_branches
+from ..ir.verify import can_merge_without_branches
 from ..ir.workspace_levels import Marked, PackedWorkspace, Workspace
 from ..schedule.facts import Target
 from .environment import Env
 from .hoisting import hoist_loads
 from .long_sums import Lengths, block_sums
 from .lowering import in_block, lower
-from .peephole import simplify
+from .peephole import shorten, simplify
 from .result_assembly import Appending, Assembly, Placement, Spacing, Stage, is_spaced
 from .scattering import scattered
-from .short_rows import shorten
 from .workspaces import arrays_of, has_level, stamps, workspaces_of
 
 
@@ -237,7 +236,6 @@ def _loop_ir(stmt: ix.Stmt, operands: list[ix.Access], stage: Stage) -> Block:
 
 
 def _kind_of(stmt: ix.Stmt, stage: Stage) -> type[Assembly]:
-    """Return the assembly class for the result."""
     if is_spaced(ix.result_of(stmt).tensor.format):
         return Spacing
     return Placement if is_placed(stmt) else Appending if _appends(stmt, stage) else Assembly

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from typing import Any
 
 from llvmlite import ir
@@ -25,23 +24,14 @@ def _packed(builder: Any, value: Any, mask: Any) -> Any:
     return call_llvm(builder, f"experimental.vector.compress.{suffix(value.type)}", value.type, args)
 
 
-@contextmanager
-def _where_any(context: Any, builder: Any, bits: Any) -> Iterator[None]:
-    """Skip the code within if no lane is kept, on machines without an instruction that packs lanes: packing is slow there."""
-    if COMPRESSING in str(context.codegen().magic_tuple()):
-        yield
-    else:
-        with builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(I64, 0)), likely=False):
-            yield
-
-
 def _append_register(context: Any, builder: Any, arrays: Any, at: Any, base: Any, value: Any, kept: Any, first: Any, element: Any) -> Any:
     """Append the kept lanes of one register and their coordinates; return the position behind them."""
     values, crd = arrays
     mask = builder.fcmp_unordered("!=", kept, ir.Constant(kept.type, None))
     mask = mask if first is None else builder.and_(mask, first)
     bits = builder.zext(builder.bitcast(mask, ir.IntType(mask.type.count)), I64)
-    with _where_any(context, builder, bits):
+    packs = COMPRESSING in str(context.codegen().magic_tuple())  # without the instruction, packing is slow: skipped if no lane is kept
+    with nullcontext() if packs else builder.if_then(builder.icmp_unsigned("!=", bits, ir.Constant(I64, 0)), likely=False):
         store_register(builder, _packed(builder, value, mask), _place(builder, values, at, value.type), first)
         wide = ir.VectorType(element, value.type.count)
         lanes = _packed(builder, numbers(value.type.count), mask)

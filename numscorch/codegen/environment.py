@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from ..ir.index import Access, IndexVar, Stmt, TensorVar
 from ..ir.level import Level, Mode, Segment
-from ..ir.loop import Accumulate, Assign, Block, Choose, Const, Expr, For, Var, call
+from ..ir.loop import Assign, Block, Choose, Const, Expr, Var, call
 from ..ir.workspace_levels import Listed, Marked
 from .result_assembly import Assembly, mode_of
 
@@ -178,11 +178,6 @@ class Iterator:
     here: Expr | None = None
 
     @property
-    def parent(self) -> Segment:
-        """The parent's positions."""
-        return self.mode.parent
-
-    @property
     def name(self) -> str:
         """The operand's name."""
         return self.access.tensor.name
@@ -213,7 +208,7 @@ class Iterator:
     @property
     def is_single(self) -> bool:
         """Whether there is exactly one position, so that no loop is needed."""
-        return self.level.branchless and self.parent.end is None and self.here is None
+        return self.level.branchless and self.mode.parent.end is None and self.here is None
 
     def coordinate(self, position: Expr) -> Expr:
         """Return the coordinate at a position."""
@@ -248,18 +243,6 @@ def clear(target: TensorVar, env: Env, identity: float = 0.0) -> tuple[Assign]:
     if target.name in env.varying and env.lanes is not None:
         zero = call("splat", zero, *env.lanes.shape)
     return (Assign(env.registers[target.name], zero),)
-
-
-def loop_over_blocks(body: Block) -> For:
-    """Run the consecutive blocks of a worker."""
-    worker, workers, blocks = Var("worker"), Var("workers"), Var("blocks")
-    return For(Var("block"), blocks * worker // workers, blocks * (worker + 1) // workers, body)
-
-
-def sum_of_blocks(total: Var, dtype: str) -> Block:
-    """Add the partial sums of the blocks in order."""
-    block = Var("block")
-    return Assign(total, Const(0.0, dtype)), For(block, Const(0), Var("blocks"), (Accumulate(total, Var("partial_vals")[block]),))
 
 
 def partial_register(name: str) -> Var:

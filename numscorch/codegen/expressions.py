@@ -9,14 +9,13 @@ from itertools import takewhile
 
 from ..errors import UnsupportedError
 from ..ir.function_table import routine_of
-from ..ir.functions import FUNCTIONS, REDUCTIONS, REGISTER_FUNCTIONS, is_annihilated
-from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, factors_of, walk
+from ..ir.functions import FUNCTIONS, REDUCTIONS, REGISTER_FUNCTIONS, TESTS, is_annihilated, valued_factors
+from ..ir.index import Access, Apply, Binary, Expr, IndexVar, Literal, accesses_in, walk
 from ..ir.lattice import least_sets
 from ..ir.loop import Assign, BinOp, Block, Choose, Const, Expr as LoopExpr, Var, all_of, any_of, call, mul
 from ..schedule import tuning
-from .environment import Env, Iterator, stride_of
+from .environment import Env, Iterator, Lanes, stride_of
 
-COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
 WRAPPING = {"+": "wrapping_add", "-": "wrapping_sub", "*": "wrapping_mul"}
 NARROW = ("int8", "int16", "int32")  # data types whose values Numba's functions widen
 
@@ -80,13 +79,12 @@ def lower_product(expr: Expr, env: Env, as_vector: bool, in_order: bool = False)
     condition, env = presence(expr, env)
     uniform: LoopExpr | None = None
     varying: list[LoopExpr] = []
-    for factor in factors_of(expr):
-        if isinstance(factor, Access) and not factor.tensor.has_values:
-            continue
+    for factor in valued_factors(expr):
         if is_varying(factor, env):
             if env.lanes is None:
                 raise UnsupportedError(f"{factor} varies between lanes, but there is no vector loop around it")
-            varying.append(_in_lanes(factor, env, lambda part: not is_varying(part, env), partial(_loaded, env=env, setup=setup)))
+            leaf = partial(_loaded, env=env, lanes=env.lanes, setup=setup)
+            varying.append(_in_lanes(factor, env, lambda part: not is_varying(part, env), leaf))
         elif in_order and as_vector and varying and env.lanes is not None:
             varying.append(_scalar(factor, env))
         else:
@@ -123,7 +121,7 @@ def _present(factor: Expr, env: Env) -> LoopExpr:
             return Var(f"{tensor.name}_vals")[env.position(factor)]
         case Literal(value, dtype):
             return Const(value, dtype)
-        case Binary(op, left, right) if op in COMPARISONS:
+        case Binary(op, left, right) if op in TESTS:
             return call("truth", BinOp(op, _scalar(left, env), _scalar(right, env)), Const(1.0, dtype_of(factor)))
         case Binary(op, left, right):
             return _operated(op, _scalar(left, env), _scalar(right, env), dtype_of(factor))
@@ -192,10 +190,10 @@ def _in_lanes(expr: Expr, env: Env, is_uniform: Callable[[Expr], bool], leaf: Ca
     return env.registers[expr.tensor.name] if expr.tensor.name in env.registers else leaf(expr)
 
 
-def _loaded(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
+def _loaded(access: Access, env: Env, lanes: Lanes, setup: list[Assign]) -> LoopExpr:
     """Load an operand's tile, into a variable if several copies of a statement share it."""
-    tile = load(env, access.tensor.name, named_position(access, env, setup))
-    if env.copy is None or env.copy[0] in access.indices or env.lanes is None or env.lanes.count > tuning.SHARED_REGISTERS:
+    tile = load(lanes, access.tensor.name, named_position(access, env, setup))
+    if env.copy is None or env.copy[0] in access.indices or lanes.count > tuning.SHARED_REGISTERS:
         return tile
     shared = Var(f"{access.tensor}_shared")
     setup.append(Assign(shared, tile))
@@ -238,7 +236,7 @@ def gathered_product(expr: Expr, var: IndexVar, it: Iterator, lanes: int, env: E
         return not any(var in access.indices or access.tensor.name in env.varying for access in accesses_in(part))
 
     gathered = partial(_gathered, var=var, it=it, lanes=lanes, env=env)
-    factors = [valued(f) for f in factors_of(expr) if not isinstance(f, Access) or f.tensor.has_values]
+    factors = list(map(valued, valued_factors(expr)))
     uniform = list(takewhile(is_uniform, factors))
     varying = [_in_lanes(factor, env, is_uniform, gathered) for factor in factors[len(uniform) :]]
     if not uniform:
@@ -269,10 +267,7 @@ def named_position(access: Access, env: Env, setup: list[Assign]) -> LoopExpr:
     return position
 
 
-def load(env: Env, tensor: str, place: LoopExpr) -> LoopExpr:
+def load(lanes: Lanes, tensor: str, place: LoopExpr) -> LoopExpr:
     """Load a tile. Lanes of the last register that lie past the extent are 0."""
-    lanes = env.lanes
-    if lanes is None:
-        raise ValueError("a vector load needs a vector loop")
     shape = lanes.shape if lanes.left is None else (lanes.lanes, lanes.count, lanes.left)
     return call("load", Var(f"{tensor}_vals"), place, *shape)

@@ -100,10 +100,8 @@ def splat(typingctx: Any, value: Any, lanes: Any, count: Any = None) -> Any:
     scalar = types.unliteral(value)
     tile = tile_of(scalar, lanes, count)
 
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return joined(builder, [spread(builder, args[0], tile.vector)] * tile.count)
-
-    return tile(scalar, lanes, optional(count)), codegen
+    signature = tile(scalar, lanes, optional(count))
+    return signature, lambda context, builder, sig, args: joined(builder, [spread(builder, args[0], tile.vector)] * tile.count)
 
 
 @intrinsic(prefer_literal=True)
@@ -308,8 +306,7 @@ def gather(typingctx: Any, array: Any, base: Any, stride: Any, crd: Any, positio
     plain = tuple(types.unliteral(t) for t in (base, stride, position))
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        wide = types.int64
-        start, step, first = (context.cast(builder, args[n], sig.args[n], wide) for n in (1, 2, 4))
+        start, step, first = (context.cast(builder, args[n], sig.args[n], types.int64) for n in (1, 2, 4))
         value = ir.Constant(context.get_value_type(register), ir.Undefined)
         coordinates = _coordinates(context, builder, builder.gep(args[3], [first]), crd.dtype, register.lanes)
         for lane, coordinate in enumerate(coordinates):
@@ -403,8 +400,4 @@ def on_stack(typingctx: Any, count: Any) -> Any:
 @intrinsic
 def shifted(typingctx: Any, array: Any, offset: Any) -> Any:
     """Return the pointer to array[offset]."""
-
-    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return builder.gep(args[0], [args[1]])
-
-    return array(array, offset), codegen
+    return array(array, offset), lambda context, builder, sig, args: builder.gep(args[0], [args[1]])

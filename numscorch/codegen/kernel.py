@@ -127,13 +127,9 @@ class PlainKernel(Kernel):
 
 def build(source: Source) -> Kernel:
     """Write the source to the cache and load it, without compiling it."""
-    return Kernel(source, _loaded(source.name, source.text))
-
-
-def _loaded(name: str, text: str) -> dict[str, Any]:
-    path = kernel_cache.store(name, text)
+    path = kernel_cache.store(source.name, source.text)
     with interrupts.deferred():  # the first kernel imports Numba, and an interrupted import would leave broken modules
-        return kernel_cache.load_module(name, text, path).__dict__
+        return Kernel(source, kernel_cache.load_module(source.name, source.text, path).__dict__)
 
 
 def build_plain(source: Source) -> Kernel:
@@ -151,8 +147,7 @@ def jit_is_disabled() -> bool:
 
 def _compilers_lock() -> Any:
     """Return Numba's compiler lock, which a thread of the parent may hold at a fork; None before Numba is imported."""
-    module = sys.modules.get("numba.core.compiler_lock")
-    return getattr(module, "global_compiler_lock", None)
+    return getattr(sys.modules.get("numba.core.compiler_lock"), "global_compiler_lock", None)
 
 
 def _before_fork() -> None:

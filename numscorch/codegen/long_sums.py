@@ -74,9 +74,10 @@ def block_sums(block: Block, lengths: Lengths, cleared: Sums | None = None) -> B
         if isinstance(stmt, If):
             stmt = map_blocks(stmt, partial(block_sums, lengths=lengths, cleared=dict(cleared)))
         elif isinstance(stmt, For | While):
-            sums = {name: zero for name, zero in cleared.items() if _is_summed(name, stmt.body)} if _step_of(stmt) else {}
+            counter = _counter(stmt)
+            sums = {name: zero for name, zero in cleared.items() if _is_summed(name, stmt.body)} if counter else {}
             stmt = map_blocks(map_blocks(stmt, partial(_separate_sums, sums=sums, lengths=lengths)), partial(block_sums, lengths=lengths))
-            stmt = _in_blocks(stmt, sums, lengths) if sums else stmt
+            stmt = _in_blocks(stmt, *counter, sums, lengths) if counter and sums else stmt
         out.append(stmt)
     return tuple(out)
 
@@ -92,46 +93,36 @@ def _is_zero(value: Expr) -> bool:
             return False
 
 
-def _step_of(loop: For | While) -> int:
-    """Return the increment of a loop's variable; 0 if the loop is parallel or counts no variable."""
+def _counter(loop: For | While) -> tuple[Var, int] | None:
+    """Return the variable that a loop counts and its increment; None if the loop is parallel or counts no variable."""
     match loop:
-        case For(_, _, _, _, Const(int(step)), False):
-            return step
-        case While(BinOp("<", Var(name), _), (*_, Assign(Var(last), BinOp("+", Var(again), Const(int(step)))))) if name == last == again:
-            return step
-        case While(BinOp("<", Var(name), _), (*_, Accumulate(Var(last), Const(int(step))))) if name == last:
-            return step
-        case While(condition, body) if (walked := walked_by(condition)) is not None:
-            return int(walked[0].name in names_written(body))
+        case For(var, _, _, _, Const(int(step)), False):
+            return var, step
+        case While(BinOp("<", Var() as var, _), (*_, Assign(last, BinOp("+", again, Const(int(step)))))) if var == last == again:
+            return var, step
+        case While(BinOp("<", Var() as var, _), (*_, Accumulate(last, Const(int(step))))) if var == last:
+            return var, step
+        case While(condition, body) if (walked := walked_by(condition)) is not None and walked[0].name in names_written(body):
+            return walked[0], 1
         case _:
-            return 0
-
-
-def _variable(loop: For | While) -> Var:
-    """Return the variable that a loop counts."""
-    match loop:
-        case For(var):
-            return var
-        case While(condition) if (walked := walked_by(condition)) is not None:
-            return walked[0]
-        case _:
-            raise TypeError(f"expected a loop that counts a variable, found {loop}")
+            return None
 
 
 def _steps(loop: For | While, lengths: Lengths) -> float:
-    """Estimate the number of coordinates or positions that a loop covers; a loop over consecutive runs covers all of them."""
-    length = lengths.get(_variable(loop).name, 1.0)
+    """Estimate the number of steps of a loop; a loop over consecutive runs covers all of them. An unknown length counts as one step."""
+    if (counter := _counter(loop)) is None:
+        return 1.0
+    var, step = counter
+    length = lengths.get(var.name, 1.0)
     match loop:
         case For(_, Load(_, Load(Var(above), _))):
-            return length * lengths.get(f"p{above.removesuffix('_pos')}", 1.0)
-        case _:
-            return length
+            length *= lengths.get(f"p{above.removesuffix('_pos')}", 1.0)
+    return length / step
 
 
 def _terms(loop: For | While, sums: Sums, lengths: Lengths) -> float:
-    """Estimate the number of terms that a loop adds to a register; loops of unknown length count as one step."""
-    step = _step_of(loop)
-    return max(_steps(loop, lengths) / step if step else 1.0, 1.0) * _terms_of_block(loop.body, sums, lengths)
+    """Estimate the number of terms that a loop adds to a register."""
+    return max(_steps(loop, lengths), 1.0) * _terms_of_block(loop.body, sums, lengths)
 
 
 def _terms_of_block(block: Block, sums: Sums, lengths: Lengths) -> float:
@@ -193,37 +184,37 @@ def _adds_to(name: str, value: Expr) -> bool:
             return False
 
 
-def _in_blocks(loop: For | While, sums: Sums, lengths: Lengths) -> Stmt:
+def _in_blocks(loop: For | While, var: Var, step: int, sums: Sums, lengths: Lengths) -> Stmt:
     """Split a loop into blocks of ``SUM_BLOCK`` terms, and blocks of ``SUM_BLOCK`` blocks, and so on; short runs stay one loop."""
     per_step, terms, widths = _terms_of_block(loop.body, sums, lengths), _terms(loop, sums, lengths), list[int]()
-    width = max(int(tuning.SUM_BLOCK / per_step), 1) * _step_of(loop)
+    width = max(int(tuning.SUM_BLOCK / per_step), 1) * step
     while terms >= LONG:
         widths.append(width)
         width, terms = width * tuning.SUM_BLOCK, terms / tuning.SUM_BLOCK
-    nest = _nest(loop, sums, widths)
+    nest = _nest(loop, var, sums, widths)
     if isinstance(loop, For) and widths and not isinstance(loop.start, Const):
         return If(loop.start + widths[0] * (LONG // tuning.SUM_BLOCK) < loop.stop, (nest,), (loop,))
     return nest
 
 
-def _nest(loop: For | While, sums: Sums, widths: list[int]) -> For | While:
+def _nest(loop: For | While, var: Var, sums: Sums, widths: list[int]) -> For | While:
     """Nest a loop in blocks of these widths; the last width is outermost."""
     if not widths:
         return loop
     *inner, width = widths
     names = {name: _part(name) for name in sums}
     parts = {names[name]: zero for name, zero in sums.items()}
-    body, var = _rename(loop.body, names), _variable(loop)
+    body = _rename(loop.body, names)
     match loop:
         case For(_, start, stop):
             block = Var(f"{var.name}_block{len(widths)}")
             layer = replace(loop, start=block, stop=call("min", block + width, stop), body=body)
-            return For(block, start, stop, (*_clear(parts), _nest(layer, parts, inner), *_add_parts(sums, names)), step=Const(width))
+            return For(block, start, stop, (*_clear(parts), _nest(layer, var, parts, inner), *_add_parts(sums, names)), step=Const(width))
         case While(condition) if (walked := walked_by(condition)) is not None:
             last = Var(f"{var.name}_last{len(widths)}")
             first = Assign(last, call("min", var + width, walked[1]))
             inner_loop = While(until(condition, last), body)
-            return replace(loop, body=(*_clear(parts), first, _nest(inner_loop, parts, inner), *_add_parts(sums, names)))
+            return replace(loop, body=(*_clear(parts), first, _nest(inner_loop, var, parts, inner), *_add_parts(sums, names)))
         case _:
             raise TypeError(f"expected a loop that counts a variable, found {loop}")
 
@@ -234,7 +225,7 @@ def _separate_sums(block: Block, sums: Sums, lengths: Lengths) -> Block:
     for stmt in block:
         written = names_written((stmt,)) if sums else set()
         zeros = {name: zero for name, zero in sums.items() if name in written}
-        if zeros and isinstance(stmt, For | While) and _step_of(stmt) and _terms(stmt, zeros, lengths) >= APART:
+        if zeros and isinstance(stmt, For | While) and _counter(stmt) and _terms(stmt, zeros, lengths) >= APART:
             names = {name: f"{name}_apart" for name in zeros}
             out += [*_clear({names[name]: zero for name, zero in zeros.items()}), *_rename((stmt,), names), *_add_parts(zeros, names)]
         elif zeros and isinstance(stmt, For | While | If):
@@ -259,7 +250,6 @@ def _clear(sums: Sums) -> Block:
 
 
 def _add_parts(sums: Sums, names: Names) -> Block:
-    """Add each partial sum to its sum."""
     pairs = [(Var(name), Var(names[name]), isinstance(zero, Call)) for name, zero in sums.items()]
     return tuple(Assign(total, call("add", total, part)) if register else Accumulate(total, part) for total, part, register in pairs)
 

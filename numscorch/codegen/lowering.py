@@ -9,18 +9,16 @@ from ..errors import ScheduleError
 from ..ir import index as ix
 from ..ir.functions import is_zero, simplified, terms_of
 from ..ir.lattice import make_lattice
-from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call
+from ..ir.level import Segment
+from ..ir.loop import Accumulate, Assign, Block, Const, Do, Expr, For, If, Stmt, Store, Var, any_of, call, names_used
 from ..ir.workspace_levels import Held, Marked, Workspace
-from .branchless_merge import lower_blended
-from .coiteration import loop
-from .environment import Env, Lanes, clear, loop_over_blocks, partial_register, size_of, sum_of_blocks
+from .coiteration import loop, lower_blended
+from .environment import Env, Lanes, clear, partial_register, size_of
 from .expressions import guarded, is_varying, joined, load, lower_product, named_position
-from .flat_sums import lower_entries
 from .scattering import lower_blocks
 from .table_loops import lower_constant, lower_kind_tiles, lower_kinds, registers_of
 from .transpose import lower_transposed
-from .unroll_and_jam import lower_jam
-from .unrolling import lower_jammed, lower_positions, lower_unrolled
+from .unrolling import lower_jam, lower_jammed, lower_positions, lower_unrolled
 from .workspaces import (
     append,
     appends,
@@ -130,7 +128,7 @@ def lower_where(stmt: ix.Where, env: Env) -> Block:
         return lower_workspace(stmt, env.assembly, env, lower)
     match stmt.producer:
         case ix.Forall(tag=ix.FlatSum() as tag):
-            return lower_entries(stmt, tag, target, env, lower)
+            return _lower_entries(stmt, tag, target, env)
         case ix.Forall(tag=ix.Parallel()):
             return _lower_parallel_sum(stmt, target, env)
     if not target.is_scalar:
@@ -149,7 +147,7 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
     sums = registers_of(target)
     inner = env
     for register in sums:
-        inner = with_registers(_writing(stmt.producer, target, register), register, inner)
+        inner = with_registers(ix.with_tensor(stmt.producer, target, register), register, inner)
     row_sums = sums if env.rows is None else tuple(sums[row] for row in env.rows)
     zeros = [assign for register in row_sums for assign in clear(register, inner)]
     body = lower(stmt.consumer, inner)
@@ -157,11 +155,6 @@ def _lower_held(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block:
         overwrite = ix.map_assignments(stmt.consumer, lambda assignment: replace(assignment, op="="))
         body = (If(env.first, lower(overwrite, inner), body),)
     return (*zeros, *lower(stmt.producer, inner), *body)
-
-
-def _writing(stmt: ix.Stmt, target: ix.TensorVar, register: ix.TensorVar) -> ix.Stmt:
-    """Replace the target of a statement by a register."""
-    return ix.map_expr(stmt, lambda access: replace(access, tensor=register) if access.tensor == target else access)
 
 
 def with_registers(producer: ix.Stmt, target: ix.TensorVar, env: Env) -> Env:
@@ -191,6 +184,54 @@ def _lower_parallel_sum(stmt: ix.Where, target: ix.TensorVar, env: Env) -> Block
     return (workers, *sum_of_blocks(total, target.dtype), *lower(stmt.consumer, summed))
 
 
+def loop_over_blocks(body: Block) -> For:
+    """Run the consecutive blocks of a worker."""
+    worker, workers, blocks = Var("worker"), Var("workers"), Var("blocks")
+    return For(Var("block"), blocks * worker // workers, blocks * (worker + 1) // workers, body)
+
+
+def sum_of_blocks(total: Var, dtype: str) -> Block:
+    """Add the partial sums of the blocks in order."""
+    block = Var("block")
+    return Assign(total, Const(0.0, dtype)), For(block, Const(0), Var("blocks"), (Accumulate(total, Var("partial_vals")[block]),))
+
+
+def _lower_entries(stmt: ix.Where, tag: ix.FlatSum, target: ix.TensorVar, env: Env) -> Block:
+    """Sum the entries in full steps of all registers, then the remaining entries one by one, and run the consumer.
+
+    Blocks consist of full steps. Their number does not depend on the number of threads, and their sums are added in order.
+    """
+    loops, term = ix.loops_of(stmt.producer), next(ix.assignments(stmt.producer))
+    walked = next(a.tensor for a in ix.accesses_in(term.rhs) if not a.tensor.is_scalar and a.tensor.shares is None)
+    name, depth = walked.name, len(walked.format.levels)
+    position, entries, steps, split = Var(f"p{name}{depth}"), Var(f"{name}_entries"), Var(f"{name}_steps"), Var(f"p{name}{depth}_split")
+    unknown = {loop.var: Var(loop.var.name) for loop in loops}
+    segments = (*(Segment(Var(f"p{name}{at + 1}")) for at in range(depth - 1)), Segment(position))
+    env = replace(env, coords={**env.coords, **unknown}, segments={**env.segments, name: segments})
+
+    def sum_into(register: Var, first: Expr, stop: Expr, inner: Env, width: int = 1) -> For:
+        body = lower(term, inner.with_register(target.name, register))
+        if needed := {var.name for var in unknown} & names_used(body):
+            raise ScheduleError(f"{term} needs {', '.join(sorted(needed))}, which a loop over entries does not compute")
+        return For(position, first, stop, body, step=Const(width))
+
+    total, register, block, width = Var("total"), Var(target.name), Var("block"), tag.lanes * tag.registers
+    first, stop = (steps * at // Var("blocks") * width for at in (block, block + 1))
+    if width == 1:
+        sums: Block = (*clear(target, env.with_register(target.name, register)), sum_into(register, first, stop, env))
+        rest: Block = ()
+    else:
+        tile = partial_register(target.name)
+        inner = replace(env, lanes=Lanes(loops[-1].var, tag.lanes, tag.registers), varying=env.varying | {target.name})
+        cleared = clear(target, inner.with_register(target.name, tile))
+        sums = (*cleared, sum_into(tile, first, stop, inner, width), Assign(register, call("hsum", tile)))
+        rest = (Assign(split, steps * width), sum_into(total, split, entries, env))
+    run = loop_over_blocks((*sums, Store(Var("partial_vals"), block, register)))
+    workers = For(Var("worker"), Const(0), Var("workers"), (run,), parallel=True)
+    consumer = lower(stmt.consumer, env.with_register(target.name, total))
+    return (Assign(steps, entries // width), workers, *sum_of_blocks(total, target.dtype), *rest, *consumer)
+
+
 def lower_tile(stmt: ix.Forall, size: int, env: Env) -> Block:
     """Run the body for each tile; the last tile ends at the extent. The loop over workers, if any, encloses the loop over tiles."""
     start, end, extent = Var(f"{stmt.var}_tile"), Var(f"{stmt.var}_end"), env.extent(stmt.var)
@@ -212,7 +253,8 @@ def lower_vector(stmt: ix.Forall, tag: ix.Vector, env: Env) -> Block:
     width = tag.lanes * tag.registers
     full = (size // width) * width if tag.tail and width else size
     start, stop = env.tiles.get(stmt.var, (Const(0), full))
-    sums = _sums_here(stmt, env)
+    targets = [a.lhs.tensor for a in ix.assignments(stmt.body)] if env.lanes is None else []
+    sums = {tensor.name: tensor.dtype for tensor in targets if tensor.name in env.registers}  # outer workspaces
     out: list[Stmt] = [Assign(partial_register(name), call("splat", Const(0.0, dtype), tag.lanes)) for name, dtype in sums.items()]
     inner = replace(env, lanes=Lanes(stmt.var, tag.lanes, tag.registers)).bind(stmt.var, base)
     if tag.overlapped:
@@ -239,12 +281,6 @@ def _tail_of_extent(stmt: ix.Forall, tag: ix.Vector, full: Expr, env: Env) -> Bl
     return (*out, *lower(stmt.body, replace(env, lanes=lanes).bind(stmt.var, start)))
 
 
-def _sums_here(stmt: ix.Forall, env: Env) -> dict[str, str]:
-    """Map each outer workspace that the loop sums into to its data type."""
-    targets = [a.lhs.tensor for a in ix.assignments(stmt.body)]
-    return {tensor.name: tensor.dtype for tensor in targets if tensor.name in env.registers and env.lanes is None}
-
-
 def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     """Add the value to a register, or write it to the result."""
     if is_zero(stmt.rhs):
@@ -261,7 +297,7 @@ def lower_assignment(stmt: ix.Assignment, env: Env) -> Block:
     if env.assembly is not None and env.assembly.counting:
         return ()
     if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
-        return _store_tile(stmt, env)
+        return _store_tile(stmt, env, env.lanes)
     product = lower_product(stmt.rhs, env, as_vector=False)
     values, place = Var(f"{stmt.lhs.tensor.name}_vals"), env.position(stmt.lhs)
     if stmt.op in ("=", "+="):
@@ -291,14 +327,11 @@ def _add_to_register(stmt: ix.Assignment, env: Env) -> Block:
     return (*product.setup, Assign(partial, product.summed_into(partial) if is_tile else product.added_to(partial)))
 
 
-def _store_tile(stmt: ix.Assignment, env: Env) -> Block:
-    lanes = env.lanes
-    if lanes is None:
-        raise ScheduleError(f"{stmt} needs a vector loop")
+def _store_tile(stmt: ix.Assignment, env: Env, lanes: Lanes) -> Block:
     product = lower_product(stmt.rhs, env, as_vector=True)
     setup: list[Assign] = []
     place = named_position(stmt.lhs, env, setup)
     name = stmt.lhs.tensor.name
-    value = product.added_to(load(env, name, place)) if stmt.op == "+=" else product.value()
+    value = product.added_to(load(lanes, name, place)) if stmt.op == "+=" else product.value()
     left = () if lanes.left is None else (lanes.left,)
     return (*product.setup, *setup, Do(call("store", Var(f"{name}_vals"), place, value, *left)))

@@ -97,7 +97,6 @@ def _addresses(library: Any, source: Source) -> Addresses:
 
 
 def _add(library: Any, source: Source, name: str, function: Callable[..., None]) -> None:
-    """Add a function and its entry to a library."""
     from numba.core import compiler, types
     from numba.core.registry import cpu_target
 
@@ -107,17 +106,12 @@ def _add(library: Any, source: Source, name: str, function: Callable[..., None])
     cpu_target.options.parse_as_flags(flags, OPTIONS)
     flags.noalias = True  # results and workspaces are new arrays, which share no memory with operands
     of_worker = name == "body"
-    params = _params_of(source, name)
+    (definition,) = (candidate for candidate in source.program.functions if candidate.name == name)
+    params = [(at, param) for at, param in enumerate(source.params) if param.name in definition.params]  # with the index of its word
     arguments = (*([types.int64] if of_worker else []), *(_type(param) for _, param in params))
     typing, context = cpu_target.typing_context, cpu_target.target_context
     compiled = compiler.compile_extra(typing, context, function, arguments, types.void, flags, {}, library, Pipeline)
     library.add_ir_module(_entry(context, compiled.fndesc, _symbol(source, name), [at for at, _ in params], of_worker))
-
-
-def _params_of(source: Source, name: str) -> list[tuple[int, Param]]:
-    """Return the parameters of a function, each with the index of its word."""
-    (function,) = (candidate for candidate in source.program.functions if candidate.name == name)
-    return [(at, param) for at, param in enumerate(source.params) if param.name in function.params]
 
 
 def _type(param: Param) -> Any:
@@ -158,5 +152,4 @@ def raised(status: int) -> Exception:
     kind, arguments, _ = pickle.loads(ctypes.string_at(data or 0, size))
     if kind is MemoryError:
         return MemoryError("a kernel could not allocate its temporary arrays: free some memory")
-    exception: Exception = kind(*(arguments or ()))
-    return exception
+    return kind(*(arguments or ()))

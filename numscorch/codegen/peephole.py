@@ -1,22 +1,25 @@
-"""simplify: remove redundant statements that lowering produces."""
+"""simplify and shorten: remove redundant statements that lowering produces, and reduce the overhead of loops over short rows."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import replace
 
 from ..ir.loop import (
     NESTED,
     Accumulate,
     Assign,
+    BinOp,
     Block,
     Call,
     Const,
     Expr,
     For,
     If,
+    Load,
     Stmt,
     Var,
-    While,
+    call,
     map_blocks,
     map_expr,
     names_in,
@@ -35,6 +38,8 @@ def simplify(block: Block) -> Block:
     >>> t, y = Var("t"), Var("y")
     >>> clear, total, write = Assign(t, Const(0.0, "float32")), Accumulate(t, Var("s")), Store(y, Const(0), t)
     >>> simplify((clear, total, write)) == (Assign(t, Var("s")), write)
+    True
+    >>> simplify((clear, total, total, write)) == (Assign(t, Var("s")), total, write)
     True
     """
     read = names_read(block)
@@ -77,32 +82,30 @@ def _at(expr: Expr, var: Var, value: Expr) -> Expr:
 def _merge_clears(block: Block) -> Block:
     """Replace ``t = 0`` and ``t += s``, without another use of t between them, by ``t = s``."""
     out: list[Stmt] = []
+    cleared: set[Var] = set()
     for at, stmt in enumerate(block):
-        if isinstance(stmt, For | While | If):
+        if isinstance(stmt, NESTED):
             stmt = map_blocks(stmt, _merge_clears)
-        if _clears(stmt) and _next_use_adds(stmt, block[at + 1 :]):
-            continue
-        cleared = isinstance(stmt, Accumulate) and any(
-            _clears(before) and before.var == stmt.var and _next_use_adds(before, block[n + 1 :])
-            for n, before in enumerate(block[:at])
-            if isinstance(before, Assign)
-        )
-        out.append(Assign(stmt.var, stmt.value) if cleared and isinstance(stmt, Accumulate) else stmt)
+        if isinstance(stmt, Assign) and _is_zero(stmt.value) and _next_use_adds(stmt.var, block[at + 1 :]):
+            cleared.add(stmt.var)
+        elif isinstance(stmt, Accumulate) and stmt.var in cleared:
+            cleared.remove(stmt.var)
+            out.append(Assign(stmt.var, stmt.value))
+        else:
+            out.append(stmt)
     return tuple(out)
 
 
-def _clears(stmt: Stmt) -> bool:
-    return isinstance(stmt, Assign) and isinstance(stmt.value, Const) and stmt.value.dtype is not None and stmt.value.value == 0
+def _is_zero(value: Expr) -> bool:
+    return isinstance(value, Const) and value.dtype is not None and value.value == 0
 
 
-def _next_use_adds(clear: Stmt, rest: Block) -> bool:
+def _next_use_adds(var: Var, rest: Block) -> bool:
     """Whether the next statement of the block that names the variable adds to it."""
-    if not isinstance(clear, Assign):
-        return False
     for stmt in rest:
-        if isinstance(stmt, Accumulate) and stmt.var == clear.var:
-            return not any(e == clear.var for e in walk(stmt.value))
-        if clear.var.name in names_used((stmt,)):
+        if isinstance(stmt, Accumulate) and stmt.var == var:
+            return not any(e == var for e in walk(stmt.value))
+        if var.name in names_used((stmt,)):
             return False
     return False
 
@@ -114,3 +117,94 @@ def _without_unread(stmt: Stmt, read: set[str]) -> Block:
     if isinstance(stmt, NESTED):
         return (stmt,) if stmt.body or (isinstance(stmt, If) and stmt.orelse) else ()
     return (stmt,)
+
+
+def shorten(block: Block, starts: Container[str]) -> Block:
+    """Carry each row's end over to the next row as its start, and mark loops that sum a row as not to be unrolled.
+
+    Otherwise the overhead of a short row costs as much as its values. A row starts where the previous row ended, so only its
+    end is loaded, as an int64. An empty row loads nothing else. A loop that sums one row is not unrolled: most rows would
+    only run the remainder loop, and each further loop has an end that may be mispredicted.
+
+    Args:
+        block: a kernel's body.
+        starts: the names of the arrays that hold where rows start.
+
+    >>> from numscorch.ir.loop import Store
+    >>> i, p, n, pos, y = (Var(name) for name in ("i", "p", "n", "pos", "y"))
+    >>> rows = For(i, Const(0), n, (For(p, pos[i], pos[i + 1], (Store(y, p, i),)),))
+    >>> first, loop = shorten((rows,), {"pos"})
+    >>> first
+    Assign(var=Var(name='p_start'), value=Call(function='int64', args=(Load(array=Var(name='pos'), index=Const(value=0, dtype=None)),)))
+    >>> [type(stmt).__name__ for stmt in loop.body], loop.body[-1]
+    (['Assign', 'For', 'Assign'], Assign(var=Var(name='p_start'), value=Var(name='p_end')))
+    """
+
+    def shortened(stmt: Stmt) -> Block:
+        if isinstance(stmt, For) and (rows := _rows_of(stmt)) is not None and rows[2].name in starts:
+            start, end, pos = rows
+            return (Assign(start, call("int64", pos[stmt.start])), _carry_ends(stmt, start, end, pos))
+        return (stmt,)
+
+    return rewrite(block, shortened)
+
+
+def _keep_rolled(stmt: Stmt) -> Stmt:
+    """Mark a loop that sums a row, or its remainder, as not to be unrolled; return any other statement unchanged."""
+    match stmt:
+        case For(p, _, _, (Assign(var, Load(crd, index)), *terms), Const(1), False) if index == p and _adds_up(terms):
+            return replace(stmt, body=(Assign(var, call("rolled", Load(crd, index))), *terms))
+        case _:
+            return stmt
+
+
+def _adds_up(block: list[Stmt]) -> bool:
+    """Whether a block adds to variables and does nothing else."""
+    return all(isinstance(stmt, Assign | Accumulate) for stmt in block) and any(isinstance(stmt, Accumulate) for stmt in block)
+
+
+def _rows_of(loop: For) -> tuple[Var, Var, Var] | None:
+    """Return the start and end of a row and the array that holds them, if each step of the loop walks the next row; else None."""
+    if loop.step != Const(1) or loop.parallel:
+        return None
+    for stmt in loop.body:
+        match stmt:
+            case For(p, Load(pos, at), Load(also, after)) if pos == also and (at, after) == (loop.var, loop.var + 1):
+                start, end = Var(f"{p.name}_start"), Var(f"{p.name}_end")
+                return None if {start.name, end.name, pos.name} & names_written(loop.body) else (start, end, pos)
+    heads = {stmt.value: stmt.var for stmt in loop.body if isinstance(stmt, Assign)}
+    for value, start in heads.items():
+        if isinstance(value, Load) and value.index == loop.var and value.array[loop.var + 1] in heads:
+            end = heads[value.array[loop.var + 1]]
+            rest = list(loop.body)
+            for bound in (Assign(start, value), Assign(end, value.array[loop.var + 1])):
+                rest.remove(bound)  # a bound that is assigned again is needed within the body
+            return None if {start.name, end.name, value.array.name} & names_written(tuple(rest)) else (start, end, value.array)
+    return None
+
+
+def _carry_ends(loop: For, start: Var, end: Var, pos: Var) -> For:
+    """Make each row of a loop load its end and pass it to the next row as the start."""
+    first, last = pos[loop.var], pos[loop.var + 1]
+    statements = (stmt for stmt in loop.body if stmt not in (Assign(start, first), Assign(end, last)))
+    body = tuple(replace(s, start=start, stop=end) if isinstance(s, For) and (s.start, s.stop) == (first, last) else s for s in statements)
+    body = tuple(map(_keep_rolled, body))
+    if _only_walks(body, start, end):
+        body = (If(start < end, body),)
+    return replace(loop, body=(Assign(end, call("int64", last)), *body, Assign(start, end)))
+
+
+def _only_walks(body: Block, start: Var, end: Var) -> bool:
+    """Whether a body only loads the row's registers and walks its entries, so that an empty row can skip it."""
+    loads = [s for s in body if isinstance(s, Assign) and isinstance(s.value, Call) and s.value.function == "load"]
+    ends = {start, end} | {s.var for s in body if isinstance(s, Assign) and _is_split(s.value, start, end)}
+    walks = [s for s in body if isinstance(s, For) and {s.start, s.stop} <= ends]
+    rest = [s for s in body if not isinstance(s, For)]
+    names = {s.var.name for s in rest if isinstance(s, Assign)}
+    known = all(isinstance(s, Assign) and not names_in(s.value) & names - {var.name for var in ends} for s in rest)
+    return bool(loads) and known and len(walks) + len(rest) == len(body)
+
+
+def _is_split(value: Expr, start: Var, end: Var) -> bool:
+    """Whether an expression is the start of a row's remainder, which is the row's start if the row is empty."""
+    return isinstance(value, BinOp) and value.op == "+" and value.left == start and names_in(value.right) == {start.name, end.name}

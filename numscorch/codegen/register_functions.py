@@ -97,13 +97,11 @@ def _powers_of_two(builder: Any, rounded: Any, how: Exponential) -> list[Any]:
 
 
 def _sigmoid(builder: Any, x: Any) -> Any:
-    """Return 1 / (1 + exp(-x))."""
     one = constant(x.type, 1.0)
     return builder.fdiv(one, builder.fadd(one, _exponential(builder, builder.fneg(x))))
 
 
 def _relu(builder: Any, x: Any) -> Any:
-    """Return x, or 0 where x is negative."""
     zero = constant(x.type, 0.0)
     return builder.select(builder.fcmp_unordered(">", x, zero), x, zero)
 

@@ -88,28 +88,14 @@ def seek(crd: Any, start: int, end: int, coordinate: int) -> Any:
 
 
 @jitted
-def exchange(keys: Any, values: Any, a: int, b: int) -> None:
-    """Swap two keys, and their values if there are any."""
-    keys[a], keys[b] = keys[b], keys[a]
-    if values is not None:
-        values[a], values[b] = values[b], values[a]
-
-
-@jitted
-def move(keys: Any, values: Any, a: int, b: int) -> None:
-    """Copy a key from one place to another, and its value if there are any."""
-    keys[b] = keys[a]
-    if values is not None:
-        values[b] = values[a]
-
-
-@jitted
 def insertion_sort(keys: Any, values: Any, start: int, end: int) -> None:
     """Sort keys[start:end] in place by insertion, and the values with the keys unless they are None."""
     for at in range(start + 1, end):
         key, value, place = keys[at], keys[at] if values is None else values[at], at
         while place > start and keys[place - 1] > key:
-            move(keys, values, place - 1, place)
+            keys[place] = keys[place - 1]
+            if values is not None:
+                values[place] = values[place - 1]
             place -= 1
         keys[place] = key
         if values is not None:
@@ -128,7 +114,9 @@ def partition(keys: Any, values: Any, start: int, end: int) -> tuple[int, int]:
         while keys[high] > pivot:
             high -= 1
         if low <= high:
-            exchange(keys, values, low, high)
+            keys[low], keys[high] = keys[high], keys[low]
+            if values is not None:
+                values[low], values[high] = values[high], values[low]
             low += 1
             high -= 1
     return low, high

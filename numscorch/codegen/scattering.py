@@ -17,7 +17,6 @@ from .environment import Env, size_of, stride_of
 
 FAN = 64  # sums that a place takes before it is added to the next level
 LEVELS = 4  # levels of places, enough for FAN**LEVELS blocks
-Lower = Callable[[ix.Forall, Env], Block]
 
 
 def scattered(stmt: ix.Stmt) -> dict[str, tuple[ix.Access, set[ix.IndexVar]]]:
@@ -27,7 +26,7 @@ def scattered(stmt: ix.Stmt) -> dict[str, tuple[ix.Access, set[ix.IndexVar]]]:
     return {f"{lhs.tensor.name}_{loop.var}": (lhs, {inner.var for inner in ix.loops_of(loop)}) for loop, lhs in results}
 
 
-def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Lower) -> Block:
+def lower_blocks(stmt: ix.Forall, count: int, env: Env, lower_serial: Callable[[ix.Forall, Env], Block]) -> Block:
     """Lower a serial loop to about ``count`` blocks. Each block starts with zero sums and moves its sums to the next level at its end."""
     body = lower_serial(replace(stmt, tag=ix.Serial()), env)
     lhs = ix.result_of(stmt)

@@ -11,7 +11,7 @@ from ..ir.loop import Assign, BinOp, Block, Const, Expr, For, Stmt, Var, call
 from ..ir.workspace_levels import Held
 from .coiteration import at_position
 from .environment import Env, Iterator, Lower, size_of
-from .unroll_and_jam import interleaved
+from .unrolling import interleaved
 from .workspaces import has_level
 
 

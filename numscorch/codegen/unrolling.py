@@ -1,26 +1,52 @@
-"""Process several positions of a sparse level at once, with separate registers or as the lanes of one register.
+"""Process several positions or coordinates of a loop at once, with separate registers or as the lanes of one register.
 
-The three kinds of loops have the same shape: positions from ``start`` to ``split`` are processed in groups, the remaining
-positions one by one.
+The three kinds of loops over a sparse level have the same shape: positions from ``start`` to ``split`` are processed in
+groups, the remaining positions one by one. Copies of a loop's body (unroll and jam) are interleaved by statement, and shared
+statements run once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 from ..ir import index as ix
 from ..ir.functions import REDUCTIONS, REGISTER_REDUCTIONS, terms_of
 from ..ir.lattice import make_lattice
-from ..ir.loop import Accumulate, Assign, BinOp, Block, Call, Const, Do, Expr, For, If, Stmt, Var, While, call
+from ..ir.loop import (
+    Accumulate,
+    Assign,
+    BinOp,
+    Block,
+    Call,
+    Const,
+    Do,
+    Expr,
+    For,
+    If,
+    Load,
+    Stmt,
+    Store,
+    Var,
+    While,
+    add,
+    call,
+    expressions,
+    map_stmt,
+    walk,
+)
 from ..schedule import tuning
 from .coiteration import at_position
 from .environment import Env, Iterator, Lower, clear, partial_register
 from .expressions import gathered_product, joined
-from .unroll_and_jam import interleaved
+
+LETTERS = "abcdefghijklmnop"
+FEWEST = 2  # number of common terms from which a variable pays off
 
 
 def _walked(stmt: ix.Forall, env: Env) -> Iterator:
-    """Return the only level that the loop iterates (see ``ir.tag_rules``)."""
+    """Return the only level that the loop iterates (see ``ir.verify``)."""
     lattice = make_lattice(stmt.var, ix.value_of(stmt.body))
     (it,) = (it for it in env.iterated(stmt.var) if it.name in lattice.iterated)
     return it
@@ -36,7 +62,13 @@ def lower_unrolled(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> Block
     for u, register in enumerate(copies):
         step += _step(stmt, it, it.position + u, env.with_register(target.name, register), lower)
     clears = tuple(Assign(register, zero) for register in copies[1:])
-    remainder = _remainder_of_row(stmt, it, copies, env, lower)
+    if times <= tuning.MOST_IFS:  # few positions take no loop, whose end would be mispredicted
+        remainder: Block = tuple(
+            If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, env.with_register(target.name, register), lower))
+            for u, register in enumerate(copies[:-1])
+        )
+    else:
+        remainder = (_one_by_one(stmt, it, env, lower),)
     return (*_in_groups(it, times, tuple(step), clears), *remainder, *joined_copies(copies, target.name in env.varying))
 
 
@@ -44,7 +76,8 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     """Process a register of consecutive positions at once, and gather the values at their coordinates."""
     it, body, lanes = _walked(stmt, env), next(ix.assignments(stmt.body)), tag.lanes
     terms = gathered_product(terms_of(body.rhs, body.op), stmt.var, it, lanes, env)
-    is_padded = _reads_rows(body.rhs, stmt.var)
+    values = [a for a in ix.accesses_in(body.rhs) if a.tensor.has_values and stmt.var in a.indices]
+    is_padded = all(a.tensor.is_row for a in values)  # a register may extend past the end of a workspace of one row
     left_over = () if is_padded else (_one_by_one(stmt, it, env, lower),)
     if body.lhs.indices:
         stored = Var(f"{body.lhs.tensor.name}_vals"), env.beside(body.lhs.tensor, it.position), terms.value()
@@ -60,11 +93,6 @@ def lower_positions(stmt: ix.Forall, tag: ix.Positions, env: Env, lower: Lower) 
     remainder: Block = (Assign(total, call("first_lanes", added, total, _left(it))), *(Accumulate(count, _left(it)) for count in seen))
     clears = (Assign(total, call("splat", Const(reduction.identity, body.lhs.tensor.dtype), lanes)),)
     return (*_walk_masked(it, lanes, step, remainder, clears, is_padded), last, *left_over)
-
-
-def _reads_rows(expr: ix.Expr, var: ix.IndexVar) -> bool:
-    """Whether all values read at a position are in workspaces of one row, where a register may extend past the end."""
-    return all(a.tensor.is_row for a in ix.accesses_in(expr) if a.tensor.has_values and var in a.indices)
 
 
 def _left(it: Iterator) -> Expr:
@@ -115,7 +143,7 @@ def _jam_parts(stmt: ix.Forall) -> tuple[ix.Assignment, ix.Stmt, int]:
 def _sum_at(stmt: ix.Forall, producer: ix.Stmt, target: ix.TensorVar, number: int, it: Iterator, env: Env, lower: Lower) -> Block:
     """Lower one position's vector sum, and leave the sum in the lanes of a separate register. Dependent variables get distinct names."""
     copy = replace(target, name=f"{target.name}{number}")
-    copied_producer = ix.map_expr(producer, lambda a: replace(a, tensor=copy) if a.tensor == target else a)
+    copied_producer = ix.with_tensor(producer, target, copy)
     coordinate = Var(f"{stmt.var}_u{number}")  # no index variable has such a name
     inner = env.bind(stmt.var, coordinate, {it.name: it.segment(it.position + number)})
     inner = replace(inner.with_register(copy.name, Var(copy.name)), copy=(stmt.var, number))
@@ -184,17 +212,6 @@ def _one_by_one(stmt: ix.Forall, it: Iterator, env: Env, lower: Lower) -> For:
     return For(it.position, _split(it), it.end, _step(stmt, it, it.position, env, lower))
 
 
-def _remainder_of_row(stmt: ix.Forall, it: Iterator, copies: list[Var], env: Env, lower: Lower) -> Block:
-    """Process the remaining positions. Fewer than ``MOST_IFS`` take no loop, whose end would be mispredicted."""
-    if len(copies) > tuning.MOST_IFS:
-        return (_one_by_one(stmt, it, env, lower),)
-    target = next(ix.assignments(stmt.body)).lhs.tensor
-    return tuple(
-        If(_split(it) + u < it.end, _step(stmt, it, _split(it) + u, env.with_register(target.name, register), lower))
-        for u, register in enumerate(copies[:-1])
-    )
-
-
 def _step(stmt: ix.Forall, it: Iterator, position: Expr, env: Env, lower: Lower) -> Block:
     return at_position(stmt.var, it, position, env, lambda inner: lower(stmt.body, inner))
 
@@ -209,3 +226,97 @@ def joined_copies(copies: list[Var], is_vector: bool) -> Block:
             out.append(Assign(left, call("add", left, right) if is_vector else left + right))
         gap *= 2
     return tuple(out)
+
+
+def lower_jam(stmt: ix.Forall, tag: ix.Jam, env: Env, lower: Lower, serial: Callable[[ix.Forall, Env, tuple[Expr, Expr]], Block]) -> Block:
+    """Process ``tag.times`` coordinates at once, and the remaining coordinates one by one."""
+    (first, stop), base = env.bounds(stmt.var), Var(stmt.var.name)
+    if (first, stop) == (Const(0), Const(tag.times)):
+        return interleaved([_copy(stmt, number, Const(number), env, lower) for number in range(tag.times)])
+    split = (stop - first) // tag.times * tag.times + first if tag.rest else stop
+    jammed = For(base, first, split, interleaved(_copies(stmt, tag.times, env, lower)), step=Const(tag.times))
+    return (jammed, *serial(replace(stmt, tag=ix.Serial()), env, (split, stop))) if tag.rest else (jammed,)
+
+
+def _copies(stmt: ix.Forall, times: int, env: Env, lower: Lower) -> list[Block]:
+    """Lower the body for each coordinate, assigned to a variable."""
+    names = [Var(f"{stmt.var}_u{number}") for number in range(times)]  # no index variable has such a name
+    blocks = [_copy(stmt, number, names[number], env, lower) for number in range(times)]
+    return [(Assign(names[number], Var(stmt.var.name) + number), *blocks[number]) for number in range(times)]
+
+
+def _copy(stmt: ix.Forall, number: int, coordinate: Expr, env: Env, lower: Lower) -> Block:
+    """Lower the body for one coordinate, with distinct names for its registers and other values that depend on the coordinate."""
+    result = ix.result_of(stmt).tensor
+    registers = {a.lhs.tensor for a in ix.assignments(stmt)} - {result}
+    body = ix.map_expr(stmt.body, lambda access: _rename(access, number) if access.tensor in registers else access)
+    return lower(body, replace(env.bind(stmt.var, coordinate), copy=(stmt.var, number)))
+
+
+def _rename(access: ix.Access, number: int) -> ix.Access:
+    return replace(access, tensor=replace(access.tensor, name=f"{access.tensor.name}{LETTERS[number]}"))
+
+
+def interleaved(blocks: list[Block]) -> Block:
+    """Interleave blocks of the same shape, statement by statement. Statements that all blocks share run once.
+
+    Raises:
+        TypeError: a ``while`` differs between blocks; the shared statements before it could initialize only one of the loops.
+
+    >>> from numscorch.ir.loop import Accumulate, Load
+    >>> x = Load(Var("X"), Var("p"))
+    >>> a, b = (Assign(Var("x"), x), Accumulate(Var("s"), x)), (Assign(Var("x"), x), Accumulate(Var("t"), x))
+    >>> interleaved([a, b]) == (a[0], a[1], b[1])
+    True
+    """
+    out: list[Stmt] = []
+    for row in zip(*blocks, strict=True):
+        first = row[0]
+        if all(stmt == first for stmt in row):
+            out.append(first)
+        elif isinstance(first, For) and all(isinstance(stmt, For) and replace(stmt, body=first.body) == first for stmt in row):
+            out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, For)])))
+        elif isinstance(first, If) and all(isinstance(stmt, If) and stmt.condition == first.condition and not stmt.orelse for stmt in row):
+            out.append(replace(first, body=interleaved([stmt.body for stmt in row if isinstance(stmt, If)])))
+        elif isinstance(first, While):
+            raise TypeError(f"copies of {first} can't be interleaved")
+        else:
+            out += share_positions(row)
+    return tuple(out)
+
+
+def share_positions(copies: Sequence[Stmt]) -> tuple[Stmt, ...]:
+    """Return the copies of a statement, preceded by the common terms of their loads' positions.
+
+    The copies of an unrolled statement load from positions that differ in one term. LLVM adds loop-invariant terms first, so each
+    of eight rows keeps an address for each term that changes: more addresses than there are registers. With the common terms
+    in a variable, each row keeps one invariant address, and each load adds the variable.
+
+    >>> A, t, i, j, n = Var("A_vals"), Var("t"), Var("i"), Var("j"), Var("n")
+    >>> shared, *copies = share_positions([Assign(t, A[Var(f"u{c}") * n + i * n + j]) for c in range(2)])
+    >>> shared == Assign(Var("pA_all"), i * n + j), copies[1] == Assign(t, A[Var("u1") * n + Var("pA_all")])
+    (True, True)
+    """
+    if not all(isinstance(stmt, Assign | Accumulate | Store) for stmt in copies):
+        return tuple(copies)
+    shared_addresses: dict[Expr, Expr] = {}
+    shared: list[Stmt] = []
+    for same in zip(*(_loads(stmt) for stmt in copies), strict=False):
+        terms = [_terms(load.index) for load in same]
+        common = [term for term in terms[0] if all(term in summands for summands in terms)]
+        if len(common) < FEWEST or len(common) == len(terms[0]) or len({load.array for load in same}) > 1:
+            continue
+        name = Var(f"p{same[0].array.name.removesuffix('_vals')}_all{len(shared) or ''}")
+        shared.append(Assign(name, reduce(add, common)))
+        for load, summands in zip(same, terms, strict=True):
+            shared_addresses[load] = Load(load.array, reduce(add, [*(term for term in summands if term not in common), name]))
+    return (*shared, *(map_stmt(stmt, shared_addresses.get) for stmt in copies)) if shared else tuple(copies)
+
+
+def _loads(stmt: Stmt) -> list[Load]:
+    """Return the distinct loads of single values, in order."""
+    return list(dict.fromkeys(e for top in expressions(stmt) for e in walk(top) if isinstance(e, Load) and isinstance(e.array, Var)))
+
+
+def _terms(expr: Expr) -> list[Expr]:
+    return [*_terms(expr.left), *_terms(expr.right)] if isinstance(expr, BinOp) and expr.op == "+" else [expr]

@@ -1,22 +1,27 @@
-"""Workspaces that hold a row: coordinates are inserted, and then appended to the result when the row is complete.
+"""Rows of a result with a new pattern: workspaces that collect them, and values that are appended or pruned.
 
 A result with a new pattern is appended to in the order of its levels. If the loop of a summed variable encloses the innermost
-loop, a row's entries arrive out of order and with duplicates.
+loop, a row's entries arrive out of order and with duplicates. A workspace then holds the row: coordinates are inserted, and
+then appended to the result when the row is complete.
+
+Of a pruned result, only the kept values of each computed row are appended, without a branch for each value. An entry is
+stored if the condition of its value holds, ``where(condition, value, 0)``, or if it is among the largest of its block. The
+lanes of a register are packed at once. A single value is always written, and the next value overwrites it unless it is kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from ..errors import ScheduleError
 from ..ir import index as ix
-from ..ir.functions import counts_absent, start_of
+from ..ir.functions import counts_absent, is_zero, start_of
 from ..ir.level import Level
 from ..ir.loop import Accumulate, Assign, BinOp, Block, Const, Do, Expr, For, If, Stmt, Store, Var, call
 from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Held, Listed, ListWorkspace, PackedWorkspace, Sorted, Workspace
-from .environment import Env, Lower, clear, size_of
+from .environment import Env, Lanes, Lower, clear, size_of
 from .expressions import joined, lower_product
-from .pruned_results import append_pruned
 from .result_assembly import MOST_ENTRIES, Assembly
 
 
@@ -156,9 +161,16 @@ def insert(stmt: ix.Assignment, assembly: Assembly | None, env: Env) -> Block:
         return (*setup, *flag, *add)
     if has_level(stmt.lhs.tensor, Sorted):
         return _append_unsorted(stmt, assembly, coord, env)
-    position, place, is_new = _find_hashed(name, coord) if has_level(stmt.lhs.tensor, Hashed) else _find_marked(name, coord)
     counting = assembly is not None and assembly.counting
-    first: list[Stmt] = [] if has_level(stmt.lhs.tensor, Hashed) else _mark(name, coord, counting)
+    if has_level(stmt.lhs.tensor, Hashed):
+        inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
+        place: Expr = Var(f"p{name}")
+        position: Block = (Assign(Var(f"p{name}"), inserted),)
+        is_new, first = BinOp("==", place, count), list[Stmt]()
+    else:
+        mark, stamp = _part(name, "mark"), _part(name, "stamp")
+        place, position, is_new = coord, (), BinOp("!=", mark[coord], stamp)
+        first = [Store(mark, coord, stamp), *([] if counting else [Store(_part(name, "list"), count, coord)])]
     if counting:
         return (*position, If(is_new, (*first, Accumulate(count, Const(1)))))
     setup, add = _add(stmt, place, env)
@@ -183,24 +195,6 @@ def _add(stmt: ix.Assignment, place: Expr, env: Env) -> tuple[Block, Block]:
     new = product.scalar if stmt.op == "+=" else joined(stmt.op, values[place], product.scalar)
     seen = (Store(_part(stmt.lhs.tensor.name, "seen"), place, Const(1), add=True),) if counts(stmt.lhs) else ()
     return product.setup, (Store(values, place, new, add=stmt.op == "+="), *seen)
-
-
-def _find_hashed(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """Return the setup, the value's place in the list, and whether it is new. A new coordinate goes to the end of the list."""
-    place, count = Var(f"p{name}"), _part(name, "count")
-    inserted = call("insert", _part(name, "table"), _part(name, "list"), _part(name, "bits"), count, coord)
-    return (Assign(place, inserted),), place, BinOp("==", place, count)
-
-
-def _find_marked(name: str, coord: Expr) -> tuple[Block, Expr, Expr]:
-    """Return no setup, the value's place (its coordinate), and whether it is new (without the stamp)."""
-    return (), coord, BinOp("!=", _part(name, "mark")[coord], _part(name, "stamp"))
-
-
-def _mark(name: str, coord: Expr, counting: bool) -> list[Stmt]:
-    """Stamp a coordinate and append it to the list. The counting stage needs no list."""
-    mark: Stmt = Store(_part(name, "mark"), coord, _part(name, "stamp"))
-    return [mark] if counting else [mark, Store(_part(name, "list"), _part(name, "count"), coord)]
 
 
 def lower_laid_out(stmt: ix.Where, space: ix.TensorVar, env: Env, lower: Lower) -> Block:
@@ -235,12 +229,6 @@ def appends(consumer: ix.Stmt, env: Env) -> bool:
     return result.name in env.inserted or (result == env.assembly.access.tensor and env.assembly.appends_values)
 
 
-def _join_zero(target: ix.TensorVar, op: str, env: Env) -> Block:
-    """Join 0, the value of a term that isn't stored, to a reduction's register."""
-    register = env.registers[target.name]
-    return (Assign(register, joined(op, register, Const(0.0, target.dtype), target.name in env.varying and env.lanes is not None)),)
-
-
 def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower: Lower) -> Block:
     """Lower a reduction in a register and count its terms. Missing terms are 0; a result that appends has no entry without terms."""
     seen = Var(f"{target.name}_seen")
@@ -248,7 +236,80 @@ def lower_counted(stmt: ix.Where, target: ix.TensorVar, op: str, env: Env, lower
     start = start_of(op, ix.value_of(stmt.producer), target.dtype)
     body = (Assign(seen, Const(0)), *clear(target, inner, start), *lower(stmt.producer, inner))
     if counts_absent(op, ix.value_of(stmt.producer)):
-        terms = _steps([loop.var for loop in ix.loops_of(stmt.producer)])
-        body = (*body, If(seen < terms, _join_zero(target, op, inner)))
+        terms, register = _steps([loop.var for loop in ix.loops_of(stmt.producer)]), inner.registers[target.name]
+        with_zero = joined(op, register, Const(0.0, target.dtype), target.name in inner.varying and inner.lanes is not None)
+        body = (*body, If(seen < terms, (Assign(register, with_zero),)))
     consumer = lower(stmt.consumer, inner)
     return (*body, If(Const(0) < seen, consumer)) if appends(stmt.consumer, env) else (*body, *consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class PruningTest:
+    """An entry's value and its condition. Entries are stored if it is nonzero (zero if ``is_dropped``); None stores all entries."""
+
+    value: ix.Expr
+    condition: ix.Expr | None
+    is_dropped: bool = False
+
+
+def pruning_test(value: ix.Expr) -> PruningTest:
+    """Split the value of a pruned result into an entry's value and its condition.
+
+    >>> from ..ir.notation import parse_expr
+    >>> print(pruning_test(parse_expr("where(abs(x[i]) <= t, 0, x[i])")).condition)
+    abs(x[i]) <= t
+    >>> pruning_test(parse_expr("x[i]")).condition is None
+    True
+    """
+    *factors, last = ix.factors_of(value)
+    if isinstance(last, ix.Apply) and last.function == "where":
+        condition, kept, dropped = last.args
+        if is_zero(dropped):
+            return PruningTest(ix.product([*factors, kept]), condition)
+        if is_zero(kept):
+            return PruningTest(ix.product([*factors, dropped]), condition, is_dropped=True)
+    return PruningTest(value, None)
+
+
+def append_pruned(stmt: ix.Assignment, assembly: Assembly, env: Env) -> Block:
+    """Append one value, or the lanes of a tile, if they are kept."""
+    if env.lanes is not None and env.lanes.var in stmt.lhs.indices:
+        return _append_tile(stmt, assembly, env, env.lanes)
+    name, test = stmt.lhs.tensor.name, pruning_test(stmt.rhs)
+    product, value = lower_product(test.value, env, as_vector=False), Var(f"{name}_value")
+    before, is_kept = _is_kept(stmt, test, env)
+    write = (Assign(value, product.scalar), Store(Var(f"{name}_vals"), env.position(stmt.lhs), value))
+    return (*product.setup, *write, *before, *assembly.append_if(is_kept, env.coords))  # a branch would be mispredicted
+
+
+def _is_kept(stmt: ix.Assignment, test: PruningTest, env: Env) -> tuple[Block, Expr]:
+    """Return the setup of the test, and whether one value is kept."""
+    if stmt.lhs.tensor.largest is not None:
+        n, m = stmt.lhs.tensor.largest
+        if not isinstance(test.value, ix.Access) or len(test.value.indices) != 1:
+            raise ScheduleError(f"{stmt}: the {n} largest of {m} need a row that lies in memory, but the value is {test.value}")
+        (var,) = test.value.indices
+        larger = call("outranked", Var(f"{test.value.tensor.name}_vals"), env.coords[var], Const(m), size_of(var))
+        return (), BinOp("<", larger, Const(n))
+    if test.condition is None:
+        return (), Const(1)
+    condition = lower_product(test.condition, env, as_vector=False)
+    return condition.setup, BinOp("==" if test.is_dropped else "!=", condition.scalar, Const(0.0, stmt.lhs.tensor.dtype))
+
+
+def _append_tile(stmt: ix.Assignment, assembly: Assembly, env: Env, lanes: Lanes) -> Block:
+    name, test = stmt.lhs.tensor.name, pruning_test(stmt.rhs)
+    (counter,) = assembly.counters
+    product = lower_product(test.value, env, as_vector=True)
+    condition = None if test.condition is None else lower_product(test.condition, env, as_vector=True)
+    out: list[Assign] = [assign for assign in (*product.setup, *(condition.setup if condition else ())) if isinstance(assign, Assign)]
+    arrays = (Var(f"{name}_vals"), Var(f"{name}{len(stmt.lhs.indices)}_crd"))
+    value, left = Var(f"{name}_value"), () if lanes.left is None else (lanes.left,)
+    out.append(Assign(value, product.value()))
+    if stmt.lhs.tensor.largest is not None:
+        n, m = stmt.lhs.tensor.largest
+        kept: Expr = call("largest", value, Const(n), Const(m), *left)
+    else:
+        kept = call("splat", Const(1.0, stmt.lhs.tensor.dtype), lanes.lanes) if condition is None else condition.value()
+        kept = call("eq", kept, Const(0.0, stmt.lhs.tensor.dtype)) if test.is_dropped else kept
+    return (*out, Assign(counter, call("appended", *arrays, counter, env.coords[lanes.var], value, kept, *left)))

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ..errors import UnsupportedError
 from ..ir.functions import TESTS
 from ..ir.index import Binary, Literal, is_product
-from ..schedule.options import AUTOMATIC
+from ..schedule.facts import AUTOMATIC
 from .requests import Request, reducing
 
 

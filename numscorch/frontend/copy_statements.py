@@ -17,9 +17,8 @@ from ..ir.index import RELATION, Access, Assignment, IndexVar, TensorVar, produc
 from ..ir.level import INT32_MAX, Level
 from ..ir.levels import Dense
 from ..ir.parts import Part
-from ..schedule.facts import Facts, Target
+from ..schedule.facts import AUTOMATIC, Facts, Options, Target
 from ..schedule.loop_order import candidates
-from ..schedule.options import AUTOMATIC, Options
 from .operand import Operand
 from .parser import Subscripts
 from .problem import Problem

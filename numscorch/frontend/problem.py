@@ -16,10 +16,9 @@ from ..ir.levels import Dense
 from ..ir.parts import Part
 from ..schedule import tuning
 from ..schedule.cost import estimated_fill
-from ..schedule.facts import Facts, Target
+from ..schedule.facts import Facts, Options, Target
 from ..schedule.format_inference import infer_format, with_format
 from ..schedule.loop_order import cheapest, is_contiguous, unit_stride
-from ..schedule.options import Options
 from .accesses import Accesses
 from .dtype_rules import check_operators, computed_dtype
 from .operand import Operand

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from ..ir.index import is_product
 from ..schedule import tuning
-from ..schedule.facts import rounded
-from ..schedule.options import AUTOMATIC
+from ..schedule.facts import AUTOMATIC, rounded
 from .operand import Operand, row_major
 from .parser import Subscripts
 from .requests import Form, Request

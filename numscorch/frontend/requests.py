@@ -9,7 +9,8 @@ from functools import lru_cache
 from ..ir.format import dense
 from ..ir.functions import REDUCTIONS
 from ..ir.index import Access, Binary, Expr, IndexVar, Literal, TensorVar, accesses_in, product
-from ..schedule.options import AUTOMATIC, Options, parse_options
+from ..schedule.facts import AUTOMATIC, Options
+from ..schedule.options import parse_options
 from .parser import Subscripts, parse_einsum
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

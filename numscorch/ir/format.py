@@ -17,8 +17,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from ..errors import FormatError
-from .format_rules import DIAGONALS, check_levels
-from .format_text import levels_of_letters, parse_map, text_of
+from .format_text import DIAGONALS, check_levels, levels_of_letters, parse_map, text_of
 from .level import Level
 from .levels import Compressed, Dense, Singleton
 from .nmg import Combination, Grouped
@@ -198,7 +197,6 @@ def _parse(text: str, order: tuple[Part, ...] | None) -> tuple[tuple[Level, ...]
 
 
 def _levels(argument: object) -> tuple[Level, ...]:
-    """The level objects of the argument."""
     levels = tuple(argument) if isinstance(argument, Iterable) else (argument,)
     for level in levels:
         if not isinstance(level, Level):
@@ -263,30 +261,25 @@ def _sorted_level(level: Level) -> Level:
 
 def dense(order: int) -> Format:
     """The row-major dense format of a number of dimensions."""
-    return _dense(_order("dense", order))
+    return _repeated("d", _order("dense", order))
 
 
 MOST_DIMENSIONS = 64  # the maximum of torch and NumPy
 
 
-@lru_cache(maxsize=64)
-def _dense(order: int) -> Format:
-    return Format("d" * order)
-
-
-@lru_cache(maxsize=64)
-def _lists(order: int) -> Format:
-    return Format("o" * order)
+@lru_cache(maxsize=192)
+def _repeated(letter: str, order: int) -> Format:
+    return Format(letter * order)
 
 
 def COO(order: int) -> Format:
     """Coordinate list of an order-n tensor, sorted in row-major order, without duplicates."""
-    return _lists(_order("COO", order))
+    return _repeated("o", _order("COO", order))
 
 
 def CSF(order: int) -> Format:
     """Compressed sparse fibres: every level compressed (Smith, Karypis, 2015)."""
-    return Format("s" * _order("CSF", order))
+    return _repeated("s", _order("CSF", order))
 
 
 def _order(name: str, order: int) -> int:

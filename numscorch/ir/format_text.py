@@ -1,4 +1,4 @@
-"""Texts of formats: letters, and maps from dimensions to levels."""
+"""Texts of formats (letters, and maps from dimensions to levels), and the rules that their levels and parts obey."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from difflib import get_close_matches
 
 from ..errors import FormatError
 from .hash_table import Hash
-from .implicit import Band, Causal, Identity, Offset, Range
-from .level import Level
+from .implicit import Band, Causal, Identity, Implicit, Offset, Range
+from .level import Level, check_parameters
 from .levels import Compressed, Dense, Singleton
 from .nmg import Combination, Grouped
 from .padded import Bitmap, Fixed
-from .parts import LARGEST, Part, name_of, parse_part
+from .parts import LARGEST, Part, check_parts, name_of, parse_part
 
 LEVELS: dict[str, type[Level]] = {
     level.spelling: level
@@ -24,8 +24,7 @@ MAP = re.compile(r"\s*\(([^()]*)\)\s*->\s*\((.*)\)\s*", re.DOTALL)
 LEVEL = re.compile(r"(\w+)\s*(?:\((.*)\))?")
 NAMES = ("CSR", "CSC", "DCSR", "DCSC", "COO(2)", "CSF(3)", "ELL", "DIA", "BCSR(4, 4)", "NM(2, 4)", "NMG(2, 4, 8)")
 CSR = "(i, j) -> (i: dense, j: compressed)"
-
-Parsed = tuple[tuple[Level, ...], tuple[int | Part, ...]]
+DIAGONALS = "(i, j) -> (j - i: compressed, i: range, j: offset)"  # the text of DIA
 
 
 def levels_of_letters(text: str) -> tuple[Level, ...]:
@@ -62,7 +61,7 @@ def _unknown(text: str, letter: str) -> str:
     return f"unknown format {text!r}: {suggestion}valid formats are {', '.join(NAMES)}, letters for the levels, {letters} {CSR!r}"
 
 
-def parse_map(text: str) -> Parsed:
+def parse_map(text: str) -> tuple[tuple[Level, ...], tuple[int | Part, ...]]:
     """Parse the map form, ``(i, j) -> (i: dense, j: compressed)``, into levels and the parts they store."""
     match = MAP.fullmatch(text)
     if match is None:
@@ -108,3 +107,44 @@ def text_of(levels: Sequence[Level], parts: Sequence[Part]) -> str:
     dimensions = ", ".join(map(name_of, range(len({part.dimension for part in parts}))))
     stored = ", ".join(f"{part}: {level}" for part, level in zip(parts, levels, strict=True))
     return f"({dimensions}) -> ({stored})"
+
+
+def check_levels(levels: tuple[Level, ...], parts: tuple[Part, ...]) -> None:
+    """Check that a format can have these levels, each of which stores the part of the same number.
+
+    Raises:
+        FormatError: the parts do not cover each dimension exactly once, or a level does not fit its neighbours.
+    """
+    is_plain = all(part.is_whole for part in parts)
+    mode_order = [part.dimension for part in parts]
+    if len(parts) != len(levels) or (is_plain and sorted(mode_order) != list(range(len(levels)))):
+        raise FormatError(f"mode order {mode_order} is not an order of the {len(levels)} dimensions: name each of them once")
+    if not is_plain:
+        check_parts(parts, text_of(levels, parts))
+    for at, level in enumerate(levels):
+        below = levels[at + 1] if at + 1 < len(levels) else None
+        if not level.is_unique and not isinstance(below, Singleton):
+            raise FormatError(f"level {at + 1} ({level}) repeats coordinates, so a singleton level must follow it, not {below}")
+        if at == 0 and (level.branchless or isinstance(level, Implicit)):
+            raise FormatError(f"the first level can't be {level}: it needs a level above it")
+        if level.extent is not None:
+            raise FormatError(
+                f"{level} in {text_of(levels, parts)} has an extent, but extents are inferred from the shape and the blocks: "
+                f"write {level.spelling}"
+            )
+        check_parameters(level)
+        level.check(", ".join(map(str, levels[:at])))
+        level.check_below(below)
+        if isinstance(level, Range | Offset):
+            _check_diagonal(levels, parts, at)
+
+
+def _check_diagonal(levels: tuple[Level, ...], parts: tuple[Part, ...], at: int) -> None:
+    """Check that a level of diagonals is above the levels of their rows and columns: (j - i, i: range, j: offset)."""
+    first = at if isinstance(levels[at], Range) else at - 1
+    row = parts[first]
+    column = parts[first + 1] if first + 1 < len(parts) else row
+    if first < 1 or parts[first - 1] != Part(column.dimension, minus=row.dimension) or not (row.is_whole and column.is_whole):
+        raise FormatError(f"{levels[at]} in {text_of(levels, parts)} needs a level of diagonals above it, as in {DIAGONALS}")
+    if levels[first].full:
+        raise FormatError(f"{levels[first]} in {text_of(levels, parts)} has rows outside the diagonal: use range, as in {DIAGONALS}")

@@ -61,19 +61,12 @@ class Function:
 
 
 def _ufunc(name: str) -> Callable[..., Any]:
-    """A unary NumPy function, wrapped so that Numba can compile it."""
+    """A unary or binary NumPy function, wrapped so that Numba can compile it."""
     function = getattr(np, name)
-    return lambda x: function(x)
-
-
-def _ufunc2(name: str) -> Callable[..., Any]:
-    """A binary NumPy function, wrapped so that Numba can compile it."""
-    function = getattr(np, name)
-    return lambda x, y: function(x, y)
+    return (lambda x: function(x)) if function.nin == 1 else (lambda x, y: function(x, y))
 
 
 def _unary(evaluate: Callable[[Any], Any], slope: str, whole: Callable[[Any], Any] | None = None) -> Function:
-    """A function of one argument."""
     return Function(evaluate, (slope,), whole)
 
 
@@ -223,18 +216,18 @@ UNARY = {
 }
 BINARY = {
     "atan2": Function(
-        _ufunc2("arctan2"),
+        _ufunc("arctan2"),
         ("where(x * x + y * y == 0, 0, y / (x * x + y * y))", "where(x * x + y * y == 0, 0, -x / (x * x + y * y))"),
     ),
-    "copysign": Function(_ufunc2("copysign"), ("where(x == 0, 0, copysign(x, y) / x)", "0"), annihilates=True),
+    "copysign": Function(_ufunc("copysign"), ("where(x == 0, 0, copysign(x, y) / x)", "0"), annihilates=True),
     "floor_divide": Function(lambda x, y: x // y, ("0", "0"), whole_quotient, annihilates=True, divides=True),
-    "fmax": _integral(_ufunc2("fmax"), "(x >= y) + isnan(y) > 0", "(x >= y) + isnan(y) == 0"),
-    "fmin": _integral(_ufunc2("fmin"), "(x <= y) + isnan(y) > 0", "(x <= y) + isnan(y) == 0"),
-    "fmod": Function(_ufunc2("fmod"), ("1", "-trunc(x / y)"), whole_fmod, annihilates=True, divides=True),
+    "fmax": _integral(_ufunc("fmax"), "(x >= y) + isnan(y) > 0", "(x >= y) + isnan(y) == 0"),
+    "fmin": _integral(_ufunc("fmin"), "(x <= y) + isnan(y) > 0", "(x <= y) + isnan(y) == 0"),
+    "fmod": Function(_ufunc("fmod"), ("1", "-trunc(x / y)"), whole_fmod, annihilates=True, divides=True),
     "heaviside": _integral(lambda x, y: y if x == 0 else type(y)(x > 0), "0", "x == 0"),
-    "hypot": Function(_ufunc2("hypot"), ("x / hypot(x, y)", "y / hypot(x, y)")),
-    "logaddexp": Function(_ufunc2("logaddexp"), ("sigmoid(x - y)", "sigmoid(y - x)")),
-    "logaddexp2": Function(_ufunc2("logaddexp2"), ("1 / (1 + exp2(y - x))", "1 / (1 + exp2(x - y))")),
+    "hypot": Function(_ufunc("hypot"), ("x / hypot(x, y)", "y / hypot(x, y)")),
+    "logaddexp": Function(_ufunc("logaddexp"), ("sigmoid(x - y)", "sigmoid(y - x)")),
+    "logaddexp2": Function(_ufunc("logaddexp2"), ("1 / (1 + exp2(y - x))", "1 / (1 + exp2(x - y))")),
     "maximum": _integral(maximum, "1 - (x < y) - 0.5 * (x == y)", "1 - (y < x) - 0.5 * (x == y)"),
     "minimum": _integral(minimum, "1 - (x > y) - 0.5 * (x == y)", "1 - (y > x) - 0.5 * (x == y)"),
     "pow": Function(
@@ -242,7 +235,7 @@ BINARY = {
         ("where(y == 0, 0, y * pow(x, y - 1))", "where((x == 0) * (y >= 0), 0, pow(x, y) * log(x))"),
         whole_power,
     ),
-    "remainder": Function(_ufunc2("remainder"), ("1", "-floor_divide(x, y)"), whole_remainder, annihilates=True, divides=True),
+    "remainder": Function(_ufunc("remainder"), ("1", "-floor_divide(x, y)"), whole_remainder, annihilates=True, divides=True),
     "xlogy": Function(
         lambda x, y: x * np.log(y) if x != 0 or y != y else 0.0,
         ("where((x == 0) * (y <= 0), 0, log(y))", "x / y"),

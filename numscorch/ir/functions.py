@@ -93,7 +93,7 @@ def start_of(op: str, value: Expr, dtype: str) -> float:
     >>> start_of("max=", parse_expr("A[i] != B[i]"), "float32"), start_of("max=", parse_expr("A[i]"), "float32")
     (0.0, -inf)
     """
-    terms = _valued_factors(value)
+    terms = valued_factors(value)
     is_test = len(terms) == 1 and isinstance(terms[0], Binary) and terms[0].op in TESTS
     return float(op == "min=") if is_test and op in ("max=", "min=") else REDUCTIONS[op].start(dtype)
 
@@ -129,10 +129,10 @@ def simplified(expr: Expr, zero: Iterable[str] = ()) -> Expr:
 def terms_of(expr: Expr, op: str) -> Expr:
     """The term that a reduction combines: products become products of the reduction's semiring."""
     times = REDUCTIONS[op].times if op in REDUCTIONS else "*"
-    return expr if times == "*" else product(_valued_factors(expr), times)
+    return expr if times == "*" else product(valued_factors(expr), times)
 
 
-def _valued_factors(expr: Expr) -> list[Expr]:
+def valued_factors(expr: Expr) -> list[Expr]:
     """The factors that have values: patterns, and the relations that the compiler adds, are left out."""
     return [factor for factor in factors_of(expr) if not isinstance(factor, Access) or factor.tensor.has_values]
 

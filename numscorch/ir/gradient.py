@@ -9,6 +9,7 @@ from .index import Access, Apply, Binary, Expr, Literal, mapped
 from .notation import parse_expr
 
 ZERO, ONE = (Literal(value, "float32") for value in (0.0, 1.0))
+_parsed = lru_cache(maxsize=256)(parse_expr)
 
 
 def derivative(expr: Expr, name: str) -> Expr:
@@ -34,7 +35,8 @@ def derivative(expr: Expr, name: str) -> Expr:
         case Binary(op, left, right):
             return _of_operator(op, left, right, derivative(left, name), derivative(right, name))
         case Apply("where", (condition, left, right)):
-            return _chosen(condition, derivative(left, name), derivative(right, name))
+            by_left, by_right = derivative(left, name), derivative(right, name)
+            return ZERO if is_zero(by_left) and is_zero(by_right) else Apply("where", (condition, by_left, by_right))
         case Apply(function, args):
             total: Expr = ZERO
             for at, inner in enumerate(derivative(arg, name) for arg in args):
@@ -56,19 +58,10 @@ def _of_operator(op: str, left: Expr, right: Expr, by_left: Expr, by_right: Expr
             return ZERO
 
 
-def _chosen(condition: Expr, left: Expr, right: Expr) -> Expr:
-    return ZERO if is_zero(left) and is_zero(right) else Apply("where", (condition, left, right))
-
-
 def _slope(function: str, at: int, args: tuple[Expr, ...]) -> Expr:
     """The partial derivative of a function with respect to one argument."""
     arguments = dict(zip("xyz", args, strict=False))
     return simplified(mapped(_parsed(FUNCTIONS[function].slopes[at]), lambda access: arguments[access.tensor.name]))
-
-
-@lru_cache(maxsize=256)
-def _parsed(slope: str) -> Expr:
-    return parse_expr(slope)
 
 
 def plus(left: Expr, right: Expr) -> Expr:

@@ -393,6 +393,11 @@ def map_expr(stmt: Stmt, change: Callable[[Access], Access]) -> Stmt:
     return map_assignments(stmt, lambda inner: Assignment(change(inner.lhs), mapped(inner.rhs, change), inner.op))
 
 
+def with_tensor(stmt: Stmt, tensor: TensorVar, other: TensorVar) -> Stmt:
+    """The statement with another tensor in place of a tensor."""
+    return map_expr(stmt, lambda access: replace(access, tensor=other) if access.tensor == tensor else access)
+
+
 def map_rhs(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     """The statement with ``change`` applied to the right side of every assignment."""
     return map_assignments(stmt, lambda inner: replace(inner, rhs=change(inner.rhs)))

@@ -15,7 +15,7 @@ from itertools import combinations
 
 from ..errors import UnsupportedError
 from .functions import is_zero, simplified
-from .index import Access, Expr, IndexVar, accesses_in
+from .index import Expr, IndexVar, accesses_in
 
 MOST_MERGED = 8  # maximum number of operands that a loop co-iterates; the lattice tests 2**8 sets
 
@@ -58,7 +58,7 @@ def make_lattice(var: IndexVar, expr: Expr) -> Lattice:
     >>> print(make_lattice(IndexVar("j"), parse_expr("(A[i,j] + B[i,j]) * C[i,j]", tensors)))
     {A, B, C} > {A, C} > {B, C}
     """
-    names = list(dict.fromkeys(a.tensor.name for a in accesses_in(expr) if is_iterated(a, var)))
+    names = list(dict.fromkeys(a.tensor.name for a in accesses_in(expr) if a.sparse_levels(var)))
     if len(names) > MOST_MERGED:
         raise UnsupportedError(f"{len(names)} sparse operands share {var}, but at most {MOST_MERGED} are supported: split the expression")
     values: dict[frozenset[str], Expr] = {}
@@ -82,8 +82,3 @@ def least_sets(expr: Expr, names: Collection[str]) -> list[frozenset[str]]:
         if not any(smaller <= chosen for smaller in least) and not is_zero(simplified(expr, set(used) - chosen)):
             least.append(chosen)
     return least
-
-
-def is_iterated(access: Access, var: IndexVar) -> bool:
-    """Whether a loop over the variable iterates a level of this access."""
-    return bool(access.sparse_levels(var))

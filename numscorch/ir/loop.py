@@ -69,7 +69,6 @@ class Load(Operators):
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The direct subexpressions."""
         return (self.array, self.index)
 
 
@@ -83,7 +82,6 @@ class BinOp(Operators):
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The direct subexpressions."""
         return (self.left, self.right)
 
 
@@ -96,7 +94,6 @@ class Call(Operators):
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The direct subexpressions."""
         return self.args
 
 
@@ -110,7 +107,6 @@ class Choose(Operators):
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The direct subexpressions."""
         return (self.condition, self.value, self.otherwise)
 
 
@@ -124,7 +120,6 @@ class TableLoad(Operators):
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        """The direct subexpressions."""
         return (self.index,)
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from ..errors import ExpressionError
-from .format import Format, dense
+from .format import dense
 from .functions import FUNCTIONS, REDUCTIONS
 from .index import (
     PATTERN,
@@ -40,6 +41,7 @@ from .index import (
     arguments_of,
 )
 
+T = TypeVar("T")
 TOKEN = re.compile(
     r"\s*(\w+_forall<[^>]*>|stored\s+max=(?!=)|(?:max|min)=(?!=)|[A-Za-z_]\w*|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[jJ]?"
     r"|[-+*]=|[=!<>]=|\*\*|//|[-+*/%=(),\[\]<>]|\S)"
@@ -276,6 +278,16 @@ class _Parser:
         self.depth -= 1
         return expr
 
+    def listed(self, opening: str, read: Callable[[], T], closing: str) -> list[T]:
+        """Parse one or more items in brackets, separated by commas."""
+        self.take(opening)
+        items = [read()]
+        while self.peek() == ",":
+            self.take()
+            items.append(read())
+        self.take(closing)
+        return items
+
     def operand(self) -> Expr:
         token = self.peek()
         if NUMBER.match(token):
@@ -307,30 +319,21 @@ class _Parser:
         if name not in FUNCTIONS:
             self.at -= 1
             raise self.error(f"unknown function {name}: use one of {', '.join((*FUNCTIONS, STORED))}")
-        self.take("(")
-        args = [self.nested(self.expression)]
-        while self.peek() == ",":
-            self.take()
-            args.append(self.nested(self.expression))
-        self.take(")")
+        args = self.listed("(", lambda: self.nested(self.expression), ")")
         if len(args) != FUNCTIONS[name].arity:
             raise self.error(f"{name} takes {FUNCTIONS[name].arity} arguments, not {len(args)}")
         return Apply(name, tuple(args))
 
     def access(self) -> Access:
         """Parse an access. The name of the tensor includes its windows and constant indices, such as ``A[0,:]``."""
-        name, subscripts = self.name(), []
-        if self.peek() == "[":
-            self.take("[")
-            subscripts.append(self.index())
-            while self.peek() == ",":
-                self.take(",")
-                subscripts.append(self.index())
-            self.take("]")
+        name = self.name()
+        subscripts = self.listed("[", self.index, "]") if self.peek() == "[" else []
         if any(window != ":" for _, window in subscripts):
             name = f"{name}[{','.join(window for _, window in subscripts)}]"
         indices = tuple(var for var, _ in subscripts if var is not None)
-        return Access(self.tensor(name, len(indices)), indices)
+        order = len(indices)
+        default = TensorVar(name, dense(order), strides="n" * (order - 1) + "1" if order else "")
+        return Access(self.tensors.setdefault(name, default), indices)
 
     def index(self) -> tuple[IndexVar | None, str]:
         """Parse an index: ``i``, ``0``, ``i(1:8:2)``, or ``1:8:2``, which gets a new variable.
@@ -376,8 +379,3 @@ class _Parser:
         if not self.peek().isdigit():
             raise self.error("an index is a name, a whole number such as 0, or a window such as 0:8:2 or j(0:8:2)")
         return sign + str(int(self.take()))
-
-    def tensor(self, name: str, order: int) -> TensorVar:
-        fmt: Format = dense(order)
-        default = TensorVar(name, fmt, strides="n" * (order - 1) + "1" if order else "")
-        return self.tensors.setdefault(name, default)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from . import index as ix
-from .lattice import is_iterated, make_lattice
+from .lattice import make_lattice
 from .scatter import can_be_placed, in_storage_order
 from .workspace_levels import Flagged, Listed, Sorted
 
@@ -50,7 +50,7 @@ def bound_of(stmt: ix.Stmt) -> Bound | None:
         return None
     value = ix.value_of(stmt)
     sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
-    if not in_storage_order(result, sparse, order) or any(is_iterated(access, var) for access in sparse for var in order[:-1]):
+    if not in_storage_order(result, sparse, order) or any(access.sparse_levels(var) for access in sparse for var in order[:-1]):
         return None
     lattice = make_lattice(order[-1], value)
     iterated = [access for access in sparse if access.tensor.name in lattice.iterated]
@@ -108,7 +108,7 @@ def may_take_room(stmt: ix.Stmt) -> bool:
             sparse = [access for access in ix.operands_of(stmt) if not access.tensor.is_dense]
             other_results = [a.lhs.tensor for a in ix.assignments(producer) if a.lhs.indices and a.lhs.tensor != space.tensor]
             in_order = outer == [result.level_var(at) for at in range(len(result.indices) - 1)]
-            is_iterated_outside = any(is_iterated(access, var) for access in sparse for var in outer)
+            is_iterated_outside = any(access.sparse_levels(var) for access in sparse for var in outer)
             return in_order and not other_results and not is_iterated_outside and _is_one_level(result)
         case _:
             return False

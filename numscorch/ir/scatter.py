@@ -47,12 +47,7 @@ def may_be_placed(result: Access, operands: Sequence[Access], order: Sequence[In
     known = set(result.indices)
     known |= _determined(operands, known - set(run))
     read = [(a, at, level) for a in operands for at, level in enumerate(a.tensor.format.levels) if a.level_var(at) in run]
-    return all(level.is_ordered and (level.branchless or known >= _above(a, at)) for a, at, level in read)
-
-
-def _above(access: Access, level: int) -> set[IndexVar]:
-    """The variables of the levels above ``level``."""
-    return {access.level_var(at) for at in range(level)}
+    return all(level.is_ordered and (level.branchless or known >= {a.level_var(above) for above in range(at)}) for a, at, level in read)
 
 
 def run_to_place(result: Access) -> list[IndexVar]:

@@ -190,8 +190,7 @@ def decides(function: Callable[P, Answer]) -> Callable[P, Answer]:
     def asked(*arguments: P.args, **named: P.kwargs) -> Answer:
         symbolic = next((size for size in arguments if isinstance(size, Size)), None)
         if symbolic is None:
-            plain: Answer = DECIDING[name](*arguments, **named)
-            return plain
+            return DECIDING[name](*arguments, **named)
         answer: Answer = DECIDING[name](*map(_without_record, arguments), **named)
         symbolic.record.ask(f"{name}({', '.join(map(text_of, arguments))})", answer)
         return answer
@@ -241,8 +240,7 @@ def evaluated(value: T, sizes: Sequence[int]) -> T:
     >>> evaluated((Size(3, "s[0]", Record()) * 2, 5), [10])
     (20, 5)
     """
-    result: T = computing(text_of(value))(sizes)
-    return result
+    return computing(text_of(value))(sizes)
 
 
 class Decisions:

@@ -25,8 +25,8 @@ from ..frontend.statements import ProgramPart
 from ..ir.format import Format, dense
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Expr, IndexVar, TensorVar, accesses_in, mapped, variables_in
+from ..schedule.facts import AUTOMATIC
 from ..schedule.format_inference import infer_format
-from ..schedule.options import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
 from .fused_operands import by_rows
 from .native import wrap

@@ -16,7 +16,7 @@ from ..frontend.parser import Subscripts
 from ..frontend.requests import NAMES, Form, Request, access_of, einsum_request, plain_request
 from ..frontend.statements import ProgramPart
 from ..ir.index import Access, Expr, accesses_in, factors_of, product
-from ..schedule.options import AUTOMATIC
+from ..schedule.facts import AUTOMATIC
 from ..tensors.sparse_tensor import SparseTensor
 
 NARROW = {*WIDENED, *(str(dtype).removeprefix("torch.") for dtype in WIDENED)}  # as torch dtypes and as names

@@ -31,8 +31,8 @@ from ..ir.symbolic import Decisions, evaluated
 from ..machine import collector
 from ..machine.target import host
 from ..schedule import Step, schedule
+from ..schedule.cost import run_lengths
 from ..schedule.fuse import schedule_fused
-from ..schedule.lengths import run_lengths
 from ..schedule.parallel import pays
 from ..tensors.ledgers import note
 from ..tensors.modes import made_outside

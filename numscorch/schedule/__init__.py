@@ -12,11 +12,10 @@ from typing import Any
 from ..ir.index import Assignment, Stmt
 from ..ir.verify import verify
 from .branchless_merge import merge_without_branches
-from .facts import Facts, Target, by_answers
+from .facts import AUTOMATIC, Facts, Options, Target, by_answers
 from .flatten_sum import flatten_sum
 from .gallop import gallop
 from .loop_order import order_loops
-from .options import AUTOMATIC, Options
 from .parallel import parallelize
 from .scatter_blocks import scatter_blocks
 from .scatter_rows import scatter_rows

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Access, Assignment, Blend, Forall, Serial, Stmt, Where, accesses_in, operands_of
-from ..ir.tag_rules import appends, can_merge_without_branches
+from ..ir.verify import appends, can_merge_without_branches
 from . import tuning
 from .cost import counts_of
-from .facts import GENERIC, Facts, Target
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 MOST_OPERANDS = 3  # operands of a merge; a merge has one loop per subset of its operands
 MASKED = frozenset({"float32", "float64", "int32", "int64"})  # data types of masked operands

@@ -1,19 +1,38 @@
-"""Cost model of loop orders, based on the measured counts of the operands' levels."""
+"""Cost model of loop orders, based on the measured counts of the operands' levels.
+
+It also has the formats that suit a loop order, and the estimated lengths of loops and sums, for operands with even or uneven
+rows and columns.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import exp, inf, prod
 
 from ..ir.format import Format, sorted_format
 from ..ir.functions import is_intersection
-from ..ir.index import Access, Assignment, IndexVar, accesses_in, is_relation, variables_in
+from ..ir.index import (
+    Access,
+    Assignment,
+    FlatSum,
+    IndexVar,
+    Stmt,
+    accesses_in,
+    is_product,
+    is_relation,
+    loops_of,
+    operands_of,
+    variables_in,
+)
 from ..ir.level import Level
+from ..ir.levels import Compressed, Dense
 from . import tuning
-from .facts import Facts
+from .facts import Facts, by_answers
+
+_format = lru_cache(maxsize=4096)(Format)  # of letters and the dimension of each level
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +98,6 @@ def _reordered(fmt: Format, modes: tuple[int, ...]) -> Format:
     return _format(letters, modes)
 
 
-@lru_cache(maxsize=4096)
-def _format(letters: str, modes: tuple[int, ...]) -> Format:
-    return Format(letters, modes)
-
-
 def is_located(access: Access, first: IndexVar, facts: Facts) -> bool:
     """Whether :func:`in_rows` makes the first level dense: the tensor has fewer than ``tuning.LISTED_ROWS`` rows per entry."""
     return len(access.indices) > 1 and facts.extent(first) < tuning.LISTED_ROWS * counts_of(access, facts)[-1]
@@ -107,6 +121,35 @@ def in_rows(walk: SparseWalk, others: Sequence[SparseWalk], order: tuple[IndexVa
     return access if rows == access.tensor.format else Access(replace(access.tensor, format=rows), access.indices)
 
 
+def without_empty_rows(stmt: Assignment, order: tuple[IndexVar, ...], access: Access, facts: Facts) -> Access:
+    """Return the access with its rows listed if loops in this order walk the rows and most rows are empty; else the same access.
+
+    In a loop over all rows, an empty row takes as long as an entry. The list of nonempty rows is built once and cached with
+    the pattern; columns and values are shared. The result vector starts as zeros, so empty rows need no step.
+
+    The statement must sum over each row into a dense vector, and the matrix must be its only sparse operand, since other
+    operands could contribute to empty rows. A result with more dimensions gains nothing: filling it with zeros takes as
+    long as a loop over all rows.
+
+    >>> from numscorch.ir.format import CSR
+    >>> from numscorch.ir.index import TensorVar
+    >>> i, j = IndexVar("i"), IndexVar("j")
+    >>> A, y = Access(TensorVar("A", CSR), (i, j)), Access(TensorVar("y", Format("d")), (i,))
+    >>> facts = Facts(((i, 1000), (j, 1000)), (("A", CSR, (1000, 100)),))
+    >>> str(without_empty_rows(Assignment(y, A), (i, j), A, facts).tensor.format)
+    '(i, j) -> (i: compressed, j: compressed)'
+    """
+    tensor, result = access.tensor, stmt.lhs.tensor
+    if len(order) != 2 or tensor.format.levels != (Dense(), Compressed()) or order != (access.level_var(0), access.level_var(1)):
+        return access
+    is_sum = stmt.op in ("=", "+=") and is_product(stmt.rhs) and result.is_dense
+    is_only_sparse = all(other.tensor.is_dense or other == access for other in accesses_in(stmt.rhs))
+    rows, entries = counts_of(access, facts)
+    if not (is_sum and is_only_sparse) or set(stmt.lhs.indices) == set(order) or entries * tuning.LISTED_ROWS > rows:
+        return access
+    return Access(replace(tensor, format=Format((Compressed(), Compressed()), tensor.format.parts)), access.indices)
+
+
 def conversion(walk: SparseWalk, stored: Access, facts: Facts) -> float:
     """Cost of converting an operand to the format of another access; a dense first level adds one place per row."""
     rows = not walk.access.tensor.format.levels[0].full and stored.tensor.format.levels[0].full
@@ -118,16 +161,13 @@ def mergeable(accesses: Sequence[Access]) -> list[Access]:
     if all(access.tensor.format.is_ordered for access in accesses):
         return list(accesses)
     walk_counts = Counter(access.level_var(at) for access in accesses for at in access.sparse_levels())
-    return [sorted_access(a) if any(walk_counts[a.level_var(at)] > 1 for at in _unordered(a)) else a for a in accesses]
 
+    def merged(access: Access) -> Access:
+        fmt = access.tensor.format
+        must_sort = any(walk_counts[access.level_var(at)] > 1 for at, level in enumerate(fmt.levels) if not level.is_ordered)
+        return Access(replace(access.tensor, format=sorted_format(fmt)), access.indices) if must_sort else access
 
-def sorted_access(access: Access) -> Access:
-    """Return the access with all levels of its tensor ordered."""
-    return Access(replace(access.tensor, format=sorted_format(access.tensor.format)), access.indices)
-
-
-def _unordered(access: Access) -> list[int]:
-    return [at for at, level in enumerate(access.tensor.format.levels) if not level.is_ordered]
+    return list(map(merged, accesses))
 
 
 def counts_of(access: Access, facts: Facts) -> tuple[float, ...]:
@@ -227,3 +267,84 @@ def iterations(var: IndexVar, walks: Sequence[SparseWalk], facts: Facts, united:
         return survivors, lengths[0]
     is_searchable = not united and all(fan.can_seek for _, fan in iterated)
     return survivors, tuning.COST_MERGE * min(sum(lengths), (1 + tuning.SEEK) * min(lengths) if is_searchable else inf)
+
+
+@by_answers
+def run_lengths(stmt: Stmt, facts: Facts) -> dict[str, float]:
+    """Estimate the longest run of each coordinate and position variable of a nest.
+
+    Args:
+        stmt: the scheduled statement.
+        facts: extents, counts and peaks.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import IndexVar, TensorVar
+    >>> from ..ir.notation import parse_stmt
+    >>> stmt = parse_stmt("forall(i, forall(j, y[i] += A[i,j] * x[j]))", {"A": TensorVar("A", CSR)})
+    >>> facts = Facts(((IndexVar("i"), 10), (IndexVar("j"), 5000)), (("A", CSR, (10, 2000)),))
+    >>> run_lengths(stmt, facts)
+    {'i': 10.0, 'j': 5000.0, 'pA1': 10.0, 'pA2': 200.0}
+    """
+    lengths = {var.name: float(size) for var, size in facts.extents}
+    summed_whole = any(isinstance(loop.tag, FlatSum) for loop in loops_of(stmt))
+    measured_names = {name for name, _, _ in facts.counts}
+    for access in operands_of(stmt):
+        tensor = access.tensor
+        if not is_relation(access) and tensor.name not in measured_names:
+            continue
+        counts, levels = counts_of(access, facts), len(tensor.format.levels)
+        for at in range(levels):
+            fan = counts[at] / max(_parents(access, at, counts, facts), 1.0) * facts.spread(tensor.name, at)
+            peak = peak_of(access, [access.level_var(up) for up in range(at)], inf, facts)
+            longest = peak * counts[at] / max(counts[-1], 1.0) if peak < inf else 0.0
+            lengths[f"p{tensor.name}{at + 1}"] = max(fan, longest)
+        if summed_whole:
+            lengths[f"p{tensor.name}{levels}"] = counts[-1] / tuning.BLOCKS
+    return lengths
+
+
+def _parents(access: Access, at: int, counts: Sequence[float], facts: Facts) -> float:
+    """Estimate the number of runs in a level: one for each coordinate above, even if that coordinate is stored several times."""
+    if not at:
+        return 1.0
+    above = access.tensor.format.levels[:at]
+    places = prod(facts.extent(access.level_var(level)) for level in range(at))
+    return counts[at - 1] if all(level.is_unique for level in above) else min(counts[at - 1], places)
+
+
+def longest_sum(summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, facts: Facts) -> float:
+    """Estimate the number of terms of the longest sum over some variables; 0 if no sum is known to be long.
+
+    Args:
+        summed: the variables of the sum.
+        walks: the sparse operands with the counts of their levels.
+        united: whether one operand suffices for a term, as in ``A + B``.
+        facts: extents, counts and peaks.
+
+    >>> from ..ir.format import CSR
+    >>> from ..ir.index import TensorVar
+    >>> i, j = IndexVar("i"), IndexVar("j")
+    >>> facts = Facts(((i, 1000), (j, 1000)), peaks=(("A", ((i, 0), (j, 1024))),))
+    >>> A = SparseWalk(Access(TensorVar("A", CSR), (i, j)), (1000.0, 2000.0), {})
+    >>> longest_sum([i], [A], False, facts), longest_sum([j], [A], False, facts)
+    (1024.0, 0.0)
+    """
+    sums = []
+    for walk in walks:
+        access, fixed = walk.access, [var for var in walk.access.indices if var not in summed]
+        peak = inf if is_relation(access) else peak_of(access, fixed, walk.counts[-1], facts)
+        sums.append(peak * prod(facts.extent(var) for var in summed if var not in access.indices))
+    finite_sums = [terms for terms in sums if terms < inf]
+    return (max if united else min)(finite_sums, default=0.0)
+
+
+def peak_of(access: Access, fixed: Sequence[IndexVar], values: float, facts: Facts) -> float:
+    """Estimate how many values of an operand share the coordinates of the ``fixed`` variables; 0 if few, infinity if unknown."""
+    peaks = dict(dict(facts.peaks).get(access.tensor.name, ()))
+    return min((float(peaks.get(var, inf)) for var in fixed), default=values)
+
+
+def is_uneven(summed: Collection[IndexVar], walks: Sequence[SparseWalk], united: bool, average: float, facts: Facts) -> bool:
+    """Whether one scattered sum is so much longer than the average that it would need too many blocks."""
+    longest = longest_sum(summed, walks, united, facts)
+    return longest >= max(tuning.LONG_COLUMN, tuning.BLOCK_OF_LONGEST * average / tuning.TERMS_PER_MOVE)

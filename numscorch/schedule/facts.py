@@ -1,4 +1,4 @@
-"""Facts about a problem that passes may use: extents, counts and the target machine."""
+"""Facts about a problem that passes may use: extents, counts, the target machine, and the options of a schedule."""
 
 from __future__ import annotations
 
@@ -43,6 +43,24 @@ class Target:
 
 GENERIC = Target()  # a processor with AVX2
 FEWEST_LANES = 2  # values in a register that a short extent fills, at least
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of the passes; None leaves a choice to the compiler.
+
+    ``order`` is the loop order. ``parallel`` and ``vector`` name the variables of the parallel and the vectorised loop, or ""
+    for none. ``workspace`` is the kind of workspace. ``tile`` is the tiled variable, or "" for none, and its tile size.
+    """
+
+    order: tuple[str, ...] | None = None
+    parallel: str | None = None
+    vector: str | None = None
+    workspace: str | None = None
+    tile: tuple[str, int] | None = None
+
+
+AUTOMATIC = Options()
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +240,6 @@ def _sum_tiling_inside(extent: int, lanes: int, tiles: tuple[tuple[int, int], ..
 
 
 def _inside(outer: Tiling, extent: int, tiles: tuple[tuple[int, int], ...], most: int) -> Tiling:
-    """The tiling inside tiles of these sizes and lanes."""
     for size, lanes in tiles:
         inner = tiling_within(extent, size, lanes, most)
         outer = replace(inner, fits=outer.fits or inner.registers < outer.tail)

@@ -21,8 +21,7 @@ from ..ir.index import (
     wrap,
 )
 from . import tuning
-from .facts import GENERIC, Facts, Target
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 from .vector import LANES
 
 

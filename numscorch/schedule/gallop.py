@@ -7,8 +7,7 @@ from dataclasses import replace
 from ..ir.functions import is_zero, simplified
 from ..ir.index import Forall, Gallop, Serial, Stmt, accesses_in, map_loops, value_of
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 
 def gallop(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:

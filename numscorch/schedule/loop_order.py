@@ -18,10 +18,7 @@ from ..ir.functions import REDUCTIONS, is_intersection
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, accesses_in, factors_of, is_product, is_relation, map_expr, variables_in
 from ..ir.scatter import can_be_placed, in_storage_order, may_be_placed, run_to_place, visits_once
 from . import cost, tuning
-from .empty_rows import without_empty_rows
-from .facts import GENERIC, Facts, Target, by_answers
-from .lengths import is_uneven
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
 from .workspace import moved_by
 
 SHOWN = 4  # cheapest loop orders that `explain` compares
@@ -76,7 +73,6 @@ def cheapest(stmt: Assignment, facts: Facts, target: Target) -> LoopOrder:
 
 
 def _order_error(wanted: tuple[str, ...], stmt: Assignment, choices: list[LoopOrder]) -> ScheduleError:
-    """The error for a loop order that cannot be compiled."""
     possible = ", ".join("".join(var.name for var in choice.order) for choice in choices)
     return ScheduleError(
         f"reorder({', '.join(wanted)}) would reach a sparse level before its parent levels, or append out of order to {stmt.lhs}\n"
@@ -249,7 +245,7 @@ class Orders:
     def price_stored(self, order: tuple[IndexVar, ...], walks: list[cost.SparseWalk]) -> LoopOrder:
         """Price an order with operands in these formats: steps of loops, innermost body, scattering and conversions."""
         stored = [self.walk(access) for access in cost.mergeable([walk.access for walk in walks])]
-        read = [self.walk(without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
+        read = [self.walk(cost.without_empty_rows(self.stmt, order, walk.access, self.facts)) for walk in stored]
         moved = [(walk, other) for walk, other in zip(self.walks, stored, strict=True) if other is not walk]
         total = sum(cost.conversion(walk, other.access, self.facts) for walk, other in moved) + self.nest_cost(order, tuple(read))
         if len(order) > 1 and self.facts.extent(order[0]) == 1 and order[0] in self.unindexed:
@@ -289,7 +285,7 @@ class Orders:
         if not scatters:
             return total
         average = runs * survivors / prod(max(facts.extent(var), 1.0) for var in result)
-        is_inexact = _is_rounded(stmt) and is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
+        is_inexact = _is_rounded(stmt) and cost.is_uneven([var for var in order if var not in result], walks, self.united, average, facts)
         return total * tuning.COST_INEXACT if is_inexact else total
 
     def is_tiled_reduction(self, order: tuple[IndexVar, ...]) -> bool:

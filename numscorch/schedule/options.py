@@ -1,11 +1,11 @@
-"""Schedule options: the directives of ``schedule=`` in parsed form."""
+"""The parser of schedule options, the directives of ``schedule=``."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ..errors import ScheduleError
+from .facts import Options
 
 LARGEST_TILE = 1 << 31  # coordinates per tile, exclusive
 DIRECTIVE = re.compile(r"\s*(\w+)\(([^()]*)\)\s*[,;]?")
@@ -18,24 +18,6 @@ KNOWN = {
     "tile": "tile(k, 64): a dense dimension and its tile size; the loop over tiles is outermost; tile() for none",
     "workspace": "workspace(hash): the workspace that collects unordered rows; list, hash or sort",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Options of the passes; None leaves a choice to the compiler.
-
-    ``order`` is the loop order. ``parallel`` and ``vector`` name the variables of the parallel and the vectorised loop, or ""
-    for none. ``workspace`` is the kind of workspace. ``tile`` is the tiled variable, or "" for none, and its tile size.
-    """
-
-    order: tuple[str, ...] | None = None
-    parallel: str | None = None
-    vector: str | None = None
-    workspace: str | None = None
-    tile: tuple[str, int] | None = None
-
-
-AUTOMATIC = Options()
 
 
 def parse_options(text: str) -> Options:

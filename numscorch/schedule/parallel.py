@@ -30,8 +30,7 @@ from ..ir.index import (
 from ..ir.scatter import is_placed
 from ..ir.workspace_levels import Marked
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target, by_answers
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, by_answers
 
 
 def parallelize(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str]:

@@ -3,7 +3,7 @@
 The rounding error of a sum grows with the number of terms that a kernel adds sequentially to one place: the sum of a column of
 10^7 terms of 0.1 in float32 has an error of 9 %. After each block, the kernel moves the sums to other places. The cost of these
 moves limits the number of blocks. A matrix with many columns and one long column gets another loop order instead
-(``lengths.is_uneven``).
+(``cost.is_uneven``).
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from ..ir.index import Access, Assignment, Blocks, Forall, IndexVar, Parallel, S
 from ..ir.result_bounds import around_result
 from ..ir.workspace_levels import Flagged, Listed
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target
-from .lengths import longest_sum
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 
 def scatter_blocks(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: Options = AUTOMATIC) -> tuple[Stmt, str] | None:
@@ -73,7 +71,7 @@ class _Pass:
         inner = dict.fromkeys(each.var for each in loops)
         places = prod(max(self.facts.extent(var), 1.0) for var in inner if var in assignment.lhs.indices)
         average = cost.executions(inner, self.walks, facts, self.united)[0] / places
-        longest = longest_sum([var for var in inner if var not in assignment.lhs.indices], self.walks, self.united, facts)
+        longest = cost.longest_sum([var for var in inner if var not in assignment.lhs.indices], self.walks, self.united, facts)
         longest = longest if longest > tuning.UNEVEN_SUMS * average else average
         count = int(min(longest / tuning.SCATTERED_BLOCK, max(average / tuning.TERMS_PER_MOVE, average / tuning.SCATTERED_BLOCK)))
         if longest < tuning.LONG_SCATTERED_SUM or count < tuning.FEWEST_BLOCKS:

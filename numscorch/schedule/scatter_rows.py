@@ -30,8 +30,7 @@ from ..ir.index import (
 from ..ir.workspace_levels import Marked
 from . import cost, tuning
 from .branchless_merge import merged_in
-from .facts import GENERIC, Facts, Target
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 Choice = tuple[Access, IndexVar, tuple[IndexVar, ...]]
 

@@ -27,9 +27,8 @@ from ..ir.index import (
 )
 from ..ir.workspace_levels import Held
 from . import tuning
-from .facts import GENERIC, Facts, Target, itemsize
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, itemsize
 from .loop_order import chosen_by_table
-from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import free_names
@@ -56,35 +55,32 @@ def specialize_table(stmt: Stmt, facts: Facts, target: Target = GENERIC, options
     chooser = chosen_by_table(body, tuple(loop.var for loop in loops))
     if chooser is None or any(loop.var not in body.lhs.indices for loop in outer) or not isinstance(vector.tag, Vector):
         return None
-    if may_tile and (registers := _registers_of_a_kind(chooser, vector, stmt, facts, target)):
-        return _sum_by_kind(outer, columns, rows, vector, body, registers, chooser, facts)
+    if may_tile and (registers := _registers_of_a_kind(chooser, vector.var, vector.tag, stmt, facts, target)):
+        return _sum_by_kind(loops, vector.tag, body, registers, chooser, facts)
     registers = _registers(chooser, vector.tag, target)
     if not registers:
         return None
-    level = Held(_sizes(chooser)[1])
-    space = Access(TensorVar(free_names(loops)[0], Format((level,)), body.lhs.tensor.dtype), (rows.var,))
-    sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
-    write_nest = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "="))
     tiles = _tiles(columns.var, vector.var, registers, chooser, stmt, facts, target) if may_tile else {}
     outer = [loop for loop in outer if vector.var not in tiles or loop.var != vector.var]  # the new tiles replace larger ones
-    specialized = wrap(outer, replace(vector, tag=narrowed(vector, registers, facts), body=Where(write_nest, sum_nest)))
-    why = f"a table gives {rows.var} for each kind of {columns.var}: {level.size} x {registers} registers hold all rows"
+    nest = _sum_in_registers(loops, body, "=", chooser)
+    specialized = wrap(outer, replace(vector, tag=narrowed(vector.var, vector.tag, registers, facts), body=nest))
+    why = f"a table gives {rows.var} for each kind of {columns.var}: {_sizes(chooser)[1]} x {registers} registers hold all rows"
     for var, size in tiles.items():
         specialized, why = tiled(specialized, var, size), f"{why}; tiles of {size} of {var}"
     return specialized, why
 
 
-def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> int:
+def _registers_of_a_kind(chooser: Access, lanes: IndexVar, tag: Vector, stmt: Stmt, facts: Facts, target: Target) -> int:
     """Number of registers for the sums of one kind's row; 0 if row-wise sums do not pay.
 
     The columns of a chunk must stay in the nearest cache, and all sums in a core's own cache. Row-wise sums do not pay if a
     kind has several rows, which share loads, or so few columns that loading the sums takes longer.
     """
-    (each, rows), tag = _sizes(chooser), vector.tag
+    each, rows = _sizes(chooser)
     chunk, size = chooser.tensor.format.levels[-2].kind_chunk, itemsize(result_of(stmt).tensor.dtype)
-    if each > 1 or chunk < tuning.TABLE_COLUMNS * rows or not isinstance(tag, Vector):
+    if each > 1 or chunk < tuning.TABLE_COLUMNS * rows:
         return 0
-    results = prod(facts.extent(var) for var in result_of(stmt).indices if var != vector.var)
+    results = prod(facts.extent(var) for var in result_of(stmt).indices if var != lanes)
     most = min(
         tuning.TABLE_TILE_ADDED // (chunk * target.vector_bytes),
         target.own_cache // (results * target.lanes(result_of(stmt).tensor.dtype) * size),
@@ -93,17 +89,19 @@ def _registers_of_a_kind(chooser: Access, vector: Forall, stmt: Stmt, facts: Fac
     return 1 << (most.bit_length() - 1) if most > 1 else 0
 
 
-def _sum_by_kind(
-    outer: list[Forall], columns: Forall, rows: Forall, vector: Forall, body: Assignment, registers: int, chooser: Access, facts: Facts
-) -> tuple[Stmt, str]:
-    """Sum the columns of a chunk that share a row in registers, and add the sums to the result, row by row."""
-    space = Access(
-        TensorVar(free_names([*outer, columns, rows, vector])[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,)
-    )
+def _sum_in_registers(loops: list[Forall], body: Assignment, op: str, chooser: Access) -> Where:
+    """Sum the rows of a block in registers, and write the sums to the result, or add them."""
+    *_, columns, rows, _ = loops
+    space = Access(TensorVar(free_names(loops)[0], Format((Held(_sizes(chooser)[1]),)), body.lhs.tensor.dtype), (rows.var,))
     sum_nest = replace(columns, tag=Specialize("kinds"), body=replace(rows, tag=Specialize("coordinates"), body=replace(body, lhs=space)))
-    write_nest = replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, "+="))
-    tag = narrowed(vector, registers, facts)
-    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=Specialize("tiles"), body=Where(write_nest, sum_nest)))
+    return Where(replace(rows, tag=Specialize("coordinates"), body=Assignment(body.lhs, space, op)), sum_nest)
+
+
+def _sum_by_kind(loops: list[Forall], tag: Vector, body: Assignment, registers: int, chooser: Access, facts: Facts) -> tuple[Stmt, str]:
+    """Sum the columns of a chunk that share a row in registers, and add the sums to the result, row by row."""
+    *outer, columns, _, vector = loops
+    tag, sums = narrowed(vector.var, tag, registers, facts), _sum_in_registers(loops, body, "+=", chooser)
+    nest = wrap([*outer, replace(vector, tag=tag)], replace(columns, tag=Specialize("tiles"), body=sums))
     size, chunk = registers * tag.lanes, chooser.tensor.format.levels[-2].kind_chunk
     why = f"a table gives one row for each kind of {columns.var}: {registers} registers sum the columns of a kind in a chunk"
     for var, most in ((columns.var, chunk), (vector.var, size)):
@@ -122,8 +120,7 @@ def _registers(access: Access, tag: Vector, target: Target) -> int:
     """Number of registers for each row; a factor needs another register, and so does a column that is used more than once."""
     each, rows = _sizes(access)
     most = (target.registers - 1) // (rows + (1 if each > 1 else 0))
-    vector_registers = tag.registers or tag.tail
-    return min(vector_registers, 1 << (most.bit_length() - 1)) if most else 0
+    return min(tag.registers or tag.tail, 1 << (most.bit_length() - 1)) if most else 0
 
 
 def _tiles(

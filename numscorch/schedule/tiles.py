@@ -9,9 +9,8 @@ from math import prod
 from ..errors import ScheduleError
 from ..ir.index import Access, Assignment, Forall, IndexVar, Stmt, Tile, assignments, loops_of, map_assignments, operands_of, result_of
 from . import tuning
-from .facts import GENERIC, Facts, Target, itemsize
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, itemsize
 from .loop_order import unit_stride
-from .options import AUTOMATIC, Options
 from .parallel import work_of
 
 

@@ -14,7 +14,6 @@ from math import prod
 from ..ir.index import (
     Access,
     Assignment,
-    Expr,
     Forall,
     IndexVar,
     Jam,
@@ -34,8 +33,7 @@ from ..ir.index import (
     wrap,
 )
 from . import tuning
-from .facts import GENERIC, Facts, Target, is_divisible, itemsize
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, is_divisible, itemsize
 from .tiles import tiled
 from .vector import narrowed
 from .workspace import moved_by
@@ -56,18 +54,21 @@ def unroll_and_jam(stmt: Stmt, facts: Facts, target: Target = GENERIC, options: 
     if options.order is not None or options.tile is not None:
         return None
     loops, body = unwrap(stmt)
-    if len(loops) < 3 or not isinstance(loops[-1].tag, Vector) or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
+    if len(loops) < 3 or not isinstance(body, Where) or not isinstance(body.consumer, Assignment):
+        return None
+    *outer, vector = loops
+    if not isinstance(vector.tag, Vector):
         return None
     if any(_is_merge(loop) for loop in loops_of(body)):
         return None  # each coordinate would repeat the merge
-    *outer, vector = loops
-    best = min(_choices(outer, vector, stmt, facts, target), default=None)
+    best = min(_choices(outer, vector.var, vector.tag.registers or vector.tag.tail, stmt, facts, target), default=None)
     if best is None:
         return None
     _, _, times, registers, at = best
     jam_loop = outer[at]
     tag = Jam(times, rest=not is_divisible(facts.exact[jam_loop.var], times))
-    inner = replace(vector, tag=narrowed(vector, registers, facts, overlapped=body.consumer.op == "="), body=_without_unrolling(body))
+    narrow = narrowed(vector.var, vector.tag, registers, facts, overlapped=body.consumer.op == "=")
+    inner = replace(vector, tag=narrow, body=_without_unrolling(body))
     nest = wrap([*outer[:at], *outer[at + 1 :], replace(jam_loop, tag=tag)], inner)
     why = f"{times} coordinates of {jam_loop.var} share their loads: {times} x {registers} registers"
     size, where = _choose_tile(jam_loop.var, {loop.var for loop in outer}, times, nest, facts, target)
@@ -105,20 +106,20 @@ def _pays_in_the_nearest(each: float, var: IndexVar, outer: set[IndexVar], times
 
 
 def _bytes_of(access: Access, facts: Facts) -> float:
-    """Number of bytes of an operand's values."""
     if access.tensor.is_dense:
         return prod(facts.extent(v) for v in access.indices) * itemsize(access.tensor.dtype)
     return facts.count(access.tensor.name)[1][-1] * itemsize(access.tensor.dtype)
 
 
-def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, target: Target) -> Iterator[tuple[float, int, int, int, int]]:
-    """Yield (loads per multiplication, -coordinates, coordinates, registers, loop number) of each choice that pays."""
-    tag = vector.tag
-    if not isinstance(tag, Vector):
-        return
-    chunks = tag.registers or tag.tail
+def _choices(
+    outer: list[Forall], lanes: IndexVar, chunks: int, stmt: Stmt, facts: Facts, target: Target
+) -> Iterator[tuple[float, int, int, int, int]]:
+    """Yield (loads per multiplication, -coordinates, coordinates, registers, loop number) of each choice that pays.
+
+    ``lanes`` is the variable of the vector loop, and ``chunks`` the number of its registers.
+    """
     for at, loop in enumerate(outer):
-        if not _can_be_jammed(loop, vector.var, stmt):
+        if not _can_be_jammed(loop, lanes, stmt):
             continue
         for times in (t for t in TIMES if t <= facts.extent(loop.var)):
             for registers in {chunks, *(r for r in (1, 2, 4) if r < chunks)}:
@@ -130,16 +131,14 @@ def _choices(outer: list[Forall], vector: Forall, stmt: Stmt, facts: Facts, targ
 def _can_be_jammed(loop: Forall, lanes: IndexVar, stmt: Stmt) -> bool:
     """Whether a loop may move inside the other loops and take several coordinates at once, with shared loads."""
     result, var = result_of(stmt), loop.var
-    if not isinstance(loop.tag, Serial) or var not in result.indices or _is_tiled(stmt, var):
+    is_tiled = any(other.var == var and isinstance(other.tag, Tile) for other in loops_of(stmt))
+    if not isinstance(loop.tag, Serial) or var not in result.indices or is_tiled:
         return False
     sparse = [(access, at) for access in operands_of(stmt) for at in access.sparse_levels()]
     if any(access.level_var(up) == var for access, at in sparse for up in range(at + 1)):
         return False  # an operand is sparse at the level of the variable or below it
-    return any(lanes in moved_by(factor) and var not in moved_by(factor) for factor in _loaded(value_of(stmt)))
-
-
-def _is_tiled(stmt: Stmt, var: IndexVar) -> bool:
-    return any(loop.var == var and isinstance(loop.tag, Tile) for loop in loops_of(stmt))
+    loads = [access for access in accesses_in(value_of(stmt)) if access.tensor.has_values]
+    return any(lanes in moved_by(access) and var not in moved_by(access) for access in loads)
 
 
 def _is_merge(loop: Forall) -> bool:
@@ -147,10 +146,6 @@ def _is_merge(loop: Forall) -> bool:
     iterated = [access.tensor.format.levels[at] for access in operands_of(loop) for at in access.sparse_levels(loop.var)]
     levels = [level for level in iterated if not level.ends]
     return len(levels) > 1 or not all(level.is_unique for level in levels)
-
-
-def _loaded(value: Expr) -> list[Access]:
-    return [access for access in accesses_in(value) if access.tensor.has_values]
 
 
 def _without_unrolling(stmt: Stmt) -> Stmt:

@@ -30,11 +30,10 @@ from ..ir.index import (
     value_of,
     wrap,
 )
-from ..ir.tag_rules import can_join_dot_products, can_take_positions, can_unroll
+from ..ir.verify import can_join_dot_products, can_take_positions, can_unroll
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target, Tiling, tiling_within
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target, Tiling, tiling_within
 from .loop_order import unit_stride
-from .options import AUTOMATIC, Options
 from .tiles import tiled
 from .workspace import free_names, sum_in_register, summed_tail
 
@@ -77,12 +76,9 @@ def _vectorize_innermost(stmt: Stmt, facts: Facts, target: Target) -> tuple[Stmt
     loops, body = unwrap(stmt)
     if result_of(stmt).tensor.dtype not in LANES:
         return stmt, f"{result_of(stmt).tensor.dtype} has no vector instructions here: plain loops"
-    if (reduced := _tile_reduction(loops, body, facts, target)) is not None:
-        return reduced
-    if (mapped := _tile_function(loops, body, facts, target)) is not None:
-        return mapped
-    if (gathered := _gather_reduction(loops, body, facts, target)) is not None:
-        return gathered
+    for rule in (_vectorize_extreme, _tile_function):
+        if (vectorized := rule(loops, body, facts, target)) is not None:
+            return vectorized
     if not is_product(value_of(stmt)) or result_of(stmt).tensor.is_assembled or any(a.op not in ("=", "+=") for a in assignments(stmt)):
         return stmt, "not a sum of products at a known position: plain loops"
     match body:
@@ -111,33 +107,26 @@ def _tile_function(loops: list[Forall], body: Stmt, facts: Facts, target: Target
     return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), f"{var} is contiguous: {tag}"
 
 
-def _tile_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
-    """Keep tiles of a maximum or minimum in registers; None for other reductions, or if the loop is not contiguous."""
-    if not loops or not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or result_of(body).tensor.is_assembled:
-        return None
-    var, (inner, term) = loops[-1].var, unwrap(body.producer)
-    if not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function or body.consumer.op != "=":
-        return None
-    operands, assignment = accesses_in(term.rhs), Assignment(body.consumer.lhs, term.rhs)
-    sparse = {a.tensor.name for a in operands if not a.tensor.is_dense}
-    is_sparse_along = any(var in a.indices for a in operands if not a.tensor.is_dense)
-    if len(sparse) != 1 or is_sparse_along or not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
-        return None
-    if not (_is_dense_loop(var, assignment, facts) and _varies(var, assignment) and body.consumer.rhs == term.lhs):
-        return None
-    tag = _tag(facts.tiling(var))
-    why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
-    return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), why
+def _vectorize_extreme(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
+    """Compute a maximum or minimum in registers; None for other statements.
 
-
-def _gather_reduction(loops: list[Forall], body: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str] | None:
-    """Compute the maximum or minimum of long rows with several positions at once; None for other statements."""
+    Tiles of a contiguous loop around it stay in registers. Otherwise long rows take several positions at once.
+    """
     if not isinstance(body, Where) or not isinstance(body.consumer, Assignment) or body.consumer.lhs.tensor.is_assembled:
         return None
     inner, term = unwrap(body.producer)
-    if not inner or not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
+    if not isinstance(term, Assignment) or term.op not in REDUCTIONS or not REDUCTIONS[term.op].function:
         return None
-    if not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS) or (gathered := take_positions(inner[-1], term, facts, target)) is None:
+    if not operators_in(term.rhs) <= set(REGISTER_FUNCTIONS):
+        return None
+    sparse = [a for a in accesses_in(term.rhs) if not a.tensor.is_dense]
+    if loops and len({a.tensor.name for a in sparse}) == 1 and body.consumer == Assignment(body.consumer.lhs, term.lhs):
+        var, assignment = loops[-1].var, Assignment(body.consumer.lhs, term.rhs)
+        if not any(var in a.indices for a in sparse) and _is_dense_loop(var, assignment, facts) and _varies(var, assignment):
+            tag = _tag(facts.tiling(var))
+            why = f"{var} is contiguous: {tag}, its tiles kept in registers while {', '.join(str(loop.var) for loop in inner)} runs"
+            return wrap([*loops[:-1], replace(loops[-1], tag=tag)], body), why
+    if not inner or (gathered := take_positions(inner[-1], term, facts, target)) is None:
         return None
     loop, why = gathered
     return wrap(loops, replace(body, producer=wrap(inner[:-1], loop))), why
@@ -217,15 +206,13 @@ def _tile_result(loops: list[Forall], body: Assignment, facts: Facts, target: Ta
     return wrap(outer, replace(inner, tag=tag, body=tile)), why
 
 
-def narrowed(vector: Forall, registers: int, facts: Facts, overlapped: bool = False) -> Vector:
+def narrowed(var: IndexVar, tag: Vector, registers: int, facts: Facts, overlapped: bool = False) -> Vector:
     """The tag of a vector loop with tiles of fewer registers; set ``overlapped`` if a place may be written twice."""
-    if not isinstance(tag := vector.tag, Vector):
-        raise TypeError(f"the loop over {vector.var} is {vector.tag}, not a vector loop")
     if registers == (tag.registers or tag.tail):
         return tag
     if overlapped and (tag.overlapped or not tag.registers):
         return Vector(tag.lanes, registers, overlapped=True)
-    return _tag(tiling_within(facts.exact[vector.var], registers * tag.lanes, tag.lanes, registers))
+    return _tag(tiling_within(facts.exact[var], registers * tag.lanes, tag.lanes, registers))
 
 
 def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts) -> int:
@@ -237,7 +224,6 @@ def _independent_sums(var: IndexVar, body: Assignment, tag: Vector, facts: Facts
 
 
 def _tag_summed_loop(producer: Stmt, facts: Facts, target: Target) -> tuple[Stmt, str]:
-    """Tag the innermost summed loop."""
     loops, body = unwrap(producer)
     if isinstance(body, Where) and isinstance(body.consumer, Assignment):
         inner, why = _tag_summed_loop(body.producer, facts, target)

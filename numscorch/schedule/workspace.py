@@ -33,9 +33,7 @@ from ..ir.level import INT32_MAX, Level
 from ..ir.scatter import in_storage_order, is_placed, visits_once
 from ..ir.workspace_levels import Cleared, Flagged, Hashed, Listed, PackedWorkspace, Sorted
 from . import cost, tuning
-from .facts import GENERIC, Facts, Target
-from .lengths import peak_of
-from .options import AUTOMATIC, Options
+from .facts import AUTOMATIC, GENERIC, Facts, Options, Target
 
 NAMES = ("t", "u", "v", "w", "sum_t", "sum_u", "sum_v", "sum_w")
 KINDS: dict[str, type[Listed | Hashed | Sorted]] = {"list": Listed, "hash": Hashed, "sort": Sorted}
@@ -67,21 +65,17 @@ def insert_workspaces(stmt: Stmt, facts: Facts, target: Target = GENERIC, option
         level, why = _kind(loops, split, assignment, facts, options.workspace)
         return _collect_rows(loops, split, assignment, level), why
     if options.workspace is not None:
-        raise _unused_workspace_error(options.workspace, stmt, assignment.lhs)
+        result = assignment.lhs
+        in_order, in_place = f"these loops append to {result} in order", f"the positions of the entries of {result} are known in advance"
+        raise ScheduleError(
+            f"workspace({options.workspace}): {in_order if result.tensor.is_assembled else in_place}, so no row is collected\n"
+            f"  {stmt}     reorder(...) puts a summed loop above the last level"
+        )
     counts = assignment.op not in ("=", "+=") and not _accumulates(loops, assignment)  # its register counts the terms
     is_registered = summed_tail(loops, assignment.lhs) or counts
     if not is_registered:
         return stmt, "no workspace is needed"
     return in_register(loops, assignment, free_names(loops)), "a register keeps the sum while the innermost loops run"
-
-
-def _unused_workspace_error(wanted: str, stmt: Stmt, result: Access) -> ScheduleError:
-    """The error for a workspace that collects no row."""
-    reason_appended = f"these loops append to {result} in order"
-    why = reason_appended if result.tensor.is_assembled else f"the positions of the entries of {result} are known in advance"
-    return ScheduleError(
-        f"workspace({wanted}): {why}, so no row is collected\n  {stmt}     reorder(...) puts a summed loop above the last level"
-    )
 
 
 def _kind(loops: list[Forall], split: int, assignment: Assignment, facts: Facts, wanted: str | None) -> tuple[Level, str]:
@@ -126,7 +120,7 @@ def _longest_row(loops: list[Forall], assignment: Assignment, facts: Facts) -> f
     """Estimate the insertions into the longest row from the most frequent coordinates of the loops around it; infinity if unknown."""
     rows = [loop.var for loop in loops]
     sparse = [access for access in accesses_in(assignment.rhs) if not access.tensor.is_dense and not is_relation(access)]
-    return max((peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
+    return max((cost.peak_of(access, [var for var in rows if var in access.indices], inf, facts) for access in sparse), default=inf)
 
 
 def _must_count(loops: list[Forall], assignment: Assignment) -> bool:
@@ -225,14 +219,9 @@ def sum_in_register(lhs: Access, op: str, loops: list[Forall], factors: list[Exp
     moving = [f for f in factors if moved_by(f) & summed] or factors
     fixed = [f for f in factors if f not in moving]
     if _may_be_empty(moving, summed) and not lhs.tensor.dtype.startswith("int"):
-        fixed = [f for f in fixed if not _has_value(f)]
+        fixed = [f for f in fixed if isinstance(f, Access) and not f.tensor.has_values]
         moving = [f for f in factors if f not in fixed]
     return Where(Assignment(lhs, product([*fixed, register]), op), _produce(register, loops, moving, names[1:]))
-
-
-def _has_value(factor: Expr) -> bool:
-    """Whether a factor has values; a pattern has none."""
-    return not isinstance(factor, Access) or factor.tensor.has_values
 
 
 def _may_be_empty(factors: list[Expr], summed: set[IndexVar]) -> bool:

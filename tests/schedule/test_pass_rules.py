@@ -17,8 +17,7 @@ from numscorch.ir.level import Level
 from numscorch.ir.notation import parse_stmt
 from numscorch.ir.workspace_levels import Hashed, Listed
 from numscorch.schedule import tuning
-from numscorch.schedule.facts import Facts, Target, Tiling, rounded, tiling, tiling_within
-from numscorch.schedule.options import Options
+from numscorch.schedule.facts import Facts, Options, Target, Tiling, rounded, tiling, tiling_within
 from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import tile
 from numscorch.schedule.unroll_and_jam import unroll_and_jam

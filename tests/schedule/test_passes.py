@@ -26,9 +26,8 @@ from numscorch.ir.index import (
 )
 from numscorch.ir.verify import verify
 from numscorch.schedule import PASSES, cost, schedule
-from numscorch.schedule.facts import forget_answers
+from numscorch.schedule.facts import AUTOMATIC, Options, forget_answers
 from numscorch.schedule.loop_order import order_loops
-from numscorch.schedule.options import AUTOMATIC, Options
 from numscorch.schedule.parallel import parallelize, pays
 from numscorch.schedule.tiles import refusal, tile
 from numscorch.schedule.workspace import insert_workspaces

@@ -10,7 +10,8 @@ import torch
 import numscorch as ns
 from numscorch.runtime import plans as dispatch
 from numscorch.schedule import tuning
-from numscorch.schedule.options import Options, parse_options
+from numscorch.schedule.facts import Options
+from numscorch.schedule.options import parse_options
 
 torch.manual_seed(0)
 D = torch.randint(-3, 4, (6, 5)).double() * (torch.rand(6, 5) < 0.4)

@@ -20,8 +20,8 @@ from numscorch.ir.format import dense
 from numscorch.ir.index import IndexVar
 from numscorch.runtime import plans
 from numscorch.schedule import schedule
+from numscorch.schedule.cost import run_lengths
 from numscorch.schedule.facts import Facts, Target, by_answers, forget_answers, is_divisible
-from numscorch.schedule.lengths import run_lengths
 from numscorch.schedule.loop_order import cheapest
 from numscorch.schedule.parallel import pays
 
