@@ -15,12 +15,11 @@ from ..errors import OperandError, RankError, SizeError
 from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree, check_equal, collective, every, reporting_lost_ranks
+from .agreement import Ranks, agree, check_equal, collective, every, reporting_lost_ranks
 from .grid import Grid, read_grid
 from .layout import make_layout
 from .partition import Partition, read_partition
 from .permutations import Permutation, permuted, read_permutation
-from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 ROWS = (Shard(0),)

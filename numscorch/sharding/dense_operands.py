@@ -11,11 +11,10 @@ from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Sha
 
 from ..errors import SizeError, UnsupportedError
 from ..tensors.ledgers import is_strict, note
-from .agreement import agree
+from .agreement import Ranks, agree
 from .exchange import HaloExchange
 from .partition import Partition
 from .placements import Names, gradient_placements
-from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 

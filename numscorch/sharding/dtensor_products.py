@@ -13,10 +13,10 @@ from ..frontend.parser import parse_einsum
 from ..frontend.requests import Request
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
+from .agreement import Ranks
 from .dense_operands import without_sums
 from .placements import dtensor_of, gradient_placements, result_placement, sharded_indices
 from .products import sharded_einsum, sharded_evaluate
-from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 

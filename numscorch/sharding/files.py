@@ -21,11 +21,10 @@ from ..files.archives import MARK, read_arrays, tensor_of
 from ..files.load import check_there, suffix_of
 from ..ir.format import CSR
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import check_equal, collective
+from .agreement import Ranks, check_equal, collective
 from .construct import ROWS, from_local_rows, sharded_block
 from .grid import read_grid
 from .partition import Partition, read_partition
-from .ranks import Ranks
 from .states import CRD, PERMUTATION, POS, SHAPE, VALUES, local_part, part_of_whole
 from .tensor import ShardedSparseTensor
 

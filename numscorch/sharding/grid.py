@@ -10,8 +10,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 
 from ..errors import UnsupportedError
+from .agreement import Ranks
 from .partition import Partition
-from .ranks import Ranks
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,12 +25,11 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree, collective, reporting_lost_ranks
+from .agreement import Ranks, agree, collective, reporting_lost_ranks
 from .contraction import contract, text_of
 from .dense_operands import LocalOperand, SharedIndices, check_chunks, local_operand
 from .exchange import HaloExchange
 from .placements import Names, Operands, dtensor_of, gradient_placements, result_placement, sharded_indices
-from .ranks import Ranks
 from .tensor import ShardedSparseTensor
 
 Given = Sequence[ShardedSparseTensor | LocalOperand]
