@@ -9,9 +9,8 @@ from .construct import from_local_rows, shard
 from .exchange import HaloExchange
 from .files import load
 from .parameter import ShardedSparseParameter
-from .partition import Partition
+from .partition import Partition, ShardingReport
 from .register import register as _register
-from .report import ShardingReport
 from .tensor import ShardedSparseTensor
 
 __all__ = [

@@ -16,9 +16,8 @@ from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import Ranks, agree, check_equal, collective, every, reporting_lost_ranks
-from .grid import Grid, read_grid
 from .layout import make_layout
-from .partition import Partition, read_partition
+from .partition import Grid, Partition, read_grid, read_partition
 from .permutations import Permutation, permuted, read_permutation
 from .tensor import ShardedSparseTensor
 

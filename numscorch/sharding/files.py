@@ -23,8 +23,7 @@ from ..ir.format import CSR
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import Ranks, check_equal, collective
 from .construct import ROWS, from_local_rows, sharded_block
-from .grid import read_grid
-from .partition import Partition, read_partition
+from .partition import Partition, read_grid, read_partition
 from .states import CRD, PERMUTATION, POS, SHAPE, VALUES, local_part, part_of_whole
 from .tensor import ShardedSparseTensor
 

@@ -13,8 +13,7 @@ from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree
 from .exchange import HaloExchange
-from .grid import Grid
-from .partition import Partition
+from .partition import Grid, Partition
 
 SAVED = (
     "call torch.distributed.checkpoint.save({'A': A}, checkpoint_id=folder) on all ranks, or save the whole matrix on one, as in "

@@ -15,8 +15,8 @@ from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 
 from ..errors import OperandError
 from .agreement import collective
-from .grid import Grid
 from .layout import Layout
+from .partition import Grid
 
 POS, CRD, VALUES = "level1_pos", "level1_crd", "values"
 SHAPE, PERMUTATION = "shape", "permutation"  # every rank holds all of them

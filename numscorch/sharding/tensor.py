@@ -20,7 +20,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
 from .layout import Layout
-from .report import ShardingReport
+from .partition import ShardingReport
 from .states import description_of, state_of, values_of_state
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
