@@ -12,8 +12,7 @@ import torch
 from ..api import einsum
 from ..errors import SizeError
 from ..frontend.parser import Subscripts
-from .dense_operands import LocalOperand
-from .placements import Names
+from .dense_operands import LocalOperand, Names
 from .tensor import ShardedSparseTensor
 
 Operands = Sequence[ShardedSparseTensor | LocalOperand]

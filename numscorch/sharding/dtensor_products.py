@@ -14,8 +14,7 @@ from ..frontend.requests import Request
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from .agreement import Ranks
-from .dense_operands import without_sums
-from .placements import dtensor_of, gradient_placements, result_placement, sharded_indices
+from .dense_operands import dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
 from .products import sharded_einsum, sharded_evaluate
 from .tensor import ShardedSparseTensor
 

@@ -27,9 +27,19 @@ from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import Ranks, agree, collective, reporting_lost_ranks
 from .contraction import contract, text_of
-from .dense_operands import LocalOperand, SharedIndices, check_chunks, local_operand
+from .dense_operands import (
+    LocalOperand,
+    Names,
+    Operands,
+    SharedIndices,
+    check_chunks,
+    dtensor_of,
+    gradient_placements,
+    local_operand,
+    result_placement,
+    sharded_indices,
+)
 from .exchange import HaloExchange
-from .placements import Names, Operands, dtensor_of, gradient_placements, result_placement, sharded_indices
 from .tensor import ShardedSparseTensor
 
 Given = Sequence[ShardedSparseTensor | LocalOperand]
