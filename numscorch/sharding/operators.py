@@ -1,8 +1,8 @@
-"""Operators and functions of a sharded matrix: products, sums, norms, softmax of rows, and element-wise functions."""
+"""Operators and functions of a sharded matrix: products, also of its transpose, sums, norms, softmax of rows, and element-wise functions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -15,13 +15,16 @@ from ..errors import RangeError, SizeError, UnsupportedError
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
 from ..programs.call import EinsumCall
+from ..programs.operands import call_form
 from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import Whole
 from .products import sharded_einsum
-from .tensor import ShardedSparseTensor
+from .tensor import ShardedSparseTensor, Transposed
 
 T = TypeVar("T")
-PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}
+PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}  # by the dimensions of the dense operand
+TRANSPOSED_PRODUCTS = {1: "ij,i->j", 2: "ij,ik->jk"}  # of A.t() @ y
+PRODUCTS_WITH_TRANSPOSED = {1: "ij,j->i", 2: "ij,kj->ki"}  # of x @ A.t()
 
 
 def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
@@ -89,6 +92,50 @@ def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = 
         bias = DTensor.from_local(bias, weight.mesh, [Replicate()] * weight.mesh.ndim, run_check=False)
     dims = weight.layout.grid.dims
     return result + bias.redistribute(weight.mesh, [Shard(0) if dim in dims else Replicate() for dim in range(weight.mesh.ndim)])
+
+
+def transposed_einsum(call: EinsumCall) -> Any:
+    """:func:`numscorch.einsum` with transposed sharded matrices among the operands. A collective operation.
+
+    Raises:
+        UnsupportedError: as for other einsums of a sharded matrix.
+    """
+    text, values = call_form(call.expr, call.operands)
+    left, arrow, result = text.partition("->")
+    terms = left.split(",")
+    for at, value in enumerate(values[: len(terms)]):
+        if isinstance(value, Transposed):
+            terms[at] = terms[at].strip()[::-1]
+    matrices = [value.matrix if isinstance(value, Transposed) else value for value in values]
+    return sharded_einsum(call._replace(expr=",".join(terms) + arrow + result, operands=tuple(matrices)))
+
+
+def transposed_evaluate(statement: str, **operands: Any) -> Any:
+    """Reject statements with a transposed sharded matrix.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    name = next(name for name, value in operands.items() if isinstance(value, Transposed))
+    raise UnsupportedError(f"evaluate with {name}, a transposed sharded matrix: pass the matrix, and swap its indices\n  {statement}")
+
+
+def transposed_matmul(left: Any, right: Any) -> torch.Tensor:
+    """``A.t() @ y`` or ``x @ A.t()``, with rows of y that belong to the matrix's rows, or columns of x that belong to its columns.
+
+    Raises:
+        SizeError: the dense operand does not have one or two dimensions.
+    """
+    if isinstance(left, Transposed):
+        return _product(left.matrix, right, TRANSPOSED_PRODUCTS)
+    return _product(right.matrix, left, PRODUCTS_WITH_TRANSPOSED)
+
+
+@on_all_ranks
+def _product(A: ShardedSparseTensor, x: Any, expressions: Mapping[int, str]) -> torch.Tensor:
+    if x.ndim not in expressions:
+        raise SizeError(f"a product of A.t() and a tensor of {x.ndim} dimensions: give one or two")
+    return sharded_einsum(EinsumCall(expressions[x.ndim], (A, x)))
 
 
 def dimension(dim: int) -> int:
@@ -179,11 +226,9 @@ def elementwise(function: Callable[..., Any], name: str) -> Callable[..., Sharde
 
 
 ELEMENTWISE = {name: getattr(torch, name) for name in (*UNARY, "mul", "div", "add", "sub", "pow") if hasattr(torch, name)}
+MATMULS = (torch.matmul, torch.mm, torch.mv, torch.sparse.mm, torch.Tensor.matmul, torch.Tensor.__matmul__)
 IMPLEMENTED: dict[Any, Callable[..., Any]] = {
-    torch.matmul: matmul,
-    torch.mm: matmul,
-    torch.mv: matmul,
-    torch.sparse.mm: matmul,
+    **dict.fromkeys(MATMULS, matmul),
     torch.sum: total,
     torch.sparse.sum: total,
     torch.norm: norm,
@@ -194,9 +239,12 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     functional.softmax: of_rows(torch.softmax),
     functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
-    torch.Tensor.matmul: matmul,
-    torch.Tensor.__matmul__: matmul,
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
     **{function: elementwise(function, name) for name, function in ELEMENTWISE.items()},
     **{getattr(torch.Tensor, name): elementwise(function, name) for name, function in ELEMENTWISE.items() if hasattr(torch.Tensor, name)},
+}
+TRANSPOSED: dict[Any, Callable[..., Any]] = {
+    torch.einsum: lambda expr, *operands: transposed_einsum(EinsumCall(expr, operands)),
+    **dict.fromkeys(MATMULS, transposed_matmul),
+    torch.Tensor.__rmatmul__: lambda right, left: transposed_matmul(left, right),
 }

@@ -8,11 +8,10 @@ from ..tensors.distributed import HANDLERS, Handler
 from ..tensors.graph_breaks import graph_break
 from .dtensor_products import dtensor_add_bias, dtensor_einsum, dtensor_evaluate
 from .layout import SAVED
-from .operators import IMPLEMENTED, linear
+from .operators import IMPLEMENTED, TRANSPOSED, linear, transposed_einsum, transposed_evaluate
 from .parameter import ShardedSparseParameter
 from .products import sharded_einsum, sharded_evaluate
 from .tensor import FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor, Transposed
-from .transposed import TRANSPOSED, transposed_einsum, transposed_evaluate
 
 LOCAL = "give A.to_local(), this rank's rows with all columns, beside whole dense operands"
 
