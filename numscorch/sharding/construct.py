@@ -125,11 +125,6 @@ def sharded_block(
 
 
 def _check_versions(ranks: Ranks) -> None:
-    """Check that the ranks have the same versions of numscorch and torch.
-
-    Raises:
-        RankError: they have not.
-    """
     check_equal(ranks, "the version of numscorch or torch", (version("numscorch"), torch.__version__))
 
 

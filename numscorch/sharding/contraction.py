@@ -12,7 +12,7 @@ import torch
 from ..api import einsum
 from ..errors import SizeError
 from ..frontend.parser import Subscripts
-from .dense_operands import LocalOperand, Names
+from .dense_operands import LocalOperand
 from .tensor import ShardedSparseTensor
 
 Operands = Sequence[ShardedSparseTensor | LocalOperand]
@@ -95,11 +95,7 @@ def _shortening_pair(subscripts: Subscripts, operands: Operands, column: str, si
             continue
         elsewhere = {*subscripts.result, *(name for place, others in enumerate(names) if place not in (at, factor_at) for name in others)}
         kept = tuple(dict.fromkeys(name for name in (*names[at], *names[factor_at]) if name in elsewhere))
-        if _length(kept, column, sizes) < prod(size for name, size in zip(names[at], sent.value.shape, strict=True) if name != column):
+        length = prod(sizes[name] for name in kept if name != column)
+        if length < prod(size for name, size in zip(names[at], sent.value.shape, strict=True) if name != column):
             return at, factor_at, kept
     return None
-
-
-def _length(names: Names, column: str, sizes: dict[str, int]) -> int:
-    """The number of values in a row of an operand with these indices."""
-    return prod(sizes[name] for name in names if name != column)

@@ -194,8 +194,7 @@ class HaloExchange:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
         if self.group is None:
             return rows
-        result: torch.Tensor = _Return.apply(rows, self)  # type: ignore[no-untyped-call]
-        return result
+        return _Return.apply(rows, self)  # type: ignore[no-untyped-call]
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:

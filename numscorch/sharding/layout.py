@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
 
 from ..convert.construct import from_csr
 from ..errors import UnsupportedError
@@ -67,11 +66,6 @@ class Layout:
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
 
     @property
-    def mesh(self) -> DeviceMesh:
-        """The device mesh."""
-        return self.grid.mesh
-
-    @property
     def shape(self) -> tuple[int, int]:
         """The shape of the whole matrix."""
         return self.rows.size, self.columns.size
@@ -108,10 +102,8 @@ class Layout:
         kept = torch.arange(self.matrix.shape[0])
         if is_compact:
             kept, rows = torch.unique(rows, return_inverse=True)
-        pos = torch.zeros(len(kept) + 1, dtype=torch.int64)
-        torch.cumsum(torch.bincount(rows, minlength=len(kept)), 0, out=pos[1:])
-        size = len(self.exchange.halo) if is_compact else self.exchange.owned
-        return ColumnPart(positions, kept, _csr(pos, columns[positions], torch.empty(len(positions), dtype=torch.bool), (len(kept), size)))
+        shape = len(kept), len(self.exchange.halo) if is_compact else self.exchange.owned
+        return ColumnPart(positions, kept, _csr(rows, columns[positions], torch.empty(len(positions), dtype=torch.bool), shape))
 
 
 def make_layout(
@@ -133,16 +125,19 @@ def make_layout(
         chosen = (columns.owners(column_of) % grid.columns == grid.share).nonzero().flatten()
         row_of, column_of, values = row_of[chosen], column_of[chosen], values[chosen]
     row_of = row_of + rows.starts[grid.block]
-    row_exchange = HaloExchange(grid.ranks, grid.column_group, rows.split(grid.columns), grid.row_parts, row_of)
-    exchange = HaloExchange(grid.ranks, grid.row_group, columns, grid.column_parts, column_of)
+    row_group, column_parts = grid.mesh.get_group(grid.row_dim), range(grid.share, grid.rows * grid.columns, grid.columns)
+    column_group = None if grid.column_dim is None else grid.mesh.get_group(grid.column_dim)
+    row_exchange = HaloExchange(grid.ranks, column_group, rows.split(grid.columns), grid.row_parts, row_of)
+    exchange = HaloExchange(grid.ranks, row_group, columns, column_parts, column_of)
     row_of, column_of = row_exchange.numbered(row_of), exchange.numbered(column_of)
     order = torch.argsort(row_of * 2 + (column_of >= exchange.owned), stable=True)
-    pos = torch.zeros(row_exchange.extent + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(row_of, minlength=row_exchange.extent), 0, out=pos[1:])
-    matrix = _csr(pos, column_of[order], values[order], (row_exchange.extent, exchange.extent))
+    matrix = _csr(row_of, column_of[order], values[order], (row_exchange.extent, exchange.extent))
     return Layout(grid, row_exchange, exchange, matrix, permutation), matrix.values
 
 
-def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
+def _csr(row_of: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
+    """The matrix with these columns and values, which are sorted by rows, and entries in these rows, in any order."""
+    pos = torch.zeros(shape[0] + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(row_of, minlength=shape[0]), 0, out=pos[1:])
     index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
     return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, copy=False, check_invariants=False)

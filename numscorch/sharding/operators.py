@@ -1,4 +1,4 @@
-"""Operators and functions of a sharded matrix: products, also of its transpose, sums, norms, softmax of rows, and element-wise functions."""
+"""Functions of a sharded matrix: products, also with its transpose, sums, norms, softmax of rows, and element-wise functions."""
 
 from __future__ import annotations
 

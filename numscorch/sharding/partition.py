@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Replicate, Shard
 
@@ -160,16 +159,6 @@ class Grid:
         return Ranks.of(self.mesh, self.dims)
 
     @property
-    def row_group(self) -> dist.ProcessGroup:
-        """The ranks among which columns are exchanged: they have the same columns of several blocks of rows."""
-        return self.mesh.get_group(self.row_dim)
-
-    @property
-    def column_group(self) -> dist.ProcessGroup | None:
-        """The ranks that have several columns of one block of rows; None if each rank has whole rows."""
-        return None if self.column_dim is None else self.mesh.get_group(self.column_dim)
-
-    @property
     def rows(self) -> int:
         """The number of blocks of rows."""
         return self.mesh.size(self.row_dim)
@@ -193,11 +182,6 @@ class Grid:
     def row_parts(self) -> range:
         """The parts of the rows that ranks with this block own."""
         return range(self.block * self.columns, (self.block + 1) * self.columns)
-
-    @property
-    def column_parts(self) -> range:
-        """The parts of the columns that ranks with this share own."""
-        return range(self.share, self.rows * self.columns, self.columns)
 
     def chunks(self, size: int) -> Partition:
         """The parts that ``DTensor`` has: torch's chunks, divided into torch's chunks."""

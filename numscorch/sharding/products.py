@@ -85,7 +85,8 @@ def _einsum(call: EinsumCall) -> Any:
     if index is not None:
         local = indices.exchange(index).returned(local.movedim(at, 0)).movedim(0, at)
     elif not any(isinstance(value, DTensor) for value in values):
-        return _summed(local, matrix.layout.ranks, matrix, f"adds {tuple(local.shape)} numbers of {local.dtype}")
+        ranks, step = matrix.layout.ranks, f"adds {tuple(local.shape)} numbers of {local.dtype}"
+        return _Sum.apply(local, ranks, ranks, step)  # type: ignore[no-untyped-call]
     return _as_given(local, result, indices, list(zip(values, subscripts.operands, strict=True)))
 
 
@@ -162,26 +163,23 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
     owned, halo = matrix.parts()
     exchange = matrix.exchange
     arrivals = {at: exchange.begin(v.first, f" in {text!r}") for at, v in enumerate(given) if _needs_halo(v, indices)}
-    own_operands: list[Any] = []
-    for at, value in enumerate(given):
-        if isinstance(value, ShardedSparseTensor):
-            own_operands.append(owned)
-        elif at in arrivals:
-            own_operands.append(value.back(arrivals[at][0]))
-        else:
-            own_operands.append(_whole_part(value, slice(*exchange.range)))
-    result: torch.Tensor = einsum(text, *own_operands)
+
+    def product(part: SparseTensor, columns: Any, sent: dict[int, torch.Tensor], rows: torch.Tensor | None = None) -> torch.Tensor:
+        """The product with the entries in some columns; ``sent`` has the rows of operands for them, by the position of the operand."""
+        operands: list[Any] = []
+        for at, value in enumerate(given):
+            if isinstance(value, ShardedSparseTensor):
+                operands.append(part)
+            elif at in sent:
+                operands.append(value.back(sent[at]))
+            else:
+                whole = _whole_part(value, columns)
+                operands.append(whole if rows is None or value.index != indices.row else whole.index_select(value.at, rows))
+        return einsum(text, *operands)
+
     rows = matrix.layout.halo.rows
-    halo_operands: list[Any] = []
-    for at, value in enumerate(given):
-        if isinstance(value, ShardedSparseTensor):
-            halo_operands.append(halo)
-        elif at in arrivals:
-            halo_operands.append(value.back(arrivals[at][1].halo()))
-        else:
-            part = _whole_part(value, exchange.halo)
-            halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
-    added: torch.Tensor = einsum(text, *halo_operands)
+    result = product(owned, slice(*exchange.range), {at: x for at, (x, _) in arrivals.items()})
+    added = product(halo, exchange.halo, {at: arrival.halo() for at, (_, arrival) in arrivals.items()}, rows)
     for _, arrival in arrivals.values():
         arrival.release(added)
     if at_rows:  # a transposed result is a view; autograd forbids in-place writes to it
@@ -208,18 +206,13 @@ def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in
     matrix = indices.matrix
     summed = [dim for dim, name in enumerate(indices.others) if name is not None]
     if summed:
-        values = _summed(values, Ranks.of(matrix.mesh, summed), matrix, f"adds values of matrix {matrix.exchange.number}")
+        ranks, step = Ranks.of(matrix.mesh, summed), f"adds values of matrix {matrix.exchange.number}"
+        values = _Sum.apply(values, ranks, matrix.layout.ranks, step)  # type: ignore[no-untyped-call]
     return matrix.with_values(values)
 
 
-def _summed(part: torch.Tensor, ranks: Ranks, matrix: ShardedSparseTensor, step: str) -> torch.Tensor:
-    """The sum over some ranks, a step of an operation of the matrix. Differentiable."""
-    total: torch.Tensor = _Sum.apply(part, ranks, matrix.layout.ranks, step)  # type: ignore[no-untyped-call]
-    return total
-
-
 class _Sum(torch.autograd.Function):
-    """The sum over ranks. The loss is the sum of the losses of all ranks, and so is the gradient."""
+    """The sum over some ranks, a step on which all ranks agree. The loss is the sum of the losses of all ranks, and so is the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:

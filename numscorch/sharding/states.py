@@ -52,8 +52,7 @@ def local_part(array: torch.Tensor, start: int, stop: int) -> torch.Tensor:
     starts = [offset[0] for offset in local.local_offsets()] if isinstance(local, LocalShardsWrapper) else [None]
     if len(parts) != 1 or len(parts[0]) != stop - start or (stop > start and starts != [start]):
         raise OperandError(f"the state holds other parts than {start} to {stop} of {len(array)} numbers: load it with the same partition")
-    part: torch.Tensor = parts[0]
-    return part
+    return parts[0]
 
 
 def state_of(layout: Layout, values: torch.Tensor) -> dict[str, DTensor]:
