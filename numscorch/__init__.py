@@ -34,8 +34,8 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
-from .explanation.spying import spy as _spy
-from .explanation.tensors import card as _card
+from .explanation.page import card as _card
+from .explanation.rasters import spy as _spy
 from .files.load import load_graph
 from .fusing import fuse
 from .interop.edge_lists import adj_t

@@ -1,4 +1,4 @@
-"""Explanations as HTML: a self-contained page, or a notebook cell."""
+"""Explanations and tensors as HTML: a self-contained page, or a notebook cell."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import os
 from functools import cache
 from html import escape
 from importlib.resources import files
+from math import prod
 from os import PathLike
 from pathlib import Path
 
 from ..errors import FormatError
 from ..frontend.operand import Operand
 from ..machine.atomic_files import replacing
+from ..machine.memory import size_in_words
+from ..tensors.sparse_tensor import SparseTensor
 from .highlighting import highlighted
 from .level_tree import level_list, picture, tree
 from .loop_nest import cost_table, nest, pass_list
 from .roofline import report
-from .sketches import Sketch, levels_of
+from .sketches import Sketch, levels_of, sketch
 from .story import Story
 
 SUFFIX = ".html"
@@ -175,3 +178,31 @@ def drawing(drawn: Sketch, name: str) -> str:
 
 def _code(text: str) -> str:
     return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+
+
+def card(A: SparseTensor) -> str:
+    """The notebook cell of a tensor: shape, data type, format, entries, bytes, and a collapsible view of levels and pattern.
+
+    >>> import numscorch as ns, torch
+    >>> "2 x 2, float32, CSR" in card(ns.from_torch(torch.eye(2), ns.CSR))
+    True
+    """
+    drawn = sketch(A)
+    shape = " x ".join(map(str, drawn.shape)) or "scalar"
+    grad = ", requires grad" if A.requires_grad else ""
+    head = f"{shape}, {drawn.dtype}, {drawn.format.name}{grad}"
+    return (
+        f'<style>{style()}</style><div class="numscorch small"><b>SparseTensor</b> {escape(head)}<br>'
+        f"<span>{escape(_stored(drawn))}; {A.pattern.index_dtype} indices</span>"
+        f"<details open><summary>levels and pattern</summary>{drawing(drawn, '')}</details></div>"
+    )
+
+
+def _stored(drawn: Sketch) -> str:
+    """The number of entries, their density and their size in memory."""
+    if drawn.entries is None:
+        stored = f"{drawn.values.length:,} positions, some of them possibly padding"
+    else:
+        density = drawn.entries / max(prod(drawn.shape), 1)
+        stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
+    return f"{stored}, {size_in_words(drawn.bytes)}"
