@@ -59,22 +59,18 @@ def _text() -> str:
 def _build() -> Launch:
     with interrupts.deferred(), collector.paused():  # an interrupted import or compilation would stay incomplete
         address_space.check_room()
-        return _compiled()
+        import numba
+        from numba import types
 
+        from .launch_loop import launch
 
-def _compiled() -> Launch:
-    import numba
-    from numba import types
-
-    from .launch_loop import launch
-
-    threads.prepare()
-    names, text, signature = name(), _text(), (types.int64,) * 4
-    kernel_cache.store(names, text)
-    dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
-    dispatcher._cache = stored = CodeFile(names, text)
-    started = time.perf_counter()
-    dispatcher.compile(signature)
-    if not stored.was_found:
-        tell(names, text, time.perf_counter() - started)
-    return dispatcher.overloads[signature].entry_point
+        threads.prepare()
+        names, text, signature = name(), _text(), (types.int64,) * 4
+        kernel_cache.store(names, text)
+        dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
+        dispatcher._cache = stored = CodeFile(names, text)
+        started = time.perf_counter()
+        dispatcher.compile(signature)
+        if not stored.was_found:
+            tell(names, text, time.perf_counter() - started)
+        return dispatcher.overloads[signature].entry_point
