@@ -42,11 +42,13 @@ def requests_in(lines: Sequence[str], where: str) -> Iterator[tuple[int, argpars
     >>> [(number, request.expression) for number, request in requests_in(["# sums", "ij-> --operand A=dense:2x2"], "sums.txt")]
     [(2, 'ij->')]
     """
+    parser = _LineParser(prog="", add_help=False)
+    add_request(parser)
     for number, line in enumerate(lines, 1):
         try:
             words = shlex.split(line, comments=True)
             if words:
-                yield number, _CommandParser(prog="", add_help=False).read(words)
+                yield number, parser.parse_args(words)
         except ValueError as error:
             raise ExpressionError(f"{where}, line {number}: {error}\n  {line.strip()}") from error
 
@@ -62,12 +64,8 @@ def error_text(error: Exception) -> str:
     return str(error)
 
 
-class _CommandParser(argparse.ArgumentParser):
-    """Parses one line of a file. A malformed line raises an error instead of ending the process."""
-
-    def read(self, words: Sequence[str]) -> argparse.Namespace:
-        add_request(self)
-        return self.parse_args(words)
+class _LineParser(argparse.ArgumentParser):
+    """Parses the lines of a file. A malformed line raises an error instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise ExpressionError(f"{message}: a line holds the arguments of python -m numscorch bench")

@@ -101,7 +101,6 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _check_exists(path: Path, noun: str, suggestion: str) -> None:
-    """Raise a NumscorchError if a file doesn't exist."""
     if not path.exists():
         raise NumscorchError(f"there is no {noun} {path}: {suggestion}")
 
@@ -140,8 +139,7 @@ def _requests(path: Path) -> str:
 def _common() -> str:
     """Compile the kernels of common layers and products, and print a line for each layer or product."""
     from ..machine.compile_log import expecting
-    from .common_runs import common_runs
-    from .warming import tables_of_kernels, warm_all
+    from .warming import common_runs, tables_of_kernels, warm_all
 
     runs, tables = list(common_runs()), tables_of_kernels()
     with expecting(len(runs), "layers and products") as goal:

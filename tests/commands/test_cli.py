@@ -14,7 +14,7 @@ import torch
 
 from numscorch import __main__ as cli
 from numscorch.commands import doctor
-from numscorch.commands.demo import matrix, training
+from numscorch.commands.demo import report, training
 from numscorch.errors import FormatError
 from numscorch.explanation import roofline
 from numscorch.explanation.explanation import read_formats
@@ -29,7 +29,7 @@ def quick_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce training and timing, and write pictures to an empty folder."""
     monkeypatch.setattr(training, "EPOCHS", 50)
     monkeypatch.setattr(training, "SECONDS", 600)
-    monkeypatch.setattr(matrix, "SECONDS", 0.01)
+    monkeypatch.setattr(report, "SECONDS", 0.01)
     monkeypatch.chdir(tmp_path)
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import torch
 
-from .data import digits, from_file
-from .matrix import multiply
-from .report import report_graph, report_race
-from .training import race
+from .report import multiply, report_graph, report_race
+from .training import digits, from_file, race
 
 FOLDER = Path("numscorch-demo")
 
