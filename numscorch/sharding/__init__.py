@@ -5,9 +5,8 @@ own rows is computed.
 """
 
 from ..operators.naming import publish
-from .construct import from_local_rows, shard
+from .construct import from_local_rows, load, shard
 from .exchange import HaloExchange
-from .files import load
 from .parameter import ShardedSparseParameter
 from .partition import Partition, ShardingReport
 from .register import register as _register
