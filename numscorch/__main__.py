@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
-from .commands.asking import error_text
-from .commands.bench import add_bench, positive
+from .commands.bench import add_bench, error_text, positive
 from .commands.cache import add_cache
 from .commands.explain import add_explain
 from .errors import NumscorchError

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
 from ..machine.memory import size_in_words
-from .asking import error_text, request_of, requests_in
+from .bench import error_text, request_of, requests_in
 
 
 def add_cache(commands: Any) -> None:
