@@ -73,7 +73,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from .commands import doctor
 
-    return 0 if doctor.print_report() else 1
+    checks = doctor.report()
+    print(doctor.render(checks))
+    return int(not all(check.ok for check in checks))
 
 
 if __name__ == "__main__":

@@ -59,13 +59,6 @@ def render(checks: Iterable[Diagnosis]) -> str:
     return "\n".join(lines)
 
 
-def print_report() -> bool:
-    """Print the report; return whether all checks passed."""
-    checks = report()
-    print(render(checks))
-    return all(check.ok for check in checks)
-
-
 def _version(name: str, bounds: Range) -> Diagnosis:
     installed = platform.python_version() if name == "python" else _installed(name)
     if installed is None:

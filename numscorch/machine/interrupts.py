@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-
-Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
@@ -28,8 +26,9 @@ def deferred() -> Iterator[None]:
     the block is completed
     interrupted
     """
-    handler = _handler()
-    if handler is None:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if in_main_thread else None
+    if not callable(handler):  # it is the system's, or another thread's
         yield
         return
     arrived: list[FrameType | None] = []
@@ -40,11 +39,3 @@ def deferred() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if arrived:
             handler(signal.SIGINT, arrived[0])
-
-
-def _handler() -> Handler | None:
-    """The Python function that handles SIGINT; None if there is none, or if this is not the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        return None
-    handler = signal.getsignal(signal.SIGINT)
-    return handler if callable(handler) else None
