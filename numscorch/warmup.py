@@ -85,11 +85,13 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
 
 
 def _check(call: object) -> None:
-    suggestion = "pass the module or function first, then its inputs, as in ns.warm(model, x)"
     if isinstance(call, type):
         raise OperandError(f"warm takes a module, not the class {call.__name__}: make one, as in ns.warm({call.__name__}(...), x)")
     if not callable(call):
-        raise OperandError(f"warm takes a module or a function, not {type(call).__name__}: {suggestion}")
+        raise OperandError(
+            f"warm takes a module or a function, not {type(call).__name__}: pass the module or function first, then its inputs, as in "
+            "ns.warm(model, x)"
+        )
 
 
 def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:

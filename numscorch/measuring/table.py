@@ -118,13 +118,14 @@ def measure(request: BoundRequest, seconds: float) -> Table:
         NumscorchError: the request can't be computed, for example because sizes differ.
         UnsupportedError: every operand is dense.
     """
-    if not any(isinstance(operand, SparseTensor) for operand in request.operands.values()):
+    operands = list(request.operands.values())
+    if not any(isinstance(operand, SparseTensor) for operand in operands):
         raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")
-    ours = request()
-    work = work_of(request.expr, list(request.operands.values()) if request.is_einsum else request.operands, ours)
+    ours, dtype = request(), operands[0].dtype
+    work = work_of(request.expr, operands if request.is_einsum else request.operands, ours)
     peers = peers_of(request)
     for name, expected in peers.results.items():
-        check(ours, expected, name, TOLERANCES.get(_dtype(request), RELATIVE))
+        check(ours, expected, name, TOLERANCES.get(dtype, RELATIVE))
     peers.results.clear()
     del ours
     compiling, loading = compile_and_load_seconds(request)
@@ -133,12 +134,8 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     rows = [Row(OURS, statistics.median(turns.ours), None)]
     rows += [Row(name, statistics.median(times), ratio_of_medians(times, turns.ours)) for name, times in turns.peers.items()]
     slower = tuple(name for name, times in turns.peers.items() if len(times) < len(turns.ours))
-    threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
+    threads, halved = torch.get_num_threads(), 0.5 if dtype in HALVED else 1.0
     roofs = rates(threads)
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
     measurements = (compiling, loading, peak, turns.disturbance)
     return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
-
-
-def _dtype(request: BoundRequest) -> torch.dtype:
-    return next(iter(request.operands.values())).dtype

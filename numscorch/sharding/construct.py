@@ -25,9 +25,8 @@ from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import Ranks, agree, check_equal, collective, every, reporting_lost_ranks
-from .layout import make_layout
+from .layout import CRD, PERMUTATION, POS, SHAPE, VALUES, local_part, make_layout, part_of_whole
 from .partition import Grid, Partition, read_grid, read_partition
-from .states import CRD, PERMUTATION, POS, SHAPE, VALUES, local_part, part_of_whole
 from .tensor import ShardedSparseTensor
 
 ROWS = (Shard(0),)
@@ -77,8 +76,7 @@ def shard(
         columns = rows if moved.shape[0] == moved.shape[1] else Partition.even(moved.shape[1], grid.rows)
         order = None if places is None else zlib.crc32(places.numpy().tobytes())
         check_equal(ranks, "the placements, the partition, or the permutation", (grid.placements, rows, order))
-        start, stop = rows.range_of(grid.block)
-        local = moved[start:stop].to(CSR)
+        local = moved[slice(*rows.range_of(grid.block))].to(CSR)
     return _sharded_block(local, rows, columns, grid, places)
 
 

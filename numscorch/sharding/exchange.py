@@ -236,11 +236,8 @@ class _Begin(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
-        arrival: Arrival = ctx.arrival
-        back, arrival.back = arrival.back, None
-        if back is None:  # the halo was not used
-            return gradient, None
-        return back.add_to(gradient), None
+        back, ctx.arrival.back = ctx.arrival.back, None
+        return gradient if back is None else back.add_to(gradient), None  # back is None if the halo was not used
 
 
 class _Halo(torch.autograd.Function):
@@ -254,8 +251,7 @@ class _Halo(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        arrival: Arrival = ctx.arrival
-        arrival.back = arrival.exchange.start_back(gradient)
+        ctx.arrival.back = ctx.arrival.exchange.start_back(gradient)
         return gradient.new_empty(0), None, None
 
 
@@ -270,5 +266,4 @@ class _Return(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        exchange: HaloExchange = ctx.exchange
-        return torch.cat([gradient, exchange.start(gradient.contiguous()).wait()]), None
+        return torch.cat([gradient, ctx.exchange.start(gradient.contiguous()).wait()]), None

@@ -19,9 +19,8 @@ from ..tensors.ledgers import refusing
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
-from .layout import Layout
+from .layout import Layout, description_of, state_of, values_of_state
 from .partition import ShardingReport
-from .states import description_of, state_of, values_of_state
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
 TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by transposed
