@@ -26,23 +26,24 @@ from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import Ranks, agree, collective, reporting_lost_ranks
-from .contraction import contract, text_of
 from .dense_operands import (
+    Given,
     LocalOperand,
     Names,
     Operands,
     SharedIndices,
     check_chunks,
+    contract,
     dtensor_of,
     gradient_placements,
     local_operand,
     result_placement,
     sharded_indices,
+    text_of,
 )
 from .exchange import HaloExchange
 from .tensor import ShardedSparseTensor
 
-Given = Sequence[ShardedSparseTensor | LocalOperand]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
