@@ -131,7 +131,6 @@ class RandomCheck:
         return True
 
     def expect(self, condition: bool, problem: str) -> None:
-        """Raise a FormatError if a condition is false."""
         if not condition:
             raise FormatError(problem)
 

@@ -187,7 +187,6 @@ def _detached(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a nested result."""
     if isinstance(value, SparseTensor):
         yield value.values
     elif isinstance(value, torch.Tensor):

@@ -24,7 +24,6 @@ MOST_THREADS = 4096  # upper bound of --threads
 
 
 def add_bench(commands: Any) -> None:
-    """Add the command."""
     description = "compare the time of one expression with torch, SciPy and other libraries, on your own data"
     bench = commands.add_parser("bench", help=description, description=description)
     add_request(bench)
@@ -75,7 +74,6 @@ def _bench(arguments: argparse.Namespace) -> int:
 
 
 def add_request(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of a request to a parser."""
     parser.add_argument("expression", metavar="EXPR", help='an einsum such as "ij,jk->ik", or statements such as "y[i] = A[i,j] * x[j]"')
     parser.add_argument("--operand", action="append", type=_named_value, default=[], metavar="NAME=WHAT", help=f"one per operand: {SPECS}")
     parser.add_argument(

@@ -16,7 +16,6 @@ from .bench import error_text, request_of, requests_in
 
 
 def add_cache(commands: Any) -> None:
-    """Add the command and its actions."""
     cache = commands.add_parser("cache", help="list, clear, compile ahead, export or import the kernels on disk")
     cache.set_defaults(command=_list)
     actions = cache.add_subparsers(metavar="ACTION")

@@ -149,8 +149,6 @@ PRODUCTS: tuple[tuple[str, Make, str, torch.dtype, Sequence[int]], ...] = (
 
 
 class _Network(Module):
-    """A network of two layers."""
-
     def __init__(self, make: Callable[[int, int], Module], hidden: int, classes: int):
         super().__init__()
         self.first, self.second = make(FEATURES, hidden), make(hidden, classes)
@@ -160,7 +158,6 @@ class _Network(Module):
 
 
 def _networks(make: Callable[[int, int], Module], graph: Make, features: Callable[[], Any]) -> None:
-    """Warm networks of several widths."""
     A, x = graph(), features()
     for hidden, classes in NETWORKS:
         warmup.warm(_Network(make, hidden, classes), x, A)

@@ -175,7 +175,6 @@ def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
 
 
 def _calls(value: Expr) -> int:
-    """The number of function calls in a value."""
     match value:
         case Binary(_, left, right):
             return _calls(left) + _calls(right)

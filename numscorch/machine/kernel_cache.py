@@ -264,7 +264,6 @@ def _code_in(directory: Path) -> list[tuple[str, Path]]:
 
 
 def _sources_in(directory: Path) -> list[Path]:
-    """The source files of all kernels."""
     return [path for path in directory.glob("kernel_*.py") if re.fullmatch(NAME, path.stem)]
 
 

@@ -33,7 +33,6 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """The address of a contiguous array."""
     return array.__array_interface__["data"][0]
 
 

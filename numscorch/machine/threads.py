@@ -209,7 +209,6 @@ def _tbb_problem() -> str | None:
 
 
 def _why(name: str) -> str:
-    """The reason why numscorch chose a layer."""
     if name == "omp" and shares_openmp():
         return "runs on torch's own threads; forked children will run serially"
     problem = _tbb_problem()

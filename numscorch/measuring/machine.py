@@ -38,7 +38,6 @@ class Machine:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields and the fingerprint."""
         return {**asdict(self), "caches": list(self.caches), "fingerprint": self.fingerprint}
 
 

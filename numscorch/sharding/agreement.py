@@ -56,7 +56,6 @@ class Ranks:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the groups."""
         return tuple(group.group_name for group in self.groups)
 
     @property
@@ -85,7 +84,6 @@ class Ranks:
         return rows
 
     def gathered_objects(self, mine: Any) -> list[Any]:
-        """The objects of all ranks."""
         values = [mine]
         for group in reversed(self.groups):
             parts: list[Any] = [None] * group.size()
@@ -94,7 +92,6 @@ class Ranks:
         return values
 
     def broadcast_object(self, mine: Any, source: int) -> Any:
-        """The object of one rank."""
         box = [mine]
         for group in reversed(self.groups):  # ranks that do not have it yet broadcast theirs to each other
             source, at = divmod(source, group.size())

@@ -206,7 +206,6 @@ def _shared(A: SparseTensor | None, ranks: Ranks) -> SparseTensor:
 
 
 def _checksum(A: SparseTensor) -> int:
-    """A checksum of pattern and values."""
     total = 0
     for array in (*A.pattern.arrays[1], A.values.detach()):
         array = array.view(torch.int16) if array.dtype == torch.bfloat16 else array.resolve_conj()
@@ -215,7 +214,6 @@ def _checksum(A: SparseTensor) -> int:
 
 
 def _broadcast(A: SparseTensor | None, source: int, ranks: Ranks) -> SparseTensor:
-    """The matrix of one rank, on all ranks."""
     mine = None if A is None else (tuple(A.shape), A.indices(), A.values.detach())
     agree(ranks, "receives the matrix")
     with reporting_lost_ranks(ranks, "receives the matrix"):
@@ -264,7 +262,6 @@ def _by_name(A: SparseTensor, name: str, ranks: int) -> torch.Tensor:
 
 
 def permuted(A: SparseTensor, places: torch.Tensor) -> SparseTensor:
-    """The matrix with reordered rows and columns."""
     to = torch.empty_like(places)
     to[places] = torch.arange(len(places))
     return from_coo(to[A.indices()], A.values, A.shape, format=CSR)
@@ -313,7 +310,6 @@ def _from_checkpoint(
 
 
 def _read(path: str, prefix: str, arrays: Mapping[str, torch.Tensor]) -> list[Any]:
-    """Read arrays, or parts of them, from a checkpoint."""
     state: dict[str, Any] = {prefix + name: array for name, array in arrays.items()}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each rank reads by itself

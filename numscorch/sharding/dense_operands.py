@@ -74,7 +74,6 @@ class Whole:
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
         return self.value.ndim
 
 

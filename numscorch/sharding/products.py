@@ -102,7 +102,6 @@ def _of_rows(text: str, subscripts: Subscripts, operands: Given, indices: Shared
 
 
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
-    """The result as a dense tensor."""
     result: Any = einsum(text, *operands)
     return result.to_dense() if isinstance(result, SparseTensor) else result
 

@@ -17,7 +17,6 @@ LOCAL = "give A.to_local(), this rank's rows with all columns, beside whole dens
 
 
 def register() -> None:
-    """Register the implementations."""
     FUNCTIONS.update({function: graph_break(call) for function, call in IMPLEMENTED.items()})
     HANDLERS[ShardedSparseTensor] = Handler(
         sharded_einsum, sharded_evaluate, linear, parameter=ShardedSparseParameter, local=LOCAL, saved=SAVED

@@ -27,7 +27,6 @@ NEXT = (
 
 
 def report_graph(task: Task) -> None:
-    """Print the training task."""
     nodes, width = task.features.shape
     layout = f"{task.features.density:.1%} stored, CSR" if isinstance(task.features, SparseTensor) else "dense"
     print(f"{task.name} ({task.origin})")

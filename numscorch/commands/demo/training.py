@@ -49,7 +49,6 @@ class Task:
 
     @property
     def classes(self) -> int:
-        """The number of classes."""
         return int(self.labels.max()) + 1
 
 
@@ -101,7 +100,6 @@ class TorchConv(torch.nn.Module):
         self.bias = torch.nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x: Tensor, normalised: Tensor) -> Tensor:
-        """The features after the convolution."""
         return normalised @ self.lin(x) + self.bias
 
 
@@ -114,7 +112,6 @@ class Network(torch.nn.Module):
         self.second = convolution(HIDDEN, task.classes)
 
     def forward(self, x: Any, graph: Any) -> Tensor:
-        """The class scores of each node."""
         hidden = self.first(dropped(x) if self.training else x, graph).relu()
         return self.second(functional.dropout(hidden, DROPOUT, self.training), graph)
 
