@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any
 
-from . import address_space, collector, interrupts, kernel_cache, threads
+from . import guards, kernel_cache, threads
 from .compile_log import tell
 from .fingerprints import OPTIONS, hashed
 from .machine_code import CodeFile, stored_code
@@ -57,8 +57,8 @@ def _text() -> str:
 
 
 def _build() -> Launch:
-    with interrupts.deferred(), collector.paused():  # an interrupted import or compilation would stay incomplete
-        address_space.check_room()
+    with guards.deferred(), guards.paused():  # an interrupted import or compilation would stay incomplete
+        guards.check_room()
         import numba
         from numba import types
 
