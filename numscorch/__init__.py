@@ -35,7 +35,7 @@ from .errors import (
     UnsupportedError,
 )
 from .explanation.page import card as _card
-from .explanation.rasters import spy as _spy
+from .explanation.sketches import spy as _spy
 from .files.load import load_graph
 from .fusing import fuse
 from .interop.edge_lists import adj_t

@@ -192,9 +192,7 @@ class HaloExchange:
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
-        if self.group is None:
-            return rows
-        return _Return.apply(rows, self)  # type: ignore[no-untyped-call]
+        return rows if self.group is None else _Return.apply(rows, self)  # type: ignore[no-untyped-call]
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:

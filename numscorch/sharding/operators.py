@@ -1,4 +1,7 @@
-"""Functions of a sharded matrix: products, also with its transpose, sums, norms, softmax of rows, and element-wise functions."""
+"""Functions of a sharded matrix: products, also with its transpose, sums, norms, softmax of rows, and element-wise functions.
+
+:func:`register` makes einsum, evaluate and torch's functions accept sharded matrices, and ``DTensor`` operands beside sparse tensors.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,18 @@ from ..operators.products import check_same_type
 from ..operators.unary import UNARY
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
+from ..tensors.distributed import HANDLERS, Handler
+from ..tensors.graph_breaks import graph_break
 from .agreement import agree, collective, reporting_lost_ranks
 from .dense_operands import Whole
-from .products import sharded_einsum
-from .tensor import ShardedSparseTensor, Transposed
+from .dtensor_products import dtensor_add_bias, dtensor_einsum, dtensor_evaluate
+from .layout import SAVED
+from .parameter import ShardedSparseParameter
+from .products import sharded_einsum, sharded_evaluate
+from .tensor import FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor, Transposed
 
 T = TypeVar("T")
+LOCAL = "give A.to_local(), this rank's rows with all columns, beside whole dense operands"
 PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}  # by the dimensions of the dense operand
 TRANSPOSED_PRODUCTS = {1: "ij,i->j", 2: "ij,ik->jk"}  # of A.t() @ y
 PRODUCTS_WITH_TRANSPOSED = {1: "ij,j->i", 2: "ij,kj->ki"}  # of x @ A.t()
@@ -248,3 +257,13 @@ TRANSPOSED: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(MATMULS, transposed_matmul),
     torch.Tensor.__rmatmul__: lambda right, left: transposed_matmul(left, right),
 }
+
+
+def register() -> None:
+    FUNCTIONS.update({function: graph_break(call) for function, call in IMPLEMENTED.items()})
+    HANDLERS[ShardedSparseTensor] = Handler(
+        sharded_einsum, sharded_evaluate, linear, parameter=ShardedSparseParameter, local=LOCAL, saved=SAVED
+    )
+    TRANSPOSED_FUNCTIONS.update({function: graph_break(call) for function, call in TRANSPOSED.items()})
+    HANDLERS[Transposed] = Handler(transposed_einsum, transposed_evaluate, local=LOCAL, saved=SAVED)
+    HANDLERS[DTensor] = Handler(dtensor_einsum, dtensor_evaluate, add_bias=dtensor_add_bias)
