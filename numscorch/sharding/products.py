@@ -41,7 +41,6 @@ from .dense_operands import (
     sharded_indices,
     text_of,
 )
-from .exchange import HaloExchange
 from .tensor import ShardedSparseTensor
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
@@ -75,7 +74,7 @@ def _einsum(call: EinsumCall) -> Any:
         value if isinstance(value, ShardedSparseTensor) else local_operand(value, names, indices, f"the {_ordinal(at)} operand of {text!r}")
         for at, (value, names) in enumerate(zip(values, subscripts.operands, strict=True))
     ]
-    given = [value if isinstance(value, ShardedSparseTensor) else _with_all_rows(value, indices) for value in given]
+    given = [value if isinstance(value, ShardedSparseTensor) else _extended(value, indices.row, indices) for value in given]
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
         is_in_order = result.index(indices.row) < result.index(indices.column)
@@ -137,24 +136,16 @@ def _ordinal(at: int) -> str:
 
 def _joined(given: Given, indices: SharedIndices) -> list[Any]:
     """The local operands of the whole local matrix: those with the column index are extended by the halo."""
-    return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices) for value in given]
+    return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices.column, indices).value for value in given]
 
 
-def _with_all_rows(operand: LocalOperand, indices: SharedIndices) -> LocalOperand:
-    """An operand that has all rows of the local matrix, if it has the row index."""
-    if operand.index != indices.row:
+def _extended(operand: LocalOperand, index: str, indices: SharedIndices) -> LocalOperand:
+    """The operand with all rows or columns of the local matrix, the owned ones first, if it has this index of the matrix."""
+    if operand.index != index:
         return operand
-    return replace(operand, value=_known(operand, indices.matrix.row_exchange), is_whole=False)
-
-
-def _extended(operand: LocalOperand, indices: SharedIndices) -> torch.Tensor:
-    """An operand that has all columns of the local matrix, if it has the column index."""
-    return operand.value if operand.index != indices.column else _known(operand, indices.matrix.exchange)
-
-
-def _known(operand: LocalOperand, exchange: HaloExchange) -> torch.Tensor:
-    """The rows of the operand that this rank owns, then those of the halo."""
-    return operand.back(operand.first[exchange.known] if operand.is_whole else exchange.extended(operand.first))
+    exchange = indices.exchange(index)
+    value = operand.back(operand.first[exchange.known] if operand.is_whole else exchange.extended(operand.first))
+    return replace(operand, value=value, is_whole=False)
 
 
 def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:
@@ -173,7 +164,7 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
             elif at in sent:
                 operands.append(value.back(sent[at]))
             else:
-                whole = _whole_part(value, columns)
+                whole = value.back(value.first[columns]) if value.is_whole else value.value  # needs no exchange
                 operands.append(whole if rows is None or value.index != indices.row else whole.index_select(value.at, rows))
         return einsum(text, *operands)
 
@@ -189,11 +180,6 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
 
 def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:
     return isinstance(value, LocalOperand) and value.index == indices.column and not value.is_whole
-
-
-def _whole_part(operand: LocalOperand, columns: Any) -> torch.Tensor:
-    """The part of an operand that needs no exchange: those columns of a whole operand."""
-    return operand.back(operand.first[columns]) if operand.is_whole else operand.value
 
 
 def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in_order: bool) -> ShardedSparseTensor:
@@ -291,7 +277,7 @@ def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
         if len(roles) > 1:
             raise UnsupportedError(f"{key} is read by the rows and by the columns of a sharded matrix: pass it by two names\n  {statement}")
         operand = local_operand(value, next(iter(uses.get(key, {()}))), indices, key)
-        local[key] = _extended(_with_all_rows(operand, indices), indices)
+        local[key] = _extended(_extended(operand, row, indices), column, indices).value
     result = evaluate(statement, format=format, **local)
     if (values := matrix.values_of(result)) is not None:
         return matrix.with_values(values)
