@@ -232,7 +232,7 @@ def card(A: SparseTensor) -> str:
     drawn = sketch(A)
     shape = " x ".join(map(str, drawn.shape)) or "scalar"
     grad = ", requires grad" if A.requires_grad else ""
-    head = f"{shape}, {drawn.dtype}, {drawn.format.name}{grad}"
+    head = f"{shape}, {drawn.values.dtype}, {drawn.format.name}{grad}"
     return (
         f'<style>{style()}</style><div class="numscorch small"><b>SparseTensor</b> {escape(head)}<br>'
         f"<span>{escape(_stored(drawn))}; {A.pattern.index_dtype} indices</span>"

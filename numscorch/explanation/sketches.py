@@ -84,7 +84,6 @@ class Sketch:
 
     format: Format
     shape: tuple[int, ...]
-    dtype: str
     levels: tuple[LevelSketch, ...]
     values: Array
     leaves: tuple[Leaf, ...]
@@ -108,9 +107,7 @@ def sketch(A: SparseTensor) -> Sketch:
     values = Array("vals", str(A.dtype).removeprefix("torch."), len(A._values), first)
     stored = [array for level in pattern.arrays for array in level]
     size = sum(array.nbytes for array in stored) + A._values.nbytes
-    return Sketch(
-        pattern.format, pattern.shape, values.dtype, _levels(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size
-    )
+    return Sketch(pattern.format, pattern.shape, _levels(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size)
 
 
 def sketch_of(operand: Any) -> Sketch | None:
