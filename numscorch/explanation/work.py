@@ -143,16 +143,14 @@ class _Space:
         """The operations of a value at points that the operands ``needed`` also store; None means the product of all operands."""
         names = self.sizes.keys() if value is None else {*result, *(var.name for var in variables_in(value))}
         sizes = {name: size for name, size in self.sizes.items() if name in names}
-        terms = self._terms_of(value, needed)
+        if value is None:
+            terms = [Summand((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
+        else:
+            calls = _calls(value)
+            terms = [Summand((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
         is_added = len(terms) > 1 or bool(names - set(result))
         amounts = [(term.operations + is_added, term.needs) for term in terms]
         return sum(operations * points(needs, self.subscripts, self.operands, sizes) for operations, needs in amounts if operations)
-
-    def _terms_of(self, value: Expr | None, needed: tuple[int, ...]) -> list[Summand]:
-        if value is None:
-            return [Summand((*map(NAMES.index, sorted(self.sparse)), *needed), int(len(self.operands) > 1))]
-        calls = _calls(value)
-        return [Summand((*term.needs, *needed), min(term.operations, 1) + calls) for term in _needs(value, self.sparse)]
 
 
 def _needs(value: Expr, sparse: set[str]) -> list[Summand]:
