@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
+from ..machine.compile_log import counts, expecting
 from ..machine.memory import size_in_words
 from .bench import error_text, request_of, requests_in
 
@@ -105,8 +106,6 @@ def _check_exists(path: Path, noun: str, suggestion: str) -> None:
 
 
 def _warm(arguments: argparse.Namespace) -> int:
-    from ..machine.compile_log import counts
-
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
     summary = _common() if arguments.common else _requests(arguments.file)
     new, seconds = counts.compiled - before, time.perf_counter() - started
@@ -116,7 +115,6 @@ def _warm(arguments: argparse.Namespace) -> int:
 
 def _requests(path: Path) -> str:
     """Compile the kernels of a file's requests."""
-    from ..machine.compile_log import expecting
     from .warming import warm
 
     _check_exists(path, "file of requests", "write one, a line for each request, or pass --common")
@@ -137,7 +135,6 @@ def _requests(path: Path) -> str:
 
 def _common() -> str:
     """Compile the kernels of common layers and products, and print a line for each layer or product."""
-    from ..machine.compile_log import expecting
     from .warming import common_runs, tables_of_kernels, warm_all
 
     runs, tables = list(common_runs()), tables_of_kernels()
