@@ -248,12 +248,15 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 @pytest.mark.parametrize(("version", "ok"), [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.9", False), ("2.14.0", False)])
 def test_doctor_checks_the_tested_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: version)
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
     check = doctor._version("torch", doctor.TESTED["torch"])
     assert check.ok is ok
     assert ("tested with 2.13 and later, before 2.14" in check.advice) is not ok
 
 
 def test_doctor_names_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: None)
+    def missing(name: str) -> str:
+        raise doctor.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", missing)
     assert doctor._version("numba", doctor.TESTED["numba"]) == doctor.Diagnosis("numba", "not installed", False, "pip install numba")
