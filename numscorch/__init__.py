@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING, Any
 
 import torch as _torch
 
-from .machine import collector as _collector  # first: it pauses the garbage collector until _collector.resume()
+from .machine import guards as _guards  # first: it pauses the garbage collector until _guards.resume()
 
 # isort: split
 from . import nn, operators
@@ -34,8 +34,8 @@ from .errors import (
     SizeError,
     UnsupportedError,
 )
-from .explanation.spying import spy as _spy
-from .explanation.tensors import card as _card
+from .explanation.page import card as _card
+from .explanation.sketches import spy as _spy
 from .files.load import load_graph
 from .fusing import fuse
 from .interop.edge_lists import adj_t
@@ -75,7 +75,7 @@ eliminate_zeros, rearrange = map(operators.public, ("eliminate_zeros", "rearrang
 
 _METHODS.update(card=_card, spy=_spy)
 _registration.register()
-_collector.resume()
+_guards.resume()
 
 __version__ = "0.1.0"
 __all__ = [

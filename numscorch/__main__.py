@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import __version__
-from .commands.asking import error_text
-from .commands.bench import add_bench, positive
+from .commands.bench import add_bench, error_text, positive
 from .commands.cache import add_cache
 from .commands.explain import add_explain
 from .errors import NumscorchError
@@ -74,7 +73,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from .commands import doctor
 
-    return 0 if doctor.print_report() else 1
+    checks = doctor.report()
+    print(doctor.render(checks))
+    return int(not all(check.ok for check in checks))
 
 
 if __name__ == "__main__":

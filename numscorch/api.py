@@ -13,10 +13,9 @@ import torch
 from .errors import ExpressionError, FormatError, OperandError, UnsupportedError
 from .explanation.explanation import Explanation, timed_story
 from .explanation.programs import explain_einsum, explain_program, explain_sparsified
-from .files.archives import save_tensor
+from .files.archives import save_safetensors, save_tensor
 from .files.foreign import foreign_suffix, is_torchs, unreadable, unwritable
 from .files.load import SUFFIXES, check_there, load as read, suffix_of
-from .files.safetensors_files import save_safetensors
 from .files.writers import write_text
 from .frontend.requests import Request
 from .frontend.statements import tensor_names

@@ -292,12 +292,10 @@ def _line_of(error: BaseException) -> str:
 
 
 def _explained(program: TracedProgram, operands: Mapping[str, Any]) -> Explanation:
-    """The explanation of a program's kernels."""
     if program.sparsifier is None:
         return explain_program(program.text, operands, program.format)
     return explain_sparsified(program.text, operands, program.sparsifier, program.format)
 
 
 def _operands_of(program: TracedProgram, operands: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The operands that a program reads."""
     return operands if len(operands) == len(program.reads) else {name: operands[name] for name in operands if name in program.reads}

@@ -53,8 +53,12 @@ EXPRESSIONS: dict[int, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 MOST_CHECKS = 400  # default upper bound of the checks of a level (about 1400 exist)
-# formats of S and T, by order
-OTHERS = {1: ("s", "d", "o"), 2: (CSR, CSC, COO(2), DCSR), 3: (CSF(3), COO(3), "dss"), 4: (CSF(4), COO(4))}
+OTHERS: dict[int, tuple[Format, ...]] = {
+    1: (Format("s"), Format("d"), Format("o")),
+    2: (CSR, CSC, COO(2), DCSR),
+    3: (CSF(3), COO(3), Format("dss")),
+    4: (CSF(4), COO(4)),
+}  # formats of S and T, by order
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,6 @@ class RandomCheck:
         return True
 
     def expect(self, condition: bool, problem: str) -> None:
-        """Raise a FormatError if a condition is false."""
         if not condition:
             raise FormatError(problem)
 
@@ -145,16 +148,11 @@ def checks(formats: Sequence[Format], seed: int = 0) -> Iterator[RandomCheck]:
     for fmt in formats:
         for text in EXPRESSIONS[fmt.order]:
             terms = _terms(text)
-            others = {name: _random_format(numbers, len(term)) for name, term in terms.items() if name in "ST"}
+            others = {name: numbers.choice(OTHERS[len(term)]) for name, term in terms.items() if name in "ST"}
             order = text.split("=")[0].count(",") + ("[" in text.split("=")[0])
             for role in ("operand", "both", "result") if order == fmt.order else ("operand",):
-                format_ = fmt if role != "result" else _random_format(numbers, fmt.order)
+                format_ = fmt if role != "result" else numbers.choice(OTHERS[fmt.order])
                 yield RandomCheck(text, {"A": format_, **others}, None if role == "operand" else fmt, numbers.randrange(1 << 30))
-
-
-def _random_format(numbers: random.Random, order: int) -> Format:
-    chosen = numbers.choice(OTHERS[order])
-    return chosen if isinstance(chosen, Format) else Format(chosen)
 
 
 def formats_with(level: Level) -> list[Format]:

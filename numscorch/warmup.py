@@ -70,7 +70,13 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
     >>> ns.warm(layer, torch.rand(2, 8))
     <warm: 0 kernels compiled, 0 loaded, 0.0 s>
     """
-    _check(call)
+    if isinstance(call, type):
+        raise OperandError(f"warm takes a module, not the class {call.__name__}: make one, as in ns.warm({call.__name__}(...), x)")
+    if not callable(call):
+        raise OperandError(
+            f"warm takes a module or a function, not {type(call).__name__}: pass the module or function first, then its inputs, as in "
+            "ns.warm(model, x)"
+        )
     if jit_is_disabled():
         raise UnsupportedError("NUMBA_DISABLE_JIT is set, so nothing is compiled: unset it")
     started, ready, compiled = time.perf_counter(), counts.ready, counts.compiled
@@ -82,14 +88,6 @@ def warm(call: Callable[..., Any], /, *inputs: Any, **kwargs: Any) -> Warmed:
                 _forward(copied.eval(), inputs, kwargs, "while ns.warm ran evaluation: pass lambda x: model(x) for training alone")
     new = counts.compiled - compiled
     return Warmed(new, max(counts.ready - ready - new, 0), time.perf_counter() - started)
-
-
-def _check(call: object) -> None:
-    suggestion = "pass the module or function first, then its inputs, as in ns.warm(model, x)"
-    if isinstance(call, type):
-        raise OperandError(f"warm takes a module, not the class {call.__name__}: make one, as in ns.warm({call.__name__}(...), x)")
-    if not callable(call):
-        raise OperandError(f"warm takes a module or a function, not {type(call).__name__}: {suggestion}")
 
 
 def _run(call: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -185,7 +183,6 @@ def _detached(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a nested result."""
     if isinstance(value, SparseTensor):
         yield value.values
     elif isinstance(value, torch.Tensor):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from ..machine import address_space, collector, interrupts, kernel_cache, threads
+from ..machine import guards, kernel_cache, threads
 from ..machine.compile_log import tell, waiting
 from ..machine.launcher import address_of, callable_at, launcher
 from ..machine.machine_code import DAMAGED, store_code, stored_code
@@ -60,8 +60,8 @@ class Kernel:
 
     def _compiled(self) -> machine.Addresses:
         source = self.source
-        with interrupts.deferred(), collector.paused():
-            address_space.check_room()
+        with guards.deferred(), guards.paused():
+            guards.check_room()
             with waiting(source.text):
                 if (stored := _stored(source)) is not None:
                     return stored
@@ -128,14 +128,14 @@ class PlainKernel(Kernel):
 def build(source: Source) -> Kernel:
     """Write the source to the cache and load it, without compiling it."""
     path = kernel_cache.store(source.name, source.text)
-    with interrupts.deferred():  # the first kernel imports Numba, and an interrupted import would leave broken modules
+    with guards.deferred():  # the first kernel imports Numba, and an interrupted import would leave broken modules
         return Kernel(source, kernel_cache.load_module(source.name, source.text, path).__dict__)
 
 
 def build_plain(source: Source) -> Kernel:
     """Make a kernel that runs as plain Python. Nothing is compiled or written to disk."""
     scope: dict[str, Any] = {}
-    with interrupts.deferred():
+    with guards.deferred():
         exec(compile(source.text, f"<{source.name}>", "exec"), scope)
     return PlainKernel(source, scope)
 

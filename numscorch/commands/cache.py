@@ -11,12 +11,12 @@ from typing import Any
 
 from ..errors import ExpressionError, NumscorchError
 from ..machine import kernel_cache
+from ..machine.compile_log import counts, expecting
 from ..machine.memory import size_in_words
-from .asking import error_text, request_of, requests_in
+from .bench import error_text, request_of, requests_in
 
 
 def add_cache(commands: Any) -> None:
-    """Add the command and its actions."""
     cache = commands.add_parser("cache", help="list, clear, compile ahead, export or import the kernels on disk")
     cache.set_defaults(command=_list)
     actions = cache.add_subparsers(metavar="ACTION")
@@ -101,14 +101,11 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _check_exists(path: Path, noun: str, suggestion: str) -> None:
-    """Raise a NumscorchError if a file doesn't exist."""
     if not path.exists():
         raise NumscorchError(f"there is no {noun} {path}: {suggestion}")
 
 
 def _warm(arguments: argparse.Namespace) -> int:
-    from ..machine.compile_log import counts
-
     folder, before, started = _folder(), counts.compiled, time.perf_counter()
     summary = _common() if arguments.common else _requests(arguments.file)
     new, seconds = counts.compiled - before, time.perf_counter() - started
@@ -118,7 +115,6 @@ def _warm(arguments: argparse.Namespace) -> int:
 
 def _requests(path: Path) -> str:
     """Compile the kernels of a file's requests."""
-    from ..machine.compile_log import expecting
     from .warming import warm
 
     _check_exists(path, "file of requests", "write one, a line for each request, or pass --common")
@@ -139,9 +135,7 @@ def _requests(path: Path) -> str:
 
 def _common() -> str:
     """Compile the kernels of common layers and products, and print a line for each layer or product."""
-    from ..machine.compile_log import expecting
-    from .common_runs import common_runs
-    from .warming import tables_of_kernels, warm_all
+    from .warming import common_runs, tables_of_kernels, warm_all
 
     runs, tables = list(common_runs()), tables_of_kernels()
     with expecting(len(runs), "layers and products") as goal:

@@ -59,16 +59,10 @@ def render(checks: Iterable[Diagnosis]) -> str:
     return "\n".join(lines)
 
 
-def print_report() -> bool:
-    """Print the report; return whether all checks passed."""
-    checks = report()
-    print(render(checks))
-    return all(check.ok for check in checks)
-
-
 def _version(name: str, bounds: Range) -> Diagnosis:
-    installed = platform.python_version() if name == "python" else _installed(name)
-    if installed is None:
+    try:
+        installed = platform.python_version() if name == "python" else metadata.version(name)
+    except metadata.PackageNotFoundError:
         return _missing(name)
     low, high = bounds
     inside = low <= _numbers(installed) < high
@@ -81,13 +75,6 @@ def _missing(name: str) -> Diagnosis:
         wheels = sys.platform != "darwin" and platform.machine().lower() in {"x86_64", "amd64"}
         return Diagnosis(name, "not installed", not wheels, "pip install tbb" if wheels else "has no wheel for this platform")
     return Diagnosis(name, "not installed", False, f"pip install {name}")
-
-
-def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

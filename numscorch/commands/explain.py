@@ -22,7 +22,6 @@ EACH = 4  # bytes of a float32
 
 
 def add_explain(commands: Any) -> None:
-    """Add the command."""
     text = "print every stage between an expression and its kernel"
     command = commands.add_parser("explain", help=text, description=text)
     command.add_argument("expression", metavar="EXPR", help='an einsum such as "ij,jk->ik", or a statement such as "y[i] = A[i,j] * x[j]"')

@@ -56,8 +56,7 @@ class Explanation(Story, Paged):
 
     __repr__ = __str__
 
-    def _titled(self, anchored: bool = True) -> tuple[str, str]:
-        return titled(self, anchored)
+    _titled = titled
 
 
 def read_formats(expr: str, operands: Sequence[Any]) -> list[Any]:

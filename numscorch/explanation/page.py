@@ -1,25 +1,33 @@
-"""Explanations as HTML: a self-contained page, or a notebook cell."""
+"""Explanations and tensors as HTML: a self-contained page, or a notebook cell."""
 
 from __future__ import annotations
 
+import builtins
+import io
+import keyword
 import os
+import tokenize
 from functools import cache
 from html import escape
 from importlib.resources import files
+from math import prod
 from os import PathLike
 from pathlib import Path
 
 from ..errors import FormatError
 from ..frontend.operand import Operand
 from ..machine.atomic_files import replacing
-from .highlighting import highlighted
+from ..machine.memory import size_in_words
+from ..tensors.sparse_tensor import SparseTensor
 from .level_tree import level_list, picture, tree
 from .loop_nest import cost_table, nest, pass_list
 from .roofline import report
-from .sketches import Sketch, levels_of
+from .sketches import Sketch, levels_of, sketch
 from .story import Story
 
 SUFFIX = ".html"
+KINDS = {tokenize.STRING: "string", tokenize.NUMBER: "number", tokenize.COMMENT: "comment"}
+BUILT_IN = frozenset(name for name in dir(builtins) if name.islower() and not name.startswith("_"))
 
 
 @cache
@@ -175,3 +183,68 @@ def drawing(drawn: Sketch, name: str) -> str:
 
 def _code(text: str) -> str:
     return f'<pre tabindex="0"><code>{escape(text)}</code></pre>'
+
+
+def highlighted(source: str) -> str:
+    """The source as HTML: one span per line; keywords, function names, numbers, strings and comments are spans with CSS classes.
+
+    Raises:
+        tokenize.TokenError, SyntaxError: the source isn't Python.
+
+    >>> print(highlighted("for i in range(3):"))
+    <span class="line"><span class="keyword">for</span> i <span class="keyword">in</span> <span class="builtin">range</span>(<span class="number">3</span>):</span>
+    """  # noqa: E501
+    rows = source.rstrip("\n").split("\n")
+    pieces = [list[str]() for _ in rows]
+    row, column = 1, 0
+    before = ""
+    for token in tokenize.generate_tokens(io.StringIO("\n".join(rows) + "\n").readline):
+        if token.type in (tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER):
+            continue
+        if token.start[0] > row:
+            row, column = token.start[0], 0
+        pieces[row - 1].append(escape(rows[row - 1][column : token.start[1]], quote=False))
+        css_class = _css_class(token, before)
+        for at, text in enumerate(token.string.split("\n")):  # a multi-line string gets one span per line
+            escaped = escape(text, quote=False)
+            pieces[token.start[0] - 1 + at].append(f'<span class="{css_class}">{escaped}</span>' if css_class and text else escaped)
+        (row, column), before = token.end, token.string
+    return "\n".join(f'<span class="line">{"".join(parts)}</span>' for parts in pieces)
+
+
+def _css_class(token: tokenize.TokenInfo, before: str) -> str:
+    if token.type in KINDS:
+        return KINDS[token.type]
+    if token.type != tokenize.NAME:
+        return ""
+    if keyword.iskeyword(token.string):
+        return "keyword"
+    return "function" if before == "def" else "builtin" if token.string in BUILT_IN else ""
+
+
+def card(A: SparseTensor) -> str:
+    """The notebook cell of a tensor: shape, data type, format, entries, bytes, and a collapsible view of levels and pattern.
+
+    >>> import numscorch as ns, torch
+    >>> "2 x 2, float32, CSR" in card(ns.from_torch(torch.eye(2), ns.CSR))
+    True
+    """
+    drawn = sketch(A)
+    shape = " x ".join(map(str, drawn.shape)) or "scalar"
+    grad = ", requires grad" if A.requires_grad else ""
+    head = f"{shape}, {drawn.values.dtype}, {drawn.format.name}{grad}"
+    return (
+        f'<style>{style()}</style><div class="numscorch small"><b>SparseTensor</b> {escape(head)}<br>'
+        f"<span>{escape(_stored(drawn))}; {A.pattern.index_dtype} indices</span>"
+        f"<details open><summary>levels and pattern</summary>{drawing(drawn, '')}</details></div>"
+    )
+
+
+def _stored(drawn: Sketch) -> str:
+    """The number of entries, their density and their size in memory."""
+    if drawn.entries is None:
+        stored = f"{drawn.values.length:,} positions, some of them possibly padding"
+    else:
+        density = drawn.entries / max(prod(drawn.shape), 1)
+        stored = f"{drawn.entries:,} entr{'y' if drawn.entries == 1 else 'ies'}, density {density:.3g}"
+    return f"{stored}, {size_in_words(drawn.bytes)}"

@@ -96,14 +96,13 @@ def arrays_of(pattern: Pattern) -> list[tuple[np.ndarray, ...]]:
 
 def _positions(pattern: Pattern, leaves: np.ndarray) -> list[np.ndarray] | None:
     """The position in each level above the given values; None if a level's parents can't be found."""
-    positions, at = [leaves], len(pattern.format.levels) - 1
-    while at > 0:
+    positions = [leaves] if pattern.format.levels else []
+    for at in range(len(pattern.format.levels) - 1, 0, -1):
         parents = _parents(pattern, at, positions[0])
         if parents is None:
             return None
         positions.insert(0, parents)
-        at -= 1
-    return positions if pattern.format.levels else []
+    return positions
 
 
 def _parents(pattern: Pattern, at: int, positions: np.ndarray) -> np.ndarray | None:
@@ -136,8 +135,9 @@ def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[st
     mask = np.ones(len(positions[-1]) if positions else 1, dtype=bool)
     stored = arrays_of(pattern)
     values: dict[str, Any] = {f"size{at}": size for at, size in enumerate(sizes)}
+    variables = tuple(map(Var, values))
     for at, level in enumerate(pattern.format.levels):
-        mode = _mode(at, len(sizes))
+        mode = Mode(f"A{at + 1}", at, variables, tuple(Var(f"coordinate{n}") for n in range(at)), Segment(PARENT))
         values |= {f"{mode.name}_{name}": array for name, array in zip(level.arrays, stored[at], strict=True)}
         values |= {PARENT.name: above, POSITION.name: positions[at]}
         coordinate = evaluated(level.coordinate(mode, POSITION), values)
@@ -145,12 +145,6 @@ def _coordinates(pattern: Pattern, positions: list[np.ndarray]) -> tuple[dict[st
         mask &= _holds_entry(level, mode, values)
         above = positions[at]
     return values, mask
-
-
-def _mode(at: int, levels: int) -> Mode:
-    """The mode that a level's functions take, with variables that :func:`evaluated` looks up."""
-    sizes = tuple(Var(f"size{n}") for n in range(levels))
-    return Mode(f"A{at + 1}", at, sizes, tuple(Var(f"coordinate{n}") for n in range(at)), Segment(PARENT))
 
 
 def _holds_entry(level: Level, mode: Mode, values: Values) -> Any:

@@ -51,11 +51,6 @@ class TimedRun:
         """The arithmetic intensity, in operations per byte."""
         return self.flops / max(self.bytes, 1)
 
-    @property
-    def bound(self) -> float:
-        """The attainable rate at this intensity, in operations per second."""
-        return min(self.peak, self.near * self.intensity)
-
     def __str__(self) -> str:
         rates = f"{self.bytes / self.seconds / 1e9:.3g} GB/s, {self.flops / self.seconds / 1e9:.3g} Gflop/s"
         return f"{seconds_in_words(self.seconds)}, {rates}, {self.reached}, {self.on}"
@@ -82,7 +77,9 @@ class TimedRun:
     @property
     def share(self) -> float:
         """The achieved share of the roof: of the operations, or of the bytes if the request has no operations."""
-        return self.flops / self.seconds / self.bound if self.flops else self.bytes / self.seconds / self.near
+        if not self.flops:
+            return self.bytes / self.seconds / self.near
+        return self.flops / self.seconds / min(self.peak, self.near * self.intensity)
 
 
 def timed_run(call: Callable[[], Any], work: Callable[[Any], Any]) -> TimedRun:

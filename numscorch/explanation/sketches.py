@@ -1,26 +1,39 @@
-"""Sketches: the data that pages draw of a tensor. A sketch takes a few KB and doesn't keep the tensor alive."""
+"""Sketches: the data that pages draw of a tensor. A sketch takes a few KB and doesn't keep the tensor alive.
+
+The picture of a pattern is a raster: entry counts per cell of a grid over a matrix, exact or estimated from a sample. ``spy`` plots it.
+"""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from ..errors import SizeError, UnsupportedError
 from ..frontend.operand import Operand
 from ..ir.format import Format
 from ..ir.parts import name_of
 from ..tensors.packing import entry_count, has_gaps
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .positions import arrays_of, paths_to
-from .rasters import plane, sampled_raster
+from .positions import arrays_of, paths_to, table_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FIRST = 8  # entries shown of an array
 LEAVES = 5  # values shown in the coordinate tree
 CELLS = 96  # cells per side of the picture
 COUNTED = 1 << 20  # positions up to which the entries of a padded format are counted
+SAMPLE = 1 << 15  # upper bound of the entries that a picture samples
+CHUNK = 1 << 18  # positions looked up at once (a few MB)
+BLUE = (47, 111, 222)  # RGB; legible on white and on black
+FEWEST, MOST = 64, 1024  # cells along the longer side of a matplotlib picture
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +84,6 @@ class Sketch:
 
     format: Format
     shape: tuple[int, ...]
-    dtype: str
     levels: tuple[LevelSketch, ...]
     values: Array
     leaves: tuple[Leaf, ...]
@@ -95,9 +107,7 @@ def sketch(A: SparseTensor) -> Sketch:
     values = Array("vals", str(A.dtype).removeprefix("torch."), len(A._values), first)
     stored = [array for level in pattern.arrays for array in level]
     size = sum(array.nbytes for array in stored) + A._values.nbytes
-    return Sketch(
-        pattern.format, pattern.shape, values.dtype, _levels(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size
-    )
+    return Sketch(pattern.format, pattern.shape, _levels(pattern), values, _leaves(A), _picture(pattern), _entries(pattern), size)
 
 
 def sketch_of(operand: Any) -> Sketch | None:
@@ -171,3 +181,144 @@ def _caption(pattern: Pattern, room: float, sampled: bool) -> str:
     over = f", over all {', '.join(map(name_of, range(order - 2)))}" if order > 2 else ""
     scale = f"; a dot covers about {room:,.0f} elements, and darker dots hold more entries" if room > 1 else ""
     return f"{rows:,} x {columns:,}: {axes}{over}{scale}{', from a sample of the entries' if sampled else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """Entry counts per cell of a grid; estimates if ``sampled``."""
+
+    counts: np.ndarray
+    shape: tuple[int, int]
+    sampled: bool = False
+
+    @property
+    def room(self) -> float:
+        """The average number of matrix elements per cell."""
+        return prod(map(float, self.shape)) / max(self.counts.size, 1)
+
+    def shades(self) -> np.ndarray:
+        """Each cell's shade on a logarithmic scale, from 0 (empty) to 1 (the fullest cell)."""
+        most = float(self.counts.max(initial=0))
+        if most == 0 or self.room <= 1:
+            return (self.counts > 0).astype(np.float64)
+        return np.where(self.counts > 0, 0.3 + 0.7 * np.log1p(self.counts) / np.log1p(most), 0.0)
+
+    def png(self) -> bytes:
+        """The raster as a PNG in one colour of varying opacity, which suits any background."""
+        height, width = self.counts.shape
+        pixels = np.zeros((height, width + 1), dtype=np.uint8)  # each row starts with its filter type: 0, none
+        pixels[:, 1:] = np.rint(self.shades() * 255)
+        header = struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)
+        parts = (b"IHDR", header), (b"PLTE", bytes(BLUE) * 256), (b"tRNS", bytes(range(256))), (b"IDAT", zlib.compress(pixels.tobytes(), 6))
+        return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*part) for part in parts) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def plane(shape: tuple[int, ...]) -> tuple[int, int]:
+    """The numbers of rows and columns drawn: the last two dimensions. A vector is one row.
+
+    >>> plane((7, 3, 4)), plane((5,)), plane(())
+    ((3, 4), (1, 5), (1, 1))
+    """
+    rows, columns = (1, 1, *shape)[-2:]
+    return rows, columns
+
+
+def exact_raster(pattern: Pattern, cells: int) -> Raster:
+    """Count every entry, in a grid of at most ``cells`` cells per side.
+
+    >>> import numscorch as ns, torch
+    >>> exact_raster(ns.from_torch(torch.eye(4), ns.CSR).pattern, 2).counts.tolist()
+    [[2.0, 0.0], [0.0, 2.0]]
+    """
+    grid = _grid(plane(pattern.shape), cells)
+    for start in range(0, pattern.nnz, CHUNK):
+        leaves = np.arange(start, min(start + CHUNK, pattern.nnz))
+        table = table_of(pattern, leaves)
+        _count(grid, table, pattern.shape)
+        if table.shape[1] > len(leaves):  # the table holds all entries
+            break
+    return Raster(grid, plane(pattern.shape))
+
+
+def sampled_raster(pattern: Pattern, cells: int, most: int = SAMPLE) -> Raster:
+    """Estimate the counts from a stratified sample of at most ``most`` entries; the draws are seeded."""
+    if pattern.nnz <= most:
+        return exact_raster(pattern, cells)
+    grid = _grid(plane(pattern.shape), cells)
+    edges = np.linspace(0, pattern.nnz, most + 1)
+    leaves = (edges[:-1] + np.random.default_rng(0).random(most) * np.diff(edges)).astype(np.int64)
+    table = table_of(pattern, np.minimum(leaves, pattern.nnz - 1))
+    is_sample = table.shape[1] <= most
+    _count(grid, table, pattern.shape)
+    return Raster(grid * (pattern.nnz / most) if is_sample else grid, plane(pattern.shape), is_sample)
+
+
+def _grid(sizes: tuple[int, int], cells: int) -> np.ndarray:
+    """An empty grid with the matrix's aspect ratio, limited to 1 : 8."""
+    longest = max(*sizes, 1)
+    scaled = [max(round(size * min(cells / longest, 1.0)), min(size, cells // 8), 1) for size in sizes]
+    return np.zeros(scaled)
+
+
+def _count(grid: np.ndarray, table: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Add entries to their cells."""
+    drawn = [*np.zeros((2, table.shape[1]), dtype=np.int64), *table][-2:]
+    rows, columns = (_cell(coords, size, cells) for coords, size, cells in zip(drawn, plane(shape), grid.shape, strict=True))
+    grid += np.bincount(rows * grid.shape[1] + columns, minlength=grid.size).reshape(grid.shape)
+
+
+def _cell(coordinates: np.ndarray, size: int, cells: int) -> np.ndarray:
+    if size <= cells:
+        return coordinates
+    return np.minimum((coordinates * (cells / size)).astype(np.int64), cells - 1)
+
+
+def spy(pattern: Pattern, ax: Axes | None = None, **kwargs: Any) -> Axes:
+    """Plot where a pattern stores entries; see :meth:`SparseTensor.spy`.
+
+    Raises:
+        SizeError: the tensor has no dimensions.
+        UnsupportedError: matplotlib isn't installed.
+    """
+    if not pattern.shape:
+        raise SizeError("spy draws where a tensor stores entries, and a tensor without dimensions has only one element: print it")
+    try:
+        from matplotlib import pyplot
+        from matplotlib.colors import LogNorm
+    except ImportError as error:
+        raise UnsupportedError(
+            "spy draws with matplotlib, which isn't installed: pip install matplotlib, or numscorch[examples]"
+        ) from error
+    ax = pyplot.gca() if ax is None else ax
+    raster = exact_raster(pattern, _cells(ax))
+    counts = raster.counts[: raster.shape[0], : raster.shape[1]]  # a side of size 0 has no cells
+    depth = prod(max(size, 1) for size in pattern.shape[:-2])  # elements projected onto each element of the drawn plane
+    shares = np.ma.masked_equal(counts / max(raster.room * depth, 1.0), 0)
+    rows, columns = (max(size, 1) for size in raster.shape)
+    aspect = "equal" if max(rows, columns) <= 8 * min(rows, columns) else "auto"
+    drawn: dict[str, Any] = {"cmap": "Blues", "interpolation": "nearest", "origin": "upper", "aspect": aspect}
+    drawn |= {"extent": (-0.5, columns - 0.5, rows - 0.5, -0.5)}
+    if not kwargs.keys() & {"norm", "vmin", "vmax"} and shares.count():
+        drawn["norm"] = LogNorm(float(shares.min()) / 3, float(shares.max()))  # a third: the emptiest cell stays visible
+    ax.imshow(shares, **(drawn | kwargs))
+    order = len(pattern.shape)
+    ax.xaxis.tick_top()  # the columns are at the top, as with matplotlib's spy
+    ax.xaxis.set_label_position("top")
+    ax.set_xlabel(name_of(order - 1))
+    if order > 1:
+        ax.set_ylabel(name_of(order - 2))
+    if order < 2 or not raster.shape[0]:
+        ax.set_yticks([])
+    if not raster.shape[1]:
+        ax.set_xticks([])
+    return ax
+
+
+def _cells(ax: Axes) -> int:
+    """The number of cells along the longer side: fewer than the axes have pixels, so that none is skipped."""
+    box = ax.get_window_extent()
+    return int(min(max(0.7 * min(box.width, box.height), FEWEST), MOST))

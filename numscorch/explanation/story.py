@@ -37,7 +37,6 @@ class Story:
 
     @property
     def where(self) -> str:
-        """The path of the source file."""
         return "not written: no kernel folder is writable" if self.path is None else str(self.path)
 
     @property
@@ -76,7 +75,6 @@ class Story:
 
     @property
     def source(self) -> str:
-        """The kernel's Python source."""
         return self.generated.text
 
     def _read_as(self, at: int) -> str:

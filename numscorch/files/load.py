@@ -13,16 +13,15 @@ import torch
 
 from ..convert.construct import from_coo, from_csr
 from ..convert.dense import to_format
-from ..errors import FormatError
+from ..errors import FormatError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX
 from ..tensors.arrays import check_values
 from ..tensors.packing import index_dtype_for, pack
 from ..tensors.sparse_tensor import SparseTensor
-from .archives import MARK, integers_in, read_arrays, sizes_in, tensor_of
+from .archives import MARK, integers_in, read_arrays, read_safetensors, required, sizes_in, tensor_of
 from .foreign import unreadable
-from .readers import Entries, read_matrix_market, read_scipy_npz, read_smtx, read_tns
-from .safetensors_files import read_safetensors
+from .readers import Entries, read_matrix_market, read_smtx, read_tns
 from .text import EXACT, fits_float32
 
 WIDER = {"u2": "int32", "u4": "int64", "u8": "int64", "f16": "float64", "c32": "complex128"}  # of types of NumPy that kernels don't read
@@ -268,14 +267,42 @@ def _load_npz(file: Path, dtype: torch.dtype | None, progress: bool | None, mapp
 
 
 def _from_scipy_arrays(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype | None) -> SparseTensor:
-    layout, parts, shape = read_scipy_npz(file, arrays)
-    values = _cast(file, parts[-1], dtype)
-    if layout == "coo":
-        return from_coo(parts[0], values, shape, CSR if len(shape) == 2 else None, copy=False)
-    if layout == "csr":
-        return from_csr(parts[0], parts[1], values, shape, copy=False)
-    # the arrays of a CSC matrix are the CSR arrays of its transpose
-    return to_format(from_csr(parts[0], parts[1], values, shape[::-1], copy=False).T, CSR)
+    """The matrix of an archive of ``scipy.sparse.save_npz`` with the layout csr, csc or coo.
+
+    Raises:
+        FormatError: arrays are missing or malformed.
+        UnsupportedError: the layout is another one.
+    """
+    stored = arrays["format"].reshape(-1)[:1].astype(np.str_)
+    layout = str(stored[0]) if len(stored) else ""
+    if layout not in ("csr", "csc", "coo"):
+        raise UnsupportedError(
+            f"{file} holds a {layout[:20]} matrix: use ns.from_scipy(scipy.sparse.load_npz(path)), or save it after .tocsr()"
+        )
+    shape, data = sizes_in(file, arrays, "shape"), required(file, arrays, "data")
+    if len(shape) != 2 and (layout != "coo" or "coords" not in arrays):
+        raise FormatError(f"{file} holds the shape {shape}, but a {layout} matrix has 2 dimensions: save it again")
+    if layout != "coo":
+        pos, crd = (_index(file, arrays, name) for name in ("indptr", "indices"))
+        values = _cast(file, data, dtype)
+        if layout == "csr":
+            return from_csr(pos, crd, values, shape, copy=False)
+        # the arrays of a CSC matrix are the CSR arrays of its transpose
+        return to_format(from_csr(pos, crd, values, shape[::-1], copy=False).T, CSR)
+    if "coords" in arrays:
+        coords = _index(file, arrays, "coords", 2)
+    else:
+        row, col = _index(file, arrays, "row"), _index(file, arrays, "col")
+        if len(row) != len(col):
+            raise FormatError(f"{file} holds {len(row)} rows, but {len(col)} columns: save it again")
+        coords = np.stack([row, col])
+    return from_coo(coords, _cast(file, data, dtype), shape, CSR if len(shape) == 2 else None, copy=False)
+
+
+def _index(file: Path, arrays: dict[str, np.ndarray], name: str, ndim: int = 1) -> np.ndarray:
+    """An index array after validation: int32 and int64 arrays without a copy, others as int64."""
+    checked = integers_in(file, arrays, name, ndim)
+    return arrays[name] if arrays[name].dtype in (np.int32, np.int64) else checked
 
 
 def _adj_t(file: Path, arrays: dict[str, np.ndarray], dtype: torch.dtype) -> SparseTensor:

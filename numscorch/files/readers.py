@@ -1,4 +1,4 @@
-"""Readers of Matrix Market, FROSTT and DLMC text files, and of the arrays that ``scipy.sparse.save_npz`` writes."""
+"""Readers of Matrix Market, FROSTT and DLMC text files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import FormatError, UnsupportedError
+from ..errors import FormatError
 from ..tensors.arrays import as_shape
-from .archives import integers_in, required, sizes_in
 from .text import EXACT, Text, coordinates_in, integers, opened, rows_of, sizes, whole_values
 
 Entries = tuple[np.ndarray, np.ndarray, tuple[int, ...], str | None]
@@ -206,37 +205,3 @@ def _integers_of(text: Text, content: bytes, count: int, name: str, line: int) -
     if len(numbers) != count:
         raise text.error(f"there are {len(numbers)} {name}, but the sizes on the first line require {count}", at=line)
     return numbers
-
-
-def read_scipy_npz(path: Path, arrays: dict[str, np.ndarray]) -> tuple[str, tuple[np.ndarray, ...], tuple[int, ...]]:
-    """The layout, arrays and shape of an archive of ``scipy.sparse.save_npz``.
-
-    The arrays of csr and csc are (indptr, indices, data), those of coo (coords, data).
-
-    Raises:
-        FormatError: arrays are missing or malformed.
-        UnsupportedError: the layout is not csr, csc or coo.
-    """
-    stored = arrays["format"].reshape(-1)[:1].astype(np.str_)
-    layout = str(stored[0]) if len(stored) else ""
-    if layout not in ("csr", "csc", "coo"):
-        raise UnsupportedError(
-            f"{path} holds a {layout[:20]} matrix: use ns.from_scipy(scipy.sparse.load_npz(path)), or save it after .tocsr()"
-        )
-    shape, data = sizes_in(path, arrays, "shape"), required(path, arrays, "data")
-    if len(shape) != 2 and (layout != "coo" or "coords" not in arrays):
-        raise FormatError(f"{path} holds the shape {shape}, but a {layout} matrix has 2 dimensions: save it again")
-    if layout != "coo":
-        return layout, (_index(path, arrays, "indptr"), _index(path, arrays, "indices"), data), shape
-    if "coords" in arrays:
-        return layout, (_index(path, arrays, "coords", 2), data), shape
-    row, col = _index(path, arrays, "row"), _index(path, arrays, "col")
-    if len(row) != len(col):
-        raise FormatError(f"{path} holds {len(row)} rows, but {len(col)} columns: save it again")
-    return layout, (np.stack([row, col]), data), shape
-
-
-def _index(path: Path, arrays: dict[str, np.ndarray], name: str, ndim: int = 1) -> np.ndarray:
-    """An index array after validation: int32 and int64 arrays without a copy, others as int64."""
-    checked = integers_in(path, arrays, name, ndim)
-    return arrays[name] if arrays[name].dtype in (np.int32, np.int64) else checked

@@ -49,7 +49,10 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     if not final.parent.is_dir():
         raise FileNotFoundError(ENOENT, f"no such folder to write {final.name} in: create it first", str(path))
     draft = final.with_name(f".{final.name[:100]}.{token_hex(4)}.part")
-    opened = _opened(draft, path)
+    try:
+        opened = draft.open("xb")
+    except OSError as error:  # name the requested file
+        raise type(error)(error.errno, error.strerror, str(path)) from error
     try:
         with opened as file:
             yield file
@@ -59,14 +62,6 @@ def replacing(path: str | PathLike[str]) -> Iterator[BinaryIO]:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-
-
-def _opened(draft: Path, path: str | PathLike[str]) -> BinaryIO:
-    """Create the temporary file. Errors name the requested file."""
-    try:
-        return draft.open("xb")
-    except OSError as error:
-        raise type(error)(error.errno, error.strerror, str(path)) from error
 
 
 def read_whole(path: Path) -> bytes | None:

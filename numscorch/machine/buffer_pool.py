@@ -67,7 +67,11 @@ class Block:
         self.__array_interface__: dict[str, Any] = {"version": 3, "shape": shape, "typestr": typestr, "data": (memory[1], False)}
 
     def __del__(self) -> None:
-        _give_back(self.memory)
+        """Return the buffer to the pool. If the pool is full, drop the oldest sizes."""
+        size = self.memory[0].nbytes - LINE
+        while sum([nbytes * len(buffers) for nbytes, buffers in list(_free.items())]) + size > POOL_BYTES:
+            _free.pop(next(iter(_free)), None)
+        _free.setdefault(size, []).append(self.memory)
 
 
 def _pooled(size: int) -> Memory:
@@ -77,11 +81,3 @@ def _pooled(size: int) -> Memory:
     except (KeyError, IndexError):
         memory = np.empty(size + LINE, np.uint8)
         return memory, memory.ctypes.data + -memory.ctypes.data % LINE
-
-
-def _give_back(memory: Memory) -> None:
-    """Return a buffer to the pool. If the pool is full, drop the oldest sizes."""
-    size = memory[0].nbytes - LINE
-    while sum([nbytes * len(buffers) for nbytes, buffers in list(_free.items())]) + size > POOL_BYTES:
-        _free.pop(next(iter(_free)), None)
-    _free.setdefault(size, []).append(memory)

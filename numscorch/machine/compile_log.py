@@ -98,10 +98,11 @@ def waiting(text: str) -> Iterator[None]:
     ...     pass
     """
     started = time.monotonic()
+    is_wanted = os.environ.get("NUMSCORCH_PROGRESS") != OFF and log.isEnabledFor(logging.WARNING) and is_read(sys.stderr)
     with _lock:
         if not counts.active and started > counts.ended + PAUSE:
             counts.recent, counts.seconds = 0, 0.0
-        line = _Line(sys.stderr, text, counts.seconds) if not counts.active and _is_wanted() else None
+        line = _Line(sys.stderr, text, counts.seconds) if not counts.active and is_wanted else None
         counts.active += 1
     if line is not None:
         line.start()
@@ -150,11 +151,6 @@ class _Line(threading.Thread):
         self.join()
         if self.width:
             self.write("")
-
-
-def _is_wanted() -> bool:
-    """Whether the progress line is enabled and stderr is read by a user."""
-    return os.environ.get("NUMSCORCH_PROGRESS") != OFF and log.isEnabledFor(logging.WARNING) and is_read(sys.stderr)
 
 
 def is_read(stream: Any) -> bool:

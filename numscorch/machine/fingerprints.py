@@ -49,8 +49,7 @@ def processor() -> tuple[str, str, str]:
     """The target triple, the name and the features of the processor, which Numba uses to distinguish machines."""
     from numba.core.registry import cpu_target
 
-    triple, name, features = cpu_target.target_context.codegen().magic_tuple()
-    return triple, name, features
+    return cpu_target.target_context.codegen().magic_tuple()
 
 
 def python_version() -> str:

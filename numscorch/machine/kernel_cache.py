@@ -217,7 +217,9 @@ def load_module(name: str, source: str, path: Path | None) -> ModuleType:
     full, file = f"{PACKAGE}.{name}", f"<{name}>" if path is None else str(path)
     module = ModuleType(full)
     module.__file__ = file
-    setattr(_package(), name, module)
+    package = ModuleType(PACKAGE, "Kernels that numscorch generated and loaded.")  # importing a kernel by its name requires its parent
+    package.__path__ = []
+    setattr(sys.modules.setdefault(PACKAGE, package), name, module)
     sys.modules[full] = module
     try:
         exec(compile(source, file, "exec"), module.__dict__)
@@ -225,13 +227,6 @@ def load_module(name: str, source: str, path: Path | None) -> ModuleType:
         sys.modules.pop(full, None)
         raise
     return module
-
-
-def _package() -> ModuleType:
-    """The parent package, which importing a kernel by its name requires."""
-    package = ModuleType(PACKAGE, "Kernels that numscorch generated and loaded.")
-    package.__path__ = []
-    return sys.modules.setdefault(PACKAGE, package)
 
 
 def read(name: str) -> bytes | None:
@@ -269,7 +264,6 @@ def _code_in(directory: Path) -> list[tuple[str, Path]]:
 
 
 def _sources_in(directory: Path) -> list[Path]:
-    """The source files of all kernels."""
     return [path for path in directory.glob("kernel_*.py") if re.fullmatch(NAME, path.stem)]
 
 

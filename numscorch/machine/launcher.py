@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from importlib.resources import files
 from typing import Any
 
-from . import address_space, collector, interrupts, kernel_cache, threads
+from . import guards, kernel_cache, threads
 from .compile_log import tell
 from .fingerprints import OPTIONS, hashed
 from .machine_code import CodeFile, stored_code
@@ -57,24 +57,20 @@ def _text() -> str:
 
 
 def _build() -> Launch:
-    with interrupts.deferred(), collector.paused():  # an interrupted import or compilation would stay incomplete
-        address_space.check_room()
-        return _compiled()
+    with guards.deferred(), guards.paused():  # an interrupted import or compilation would stay incomplete
+        guards.check_room()
+        import numba
+        from numba import types
 
+        from .launch_loop import launch
 
-def _compiled() -> Launch:
-    import numba
-    from numba import types
-
-    from .launch_loop import launch
-
-    threads.prepare()
-    names, text, signature = name(), _text(), (types.int64,) * 4
-    kernel_cache.store(names, text)
-    dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
-    dispatcher._cache = stored = CodeFile(names, text)
-    started = time.perf_counter()
-    dispatcher.compile(signature)
-    if not stored.was_found:
-        tell(names, text, time.perf_counter() - started)
-    return dispatcher.overloads[signature].entry_point
+        threads.prepare()
+        names, text, signature = name(), _text(), (types.int64,) * 4
+        kernel_cache.store(names, text)
+        dispatcher: Any = numba.njit(parallel=True, nogil=True, **OPTIONS)(launch)
+        dispatcher._cache = stored = CodeFile(names, text)
+        started = time.perf_counter()
+        dispatcher.compile(signature)
+        if not stored.was_found:
+            tell(names, text, time.perf_counter() - started)
+        return dispatcher.overloads[signature].entry_point

@@ -15,12 +15,11 @@ import torch
 
 from ..errors import NumscorchError, SizeError
 from ..ir.format import CSF, CSR, Format, named_formats
-from .buffer_pool import LARGEST, SMALLEST, room
+from .buffer_pool import LARGEST, LINE, SMALLEST, room
 from .threads import workers
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 SPACE = 24  # bytes of a workspace per value: list, mark or hash table, and the value
-LINE = 64  # bytes of a cache line
 COORDINATE = 8  # bytes of a coordinate while entries are created
 ASK_FROM = 1 << 30  # bytes above which the limit is checked
 
@@ -34,7 +33,6 @@ def flat(tensor: torch.Tensor) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
-    """The address of a contiguous array."""
     return array.__array_interface__["data"][0]
 
 

@@ -38,7 +38,6 @@ class Progress:
             sys.stderr.flush()
 
     def text(self) -> str:
-        """The current bar as text."""
         share = self.done / self.total
         filled = int(share * WIDTH)
         return f"{self.what}  [{'#' * filled}{'.' * (WIDTH - filled)}] {share:4.0%}"

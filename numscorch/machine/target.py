@@ -9,8 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..schedule.facts import Target
-from .address_space import check_room
-from .interrupts import deferred
+from .guards import check_room, deferred
 from .memory import parse_size
 
 LINUX = Path("/sys/devices/system/cpu/cpu0/cache")

@@ -26,19 +26,66 @@ import multiprocessing
 import os
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
+from types import TracebackType
 from typing import Any
 
 import torch
 
 from ..errors import NumscorchError
-from .fork_gate import Gate
 
 TBB_LIBRARIES = frozenset({"libtbb.so.12", "tbb12.dll", "libtbb.12.dylib"})
 Guard = AbstractContextManager[Any]
+
+
+class Gate:
+    """A context manager around each parallel kernel, which is closed during a fork.
+
+    TBB stops its threads before a fork, and deadlocks if a kernel of another Python thread is running.
+
+    >>> gate = Gate()
+    >>> with gate:
+    ...     gate.within
+    1
+    >>> gate.close(), gate.open()
+    (None, None)
+    """
+
+    def __init__(self) -> None:
+        self.within = 0
+        self._changed = threading.Condition(threading.Lock())
+        self._closing = False
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._closing:
+                self._changed.wait()
+            self.within += 1
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with self._changed:
+            self.within -= 1
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Block new kernels, and wait until the running ones have left."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._closing)
+            self._closing = True
+            self._changed.wait_for(lambda: not self.within)
+
+    def open(self) -> None:
+        """Admit kernels again."""
+        with self._changed:
+            self._closing = False
+            self._changed.notify_all()
+
+
+GUARDS: dict[str | None, Callable[[], Guard]] = {"workqueue": threading.Lock, "tbb": Gate}  # by the layer; others need none
 
 
 @dataclass(slots=True)
@@ -101,10 +148,7 @@ def _start() -> None:
 
     _state.preset = _choose(numba.config)
     name = _launch(numba)
-    if name == "workqueue":
-        _state.call_lock = threading.Lock()
-    if name == "tbb":
-        _state.call_lock = Gate()
+    _state.call_lock = GUARDS.get(name, nullcontext)()
     if not _state.serial:
         _state.most = int(numba.config.NUMBA_NUM_THREADS)
     _state.layer = name
@@ -165,7 +209,6 @@ def _tbb_problem() -> str | None:
 
 
 def _why(name: str) -> str:
-    """The reason why numscorch chose a layer."""
     if name == "omp" and shares_openmp():
         return "runs on torch's own threads; forked children will run serially"
     problem = _tbb_problem()
@@ -202,10 +245,7 @@ def _in_child() -> None:
     """Replace locks that the parent's threads may hold, and disable parallel kernels if the layer does not survive a fork."""
     running = _running_layer()
     _state.prepare_lock = threading.RLock()
-    if running == "workqueue":
-        _state.call_lock = threading.Lock()
-    if running == "tbb":
-        _state.call_lock = Gate()
+    _state.call_lock = GUARDS.get(running, nullcontext)()
     # Numba's TBB layer can stop its threads before a fork only from the main thread.
     # In most parents, torch has started OpenMP's threads. A child cannot use them, even if Numba has not started its layer.
     unstarted = running is None and shares_openmp()

@@ -65,8 +65,11 @@ def as_numpy(result: Any) -> Any:
     library = type(result).__module__.partition(".")[0]
     if isinstance(result, SparseTensor):
         return _entries(result.indices().numpy(), _array(result.values), result.shape)
+    if isinstance(result, torch.Tensor) and result.layout is torch.strided:
+        return _array(result)
     if isinstance(result, torch.Tensor):
-        return _of_torch(result.detach())
+        entries = result if result.layout is torch.sparse_coo else result.to_sparse_coo()
+        return _entries(entries._indices().numpy(), _array(entries._values()), result.shape)
     if library == "graphblas":
         return _of_graphblas(result)
     if library == "sparse" and not result.ndim:  # a scalar, stored as the fill value
@@ -75,13 +78,6 @@ def as_numpy(result: Any) -> Any:
         entries = result if hasattr(result, "coords") else result.tocoo()
         return _entries(np.stack(entries.coords), entries.data, result.shape)
     return np.asarray(result)
-
-
-def _of_torch(result: torch.Tensor) -> Any:
-    if result.layout is torch.strided:
-        return _array(result)
-    entries = result if result.layout is torch.sparse_coo else result.to_sparse_coo()
-    return _entries(entries._indices().numpy(), _array(entries._values()), result.shape)
 
 
 def _array(values: torch.Tensor) -> np.ndarray:

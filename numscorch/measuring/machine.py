@@ -38,7 +38,6 @@ class Machine:
         return hashlib.sha256(repr(self).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:
-        """The fields and the fingerprint."""
         return {**asdict(self), "caches": list(self.caches), "fingerprint": self.fingerprint}
 
 
@@ -69,8 +68,6 @@ def versions() -> dict[str, str]:
 
 def _processor() -> str:
     """The processor's model name, if the system reports it; else the architecture."""
-    if CPU_INFO.exists():
-        models = [line.partition(":")[2].strip() for line in CPU_INFO.read_text().splitlines() if line.startswith("model name")]
-        if models:
-            return models[0]
-    return platform.processor() or platform.machine()
+    lines = CPU_INFO.read_text().splitlines() if CPU_INFO.exists() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "") or platform.processor() or platform.machine()

@@ -100,7 +100,6 @@ def is_installed(module: str) -> bool:
 
 
 def _rows(name: str, operand: Any) -> SparseTensor:
-    """A sparse matrix as CSR."""
     if operand.ndim != 2:
         raise CannotError(f"supports matrices only, but {name} has {operand.ndim} dimensions")
     return operand.to(CSR)
@@ -253,7 +252,6 @@ def multiplications(request: BoundRequest) -> float:
 
 
 def _by_operators(operands: list[Any], shape: Shape | None) -> Function:
-    """The request computed with Python's operators."""
     match shape:
         case MatMul():
             left, right = _sides(operands, shape)

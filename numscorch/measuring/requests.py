@@ -43,7 +43,6 @@ class BoundRequest:
         return is_einsum(self.expr)
 
     def __call__(self) -> Any:
-        """Compute the request."""
         if self.is_einsum:
             return einsum(self.expr, *self.operands.values(), format=self.format)
         return evaluate(self.expr, format=self.format, **self.operands)

@@ -1,21 +1,28 @@
-"""A request timed in turns with its peers, and the resulting table."""
+"""A request timed in turns with its peers, the times to compile and to load its kernels, and the resulting table."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
+from timeit import timeit
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
+from ..codegen.kernel import Kernel, build
+from ..codegen.machine import Addresses
+from ..codegen.source import Source
 from ..errors import UnsupportedError
 from ..explanation.roofline import seconds_in_words
 from ..explanation.roofs import rates
 from ..explanation.work import Work, work_of
+from ..runtime.plans import Tables, apart
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import RELATIVE, check
-from .compile_times import compile_and_load_seconds
 from .intervals import Interval, ratio_of_medians
 from .machine import this_machine, versions
 from .memory import growth
@@ -118,13 +125,14 @@ def measure(request: BoundRequest, seconds: float) -> Table:
         NumscorchError: the request can't be computed, for example because sizes differ.
         UnsupportedError: every operand is dense.
     """
-    if not any(isinstance(operand, SparseTensor) for operand in request.operands.values()):
+    operands = list(request.operands.values())
+    if not any(isinstance(operand, SparseTensor) for operand in operands):
         raise UnsupportedError(f"every operand is dense: torch computes it, and there is nothing to compare\n{request}")
-    ours = request()
-    work = work_of(request.expr, list(request.operands.values()) if request.is_einsum else request.operands, ours)
+    ours, dtype = request(), operands[0].dtype
+    work = work_of(request.expr, operands if request.is_einsum else request.operands, ours)
     peers = peers_of(request)
     for name, expected in peers.results.items():
-        check(ours, expected, name, TOLERANCES.get(_dtype(request), RELATIVE))
+        check(ours, expected, name, TOLERANCES.get(dtype, RELATIVE))
     peers.results.clear()
     del ours
     compiling, loading = compile_and_load_seconds(request)
@@ -133,12 +141,51 @@ def measure(request: BoundRequest, seconds: float) -> Table:
     rows = [Row(OURS, statistics.median(turns.ours), None)]
     rows += [Row(name, statistics.median(times), ratio_of_medians(times, turns.ours)) for name, times in turns.peers.items()]
     slower = tuple(name for name, times in turns.peers.items() if len(times) < len(turns.ours))
-    threads, halved = torch.get_num_threads(), 0.5 if _dtype(request) in HALVED else 1.0
+    threads, halved = torch.get_num_threads(), 0.5 if dtype in HALVED else 1.0
     roofs = rates(threads)
     rates_here = (roofs.bytes_per_second, roofs.flops_per_second * halved)
     measurements = (compiling, loading, peak, turns.disturbance)
     return Table(request, threads, tuple(rows), peers.missing, slower, work, rates_here, *measurements)
 
 
-def _dtype(request: BoundRequest) -> torch.dtype:
-    return next(iter(request.operands.values())).dtype
+class TimedKernel(Kernel):
+    """A kernel that enters the times to compile and to load it in a dictionary, by its name."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: dict[str, tuple[float, float]], source: Source):
+        kernel = build(source)
+        super().__init__(kernel.source, kernel.scope)
+        self.seconds = seconds
+
+    def _compiled(self) -> Addresses:
+        if self.source.name not in self.seconds:
+            self.seconds[self.source.name] = timeit(super()._compiled, number=1), timeit(super()._compiled, number=1)
+        return super()._compiled()
+
+
+def compile_and_load_seconds(call: Callable[[], object]) -> tuple[float, float]:
+    """The total times from source to machine code, and to load the machine code, of the kernels that a call runs.
+
+    The call makes its plans anew, and stores kernels in an empty folder. Data cached with operands, such as transposes, is reused.
+
+    Args:
+        call: the function. Work that it hands to other threads isn't timed.
+
+    Raises:
+        OSError: the folder can't be written.
+
+    >>> import torch, numscorch as ns
+    >>> A = ns.from_torch(torch.eye(3), ns.CSR)
+    >>> compiling, loading = compile_and_load_seconds(lambda: ns.einsum("ij,j->i", A, torch.ones(3)))
+    >>> 0 < loading < compiling
+    True
+    """
+    seconds: dict[str, tuple[float, float]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="numscorch-", ignore_cleanup_errors=True) as folder,
+        patch.dict("os.environ", {"NUMSCORCH_CACHE_DIR": folder}),
+        apart(Tables(partial(TimedKernel, seconds), {}, {})),
+    ):
+        call()
+    return sum(compiling for compiling, _ in seconds.values()), sum(loading for _, loading in seconds.values())

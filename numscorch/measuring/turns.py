@@ -36,7 +36,6 @@ class Turns:
 
     @property
     def best(self) -> str:
-        """The fastest peer."""
         return min(self.peers, key=lambda peer: statistics.median(self.peers[peer]))
 
     @property

@@ -28,7 +28,7 @@ from ..frontend.requests import Request, scheduled
 from ..ir import index as ix
 from ..ir.format import Format, dense
 from ..ir.symbolic import Decisions, evaluated
-from ..machine import collector
+from ..machine import guards
 from ..machine.target import host
 from ..schedule import Step, schedule
 from ..schedule.cost import run_lengths
@@ -155,7 +155,7 @@ def plan_for(request: Request, operands: Sequence[Any], format: Format | str | N
 
 def find_plan(request: Request, format: Format | str | None, operands: Sequence[Any], signatures: Sequence[Hashable]) -> Plan:
     """The plan for these SparseTensors and strided tensors, created at the first call."""
-    with BUILDING, collector.paused():
+    with BUILDING, guards.paused():
         key = (request, format, *signatures)
         return _tables().plans.get(key) or remember(key, make_plan(request, operands, format))
 

@@ -15,8 +15,8 @@ from ..ir.derived_formats import runs_of
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
 from ..machine import memory
-from ..machine.address_space import has_address_space
 from ..machine.buffer_pool import room
+from ..machine.guards import has_address_space
 from ..machine.memory import check_bytes, check_workspace, compressed_instead
 from ..schedule import tuning
 from ..tensors.pattern import Pattern

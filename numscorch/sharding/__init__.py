@@ -5,13 +5,11 @@ own rows is computed.
 """
 
 from ..operators.naming import publish
-from .construct import from_local_rows, shard
+from .construct import from_local_rows, load, shard
 from .exchange import HaloExchange
-from .files import load
+from .operators import register as _register
 from .parameter import ShardedSparseParameter
-from .partition import Partition
-from .register import register as _register
-from .report import ShardingReport
+from .partition import Partition, ShardingReport
 from .tensor import ShardedSparseTensor
 
 __all__ = [

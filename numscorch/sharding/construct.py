@@ -1,29 +1,36 @@
-"""Construct sharded matrices: from a matrix that one rank or every rank holds, or from the rows that each rank has read."""
+"""Construct sharded matrices: from a matrix that one rank or every rank holds, from the rows that each rank has read, or from a file."""
 
 from __future__ import annotations
 
+import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Placement, Shard
 
-from ..convert.construct import from_coo, from_torch
-from ..errors import OperandError, RankError, SizeError
+from ..convert.construct import from_coo, from_csr, from_torch
+from ..errors import FormatError, OperandError, RankError, SizeError, UnsupportedError
+from ..files.archives import MARK, read_arrays, tensor_of
+from ..files.load import check_there, suffix_of
 from ..ir.format import CSR
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree, check_equal, collective, every, reporting_lost_ranks
-from .grid import Grid, read_grid
-from .layout import make_layout
-from .partition import Partition, read_partition
-from .permutations import Permutation, permuted, read_permutation
-from .ranks import Ranks
+from .agreement import Ranks, agree, check_equal, collective, every, reporting_lost_ranks
+from .layout import CRD, PERMUTATION, POS, SHAPE, VALUES, local_part, make_layout, part_of_whole
+from .partition import Grid, Partition, read_grid, read_partition
 from .tensor import ShardedSparseTensor
 
 ROWS = (Shard(0),)
+Permutation = str | Sequence[int] | torch.Tensor | None
 
 
 def shard(
@@ -69,9 +76,8 @@ def shard(
         columns = rows if moved.shape[0] == moved.shape[1] else Partition.even(moved.shape[1], grid.rows)
         order = None if places is None else zlib.crc32(places.numpy().tobytes())
         check_equal(ranks, "the placements, the partition, or the permutation", (grid.placements, rows, order))
-        start, stop = rows.range_of(grid.block)
-        local = moved[start:stop].to(CSR)
-    return sharded_block(local, rows, columns, grid, places)
+        local = moved[slice(*rows.range_of(grid.block))].to(CSR)
+    return _sharded_block(local, rows, columns, grid, places)
 
 
 def from_local_rows(
@@ -115,10 +121,49 @@ def from_local_rows(
             column_partition = read_partition(columns, torch.zeros(width), grid.rows)
         else:
             column_partition = rows if rows.size == width else Partition.even(width, grid.rows)
-    return sharded_block(matrix, rows, column_partition, grid)
+    return _sharded_block(matrix, rows, column_partition, grid)
 
 
-def sharded_block(
+def load(
+    path: str | PathLike[str],
+    mesh: DeviceMesh,
+    placements: Placement | Sequence[Placement] = ROWS,
+    *,
+    partition: str | Sequence[int] = "rows",
+    key: str | None = None,
+) -> ShardedSparseTensor:
+    """Read a CSR matrix that :func:`numscorch.save` has written to a .npz archive, or a checkpoint of a sharded matrix.
+
+    A collective operation. Each rank reads the row starts and its own rows; it maps an archive into memory.
+
+    Args:
+        path: the archive; or the folder of a checkpoint, as ``torch.distributed.checkpoint.save({"A": A}, checkpoint_id=path)`` writes
+            it under any number of ranks. All ranks see it.
+        mesh, placements, partition: as for :func:`shard`. A permutation of rows is that of the saved matrix.
+        key: the name of the matrix in a checkpoint, ``"A"``; not needed if there is only one.
+
+    Raises:
+        FormatError: the file is not such an archive, or the matrix is not in CSR.
+        OperandError: the checkpoint has no sharded matrix of this name, or has several.
+        OSError: the file can't be read.
+        SizeError: the partition does not fit.
+        UnsupportedError: the placements are not supported.
+    """
+    if Path(path).is_dir():
+        return _from_checkpoint(fspath(path), mesh, placements, partition, key)
+    with collective(Ranks.of(mesh), "load"):
+        grid = read_grid(mesh, placements)
+        A = _mapped(Path(path))
+        if A.format != CSR:
+            raise FormatError(f"{path} holds a tensor in {A.format.name}: save A.to(ns.CSR), whose rows can be read by themselves")
+        pos = A.pattern.arrays[1][0]
+        start, stop = read_partition(partition, pos.diff(), grid.rows).range_of(grid.block)
+        local = A[start:stop].to(CSR)
+        local = local.with_values(torch.clone(local.values))
+    return from_local_rows(local, mesh, placements=placements)
+
+
+def _sharded_block(
     local: SparseTensor, rows: Partition, columns: Partition, grid: Grid, permutation: torch.Tensor | None = None
 ) -> ShardedSparseTensor:
     """The sharded matrix with these rows of a block. Ranks that hold copies of it do not wait for each other."""
@@ -127,11 +172,6 @@ def sharded_block(
 
 
 def _check_versions(ranks: Ranks) -> None:
-    """Check that the ranks have the same versions of numscorch and torch.
-
-    Raises:
-        RankError: they have not.
-    """
     check_equal(ranks, "the version of numscorch or torch", (version("numscorch"), torch.__version__))
 
 
@@ -166,7 +206,6 @@ def _shared(A: SparseTensor | None, ranks: Ranks) -> SparseTensor:
 
 
 def _checksum(A: SparseTensor) -> int:
-    """A checksum of pattern and values."""
     total = 0
     for array in (*A.pattern.arrays[1], A.values.detach()):
         array = array.view(torch.int16) if array.dtype == torch.bfloat16 else array.resolve_conj()
@@ -175,9 +214,116 @@ def _checksum(A: SparseTensor) -> int:
 
 
 def _broadcast(A: SparseTensor | None, source: int, ranks: Ranks) -> SparseTensor:
-    """The matrix of one rank, on all ranks."""
     mine = None if A is None else (tuple(A.shape), A.indices(), A.values.detach())
     agree(ranks, "receives the matrix")
     with reporting_lost_ranks(ranks, "receives the matrix"):
         shape, indices, values = ranks.broadcast_object(mine, source)
     return A if A is not None else from_coo(indices, values, shape, format=CSR)
+
+
+def read_permutation(A: SparseTensor, permute: Permutation, ranks: int) -> torch.Tensor | None:
+    """The original row at each place, or None if rows are not reordered.
+
+    Args:
+        A: a square matrix.
+        permute: ``"nnz"``, ``"metis"``, the original row at each place, or None.
+        ranks: the number of ranks.
+
+    Raises:
+        SizeError: the matrix is not square, or the permutation is unknown or does not fit.
+        UnsupportedError: pymetis isn't installed.
+    """
+    if permute is None:
+        return None
+    size = A.shape[0]
+    if A.shape[1] != size:
+        raise SizeError(f"permute= of a matrix of shape {tuple(A.shape)}: rows and columns are reordered alike, so it must be square")
+    if isinstance(permute, str):
+        return _by_name(A, permute, ranks)
+    places = torch.as_tensor(permute, dtype=torch.int64)
+    if not torch.equal(places.sort().values, torch.arange(size)):
+        raise SizeError(f"permute= has {len(places)} numbers, but must have each of 0 to {size - 1} once")
+    return places
+
+
+def _by_name(A: SparseTensor, name: str, ranks: int) -> torch.Tensor:
+    if name == "nnz":  # rows sorted by length are dealt out like cards, so that each chunk gets rows of all lengths
+        order = torch.argsort(torch.bincount(A.indices()[0], minlength=A.shape[0]), descending=True, stable=True)
+        return torch.cat([order[rank::ranks] for rank in range(ranks)])
+    if name == "metis":
+        try:
+            import pymetis  # type: ignore[import-not-found]
+        except ImportError as error:
+            raise UnsupportedError("permute='metis' needs pymetis: pip install pymetis") from error
+        pos, crd = (A + A.t()).to(CSR).pattern.arrays[1]
+        _, part = pymetis.part_graph(ranks, xadj=pos.tolist(), adjncy=crd.tolist())
+        return torch.argsort(torch.tensor(part), stable=True)
+    raise SizeError(f"permute={name!r}: give 'nnz', 'metis', or the original row at each place")
+
+
+def permuted(A: SparseTensor, places: torch.Tensor) -> SparseTensor:
+    to = torch.empty_like(places)
+    to[places] = torch.arange(len(places))
+    return from_coo(to[A.indices()], A.values, A.shape, format=CSR)
+
+
+def _mapped(file: Path) -> SparseTensor:
+    """The matrix of an archive, mapped into memory.
+
+    Raises:
+        FormatError: it is another file.
+        OSError: the file can't be read.
+    """
+    check_there(file, "ns.sharding.load", (".npz",), others=" archives of ns.save, and folders of checkpoints")
+    arrays = read_arrays(file, None, True) if suffix_of(file) == ".npz" else {}
+    if MARK not in arrays:
+        raise FormatError(
+            f"{file} is not a .npz archive of ns.save, whose rows each rank can read by itself: write one in one process, as in "
+            "ns.save(ns.load(path), 'matrix.npz'), or load the file on one rank, as in shard(ns.load(path) if rank == 0 else None, mesh)"
+        )
+    return tensor_of(file, arrays, check_invariants=False)
+
+
+def _from_checkpoint(
+    path: str, mesh: DeviceMesh, placements: Placement | Sequence[Placement], partition: str | Sequence[int], key: str | None
+) -> ShardedSparseTensor:
+    ranks = Ranks.of(mesh)
+    with collective(ranks, "load"):
+        grid = read_grid(mesh, placements)
+        prefix, saved = _saved_matrix(path, key)
+        pos, shape, permutation = _read(
+            path, prefix, {name: torch.empty(saved[name].size, dtype=torch.int64) for name in (POS, SHAPE, PERMUTATION)}
+        )
+        height, width = shape.tolist()
+        rows = read_partition(partition, pos.diff(), grid.rows)
+        columns = rows if height == width else Partition.even(width, grid.rows)
+        check_equal(ranks, "the placements, the partition, or the matrix of the checkpoint", (grid.placements, rows, prefix))
+        start, stop = rows.range_of(grid.block)
+        first, last = int(pos[start]), int(pos[stop])
+        entries = {
+            name: part_of_whole(torch.empty(last - first, dtype=saved[name].properties.dtype), first, int(pos[-1]), grid)
+            for name in (CRD, VALUES)
+        }
+        crd, values = (local_part(array, first, last) for array in _read(path, prefix, entries))
+        local = from_csr(pos[start : stop + 1] - first, crd, values, (stop - start, width), assume_sorted=True)
+    return _sharded_block(local, rows, columns, grid, permutation if len(permutation) else None)
+
+
+def _read(path: str, prefix: str, arrays: Mapping[str, torch.Tensor]) -> list[Any]:
+    state: dict[str, Any] = {prefix + name: array for name, array in arrays.items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # each rank reads by itself
+        load_checkpoint(state, checkpoint_id=path, no_dist=True)
+    return list(state.values())
+
+
+def _saved_matrix(path: str, key: str | None) -> tuple[str, dict[str, TensorStorageMetadata]]:
+    """The prefix of the names of a sharded matrix in a checkpoint, and what is known of its arrays."""
+    known = FileSystemReader(path).read_metadata().state_dict_metadata
+    prefixes = [name.removesuffix(SHAPE) for name in known if name.endswith(SHAPE) and name.removesuffix(SHAPE) + POS in known]
+    chosen = [prefix for prefix in prefixes if key is None or prefix == f"{key}."]
+    if len(chosen) != 1:
+        names = ", ".join(repr(prefix.removesuffix(".")) for prefix in prefixes) or "none"
+        raise OperandError(f"the checkpoint {path} with key={key!r}: its sharded matrices are {names}; give the key of one")
+    arrays: dict[str, Any] = {name: known[chosen[0] + name] for name in (POS, CRD, VALUES, SHAPE, PERMUTATION)}
+    return chosen[0], arrays

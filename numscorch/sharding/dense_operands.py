@@ -1,22 +1,35 @@
-"""Dense operands of sharded computations: plain local rows, and ``DTensor`` with its placements."""
+"""Dense operands of sharded computations: plain local rows, and ``DTensor`` with its placements.
+
+Each rank computes its part. An index that is sharded in operands stays sharded in the result, or leaves a sum over ranks (``Partial``).
+Dense operands are contracted before an exchange if ranks then send shorter rows: ``A @ (x @ W)`` instead of ``(A @ x) @ W``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+from string import ascii_letters
 from typing import Any
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 
+from ..api import einsum
 from ..errors import SizeError, UnsupportedError
+from ..frontend.parser import Subscripts
 from ..tensors.ledgers import is_strict, note
-from .agreement import agree
+from .agreement import Ranks, agree
 from .exchange import HaloExchange
 from .partition import Partition
-from .placements import Names, gradient_placements
-from .ranks import Ranks
 from .tensor import ShardedSparseTensor
+
+Names = Sequence[str]
+Operands = Sequence[tuple[Any, Names]]  # values and the names of their indices
+Pair = tuple[int, int, tuple[str, ...]]  # positions of two operands, and the indices of their product
+PRECISE = (torch.float32, torch.float64, torch.complex64, torch.complex128)  # a product of others could overflow in one order only
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,6 @@ class Whole:
 
     @property
     def ndim(self) -> int:
-        """The number of dimensions."""
         return self.value.ndim
 
 
@@ -88,6 +100,9 @@ class LocalOperand:
     def back(self, rows: torch.Tensor) -> torch.Tensor:
         """Undo :attr:`first`."""
         return rows.movedim(0, self.at)
+
+
+Given = Sequence[ShardedSparseTensor | LocalOperand]
 
 
 def local_operand(value: Any, names: Names, indices: SharedIndices, what: str) -> LocalOperand:
@@ -190,3 +205,138 @@ def without_sums(value: DTensor, what: str, ranks: Ranks) -> DTensor:
     agree(ranks, f"adds {what}")
     placements = [Replicate() if isinstance(placement, Partial) else placement for placement in value.placements]
     return value.redistribute(value.device_mesh, placements)
+
+
+def sharded_indices(text: str, operands: Operands, mesh: DeviceMesh, skipped: Collection[int] = ()) -> list[str | None]:
+    """The index that ``DTensor`` operands shard over each dimension of the mesh; None for the skipped dimensions.
+
+    Raises:
+        UnsupportedError: operands are sharded in different ways, or are on another mesh.
+    """
+    sharded: list[str | None] = [None] * mesh.ndim
+    for value, names in operands:
+        if not isinstance(value, DTensor):
+            continue
+        if value.device_mesh != mesh:
+            raise UnsupportedError(f"operands of {text!r} are on different meshes, {mesh} and {value.device_mesh}: use one mesh")
+        for dim, placement in enumerate(value.placements):
+            if isinstance(placement, Shard) and dim not in skipped:
+                name = names[placement.dim % len(names)]
+                if sharded[dim] not in (None, name):
+                    raise UnsupportedError(f"operands of {text!r} are sharded by {sharded[dim]} and by {name}: redistribute one of them")
+                sharded[dim] = name
+    return sharded
+
+
+def gradient_placements(value: Any, names: Names, sharded: Sequence[str | None], text: str) -> list[Placement]:
+    """The placements of the gradient of an operand.
+
+    Raises:
+        UnsupportedError: the operand has an index that is sharded in another operand, but is not sharded itself.
+    """
+    placements = value.placements if isinstance(value, DTensor) else [Replicate()] * len(sharded)
+    for dim, (name, placement) in enumerate(zip(sharded, placements, strict=True)):
+        if name in names and not isinstance(placement, Shard):
+            if isinstance(value, ShardedSparseTensor):
+                way_out = f"redistribute that operand, with Replicate() over dimension {dim}"
+            else:
+                way_out = "redistribute it" if isinstance(value, torch.Tensor) else "shard the matrix, as ns.sharding.shard does"
+            raise UnsupportedError(
+                f"{text!r}: {name} is sharded in one operand over dimension {dim} of the mesh, but another one has all of it: {way_out}"
+            )
+    return [
+        placement if isinstance(placement, Shard) or name is None else Partial()
+        for name, placement in zip(sharded, placements, strict=True)
+    ]
+
+
+def result_placement(name: str | None, result: Names) -> Placement:
+    """How the result is placed over a dimension of the mesh that shards this index."""
+    return Replicate() if name is None else Shard(result.index(name)) if name in result else Partial()
+
+
+def dtensor_of(local: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Placement], shape: Sequence[int]) -> DTensor:
+    """A ``DTensor`` of this shape with the local part of this rank."""
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local.contiguous(), mesh, placements, run_check=False, shape=torch.Size(shape), stride=stride)
+
+
+def text_of(subscripts: Subscripts) -> str:
+    """The text of an einsum, in which letters stand for the dimensions of an ellipsis.
+
+    >>> text_of(Subscripts((("e0", "a"), ("i", "a")), ("e0", "i")))
+    'ba,ia->bi'
+    """
+    names = dict.fromkeys(name for operand in subscripts.operands for name in operand)
+    free = (letter for letter in ascii_letters if letter not in names)
+    letters = {name: name if len(name) == 1 else next(free) for name in names}
+    terms = ["".join(letters[name] for name in names) for names in (*subscripts.operands, subscripts.result)]
+    return f"{','.join(terms[:-1])}->{terms[-1]}"
+
+
+def contract(subscripts: Subscripts, operands: Given, column: str) -> tuple[Subscripts, Given]:
+    """Multiply dense operands first where this shortens the rows to send.
+
+    All ranks choose the same products, because only sizes and data types matter.
+
+    Args:
+        subscripts: the names of the indices.
+        operands: the local operands.
+        column: the name of the matrix's columns.
+
+    Raises:
+        SizeError: the sizes of dense operands clash.
+
+    >>> x, W = LocalOperand(torch.ones(5, 8), "j", 0), LocalOperand(torch.ones(2, 8), None, 0)
+    >>> subscripts, operands = contract(Subscripts((("j", "k"), ("f", "k")), ("j", "f")), [x, W], "j")
+    >>> subscripts, operands[0].value.shape
+    (Subscripts(operands=(('j', 'f'),), result=('j', 'f')), torch.Size([5, 2]))
+    """
+    sizes = _sizes(subscripts, operands)
+    dtypes = {operand.values.dtype if isinstance(operand, ShardedSparseTensor) else operand.value.dtype for operand in operands}
+    if len(dtypes) > 1 or not dtypes.issubset(PRECISE):
+        return subscripts, operands
+    while (pair := _shortening_pair(subscripts, operands, column, sizes)) is not None:
+        at, factor_at, kept = pair
+        both = Subscripts((subscripts.operands[at], subscripts.operands[factor_at]), kept)
+        product = LocalOperand(einsum(text_of(both), operands[at].value, operands[factor_at].value), column, kept.index(column))
+        remaining = [place for place in range(len(operands)) if place != factor_at]
+        names = tuple(kept if place == at else subscripts.operands[place] for place in remaining)
+        operands = [product if place == at else operands[place] for place in remaining]
+        subscripts = Subscripts(names, subscripts.result)
+    return subscripts, operands
+
+
+def _sizes(subscripts: Subscripts, operands: Given) -> dict[str, int]:
+    """The sizes of the indices of dense operands, which are checked before anything is sent.
+
+    Raises:
+        SizeError: two operands have different sizes, neither of which is 1.
+    """
+    sizes: dict[str, int] = {}
+    for names, operand in zip(subscripts.operands, operands, strict=True):
+        for name, size in zip(names, operand.value.shape, strict=True) if isinstance(operand, LocalOperand) else ():
+            if name == operand.index or size == 1:
+                sizes.setdefault(name, size)
+            elif sizes.get(name, 1) not in (1, size):
+                raise SizeError(f"{text_of(subscripts)!r}: index {name} has size {sizes[name]} in one operand, and {size} in another one")
+            else:
+                sizes[name] = size
+    return sizes
+
+
+def _shortening_pair(subscripts: Subscripts, operands: Given, column: str, sizes: dict[str, int]) -> Pair | None:
+    """An operand whose rows are sent, and a factor with which the rows are shorter; None if there is none."""
+    names = subscripts.operands
+    for at, factor_at in permutations(range(len(operands)), 2):
+        sent, factor = operands[at], operands[factor_at]
+        if not isinstance(sent, LocalOperand) or not isinstance(factor, LocalOperand):
+            continue
+        if sent.index != column or sent.is_whole or factor.index is not None or not set(names[at]) & set(names[factor_at]):
+            continue
+        elsewhere = {*subscripts.result, *(name for place, others in enumerate(names) if place not in (at, factor_at) for name in others)}
+        kept = tuple(dict.fromkeys(name for name in (*names[at], *names[factor_at]) if name in elsewhere))
+        length = prod(sizes[name] for name in kept if name != column)
+        if length < prod(size for name, size in zip(names[at], sent.value.shape, strict=True) if name != column):
+            return at, factor_at, kept
+    return None

@@ -16,9 +16,8 @@ import torch.distributed as dist
 from torch.autograd.function import once_differentiable
 
 from ..programs.operands import resolved
-from .agreement import agree, reporting_lost_ranks
+from .agreement import Ranks, agree, reporting_lost_ranks
 from .partition import Partition
-from .ranks import Ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +192,7 @@ class HaloExchange:
 
     def returned(self, rows: torch.Tensor) -> torch.Tensor:
         """The owned part of ``rows`` plus what other ranks have in their halo, the transpose of :meth:`extended`. Differentiable."""
-        if self.group is None:
-            return rows
-        result: torch.Tensor = _Return.apply(rows, self)  # type: ignore[no-untyped-call]
-        return result
+        return rows if self.group is None else _Return.apply(rows, self)  # type: ignore[no-untyped-call]
 
 
 def _bytes(rows: torch.Tensor) -> torch.Tensor:
@@ -238,11 +234,8 @@ class _Begin(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor, token: torch.Tensor) -> tuple[torch.Tensor, None]:
-        arrival: Arrival = ctx.arrival
-        back, arrival.back = arrival.back, None
-        if back is None:  # the halo was not used
-            return gradient, None
-        return back.add_to(gradient), None
+        back, ctx.arrival.back = ctx.arrival.back, None
+        return gradient if back is None else back.add_to(gradient), None  # back is None if the halo was not used
 
 
 class _Halo(torch.autograd.Function):
@@ -256,8 +249,7 @@ class _Halo(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        arrival: Arrival = ctx.arrival
-        arrival.back = arrival.exchange.start_back(gradient)
+        ctx.arrival.back = ctx.arrival.exchange.start_back(gradient)
         return gradient.new_empty(0), None, None
 
 
@@ -272,5 +264,4 @@ class _Return(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        exchange: HaloExchange = ctx.exchange
-        return torch.cat([gradient, exchange.start(gradient.contiguous()).wait()]), None
+        return torch.cat([gradient, ctx.exchange.start(gradient.contiguous()).wait()]), None

@@ -1,21 +1,28 @@
-"""What ranks compute once for each pattern: local matrices with renumbered columns, their owned and halo parts, and the exchanges."""
+"""Layouts: what ranks compute once for each pattern, that is, local matrices with renumbered columns, their parts, and the exchanges.
+
+The state of a sharded matrix has each rank's part of the arrays of the whole matrix in CSR, with the names that the state of a
+``SparseParameter`` has. ``torch.distributed.checkpoint`` saves and reshards it, so a checkpoint does not depend on the number of ranks.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor._shards_wrapper import LocalShardsWrapper
 
 from ..convert.construct import from_csr
-from ..errors import UnsupportedError
+from ..errors import OperandError, UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree
+from .agreement import agree, collective
 from .exchange import HaloExchange
-from .grid import Grid
-from .partition import Partition
+from .partition import Grid, Partition
 
+POS, CRD, VALUES = "level1_pos", "level1_crd", "values"
+SHAPE, PERMUTATION = "shape", "permutation"  # every rank holds all of them
 SAVED = (
     "call torch.distributed.checkpoint.save({'A': A}, checkpoint_id=folder) on all ranks, or save the whole matrix on one, as in "
     "whole = A.full_tensor() and ns.save(whole, path)"
@@ -68,11 +75,6 @@ class Layout:
         self.halo = self._part(is_halo, row_of, columns - exchange.owned, is_compact=True)
 
     @property
-    def mesh(self) -> DeviceMesh:
-        """The device mesh."""
-        return self.grid.mesh
-
-    @property
     def shape(self) -> tuple[int, int]:
         """The shape of the whole matrix."""
         return self.rows.size, self.columns.size
@@ -109,10 +111,8 @@ class Layout:
         kept = torch.arange(self.matrix.shape[0])
         if is_compact:
             kept, rows = torch.unique(rows, return_inverse=True)
-        pos = torch.zeros(len(kept) + 1, dtype=torch.int64)
-        torch.cumsum(torch.bincount(rows, minlength=len(kept)), 0, out=pos[1:])
-        size = len(self.exchange.halo) if is_compact else self.exchange.owned
-        return ColumnPart(positions, kept, _csr(pos, columns[positions], torch.empty(len(positions), dtype=torch.bool), (len(kept), size)))
+        shape = len(kept), len(self.exchange.halo) if is_compact else self.exchange.owned
+        return ColumnPart(positions, kept, _csr(rows, columns[positions], torch.empty(len(positions), dtype=torch.bool), shape))
 
 
 def make_layout(
@@ -134,16 +134,112 @@ def make_layout(
         chosen = (columns.owners(column_of) % grid.columns == grid.share).nonzero().flatten()
         row_of, column_of, values = row_of[chosen], column_of[chosen], values[chosen]
     row_of = row_of + rows.starts[grid.block]
-    row_exchange = HaloExchange(grid.ranks, grid.column_group, rows.split(grid.columns), grid.row_parts, row_of)
-    exchange = HaloExchange(grid.ranks, grid.row_group, columns, grid.column_parts, column_of)
+    row_group, column_parts = grid.mesh.get_group(grid.row_dim), range(grid.share, grid.rows * grid.columns, grid.columns)
+    column_group = None if grid.column_dim is None else grid.mesh.get_group(grid.column_dim)
+    row_exchange = HaloExchange(grid.ranks, column_group, rows.split(grid.columns), grid.row_parts, row_of)
+    exchange = HaloExchange(grid.ranks, row_group, columns, column_parts, column_of)
     row_of, column_of = row_exchange.numbered(row_of), exchange.numbered(column_of)
     order = torch.argsort(row_of * 2 + (column_of >= exchange.owned), stable=True)
-    pos = torch.zeros(row_exchange.extent + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(row_of, minlength=row_exchange.extent), 0, out=pos[1:])
-    matrix = _csr(pos, column_of[order], values[order], (row_exchange.extent, exchange.extent))
+    matrix = _csr(row_of, column_of[order], values[order], (row_exchange.extent, exchange.extent))
     return Layout(grid, row_exchange, exchange, matrix, permutation), matrix.values
 
 
-def _csr(pos: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
+def _csr(row_of: torch.Tensor, crd: torch.Tensor, values: torch.Tensor, shape: tuple[int, int]) -> SparseTensor:
+    """The matrix with these columns and values, which are sorted by rows, and entries in these rows, in any order."""
+    pos = torch.zeros(shape[0] + 1, dtype=torch.int64)
+    torch.cumsum(torch.bincount(row_of, minlength=shape[0]), 0, out=pos[1:])
     index = torch.int32 if max(*shape, len(crd)) < 2**31 else torch.int64
     return from_csr(pos.to(index), crd.to(index), values, shape, assume_sorted=True, copy=False, check_invariants=False)
+
+
+def part_of_whole(part: torch.Tensor, start: int, total: int, grid: Grid) -> DTensor:
+    """This rank's consecutive part of a tensor of one dimension, for ``torch.distributed.checkpoint``.
+
+    ``Shard(0)`` means equal parts elsewhere in torch, but a checkpoint reads where the part starts. Other operations of the ``DTensor``
+    raise errors.
+
+    Args:
+        part: the part.
+        start: its position in the whole tensor.
+        total: the size of the whole tensor.
+        grid: the ranks, each of which has whole rows.
+    """
+    offset = start if len(part) else total  # two parts with one offset count as copies
+    shards: Any = LocalShardsWrapper([part], [(offset,)])
+    return DTensor.from_local(shards, grid.mesh, grid.placements, run_check=False, shape=torch.Size((total,)), stride=(1,))
+
+
+def local_part(array: torch.Tensor, start: int, stop: int) -> torch.Tensor:
+    """The part of an array in a state: of this rank, if the array is a ``DTensor`` of :func:`part_of_whole`, or of a whole tensor.
+
+    Raises:
+        OperandError: the ``DTensor`` holds another part.
+    """
+    if not isinstance(array, DTensor):
+        return array[start:stop]
+    local: Any = array.to_local()
+    parts = local.local_shards() if isinstance(local, LocalShardsWrapper) else [local]
+    starts = [offset[0] for offset in local.local_offsets()] if isinstance(local, LocalShardsWrapper) else [None]
+    if len(parts) != 1 or len(parts[0]) != stop - start or (stop > start and starts != [start]):
+        raise OperandError(f"the state holds other parts than {start} to {stop} of {len(array)} numbers: load it with the same partition")
+    return parts[0]
+
+
+def state_of(layout: Layout, values: torch.Tensor) -> dict[str, DTensor]:
+    """This rank's part of the arrays of the whole matrix in CSR."""
+    order, columns = layout.in_order()
+    return {
+        name: part_of_whole(array, start, total, layout.grid)
+        for name, (array, start, total) in (_pattern(layout, columns) | {VALUES: _entries(layout, values.detach()[order])}).items()
+    }
+
+
+def description_of(layout: Layout) -> dict[str, torch.Tensor]:
+    """The shape, and the row of the original matrix at each place; empty if rows were not permuted."""
+    permutation = torch.empty(0, dtype=torch.int64) if layout.permutation is None else layout.permutation.clone()
+    return {SHAPE: torch.tensor(layout.shape), PERMUTATION: permutation}
+
+
+def values_of_state(layout: Layout, state: Mapping[str, Any]) -> torch.Tensor:
+    """The values of a state, in the order of the local values. A collective operation.
+
+    Args:
+        layout: the pattern, which the state must have, too.
+        state: what :func:`state_of` returned for the same partition; or the state of a whole matrix, as a ``SparseParameter`` has it.
+
+    Raises:
+        OperandError: the state has no values, or another pattern.
+        RankError: that of another rank has.
+    """
+    with collective(layout.ranks, "load_state_dict"):
+        if VALUES not in state:
+            raise OperandError(f"the state of a sharded matrix has {list(state)}, but not {VALUES!r}")
+        order, columns = layout.in_order()
+        expected = {name: (array, 0, len(array)) for name, array in description_of(layout).items()} | _pattern(layout, columns)
+        for name, (array, start, total) in expected.items():
+            if name in state and (
+                len(state[name]) != total or not torch.equal(local_part(state[name], start, start + len(array)).long(), array.long())
+            ):
+                raise OperandError(
+                    f"the state has other entries than a sharded matrix of shape {layout.shape} with {layout.nnz} entries: {name} differs; "
+                    "ns.sharding.load(path, mesh) reads a matrix with its pattern from a checkpoint"
+                )
+        if len(state[VALUES]) != layout.nnz:
+            raise OperandError(f"the state has {len(state[VALUES])} values, but the sharded matrix has {layout.nnz} entries")
+        saved = local_part(state[VALUES], *layout.entries.range_of(layout.exchange.part))
+        values = torch.empty_like(saved)
+        values[order] = saved
+        return values
+
+
+def _pattern(layout: Layout, columns: torch.Tensor) -> dict[str, tuple[torch.Tensor, int, int]]:
+    """The index arrays: this rank's part, where it starts, and the size of the whole array."""
+    rank, rows = layout.exchange.part, layout.rows
+    index = torch.int32 if max(*layout.shape, layout.nnz) < 2**31 else torch.int64
+    pos = layout.matrix.pattern.arrays[1][0].long() + layout.entries.starts[rank]
+    pos = pos if rank == rows.ranks - 1 else pos[:-1]  # the last rank has the end of the last row
+    return {POS: (pos.to(index), rows.starts[rank], rows.size + 1), CRD: _entries(layout, columns.to(index))}
+
+
+def _entries(layout: Layout, array: torch.Tensor) -> tuple[torch.Tensor, int, int]:
+    return array, layout.entries.starts[layout.exchange.part], layout.nnz

@@ -1,8 +1,12 @@
-"""Operators and functions of a sharded matrix: products, sums, norms, softmax of rows, and element-wise functions."""
+"""Functions of a sharded matrix: products, also with its transpose, sums, norms, softmax of rows, and element-wise functions.
+
+:func:`register` makes einsum, evaluate and torch's functions accept sharded matrices, and ``DTensor`` operands beside sparse tensors
+that every rank holds: sharded features need no exchange.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -11,17 +15,28 @@ import torch.distributed as dist
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.nn import functional
 
+from ..api import einsum
 from ..errors import RangeError, SizeError, UnsupportedError
+from ..frontend.parser import parse_einsum
+from ..frontend.requests import Request
 from ..operators.products import check_same_type
 from ..operators.unary import UNARY
 from ..programs.call import EinsumCall
-from .agreement import agree, collective, reporting_lost_ranks
-from .dense_operands import Whole
-from .products import sharded_einsum
-from .tensor import ShardedSparseTensor
+from ..programs.operands import call_form
+from ..tensors.distributed import HANDLERS, Handler
+from ..tensors.graph_breaks import graph_break
+from .agreement import Ranks, agree, collective, reporting_lost_ranks
+from .dense_operands import Whole, dtensor_of, gradient_placements, result_placement, sharded_indices, without_sums
+from .layout import SAVED
+from .parameter import ShardedSparseParameter
+from .products import sharded_einsum, sharded_evaluate
+from .tensor import FUNCTIONS, TRANSPOSED_FUNCTIONS, ShardedSparseTensor, Transposed
 
 T = TypeVar("T")
-PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}
+LOCAL = "give A.to_local(), this rank's rows with all columns, beside whole dense operands"
+PRODUCTS = {1: "ij,j->i", 2: "ij,jk->ik"}  # by the dimensions of the dense operand
+TRANSPOSED_PRODUCTS = {1: "ij,i->j", 2: "ij,ik->jk"}  # of A.t() @ y
+PRODUCTS_WITH_TRANSPOSED = {1: "ij,j->i", 2: "ij,kj->ki"}  # of x @ A.t()
 
 
 def on_all_ranks(function: Callable[..., T]) -> Callable[..., T]:
@@ -89,6 +104,120 @@ def linear(input: Any, weight: ShardedSparseTensor, bias: torch.Tensor | None = 
         bias = DTensor.from_local(bias, weight.mesh, [Replicate()] * weight.mesh.ndim, run_check=False)
     dims = weight.layout.grid.dims
     return result + bias.redistribute(weight.mesh, [Shard(0) if dim in dims else Replicate() for dim in range(weight.mesh.ndim)])
+
+
+def transposed_einsum(call: EinsumCall) -> Any:
+    """:func:`numscorch.einsum` with transposed sharded matrices among the operands. A collective operation.
+
+    Raises:
+        UnsupportedError: as for other einsums of a sharded matrix.
+    """
+    text, values = call_form(call.expr, call.operands)
+    left, arrow, result = text.partition("->")
+    terms = left.split(",")
+    for at, value in enumerate(values[: len(terms)]):
+        if isinstance(value, Transposed):
+            terms[at] = terms[at].strip()[::-1]
+    matrices = [value.matrix if isinstance(value, Transposed) else value for value in values]
+    return sharded_einsum(call._replace(expr=",".join(terms) + arrow + result, operands=tuple(matrices)))
+
+
+def transposed_evaluate(statement: str, **operands: Any) -> Any:
+    """Reject statements with a transposed sharded matrix.
+
+    Raises:
+        UnsupportedError: always.
+    """
+    name = next(name for name, value in operands.items() if isinstance(value, Transposed))
+    raise UnsupportedError(f"evaluate with {name}, a transposed sharded matrix: pass the matrix, and swap its indices\n  {statement}")
+
+
+def transposed_matmul(left: Any, right: Any) -> torch.Tensor:
+    """``A.t() @ y`` or ``x @ A.t()``, with rows of y that belong to the matrix's rows, or columns of x that belong to its columns.
+
+    Raises:
+        SizeError: the dense operand does not have one or two dimensions.
+    """
+    if isinstance(left, Transposed):
+        return _product(left.matrix, right, TRANSPOSED_PRODUCTS)
+    return _product(right.matrix, left, PRODUCTS_WITH_TRANSPOSED)
+
+
+@on_all_ranks
+def _product(A: ShardedSparseTensor, x: Any, expressions: Mapping[int, str]) -> torch.Tensor:
+    if x.ndim not in expressions:
+        raise SizeError(f"a product of A.t() and a tensor of {x.ndim} dimensions: give one or two")
+    return sharded_einsum(EinsumCall(expressions[x.ndim], (A, x)))
+
+
+def dtensor_einsum(call: EinsumCall) -> Any:
+    """:func:`numscorch.einsum` with ``DTensor`` operands. The result is a ``DTensor``; gradients have the placements of their operands.
+
+    The gradient of the values of a sparse tensor is this rank's part of a sum, as in data-parallel training.
+
+    Raises:
+        ExpressionError: the text can't be parsed.
+        UnsupportedError: operands are sharded in different ways, or a sparse tensor has a sharded index.
+    """
+    text = _text_of(call.expr)
+    if any(isinstance(operand, ShardedSparseTensor) for operand in call.operands):
+        return sharded_einsum(call._replace(expr=text))
+    if not call.takes_only("format"):
+        raise UnsupportedError("einsum of a DTensor takes no reduce=, mask=, out=, schedule= or sparsifier=")
+    text, values = call_form(text, call.operands)
+    subscripts = parse_einsum(text, tuple(value.ndim for value in values))
+    mesh = next(value.device_mesh for value in values if isinstance(value, DTensor))
+    ranks, what = Ranks.of(mesh), f"an operand of {text!r}"
+    values = tuple(without_sums(value, what, ranks) if isinstance(value, DTensor) else value for value in values)
+    sharded = sharded_indices(text, list(zip(values, subscripts.operands, strict=True)), mesh)
+    gradients = [gradient_placements(value, names, sharded, text) for value, names in zip(values, subscripts.operands, strict=True)]
+    local = [
+        value.to_local(grad_placements=placements) if isinstance(value, DTensor) else value
+        for value, placements in zip(values, gradients, strict=True)
+    ]
+    result: Any = einsum(text, *local, format=call.format)
+    if not isinstance(result, torch.Tensor):
+        raise UnsupportedError(f"{text!r} has a sparse result, but DTensors are dense: pass format='dense'")
+    sizes = subscripts.sizes(value.shape for value in values)
+    placements = [result_placement(name, subscripts.result) for name in sharded]
+    return dtensor_of(result, mesh, placements, [sizes[name] for name in subscripts.result])
+
+
+def dtensor_evaluate(statement: str, **operands: Any) -> Any:
+    """:func:`numscorch.evaluate` with ``DTensor`` operands and a sharded matrix.
+
+    Raises:
+        UnsupportedError: no operand is a sharded matrix.
+    """
+    if any(isinstance(operand, ShardedSparseTensor) for operand in operands.values()):
+        return sharded_evaluate(statement, **operands)
+    raise UnsupportedError(
+        f"evaluate of a DTensor needs a sharded matrix, as ns.sharding.shard returns: use einsum, or to_local()\n  {statement}"
+    )
+
+
+def dtensor_add_bias(product: DTensor, bias: Any) -> Any:
+    """The product with a bias added to its last dimension. The gradient of a plain bias, which every rank holds, is this rank's part of a
+    sum, as that of the values of a sparse tensor.
+
+    Raises:
+        UnsupportedError: the last dimension of the product is sharded, but the bias is not.
+    """
+    if isinstance(bias, DTensor):
+        return product + bias
+    mesh, names = product.device_mesh, tuple(map(str, range(product.ndim)))
+    product = without_sums(product, "the product of a layer", Ranks.of(mesh))
+    gradient_placements(bias, names[-1:], sharded_indices("product + bias", [(product, names)], mesh), "product + bias")
+    return dtensor_of(product.to_local() + bias, mesh, product.placements, product.shape)
+
+
+def _text_of(expr: Any) -> Any:
+    """The text of an einsum or of a request of the matrix product."""
+    if not isinstance(expr, Request):
+        return expr
+    if not expr.is_product:
+        raise UnsupportedError(f"{expr} of a DTensor: use einsum, or to_local()")
+    return str(expr.subscripts)
 
 
 def dimension(dim: int) -> int:
@@ -179,11 +308,9 @@ def elementwise(function: Callable[..., Any], name: str) -> Callable[..., Sharde
 
 
 ELEMENTWISE = {name: getattr(torch, name) for name in (*UNARY, "mul", "div", "add", "sub", "pow") if hasattr(torch, name)}
+MATMULS = (torch.matmul, torch.mm, torch.mv, torch.sparse.mm, torch.Tensor.matmul, torch.Tensor.__matmul__)
 IMPLEMENTED: dict[Any, Callable[..., Any]] = {
-    torch.matmul: matmul,
-    torch.mm: matmul,
-    torch.mv: matmul,
-    torch.sparse.mm: matmul,
+    **dict.fromkeys(MATMULS, matmul),
     torch.sum: total,
     torch.sparse.sum: total,
     torch.norm: norm,
@@ -194,9 +321,22 @@ IMPLEMENTED: dict[Any, Callable[..., Any]] = {
     functional.softmax: of_rows(torch.softmax),
     functional.linear: linear,
     torch.einsum: lambda expr, *operands: sharded_einsum(EinsumCall(expr, operands)),
-    torch.Tensor.matmul: matmul,
-    torch.Tensor.__matmul__: matmul,
     torch.Tensor.__rmatmul__: lambda right, left: matmul(left, right),
     **{function: elementwise(function, name) for name, function in ELEMENTWISE.items()},
     **{getattr(torch.Tensor, name): elementwise(function, name) for name, function in ELEMENTWISE.items() if hasattr(torch.Tensor, name)},
 }
+TRANSPOSED: dict[Any, Callable[..., Any]] = {
+    torch.einsum: lambda expr, *operands: transposed_einsum(EinsumCall(expr, operands)),
+    **dict.fromkeys(MATMULS, transposed_matmul),
+    torch.Tensor.__rmatmul__: lambda right, left: transposed_matmul(left, right),
+}
+
+
+def register() -> None:
+    FUNCTIONS.update({function: graph_break(call) for function, call in IMPLEMENTED.items()})
+    HANDLERS[ShardedSparseTensor] = Handler(
+        sharded_einsum, sharded_evaluate, linear, parameter=ShardedSparseParameter, local=LOCAL, saved=SAVED
+    )
+    TRANSPOSED_FUNCTIONS.update({function: graph_break(call) for function, call in TRANSPOSED.items()})
+    HANDLERS[Transposed] = Handler(transposed_einsum, transposed_evaluate, local=LOCAL, saved=SAVED)
+    HANDLERS[DTensor] = Handler(dtensor_einsum, dtensor_evaluate, add_bias=dtensor_add_bias)

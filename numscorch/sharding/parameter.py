@@ -10,8 +10,7 @@ import torch
 from ..errors import NumscorchError, UnsupportedError
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.pattern import Pattern
-from .layout import Layout
-from .states import CRD, POS, VALUES, state_of, values_of_state
+from .layout import CRD, POS, VALUES, Layout, state_of, values_of_state
 from .tensor import ShardedSparseTensor
 
 

@@ -1,4 +1,4 @@
-"""Partitions of the rows or columns of a matrix: consecutive ranges, one for each rank."""
+"""Partitions of the rows or columns of a matrix, the grid of ranks that hold the parts, and a report on their sizes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Placement, Replicate, Shard
 
-from ..errors import SizeError
+from ..errors import SizeError, UnsupportedError
+from .agreement import Ranks
 
 
 @dataclass(frozen=True)
@@ -119,3 +122,118 @@ def read_partition(partition: str | Sequence[int], counts: torch.Tensor, ranks: 
     if len(sizes) != ranks or min(sizes, default=0) < 0 or sum(sizes) != len(counts):
         raise SizeError(f"partition={sizes}: give {ranks} numbers of rows, one for each rank, that add up to {len(counts)}")
     return Partition.of_sizes(sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The ranks of a mesh over which a matrix is distributed: its rows over one dimension, and possibly its columns over a later one.
+
+    Rows and columns are divided into one part for each of these ranks, in row-major order, as ``DTensor`` does for
+    ``[Shard(0), Shard(0)]``. A rank owns its part of both. It holds the entries whose rows a rank of the same mesh row owns, and whose
+    columns a rank of the same mesh column owns.
+
+    Args:
+        mesh: the mesh.
+        row_dim: the dimension of the mesh over which the rows are distributed.
+        column_dim: the dimension over which the columns are; None if each rank has whole rows.
+    """
+
+    mesh: DeviceMesh
+    row_dim: int
+    column_dim: int | None
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """The dimensions of the mesh over which the matrix is distributed; it is replicated over others."""
+        return (self.row_dim,) if self.column_dim is None else (self.row_dim, self.column_dim)
+
+    @property
+    def placements(self) -> list[Placement]:
+        """The placements of the matrix."""
+        kinds: dict[int | None, Placement] = {self.row_dim: Shard(0), self.column_dim: Shard(1)}
+        return [kinds.get(dim, Replicate()) for dim in range(self.mesh.ndim)]
+
+    @property
+    def ranks(self) -> Ranks:
+        """The ranks that hold the matrix together, one for each part."""
+        return Ranks.of(self.mesh, self.dims)
+
+    @property
+    def rows(self) -> int:
+        """The number of blocks of rows."""
+        return self.mesh.size(self.row_dim)
+
+    @property
+    def columns(self) -> int:
+        """The number of ranks that share a block of rows."""
+        return 1 if self.column_dim is None else self.mesh.size(self.column_dim)
+
+    @property
+    def block(self) -> int:
+        """The block of rows of this rank."""
+        return self.mesh.get_local_rank(self.row_dim)
+
+    @property
+    def share(self) -> int:
+        """The position of this rank among those that share its block of rows."""
+        return 0 if self.column_dim is None else self.mesh.get_local_rank(self.column_dim)
+
+    @property
+    def row_parts(self) -> range:
+        """The parts of the rows that ranks with this block own."""
+        return range(self.block * self.columns, (self.block + 1) * self.columns)
+
+    def chunks(self, size: int) -> Partition:
+        """The parts that ``DTensor`` has: torch's chunks, divided into torch's chunks."""
+        return Partition.even(size, self.rows).split(self.columns)
+
+
+def read_grid(mesh: DeviceMesh, placements: Placement | Sequence[Placement]) -> Grid:
+    """The grid that a user requests.
+
+    Raises:
+        UnsupportedError: there is not one placement for each dimension of the mesh, or they are not supported.
+    """
+    given = [placements] if isinstance(placements, Placement) else list(placements)
+    dims = [placement.dim % 2 if isinstance(placement, Shard) else None for placement in given]
+    known = all(isinstance(placement, Shard | Replicate) for placement in given)
+    if len(given) != mesh.ndim or not known or [dim for dim in dims if dim is not None] not in ([0], [0, 1]):
+        raise UnsupportedError(
+            f"placements={given} on a mesh of {mesh.ndim} dimensions: give one for each dimension. Supported are Shard(0) for the rows, "
+            "at most one Shard(1) for the columns after it, and Replicate() for other dimensions"
+        )
+    return Grid(mesh, dims.index(0), dims.index(1) if 1 in dims else None)
+
+
+@dataclass(frozen=True)
+class ShardingReport:
+    """Entries, halo rows, cut entries and partial rows of each rank.
+
+    Args:
+        entries: entries of each rank.
+        halo_rows: rows of a dense operand that each rank receives for a product.
+        cut: entries of each rank whose columns other ranks own.
+        partial_rows: rows of a result that each rank sends to their owners, which add them; none if each rank has whole rows.
+    """
+
+    entries: tuple[int, ...]
+    halo_rows: tuple[int, ...]
+    cut: tuple[int, ...]
+    partial_rows: tuple[int, ...]
+
+    @property
+    def imbalance(self) -> float:
+        """The largest number of entries of a rank, divided by the mean."""
+        total = sum(self.entries)
+        return max(self.entries) * len(self.entries) / total if total else 1.0
+
+    @property
+    def edge_cut(self) -> float:
+        """The fraction of entries whose columns other ranks own."""
+        return sum(self.cut) / max(sum(self.entries), 1)
+
+    def __str__(self) -> str:
+        lines = [f"{'rank':>4} {'entries':>12} {'halo rows':>12} {'cut entries':>12} {'partial rows':>12}"]
+        for rank, row in enumerate(zip(self.entries, self.halo_rows, self.cut, self.partial_rows, strict=True)):
+            lines.append(" ".join([f"{rank:>4}", *(f"{count:>12}" for count in row)]))
+        return "\n".join([*lines, f"edge cut {self.edge_cut:.1%}, imbalance {self.imbalance:.2f}"])

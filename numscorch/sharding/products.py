@@ -25,15 +25,24 @@ from ..ir.functions import REDUCTIONS, is_zero, simplified
 from ..programs.call import EinsumCall
 from ..programs.operands import call_form
 from ..tensors.sparse_tensor import SparseTensor
-from .agreement import agree, collective, reporting_lost_ranks
-from .contraction import contract, text_of
-from .dense_operands import LocalOperand, SharedIndices, check_chunks, local_operand
-from .exchange import HaloExchange
-from .placements import Names, Operands, dtensor_of, gradient_placements, result_placement, sharded_indices
-from .ranks import Ranks
+from .agreement import Ranks, agree, collective, reporting_lost_ranks
+from .dense_operands import (
+    Given,
+    LocalOperand,
+    Names,
+    Operands,
+    SharedIndices,
+    check_chunks,
+    contract,
+    dtensor_of,
+    gradient_placements,
+    local_operand,
+    result_placement,
+    sharded_indices,
+    text_of,
+)
 from .tensor import ShardedSparseTensor
 
-Given = Sequence[ShardedSparseTensor | LocalOperand]
 ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
@@ -65,7 +74,7 @@ def _einsum(call: EinsumCall) -> Any:
         value if isinstance(value, ShardedSparseTensor) else local_operand(value, names, indices, f"the {_ordinal(at)} operand of {text!r}")
         for at, (value, names) in enumerate(zip(values, subscripts.operands, strict=True))
     ]
-    given = [value if isinstance(value, ShardedSparseTensor) else _with_all_rows(value, indices) for value in given]
+    given = [value if isinstance(value, ShardedSparseTensor) else _extended(value, indices.row, indices) for value in given]
     matrix, result = indices.matrix, subscripts.result
     if indices.row in result and indices.column in result:
         is_in_order = result.index(indices.row) < result.index(indices.column)
@@ -76,7 +85,8 @@ def _einsum(call: EinsumCall) -> Any:
     if index is not None:
         local = indices.exchange(index).returned(local.movedim(at, 0)).movedim(0, at)
     elif not any(isinstance(value, DTensor) for value in values):
-        return _summed(local, matrix.layout.ranks, matrix, f"adds {tuple(local.shape)} numbers of {local.dtype}")
+        ranks, step = matrix.layout.ranks, f"adds {tuple(local.shape)} numbers of {local.dtype}"
+        return _Sum.apply(local, ranks, ranks, step)  # type: ignore[no-untyped-call]
     return _as_given(local, result, indices, list(zip(values, subscripts.operands, strict=True)))
 
 
@@ -91,7 +101,6 @@ def _of_rows(text: str, subscripts: Subscripts, operands: Given, indices: Shared
 
 
 def _dense(text: str, operands: Sequence[Any]) -> torch.Tensor:
-    """The result as a dense tensor."""
     result: Any = einsum(text, *operands)
     return result.to_dense() if isinstance(result, SparseTensor) else result
 
@@ -127,24 +136,16 @@ def _ordinal(at: int) -> str:
 
 def _joined(given: Given, indices: SharedIndices) -> list[Any]:
     """The local operands of the whole local matrix: those with the column index are extended by the halo."""
-    return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices) for value in given]
+    return [value.local if isinstance(value, ShardedSparseTensor) else _extended(value, indices.column, indices).value for value in given]
 
 
-def _with_all_rows(operand: LocalOperand, indices: SharedIndices) -> LocalOperand:
-    """An operand that has all rows of the local matrix, if it has the row index."""
-    if operand.index != indices.row:
+def _extended(operand: LocalOperand, index: str, indices: SharedIndices) -> LocalOperand:
+    """The operand with all rows or columns of the local matrix, the owned ones first, if it has this index of the matrix."""
+    if operand.index != index:
         return operand
-    return replace(operand, value=_known(operand, indices.matrix.row_exchange), is_whole=False)
-
-
-def _extended(operand: LocalOperand, indices: SharedIndices) -> torch.Tensor:
-    """An operand that has all columns of the local matrix, if it has the column index."""
-    return operand.value if operand.index != indices.column else _known(operand, indices.matrix.exchange)
-
-
-def _known(operand: LocalOperand, exchange: HaloExchange) -> torch.Tensor:
-    """The rows of the operand that this rank owns, then those of the halo."""
-    return operand.back(operand.first[exchange.known] if operand.is_whole else exchange.extended(operand.first))
+    exchange = indices.exchange(index)
+    value = operand.back(operand.first[exchange.known] if operand.is_whole else exchange.extended(operand.first))
+    return replace(operand, value=value, is_whole=False)
 
 
 def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices) -> torch.Tensor:
@@ -153,26 +154,23 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
     owned, halo = matrix.parts()
     exchange = matrix.exchange
     arrivals = {at: exchange.begin(v.first, f" in {text!r}") for at, v in enumerate(given) if _needs_halo(v, indices)}
-    own_operands: list[Any] = []
-    for at, value in enumerate(given):
-        if isinstance(value, ShardedSparseTensor):
-            own_operands.append(owned)
-        elif at in arrivals:
-            own_operands.append(value.back(arrivals[at][0]))
-        else:
-            own_operands.append(_whole_part(value, slice(*exchange.range)))
-    result: torch.Tensor = einsum(text, *own_operands)
+
+    def product(part: SparseTensor, columns: Any, sent: dict[int, torch.Tensor], rows: torch.Tensor | None = None) -> torch.Tensor:
+        """The product with the entries in some columns; ``sent`` has the rows of operands for them, by the position of the operand."""
+        operands: list[Any] = []
+        for at, value in enumerate(given):
+            if isinstance(value, ShardedSparseTensor):
+                operands.append(part)
+            elif at in sent:
+                operands.append(value.back(sent[at]))
+            else:
+                whole = value.back(value.first[columns]) if value.is_whole else value.value  # needs no exchange
+                operands.append(whole if rows is None or value.index != indices.row else whole.index_select(value.at, rows))
+        return einsum(text, *operands)
+
     rows = matrix.layout.halo.rows
-    halo_operands: list[Any] = []
-    for at, value in enumerate(given):
-        if isinstance(value, ShardedSparseTensor):
-            halo_operands.append(halo)
-        elif at in arrivals:
-            halo_operands.append(value.back(arrivals[at][1].halo()))
-        else:
-            part = _whole_part(value, exchange.halo)
-            halo_operands.append(part.index_select(value.at, rows) if value.index == indices.row else part)
-    added: torch.Tensor = einsum(text, *halo_operands)
+    result = product(owned, slice(*exchange.range), {at: x for at, (x, _) in arrivals.items()})
+    added = product(halo, exchange.halo, {at: arrival.halo() for at, (_, arrival) in arrivals.items()}, rows)
     for _, arrival in arrivals.values():
         arrival.release(added)
     if at_rows:  # a transposed result is a view; autograd forbids in-place writes to it
@@ -182,11 +180,6 @@ def _while_sending(text: str, at_rows: int, given: Given, indices: SharedIndices
 
 def _needs_halo(value: ShardedSparseTensor | LocalOperand, indices: SharedIndices) -> bool:
     return isinstance(value, LocalOperand) and value.index == indices.column and not value.is_whole
-
-
-def _whole_part(operand: LocalOperand, columns: Any) -> torch.Tensor:
-    """The part of an operand that needs no exchange: those columns of a whole operand."""
-    return operand.back(operand.first[columns]) if operand.is_whole else operand.value
 
 
 def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in_order: bool) -> ShardedSparseTensor:
@@ -199,18 +192,13 @@ def _sampled(text: str, given: Given, indices: SharedIndices, format: Any, is_in
     matrix = indices.matrix
     summed = [dim for dim, name in enumerate(indices.others) if name is not None]
     if summed:
-        values = _summed(values, Ranks.of(matrix.mesh, summed), matrix, f"adds values of matrix {matrix.exchange.number}")
+        ranks, step = Ranks.of(matrix.mesh, summed), f"adds values of matrix {matrix.exchange.number}"
+        values = _Sum.apply(values, ranks, matrix.layout.ranks, step)  # type: ignore[no-untyped-call]
     return matrix.with_values(values)
 
 
-def _summed(part: torch.Tensor, ranks: Ranks, matrix: ShardedSparseTensor, step: str) -> torch.Tensor:
-    """The sum over some ranks, a step of an operation of the matrix. Differentiable."""
-    total: torch.Tensor = _Sum.apply(part, ranks, matrix.layout.ranks, step)  # type: ignore[no-untyped-call]
-    return total
-
-
 class _Sum(torch.autograd.Function):
-    """The sum over ranks. The loss is the sum of the losses of all ranks, and so is the gradient."""
+    """The sum over some ranks, a step on which all ranks agree. The loss is the sum of the losses of all ranks, and so is the gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: torch.Tensor, ranks: Ranks, agreeing: Ranks, step: str) -> torch.Tensor:
@@ -289,7 +277,7 @@ def _evaluate(statement: str, format: Any, operands: dict[str, Any]) -> Any:
         if len(roles) > 1:
             raise UnsupportedError(f"{key} is read by the rows and by the columns of a sharded matrix: pass it by two names\n  {statement}")
         operand = local_operand(value, next(iter(uses.get(key, {()}))), indices, key)
-        local[key] = _extended(_with_all_rows(operand, indices), indices)
+        local[key] = _extended(_extended(operand, row, indices), column, indices).value
     result = evaluate(statement, format=format, **local)
     if (values := matrix.values_of(result)) is not None:
         return matrix.with_values(values)

@@ -19,12 +19,16 @@ from ..tensors.ledgers import refusing
 from ..tensors.sparse_tensor import SparseTensor
 from .agreement import agree, collective, every
 from .exchange import HaloExchange
-from .layout import Layout
-from .report import ShardingReport
-from .states import description_of, state_of, values_of_state
+from .layout import Layout, description_of, state_of, values_of_state
+from .partition import ShardingReport
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # torch's functions, and their implementations for sharded matrices; filled by operators
 TRANSPOSED_FUNCTIONS: dict[Any, Callable[..., Any]] = {}  # those for transposed matrices; filled by transposed
+
+
+def _operator(function: Any) -> Callable[..., Any]:
+    """The method of a Python operator, which calls the implementation of torch's function."""
+    return lambda *operands: FUNCTIONS[function](*operands)
 
 
 class ShardedSparseTensor:
@@ -42,9 +46,11 @@ class ShardedSparseTensor:
         local: this rank's entries as a SparseTensor. Its first columns are those that the rank owns, then the halo follows, in ascending
             order: ``exchange.known`` has their numbers. Its rows are those that the rank owns, and with columns distributed over a second
             dimension of the mesh also those of others: ``row_exchange.known``.
+        ndim: the number of dimensions, 2.
     """
 
     __slots__ = ("_derived", "_parts", "layout", "local")
+    ndim = 2
 
     def __init__(self, layout: Layout, values: torch.Tensor):
         self.layout, self.local = layout, layout.matrix.with_values(values)
@@ -54,7 +60,7 @@ class ShardedSparseTensor:
     @property
     def mesh(self) -> DeviceMesh:
         """The device mesh."""
-        return self.layout.mesh
+        return self.layout.grid.mesh
 
     @property
     def exchange(self) -> HaloExchange:
@@ -70,11 +76,6 @@ class ShardedSparseTensor:
     def shape(self) -> torch.Size:
         """The shape of the whole matrix."""
         return torch.Size(self.layout.shape)
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions, 2."""
-        return 2
 
     @property
     def dtype(self) -> torch.dtype:
@@ -345,34 +346,12 @@ class ShardedSparseTensor:
             raise AttributeError(f"ShardedSparseTensor has no {name}: use to_local(), or full_tensor()")
         return partial(function, self)
 
-    def __matmul__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.matmul](self, other)
-
     def __rmatmul__(self, other: Any) -> Any:
         return FUNCTIONS[torch.matmul](other, self)
 
-    def __mul__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.mul](self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.div](self, other)
-
-    def __add__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.add](self, other)
-
-    def __sub__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.sub](self, other)
-
-    def __pow__(self, other: Any) -> Any:
-        return FUNCTIONS[torch.pow](self, other)
-
-    def __abs__(self) -> Any:
-        return FUNCTIONS[torch.abs](self)
-
-    def __neg__(self) -> Any:
-        return FUNCTIONS[torch.neg](self)
+    __matmul__, __mul__, __rmul__ = map(_operator, (torch.matmul, torch.mul, torch.mul))
+    __truediv__, __add__, __sub__, __pow__ = map(_operator, (torch.div, torch.add, torch.sub, torch.pow))
+    __abs__, __neg__ = map(_operator, (torch.abs, torch.neg))
 
     def t(self) -> Transposed:
         """The transposed matrix, for products: ``A.t() @ y`` with this rank's rows of ``y``."""
@@ -390,19 +369,22 @@ class ShardedSparseTensor:
 
 @dataclass(frozen=True)
 class Transposed:
-    """The transposed sharded matrix, for products: ``A.t() @ y`` sends each rank's part of the result to the owners of its rows."""
+    """The transposed sharded matrix, for products: ``A.t() @ y`` sends each rank's part of the result to the owners of its rows.
+
+    Args:
+        matrix: the matrix.
+
+    Attributes:
+        ndim: the number of dimensions, 2.
+    """
 
     matrix: ShardedSparseTensor
+    ndim = 2
 
     @property
     def shape(self) -> torch.Size:
         """The shape of the whole transposed matrix."""
         return torch.Size(reversed(self.matrix.shape))
-
-    @property
-    def ndim(self) -> int:
-        """The number of dimensions, 2."""
-        return 2
 
     @property
     def dtype(self) -> torch.dtype:

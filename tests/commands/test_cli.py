@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from numscorch import __main__ as cli
-from numscorch.commands import doctor
-from numscorch.commands.demo import matrix, training
+from numscorch.commands import demo, doctor
 from numscorch.errors import FormatError
 from numscorch.explanation import roofline
 from numscorch.explanation.explanation import read_formats
@@ -27,9 +26,9 @@ pytest.importorskip("sklearn")
 @pytest.fixture(autouse=True)
 def quick_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reduce training and timing, and write pictures to an empty folder."""
-    monkeypatch.setattr(training, "EPOCHS", 50)
-    monkeypatch.setattr(training, "SECONDS", 600)
-    monkeypatch.setattr(matrix, "SECONDS", 0.01)
+    monkeypatch.setattr(demo, "EPOCHS", 50)
+    monkeypatch.setattr(demo, "SECONDS", 600)
+    monkeypatch.setattr(demo, "PRODUCT_SECONDS", 0.01)
     monkeypatch.chdir(tmp_path)
 
 
@@ -39,10 +38,10 @@ def test_demo_on_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
     assert "digits (no file was given" in out
     assert "1,797 nodes" in out
     assert line(out, "50 epochs").split() == ["epochs/s", "first", "epoch", "test", "accuracy"]
-    accuracy_of_numscorch, accuracy_of_torch = accuracy(out, training.OURS), accuracy(out, training.TORCH)
+    accuracy_of_numscorch, accuracy_of_torch = accuracy(out, demo.OURS), accuracy(out, demo.TORCH)
     assert accuracy_of_numscorch > 85
     assert abs(accuracy_of_numscorch - accuracy_of_torch) < 2
-    assert "times as fast" in line(out, training.TORCH)
+    assert "times as fast" in line(out, demo.TORCH)
     assert float(line(out, "largest difference").split()[0]) < 1e-3
     assert re.match(r"\d+\.\d\d s: kernels are compiled, or read from the disk", line(out, "first epoch"))
     assert '"""' in Path(line(out, "kernel of A @ H")).read_text()
@@ -51,7 +50,7 @@ def test_demo_on_the_digits(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_demo_names_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(training, "EPOCHS", 2)
+    monkeypatch.setattr(demo, "EPOCHS", 2)
     for name in ("matplotlib.figure", "torch_geometric", "torch_geometric.nn"):
         monkeypatch.setitem(sys.modules, name, None)
     assert cli.main(["demo", str(graph_file(tmp_path / "rings.npz", True)), "--out", str(tmp_path / "drawn")]) == 0
@@ -64,7 +63,7 @@ def test_demo_names_missing_packages(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_demo_refuses_to_time_different_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(training.TorchConv, "forward", lambda self, x, normalised: self.lin(x))
+    monkeypatch.setattr(demo.TorchConv, "forward", lambda self, x, normalised: self.lin(x))
     assert cli.main(["demo", str(graph_file(tmp_path / "rings.npz", True))]) == 2
     assert re.match(r"numscorch: the first loss is [\d.]+ by numscorch, but [\d.]+ by torch.sparse", capsys.readouterr().err)
 
@@ -103,7 +102,7 @@ def test_demo_on_a_graph_from_a_file(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert f"rings ({path}" in out
     assert "40 nodes, 400 edges" in out
     assert ("it has no features" in out) is not features
-    assert accuracy(out, training.OURS) == 100
+    assert accuracy(out, demo.OURS) == 100
 
 
 @pytest.mark.parametrize("zipped", [False, True])
@@ -249,12 +248,15 @@ def test_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 @pytest.mark.parametrize(("version", "ok"), [("2.13.0+cpu", True), ("2.13.1", True), ("2.12.9", False), ("2.14.0", False)])
 def test_doctor_checks_the_tested_versions(version: str, ok: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: version)
+    monkeypatch.setattr(doctor.metadata, "version", lambda name: version)
     check = doctor._version("torch", doctor.TESTED["torch"])
     assert check.ok is ok
     assert ("tested with 2.13 and later, before 2.14" in check.advice) is not ok
 
 
 def test_doctor_names_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_installed", lambda name: None)
+    def missing(name: str) -> str:
+        raise doctor.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.metadata, "version", missing)
     assert doctor._version("numba", doctor.TESTED["numba"]) == doctor.Diagnosis("numba", "not installed", False, "pip install numba")

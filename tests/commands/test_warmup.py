@@ -20,7 +20,7 @@ import torch
 
 import numscorch as ns
 from numscorch import __main__ as cli
-from numscorch.commands import common_runs, warming
+from numscorch.commands import warming
 from numscorch.errors import OperandError, UnsupportedError
 from numscorch.machine.compile_log import counts
 from numscorch.warmup import Warmed
@@ -249,7 +249,7 @@ def test_threads_warm_at_the_same_time() -> None:
 
 
 def test_common_runs_cover_the_documented_layers() -> None:
-    names = [name for name, _ in common_runs.common_runs()]
+    names = [name for name, _ in warming.common_runs()]
     assert len(set(names)) == len(names)
     for kind in ("GCNConv", "SAGEConv", "GINConv", "GATConv", "SparseAttention", "SparseLinear", "SpMV, SpMM, SDDMM and SpGEMM"):
         assert any(name.startswith(kind) for name in names), kind
@@ -259,7 +259,7 @@ def test_the_command_lists_compiled_kernels(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("NUMSCORCH_CACHE_DIR", str(tmp_path))
     A = ns.rand(30, 40, density=0.2, format=ns.CSR)
     runs = [("rows", lambda: A.sum(1)), ("rows and columns", lambda: (A.sum(1), A.sum(0))), ("rows again", lambda: A.sum(1))]
-    monkeypatch.setattr(common_runs, "common_runs", lambda: iter(runs))
+    monkeypatch.setattr(warming, "common_runs", lambda: iter(runs))
     assert cli.main(["cache", "warm", "--common"]) == 0
     *lines, last = capsys.readouterr().out.splitlines()
     counts = [re.fullmatch(rf"{name}: (\d) more kernels?, \d+\.\d s", line)[1] for (name, _), line in zip(runs, lines, strict=True)]
@@ -303,6 +303,6 @@ def test_networks_on_a_graph_like_cora_find_their_kernels(tmp_path: Path) -> Non
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", [name for name, _ in common_runs.common_runs()])
+@pytest.mark.parametrize("name", [name for name, _ in warming.common_runs()])
 def test_common_runs_have_kernels(name: str) -> None:
-    assert warming.warm_all(dict(common_runs.common_runs())[name]) > 0
+    assert warming.warm_all(dict(warming.common_runs())[name]) > 0

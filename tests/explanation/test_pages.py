@@ -26,11 +26,10 @@ from compositions import compositions
 import numscorch as ns
 from numscorch import __main__ as cli
 from numscorch.explanation import level_tree as trees, roofline, roofs
-from numscorch.explanation.highlighting import highlighted
 from numscorch.explanation.loop_nest import costs_in, passes_of
+from numscorch.explanation.page import highlighted
 from numscorch.explanation.positions import paths_to
-from numscorch.explanation.rasters import exact_raster, sampled_raster
-from numscorch.explanation.sketches import sketch
+from numscorch.explanation.sketches import exact_raster, sampled_raster, sketch
 from numscorch.explanation.work import Work
 from numscorch.ir.index import loops_of
 from numscorch.ir.level import Mode

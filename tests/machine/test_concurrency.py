@@ -15,7 +15,7 @@ from programs import ChildProcess, output_of
 
 import numscorch as ns
 from numscorch.codegen import kernel
-from numscorch.machine import interrupts, kernel_cache
+from numscorch.machine import guards, kernel_cache
 from numscorch.runtime import plans as dispatch
 from numscorch.schedule import tuning
 
@@ -318,7 +318,7 @@ def test_an_interrupt_is_deferred_and_never_lost() -> None:
             signal.raise_signal(signal.SIGINT)
 
     completed = []
-    with pytest.raises(KeyboardInterrupt), interrupts.deferred():
+    with pytest.raises(KeyboardInterrupt), guards.deferred():
         Noisy()
         completed.append(1)
     assert completed
@@ -333,21 +333,21 @@ def test_an_interrupt_calls_the_programs_handler_once(monkeypatch: pytest.Monkey
 
     before = signal.signal(signal.SIGINT, handler)
     try:
-        with pytest.raises(ZeroDivisionError), interrupts.deferred(), interrupts.deferred():
+        with pytest.raises(ZeroDivisionError), guards.deferred(), guards.deferred():
             signal.raise_signal(signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
             assert not called
             raise ZeroDivisionError
         assert signal.getsignal(signal.SIGINT) is handler
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        with interrupts.deferred():
+        with guards.deferred():
             assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
     assert called == [signal.SIGINT]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(signal, "signal", lambda *args: pytest.fail("signals are the main thread's"))
-        at_once(lambda number: interrupts.deferred().__enter__(), 1)
+        at_once(lambda number: guards.deferred().__enter__(), 1)
 
 
 def test_an_interrupt_in_a_callback_of_llvm(tmp_path: Path, fresh_plans: pytest.MonkeyPatch) -> None:
