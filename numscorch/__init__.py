@@ -38,10 +38,9 @@ from .explanation.spying import spy as _spy
 from .explanation.tensors import card as _card
 from .files.load import load_graph
 from .fusing import fuse
+from .interop.arrays import from_pydata, from_scipy
 from .interop.edge_lists import adj_t
 from .interop.graphs import from_dgl, from_networkx, from_torch_sparse
-from .interop.pydata_arrays import from_pydata
-from .interop.scipy_arrays import from_scipy
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
 from .operators import registration as _registration
 from .operators.constructors import diag, diags, empty, eye, full, ones, rand, randn, tensor, zeros

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 
-import numpy as np
 import torch
 
 from ..errors import UnsupportedError
@@ -17,7 +15,7 @@ from ..schedule import tuning
 from ..tensors.arrays import check_values
 from ..tensors.ledgers import densifying, note
 from ..tensors.methods import METHODS
-from ..tensors.modes import as_numpy, made_outside
+from ..tensors.modes import made_outside
 from ..tensors.packing import coordinates, numbered, of_entries
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import has_torch_layout, layout_of, native_tensor, over_the_edge, quietly
@@ -29,7 +27,6 @@ __all__ = [
     "densified",
     "has_torch_layout",
     "nearest",
-    "numpy_values",
     "to_dense",
     "to_format",
     "to_torch",
@@ -109,28 +106,6 @@ def nearest(A: SparseTensor, library: str) -> SparseTensor:
     if not A.ndim:
         raise UnsupportedError(f"{library} has no sparse layout for a tensor without dimensions: use .to_dense()")
     return to_format(A, COO(A.ndim) if A.ndim != 2 else CSC if A.format.is_plain and not A.format.is_row_major else CSR)
-
-
-def handed_out(arrays: Iterable[np.ndarray], copy: bool) -> tuple[np.ndarray, ...]:
-    """Index arrays for another library: copies, or read-only views, because patterns are immutable and shared."""
-    if copy:
-        return tuple(array.copy() for array in arrays)
-    views = tuple(array.view() for array in arrays)
-    for view in views:
-        view.flags.writeable = False
-    return views
-
-
-def numpy_values(A: SparseTensor, library: str, copy: bool) -> np.ndarray:
-    """The values as a NumPy array, detached from autograd: a copy, or of the same memory.
-
-    Raises:
-        UnsupportedError: NumPy does not have the data type.
-    """
-    if A.dtype is torch.bfloat16:
-        raise UnsupportedError(f"{library} holds NumPy arrays, which have no bfloat16: use .to(torch.float32) first")
-    values = as_numpy(A.values.detach())
-    return values.copy() if copy else values
 
 
 METHODS.update(to_dense=dense_as_asked, to_torch=to_torch, to_format=to_format)
