@@ -22,7 +22,6 @@ from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.parts import Part
 from ..schedule import tuning
-from .spaced import can_be_spaced
 
 Parts = tuple[Part, ...]
 LINE_COORDINATES = 16  # consecutive rows whose next places share a cache line
@@ -127,6 +126,16 @@ def can_be_written(format: Format) -> bool:
     stored = all(level.is_located or level.appended for level in format.levels)
     lists = all(first == last or not format.levels[first].is_unique for first, last in runs_of(format))
     return stored and lists and not format.is_full
+
+
+def can_be_spaced(format: Format) -> bool:
+    """Whether a format has at most one spaced level, and only dense levels below it.
+
+    >>> [can_be_spaced(Format(f"(i, j) -> (i: {i}, j: {j})")) for i, j in (("dense", "fixed"), ("hash", "dense"), ("hash", "hash"))]
+    [True, True, False]
+    """
+    spaced = [at for at, level in enumerate(format.levels) if level.spaced]
+    return not spaced or all(level == Dense() for level in format.levels[spaced[0] + 1 :])
 
 
 def _compressed(format: Format, chosen: Callable[[Level], bool]) -> Format:
