@@ -10,7 +10,7 @@ import torch
 
 from ..convert.construct import adopted, checked, from_coo, from_parts, owned, way_in
 from ..convert.conversions import to_format
-from ..convert.dense import nearest
+from ..convert.values import nearest
 from ..errors import UnsupportedError
 from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense

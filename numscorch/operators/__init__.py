@@ -23,7 +23,7 @@ from .arguments import checked
 from .attributes import ATTRIBUTES
 from .distances import DISTANCES, linalg_norm, norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
-from .gathering import GATHERING, getitem, setitem
+from .gathering import GATHERING, getitem, masked_getitem, masked_setitem, setitem
 from .in_place import INITIAL, in_place_of
 from .indexing import diagonal, narrow, select, triangle
 from .moves import MOVES
@@ -36,7 +36,6 @@ from .quotients import QUOTIENTS
 from .rearrangement import rearrange
 from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING
-from .searches import SEARCHES, masked_getitem, masked_setitem
 from .stacking import stack
 from .statistics import STATISTICS
 from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
@@ -108,7 +107,6 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
 TABLES = {
     **NAMED,
     **QUOTIENTS,
-    **SEARCHES,
     **REDUCING,
     **STATISTICS,
     **DISTANCES,

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ..convert.dense import densified
+from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..tensors.other_libraries import as_operand
 from ..tensors.parameter import SparseParameter

@@ -11,8 +11,7 @@ import torch
 from torch.nn import functional
 
 from ..api import einsum
-from ..convert.dense import densified
-from ..convert.entries import strided
+from ..convert.values import densified, strided
 from ..errors import SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..tensors.packing import at_entries

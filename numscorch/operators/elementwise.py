@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..convert.construct import from_torch
-from ..convert.dense import densified
+from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.requests import Request

@@ -1,4 +1,4 @@
-"""Indexing by several lists, by multi-dimensional masks and by index tensors; gather, take; and assignment to entries.
+"""Indexing by several lists, by multi-dimensional masks and by index tensors; gather, take, argwhere; and assignment to entries.
 
 Gathering n single entries returns a dense tensor in O(n log nnz); slices stay sparse.
 """
@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..convert.dense import densified
-from ..convert.entries import looked_up, others_at, values_of
+from ..convert.values import densified, looked_up, others_at, strided, values_of
 from ..errors import IndexKindError, OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..machine.memory import COORDINATE, check_entries
-from ..tensors.packing import check_countable, coordinates, numbered
+from ..tensors.modes import as_numpy
+from ..tensors.packing import check_countable, coordinates, numbered, sorting
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import as_own, is_sparse
 from .indexing import as_plain_index, expand_keys, in_range, select_coordinates, selection_of
@@ -289,7 +289,53 @@ def masked_select(input: Any, mask: Any) -> torch.Tensor:
     return getitem(input, mask) if isinstance(input, SparseTensor) else input[tuple(_places_of(mask))]
 
 
+def argwhere(input: SparseTensor) -> torch.Tensor:
+    """The coordinates of nonzero entries, one row for each, in row-major order; int64 of shape (n, ndim).
+
+    >>> import numscorch as ns
+    >>> argwhere(ns.from_torch(torch.eye(2)))
+    tensor([[0, 0],
+            [1, 1]])
+    """
+    indices = coordinates(input.pattern)[:, values_of(input).detach() != 0]
+    columns = [as_numpy(row) for row in indices]
+    return indices[:, torch.from_numpy(sorting(columns, input.shape, indices.shape[1])[0])].t().contiguous()
+
+
+def masked_getitem(input: torch.Tensor, key: Any) -> torch.Tensor:
+    """``D[A > 0]`` for a dense tensor and a sparse mask: the entries where the mask is True, in row-major order.
+
+    Raises:
+        OperandError: the sparse index holds floating-point or complex values.
+        RangeError: the mask's shape differs from the dimensions that it indexes.
+    """
+    return input[_dense_key(input, key)]
+
+
+def masked_setitem(input: torch.Tensor, key: Any, value: Any) -> None:
+    """``D[A > 0] = value`` for a dense tensor and a sparse mask."""
+    input[_dense_key(input, key)] = strided(value)
+
+
+def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
+    keys: list[Any] = []
+    for part in key if isinstance(key, tuple) else (key,):
+        if not isinstance(part, SparseTensor):
+            keys.append(part)
+            continue
+        if part.dtype.is_floating_point or part.dtype.is_complex:
+            raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
+        if part.dtype not in MASKS:
+            keys.append(densified(part, "an index", "unstored entries are indices 0"))
+            continue
+        if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
+            raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
+        keys += argwhere(part).unbind(1)
+    return tuple(keys)
+
+
 GATHERING: dict[str, Callable[..., Any]] = {
+    "argwhere": argwhere,
     "fill_diagonal_": fill_diagonal_,
     "gather": gather,
     "index_select": index_select,

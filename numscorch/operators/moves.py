@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_torch
-from ..convert.entries import strided, values_of
+from ..convert.values import strided, values_of
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..machine.memory import check_entries

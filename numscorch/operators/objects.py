@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.dense import densified
-from ..convert.entries import values_of
+from ..convert.values import densified, values_of
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import COO
 from ..tensors.packing import at_entries

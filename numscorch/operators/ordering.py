@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from ..convert.construct import assemble, from_coo
-from ..convert.conversions import converted
-from ..convert.dense import to_format
+from ..convert.conversions import converted, to_format
 from ..convert.matrices import sorts
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format

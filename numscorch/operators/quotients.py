@@ -1,4 +1,4 @@
-"""Division with remainders or rounding, masked_fill and isclose: functions of two tensors, computed entry by entry."""
+"""Division with remainders or rounding, masked_fill, isclose and isin: functions of two tensors, computed entry by entry."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ..convert.dense import densified
-from ..convert.entries import others_at, values_of, with_entries
+from ..convert.values import densified, others_at, values_of, with_entries
 from ..errors import OperandError
 from ..frontend.broadcasting import broadcast_shape
 from ..programs.dense_operands import divided
+from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from . import elementwise
 from .elementwise import is_sparse, where
@@ -110,9 +110,34 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, eq
     return torch.isclose(_dense(input, "isclose"), _dense(other, "isclose"), rtol, atol, equal_nan)
 
 
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Whether each entry is one of the test elements; sparse if unstored entries give False.
+
+    >>> import numscorch as ns
+    >>> isin(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), torch.tensor([2.0])).values
+    tensor([ True, False])
+    """
+    tested = _elements(test_elements)
+    if not isinstance(elements, SparseTensor):
+        return torch.isin(elements, tested, assume_unique=assume_unique, invert=invert)
+    if torch.isin(torch.zeros((), dtype=elements.dtype), tested, invert=invert):
+        return torch.isin(densified(elements, "isin", "it is True at unstored entries"), tested, invert=invert)
+    result = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
+    return SparseTensor(elements.pattern, result)
+
+
+def _elements(elements: Any) -> torch.Tensor:
+    """The distinct elements of a tensor, possibly repeated; a sparse tensor's are its stored values and 0."""
+    if not isinstance(elements, SparseTensor):
+        return torch.as_tensor(elements)
+    values = values_of(elements)
+    return torch.cat([values, values.new_zeros(1)]) if len(values) < elements.numel() else values
+
+
 QUOTIENTS: dict[str, Callable[..., Any]] = {
     **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide", "bitwise_left_shift", "bitwise_right_shift")},
     "div": div,
     "isclose": isclose,
+    "isin": isin,
     "masked_fill": masked_fill,
 }

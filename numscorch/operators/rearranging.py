@@ -15,7 +15,7 @@ import torch
 
 from ..convert.construct import assemble, from_torch
 from ..convert.conversions import Conversion
-from ..convert.entries import values_of
+from ..convert.values import values_of
 from ..errors import RangeError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX

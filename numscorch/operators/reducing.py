@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..convert.entries import strided
+from ..convert.values import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, WIDENED
 from ..frontend.requests import NAMES, Request

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from ..convert.construct import from_torch
-from ..convert.entries import others_at, strided, values_of, with_entries
+from ..convert.values import others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
 from ..frontend.datatypes import WIDENED
 from ..ir.level import INT64_MAX
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
-from ..tensors.packing import coordinates, numbered
+from ..tensors.packing import at_entries, coordinates, numbered
 from ..tensors.sparse_tensor import SparseTensor
 from .elementwise import sub
 from .indexing import narrow
@@ -215,17 +215,30 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
     return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
 
 
+def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and largest entries, stored or not, of the tensor or along a dimension."""
+    return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
+
+
+def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The sum of the entries that are not NaN."""
+    numbers = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
+    return total(SparseTensor(input.pattern, numbers), dim, keepdim, dtype=dtype)
+
+
 STATISTICS: dict[str, Callable[..., Any]] = {
     **{
         name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
         for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
     },
+    "aminmax": aminmax,
     "argmax": _arg_extreme("argmax"),
     "argmin": _arg_extreme("argmin"),
     "diff": diff,
     "logsumexp": logsumexp,
     "max": _extreme("max", amax),
     "min": _extreme("min", amin),
+    "nansum": nansum,
     "std": _spread("std", is_root=True, with_mean=False),
     "std_mean": _spread("std_mean", is_root=True, with_mean=True),
     "topk": topk,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..convert.dense import to_format
+from ..convert.conversions import to_format
 from ..errors import UnsupportedError
 from ..ir.format import sorted_format
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor

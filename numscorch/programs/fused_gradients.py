@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..convert.dense import to_dense
+from ..convert.values import to_dense
 from ..frontend.requests import NAMES
 from ..tensors.modes import KernelFunction, over_batches, saved_tensors
 from ..tensors.sparse_tensor import SparseTensor
