@@ -24,21 +24,17 @@ from .attributes import ATTRIBUTES
 from .distances import DISTANCES, linalg_norm, norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, masked_getitem, masked_setitem, setitem
-from .in_place import INITIAL, in_place_of
 from .indexing import diagonal, narrow, select, triangle
 from .moves import MOVES
 from .naming import torchs, with_name
-from .objects import OBJECTS, contains, iterated
+from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated
 from .ordering import eliminate_zeros
-from .pieces import PIECES
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
-from .rearrangement import rearrange
-from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
+from .rearranging import cat, expand, flatten, rearrange, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING
-from .stacking import stack
+from .stacking import PIECES, stack
 from .statistics import STATISTICS
-from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
 
 ARRANGING: dict[str, Callable[..., Any]] = {
     "cat": cat,
@@ -116,8 +112,6 @@ TABLES = {
     **GATHERING,
     **OBJECTS,
     **ATTRIBUTES,
-    **TO_LAYOUTS,
-    **INDEX_ARRAYS,
 }
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
 DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose arguments are not checked; any operand may be sparse

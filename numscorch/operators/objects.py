@@ -1,12 +1,13 @@
-"""Non-arithmetic tensor methods for SparseTensors: copies, whole-tensor comparisons, and in-place writes."""
+"""Non-arithmetic tensor methods: copies, comparisons of whole tensors, writes in place, and torch.nn.init."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import torch
+from torch.nn import init
 
 from ..convert.construct import from_coo, from_torch
 from ..convert.values import densified, values_of
@@ -18,6 +19,8 @@ from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
 from .naming import with_name
 from .unary import written
+
+PATTERNS = "entries are neither added nor dropped in place: use the operator without the underscore"
 
 
 def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
@@ -38,10 +41,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     """Another tensor's values at this tensor's entries, in storage order."""
     if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
-        raise SizeError(
-            f"{what} of {other}\n  into {input}: their patterns differ, and entries are neither added nor dropped in place: "
-            "use the operator without the underscore"
-        )
+        raise SizeError(f"{what} of {other}\n  into {input}: their patterns differ, and {PATTERNS}")
     if isinstance(other, SparseTensor):
         return other._values
     ones = input.with_values(torch.ones_like(input._values.detach()))
@@ -210,6 +210,70 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
     slices = (input[at] for at in range(input.shape[0]))
     is_index = input.ndim == 1 and not (input.dtype.is_floating_point or input.dtype.is_complex)
     return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
+
+
+def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that writes another one's result over the values of its first argument.
+
+    Raises:
+        SizeError: the result is dense, or has another pattern.
+        UnsupportedError: the result cannot be cast to the tensor's data type, or its values are a leaf that requires grad.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> in_place("sin", torch.sin)(A).values, A.values
+    (tensor([0.8415, 0.8415]), tensor([0.8415, 0.8415]))
+    """
+
+    def write(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        result = function(input, *args, **kwargs)
+        if not isinstance(result, SparseTensor):
+            raise SizeError(f"{name}_ of {input}: the result is dense, and {PATTERNS}")
+        if not input.pattern.stores_as(result.pattern):
+            raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
+        return written(input, result.values)
+
+    return with_name(write, f"{name}_", f"torch's {name}_: {name} in place; the result must have the tensor's pattern.")
+
+
+NEVER = ("detach",)  # detach_ is not detach in place
+
+
+def in_place_of(table: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The in-place variants that torch's tensors have and the table lacks."""
+    names = [name for name in table if callable(getattr(torch.Tensor, f"{name}_", None)) and f"{name}_" not in table]
+    return {f"{name}_": in_place(name, table[name]) for name in names if name not in NEVER}
+
+
+def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
+    """Apply a function of torch.nn.init that does not depend on the shape to the stored values.
+
+    >>> import numscorch as ns
+    >>> of_values(init.constant_)(ns.from_torch(torch.eye(2)), val=3.0).to_dense()
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+
+    def initialise(tensor: SparseTensor, **options: Any) -> SparseTensor:
+        function(tensor.values, **options)
+        return tensor
+
+    return initialise
+
+
+def kaiming_uniform_(
+    tensor: SparseTensor, a: float = 0, mode: Any = "fan_in", nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None
+) -> SparseTensor:
+    """torch.nn.init.kaiming_uniform_ of the stored values, with the fan of the full tensor."""
+    bound = init.calculate_gain(nonlinearity, a) * sqrt(3 / init._calculate_correct_fan(tensor, mode))  # type: ignore[arg-type]
+    init.uniform_(tensor.values, -bound, bound, generator)
+    return tensor
+
+
+INITIAL: dict[Callable[..., Any], Callable[..., Any]] = {
+    **{function: of_values(function) for function in (init.constant_, init.normal_, init.uniform_)},
+    init.kaiming_uniform_: kaiming_uniform_,
+}
 
 
 OBJECTS: dict[str, Callable[..., Any]] = {
