@@ -20,10 +20,9 @@ from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
 from ..schedule import tuning
-from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
+from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, converter, disordered_entry, is_increasing
 from ..tensors.ledgers import note
 from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
-from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

@@ -16,7 +16,7 @@ import torch
 
 from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
-from ..tensors.other_libraries import as_operand
+from ..tensors.arrays import as_operand
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name

@@ -15,9 +15,8 @@ from ..programs.dispatch import compute
 from ..programs.operands import any_autocast
 from ..programs.shortcuts import MISSED
 from ..runtime.plans import SHORTCUTS, tables_apart
-from ..tensors.arrays import as_integer, as_integers
+from ..tensors.arrays import as_integer, as_integers, converter
 from ..tensors.distributed import HANDLERS
-from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 
