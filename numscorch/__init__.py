@@ -60,8 +60,8 @@ from .selfcheck import register_level
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
-from .tensors.other_names import FUNCTIONS as _FUNCTIONS, sentence as _sentence
 from .tensors.sparse_tensor import SparseTensor
+from .tensors.suggestions import FUNCTIONS as _FUNCTIONS, sentence as _sentence
 from .tensors.validate import _rebuild_pattern
 from .warmup import warm
 
