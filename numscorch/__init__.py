@@ -42,10 +42,9 @@ from .interop.arrays import from_pydata, from_scipy
 from .interop.edge_lists import adj_t
 from .interop.graphs import from_dgl, from_networkx, from_torch_sparse
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
-from .operators import registration as _registration
+from .operators.attributes import coalesce, sort
 from .operators.constructors import diag, diags, empty, eye, full, ones, rand, randn, tensor, zeros
 from .operators.naming import publish as _publish
-from .operators.ordering import coalesce, sort
 from .operators.sparse_constructors import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
@@ -73,7 +72,7 @@ amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", 
 eliminate_zeros, rearrange = map(operators.public, ("eliminate_zeros", "rearrange"))
 
 _METHODS.update(card=_card, spy=_spy)
-_registration.register()
+operators.register()
 _collector.resume()
 
 __version__ = "0.1.0"

@@ -29,8 +29,7 @@ from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
 from .conversions import can_copy, chosen_of, coalesced, to_format
-from .matrices import nonzeros_of_few
-from .nmg import grouped
+from .matrices import grouped, nonzeros_of_few
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

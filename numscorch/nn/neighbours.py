@@ -10,8 +10,7 @@ from torch import Tensor
 
 from ..api import einsum
 from ..ir.format import CSR
-from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import as_numpy
+from ..tensors.modes import as_numpy, graph_break
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

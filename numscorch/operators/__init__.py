@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, update_wrapper
+from functools import lru_cache, update_wrapper, wraps
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils import _pytree as pytree
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import UnsupportedError
 from ..programs.dispatch import stored_as
 from ..programs.gradients import attached
-from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
-from .attributes import ATTRIBUTES
+from .attributes import ATTRIBUTES, eliminate_zeros
 from .distances import DISTANCES, linalg_norm, norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .gathering import GATHERING, getitem, masked_getitem, masked_setitem, setitem
@@ -28,7 +31,6 @@ from .indexing import diagonal, narrow, select, triangle
 from .moves import MOVES
 from .naming import torchs, with_name
 from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated
-from .ordering import eliminate_zeros
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
 from .rearranging import cat, expand, flatten, rearrange, reshape, squeeze, transpose, unsqueeze
@@ -241,3 +243,36 @@ def public(name: str) -> Callable[..., Any]:
         return _to_torch(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
     return with_name(update_wrapper(function, operator, assigned=(), updated=()), name, operator.__doc__ or "")
+
+
+MASKED = """
+    sum prod amax amin mean median norm var std logsumexp argmax argmin cumsum cumprod softmax log_softmax softmin normalize logaddexp
+"""
+
+
+def _overridable(name: str) -> None:
+    """Make a function of torch.masked dispatch on ``__torch_function__``; torch's own checks layouts instead."""
+    torch_function = getattr(torch.masked, name)
+
+    @wraps(torch_function)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        arguments = (*args, *kwargs.values())
+        if has_torch_function(arguments):
+            return handle_torch_function(function, arguments, *args, **kwargs)
+        return torch_function(*args, **kwargs)
+
+    setattr(torch.masked, name, function)
+
+
+def register() -> None:
+    """Register SparseTensor with torch; called once."""
+    for name in MASKED.split():
+        _overridable(name)
+    pytree.register_pytree_node(
+        SparseTensor,
+        lambda A: ([A._values], A.pattern),
+        lambda values, pattern: SparseTensor.trusted(pattern, *values),  # tree functions may replace the values by any object
+        serialized_type_name="numscorch.SparseTensor",
+        flatten_with_keys_fn=lambda A: ([(pytree.GetAttrKey("values"), A._values)], A.pattern),
+    )
+    default_collate_fn_map[SparseTensor] = lambda batch, *, collate_fn_map=None: stack(batch)

@@ -9,15 +9,14 @@ import torch
 
 from ..convert.construct import assemble, from_coo, from_torch, noted
 from ..convert.conversions import chosen_of, is_differentiated
-from ..convert.nmg import grouped
+from ..convert.matrices import grouped
 from ..convert.values import densified, others_at, values_of, with_entries
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format, as_format
 from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
-from ..tensors.graph_breaks import graph_break
-from ..tensors.modes import as_numpy, check_not_traced
+from ..tensors.modes import as_numpy, check_not_traced, graph_break
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
