@@ -335,7 +335,9 @@ def coalesced(
     is_costly = converted_so_far(listed, format, n) < tuning.COMPILE_ENTRIES * len(shape) ** 2
     if is_costly or are_in_order([indices[d] for d in dimensions]):
         return None
-    A = _as_listed(indices, values, shape, listed, index_dtype_for(shape, n, dtype))
+    pos = torch.from_numpy(np.array([0, n], index_dtype_for(shape, n, dtype)))
+    first, *others = (torch.from_numpy(indices[d]).to(pos.dtype).contiguous() for d in listed.mode_order)  # several threads, unlike NumPy
+    A = SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())
     with Progress(f"sorting {n:,} entries", COPIES_PER_STEP * len(steps), size=values.nbytes) as progress:
         for at, step in enumerate(steps):
             parts = copy_steps(A.pattern, step)
@@ -344,13 +346,6 @@ def coalesced(
                 A = launch(copying(A.format, part), (A,), part)
             A = with_format(A, step)
     return A.to(format)
-
-
-def _as_listed(indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], listed: Format, dtype: np.dtype) -> SparseTensor:
-    """Wrap unsorted entries in the list format ``listed``, without sorting."""
-    pos = torch.from_numpy(np.array([0, len(values)], dtype))
-    first, *others = (torch.from_numpy(indices[d]).to(pos.dtype).contiguous() for d in listed.mode_order)  # several threads, unlike NumPy
-    return SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())
 
 
 METHODS.update(converted=converted)

@@ -38,45 +38,19 @@ from .reducing import REDUCING
 from .stacking import PIECES, stack
 from .statistics import STATISTICS
 
-ARRANGING: dict[str, Callable[..., Any]] = {
-    "cat": cat,
-    "concat": cat,
-    "diagonal": diagonal,
-    "eliminate_zeros": eliminate_zeros,
-    "expand": expand,
-    "flatten": flatten,
-    "narrow": narrow,
-    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
-    "rearrange": rearrange,
-    "reshape": reshape,
-    "select": select,
-    "squeeze": squeeze,
-    "stack": stack,
-    "swapaxes": transpose,
-    "swapdims": transpose,
-    "t": SparseTensor.t,
-    "transpose": transpose,
-    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
-    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
-    "unsqueeze": unsqueeze,
-    "view": reshape,
-}
 CASTS = {
-    name: getattr(torch, dtype)
-    for name, dtype in {
-        "float": "float32",
-        "double": "float64",
-        "half": "float16",
-        "bfloat16": "bfloat16",
-        "char": "int8",
-        "byte": "uint8",
-        "short": "int16",
-        "int": "int32",
-        "long": "int64",
-        "bool": "bool",
-        "cfloat": "complex64",
-        "cdouble": "complex128",
-    }.items()
+    "float": torch.float32,
+    "double": torch.float64,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "char": torch.int8,
+    "byte": torch.uint8,
+    "short": torch.int16,
+    "int": torch.int32,
+    "long": torch.int64,
+    "bool": torch.bool,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
 }
 SYNONYMS = {
     "subtract": "sub",
@@ -108,19 +82,38 @@ TABLES = {
     **REDUCING,
     **STATISTICS,
     **DISTANCES,
-    **ARRANGING,
+    "cat": cat,
+    "concat": cat,
+    "diagonal": diagonal,
+    "eliminate_zeros": eliminate_zeros,
+    "expand": expand,
+    "flatten": flatten,
+    "narrow": narrow,
+    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
+    "rearrange": rearrange,
+    "reshape": reshape,
+    "select": select,
+    "squeeze": squeeze,
+    "stack": stack,
+    "swapaxes": transpose,
+    "swapdims": transpose,
+    "t": SparseTensor.t,
+    "transpose": transpose,
+    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
+    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
+    "unsqueeze": unsqueeze,
+    "view": reshape,
     **MOVES,
     **PIECES,
     **GATHERING,
     **OBJECTS,
     **ATTRIBUTES,
+    **{name: _cast(dtype) for name, dtype in CASTS.items()},
 }
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
 DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose arguments are not checked; any operand may be sparse
-PYTHON_OPERATORS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 
-TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
 TABLES.update({other: TABLES[name] for other, name in SYNONYMS.items()})
 TABLES.update(in_place_of(TABLES))
 OPERATORS.update({name: function if name in DIRECT else checked(name, function, True) for name, function in PRODUCT_OPERATORS.items()})
@@ -151,7 +144,10 @@ def _matmul_method(input: Any, other: Any) -> Any:
 FUNCTIONS.update(entries_of(OPERATORS))
 FUNCTIONS.update(
     {
-        **{getattr(torch.Tensor, f"__{name}__"): OPERATORS[name] for name in PYTHON_OPERATORS},
+        **{
+            getattr(torch.Tensor, f"__{name}__"): OPERATORS[name]
+            for name in ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
+        },
         torch.Tensor.matmul: _matmul_method,
         torch.Tensor.where: SparseTensor.where,
         torch.Tensor.__matmul__: _matmul_method,
@@ -189,9 +185,8 @@ FUNCTIONS.update(
     }
 )
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
-OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = graph_break(getitem), graph_break(setitem), iterated
-OPERATORS["contains"] = graph_break(contains)
-OPERATORS.update({name: graph_break(implementation) for name, implementation in BITWISE.items()})
+SPECIAL = {"getitem": getitem, "setitem": setitem, "contains": contains, **BITWISE}
+OPERATORS.update(iter=iterated, **{name: graph_break(implementation) for name, implementation in SPECIAL.items()})
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:

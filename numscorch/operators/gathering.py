@@ -182,8 +182,7 @@ def fill_diagonal_(input: SparseTensor, fill_value: Any, wrap: bool = False) -> 
         raise SizeError(f"fill_diagonal_ of shape {shape}: it takes matrices, and tensors whose dimensions have one size")
     if wrap and shape[0] > shape[1] + 1:
         raise UnsupportedError("fill_diagonal_ with wrap=True of a SparseTensor: leave it out, or assign to A[rows, columns]")
-    along = torch.arange(min(shape))
-    setitem(input, (along,) * len(shape), fill_value)
+    setitem(input, (torch.arange(min(shape)),) * len(shape), fill_value)
     return input
 
 

@@ -236,13 +236,10 @@ def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     return with_name(write, f"{name}_", f"torch's {name}_: {name} in place; the result must have the tensor's pattern.")
 
 
-NEVER = ("detach",)  # detach_ is not detach in place
-
-
 def in_place_of(table: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     """The in-place variants that torch's tensors have and the table lacks."""
     names = [name for name in table if callable(getattr(torch.Tensor, f"{name}_", None)) and f"{name}_" not in table]
-    return {f"{name}_": in_place(name, table[name]) for name in names if name not in NEVER}
+    return {f"{name}_": in_place(name, table[name]) for name in names if name != "detach"}  # detach_ is not detach in place
 
 
 def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:

@@ -29,9 +29,6 @@ from .rearranging import cat, check_copies, join_entries, normalize_dim, unsquee
 JOINED = (Dense, Compressed, Singleton, Fixed, Bitmap, Band, Causal, Identity, Offset, Range)
 
 
-ANY_ENTRIES = (Dense, Compressed, Singleton)  # levels that can store any entries
-
-
 def stack(tensors: Sequence[Any], dim: int = 0, *, out: Any = None) -> Any:
     """Stack tensors of one shape along a new dimension; calls torch.stack if all are strided or COO torch tensors.
 
@@ -100,7 +97,7 @@ def _unify_formats(tensors: Sequence[SparseTensor]) -> Sequence[SparseTensor]:
 
 def common_format(format: Format) -> Format:
     """The format, or COO if its levels cannot store any entries."""
-    return format if all(isinstance(level, ANY_ENTRIES) for level in format.levels) else COO(format.order)
+    return format if all(isinstance(level, Dense | Compressed | Singleton) for level in format.levels) else COO(format.order)
 
 
 def _of_any_width(format: Format) -> Format:
@@ -125,20 +122,16 @@ def _stack_one_format(tensors: Sequence[SparseTensor], dim: int) -> SparseTensor
 
 
 def _concatenate_level(patterns: Sequence[Pattern], at: int, dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
-    """The concatenated arrays of one level of all tensors."""
     level = patterns[0].format.levels[at]
     results = []
     for number, name in enumerate(level.arrays):
         stored_as = level.array_dtype(name)
         arrays = [pattern.arrays[at][number].to(getattr(torch, stored_as) if stored_as else dtype) for pattern in patterns]
-        results.append(_concatenate_pos(arrays, [pattern.counts[at] for pattern in patterns]) if name == "pos" else torch.cat(arrays))
+        if name == "pos":  # each array starts at the end of the previous one
+            *before, end = np.cumsum([0, *(pattern.counts[at] for pattern in patterns)]).tolist()
+            arrays = [*(pos[:-1] + first for pos, first in zip(arrays, before, strict=True)), arrays[0].new_tensor([end])]
+        results.append(torch.cat(arrays))
     return tuple(results)
-
-
-def _concatenate_pos(starts: Sequence[torch.Tensor], counts: Sequence[int]) -> torch.Tensor:
-    """Concatenate pos arrays; each is offset by the end of the previous one."""
-    before = np.cumsum([0, *counts]).tolist()
-    return torch.cat([*(pos[:-1] + first for pos, first in zip(starts, before[:-1], strict=True)), starts[0].new_tensor([before[-1]])])
 
 
 # ---- concatenation and splitting

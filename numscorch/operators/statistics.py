@@ -34,7 +34,6 @@ def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
 
 
 def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
-    """Remove the reduced dimensions unless ``keepdim``."""
     return statistic if keepdim else statistic.squeeze(normalize_dims(dim, statistic.ndim))
 
 

@@ -75,7 +75,7 @@ class Pattern:
         """The pattern of NumPy index arrays that a kernel wrote, with a known index dtype; the format has a sparse level."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
-        tensor_of = _tensor_outside if is_inference() else torch.from_numpy
+        tensor_of = (lambda array: made_outside(lambda: torch.from_numpy(array))) if is_inference() else torch.from_numpy
         pattern.arrays = tuple([tuple(map(tensor_of, level_arrays)) for level_arrays in views])
         pattern.taken = tuple(chain.from_iterable(views))
         pattern.watched = tuple([(array, array.data_ptr()) for level_arrays in pattern.arrays for array in level_arrays])
@@ -224,10 +224,6 @@ class Pattern:
     def level_arrays(self, level: int) -> tuple[np.ndarray, ...]:
         """The index arrays of one level, as NumPy views."""
         return tuple(map(as_numpy, self.arrays[level]))
-
-
-def _tensor_outside(array: np.ndarray) -> torch.Tensor:
-    return made_outside(lambda: torch.from_numpy(array))
 
 
 def named_arrays(pattern: Pattern, first: int = 0) -> list[tuple[str, torch.Tensor]]:

@@ -298,7 +298,6 @@ class SparseTensor(PythonOperators):
         return OPERATORS["clone"](result) if copy and result._values.data_ptr() == self._values.data_ptr() else result
 
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
-        """The tensor with another dtype, layout, device or format."""
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
