@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import summed_in
@@ -30,10 +31,6 @@ from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hyb
 from ..tensors.validate import disorder, validate
 from .conversions import can_copy, chosen_of, coalesced, to_format
 from .matrices import grouped, nonzeros_of_few
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
 SORT = "without assume_sorted=True, from_coo sorts and sums them"

@@ -32,7 +32,6 @@ from ..machine.progress import Progress
 from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
-from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy
 from ..tensors.packing import EACH, are_in_order, check_room, coordinates, index_dtype_for, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
@@ -346,6 +345,3 @@ def coalesced(
                 A = launch(copying(A.format, part), (A,), part)
             A = with_format(A, step)
     return A.to(format)
-
-
-METHODS.update(converted=converted)

@@ -18,7 +18,6 @@ from ..machine.memory import check_bytes
 from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import densifying, note
-from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import at_positions, coordinates, numbered, of_entries, positions_of
 from ..tensors.pattern import Pattern
@@ -192,6 +191,3 @@ def _numbered(pattern: Pattern) -> tuple[torch.Tensor, torch.Tensor]:
     """The sorted row-major indices of all entries, and the positions of their values."""
     numbers, order = torch.sort(numbered(list(coordinates(pattern)), pattern.shape))
     return numbers, torch.from_numpy(positions_of(pattern, as_numpy(order)))
-
-
-METHODS.update(to_dense=dense_as_asked, to_torch=to_torch, to_format=to_format)

@@ -16,7 +16,6 @@ from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
-from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, in_order, index_dtype_for
 from ..tensors.pattern import Pattern
@@ -292,6 +291,3 @@ def to_pydata(A: SparseTensor, copy: bool = True) -> Any:
         return to_pydata(nearest(A, "pydata/sparse"), copy)
     (places,) = handed_out([as_numpy(coordinates(A.pattern))], copy)
     return sparse.COO(places, values, shape=A.pattern.shape, has_duplicates=False, sorted=True)
-
-
-METHODS.update(to_scipy=to_scipy, to_pydata=to_pydata)

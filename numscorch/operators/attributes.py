@@ -17,7 +17,6 @@ from ..convert.conversions import converted, to_format
 from ..convert.matrices import sorts
 from ..errors import MissingError, SizeError, UnsupportedError
 from ..ir.format import sorted_format
-from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates, of_entries
 from ..tensors.sparse_tensor import PROPERTIES, SparseTensor
@@ -318,4 +317,3 @@ ATTRIBUTES: dict[str, Callable[..., Any]] = {
     "dense_dim": lambda input: _dimensions(input, "dense_dim").dense,
     "is_coalesced": lambda input: input.format.is_ordered and input.pattern.remember("disorder", lambda: disorder(input.pattern)) is None,
 }
-METHODS.update(coalesce=ordered, sort=sort)

@@ -69,7 +69,12 @@ def rearranged(
         source = source if positions is None else positions[source]
         return Conversion(target, torch.from_numpy(source), None if is_identity(slots, target.nnz) else torch.from_numpy(slots))
 
-    conversion = made_outside(build) if key is None else _cached(A, key, build)
+    moves: dict[Hashable, Conversion] = {} if key is None else A.pattern.remember("moves", dict)
+    if key not in moves:
+        if len(moves) >= MOST_MOVES:
+            moves.clear()
+        moves[key] = made_outside(build)
+    conversion = moves[key]
     values = conversion.tensor(A.values)
     if shape:
         return SparseTensor(conversion.pattern, values)
@@ -84,16 +89,6 @@ def check_copies(count: int, shape: Sequence[int], A: SparseTensor) -> None:
     """
     suggestion = "copies are stored; an einsum over the original tensor needs none"
     check_entries(count, len(shape), A.dtype.itemsize, f"the result of shape {tuple(shape)}", A.format, suggestion)
-
-
-def _cached(A: SparseTensor, key: Hashable, build: Callable[[], Conversion]) -> Conversion:
-    """The cached move, or a new one; at MOST_MOVES entries, the cache is cleared."""
-    moves: dict[Hashable, Conversion] = A.pattern.remember("moves", dict)
-    if key not in moves:
-        if len(moves) >= MOST_MOVES:
-            moves.clear()
-        moves[key] = made_outside(build)
-    return moves[key]
 
 
 def fitting(A: SparseTensor, shape: Sequence[int], order: bool) -> Format:

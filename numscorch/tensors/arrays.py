@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import STORED, listed
 from ..ir.level import INT64_MAX
 from .modes import check_not_traced, plain_tensor
 from .packing import in_order
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def as_shape(shape: Sequence[int]) -> tuple[int, ...]:

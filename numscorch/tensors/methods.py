@@ -11,7 +11,7 @@ from .arrays import as_operand
 
 NATIVE = frozenset((torch.Tensor, int, float, complex, bool))  # types of operands that need no conversion
 OPERATORS: dict[str, Callable[..., Any]] = {}  # operators by name; filled by the package operators, which imports this one
-METHODS: dict[str, Callable[..., Any]] = {}  # implementations of methods; filled by convert, interop, explanation and operators
+METHODS: dict[str, Callable[..., Any]] = {}  # implementations of methods; filled by numscorch/__init__.py
 
 
 def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
