@@ -26,11 +26,10 @@ from .arguments import checked
 from .attributes import ATTRIBUTES, eliminate_zeros
 from .distances import DISTANCES, linalg_norm, norm
 from .elementwise import BITWISE, NAMED, is_sparse, mul
-from .gathering import GATHERING, getitem, masked_getitem, masked_setitem, setitem
-from .indexing import diagonal, narrow, select, triangle
-from .moves import MOVES
+from .indexing import GATHERING, getitem, narrow, select
+from .moves import MOVES, diagonal, triangle
 from .naming import torchs, with_name
-from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated
+from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated, masked_getitem, masked_setitem, setitem
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
 from .quotients import QUOTIENTS
 from .rearranging import cat, expand, flatten, rearrange, reshape, squeeze, transpose, unsqueeze

@@ -1,4 +1,4 @@
-"""Non-arithmetic tensor methods: copies, comparisons of whole tensors, writes in place, and torch.nn.init."""
+"""Non-arithmetic tensor methods: copies, comparisons of whole tensors, writes in place (also ``A[key] = value``), and torch.nn.init."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import torch
 from torch.nn import init
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.values import densified, values_of
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..convert.values import densified, others_at, strided, values_of
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
+from .indexing import MASKS, argwhere, getitem
 from .naming import with_name
 from .unary import written
 
@@ -212,6 +214,93 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
     return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
 
 
+def setitem(input: SparseTensor, key: Any, value: Any) -> None:
+    """``A[key] = value`` in place, for stored entries only; unstored entries must stay 0.
+
+    Raises:
+        SizeError: the value does not broadcast to the indexed shape.
+        UnsupportedError: the assignment would store new entries, or the values are a leaf that requires grad.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> A[0, 0] = 5
+    >>> A[1] = torch.tensor([0.0, 7.0])
+    >>> A.values
+    tensor([5., 7.])
+    """
+    positions = torch.arange(1, input.pattern.nnz + 1)  # 0 marks unstored entries
+    chosen = getitem(SparseTensor(input.pattern, positions), key)
+    value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
+    if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
+        raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
+    if isinstance(chosen, SparseTensor):
+        at, new = values_of(chosen), others_at(chosen, value)
+        nonzeros = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
+    else:
+        full = (densified(value, "an assignment") if is_sparse(value) else value).expand(chosen.shape)
+        at, new, nonzeros = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
+    new = new.expand(at.shape)
+    if (missing := nonzeros - int((new != 0).sum())) > 0:
+        raise UnsupportedError(
+            f"the assignment would store {missing} new entries, but the pattern of a tensor never changes: "
+            "add new entries with A + ns.from_coo(indices, values, A.shape), or assign to A.values"
+        )
+    written(input, input.values.index_put((at - 1,), new))
+
+
+def fill_diagonal_(input: SparseTensor, fill_value: Any, wrap: bool = False) -> SparseTensor:
+    """torch.Tensor.fill_diagonal_: write a number to the main diagonal in place; its entries must be stored, unless the number is 0.
+
+    Raises:
+        SizeError: the tensor is a vector, or has more than two dimensions of different sizes.
+        UnsupportedError: a diagonal entry is not stored, or ``wrap=True`` is given for a matrix with more rows than columns.
+
+    >>> import numscorch as ns
+    >>> ns.eye(2, format=ns.CSR).fill_diagonal_(3).to_dense()
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+    shape = tuple(input.shape)
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise SizeError(f"fill_diagonal_ of shape {shape}: it takes matrices, and tensors whose dimensions have one size")
+    if wrap and shape[0] > shape[1] + 1:
+        raise UnsupportedError("fill_diagonal_ with wrap=True of a SparseTensor: leave it out, or assign to A[rows, columns]")
+    setitem(input, (torch.arange(min(shape)),) * len(shape), fill_value)
+    return input
+
+
+def masked_getitem(input: torch.Tensor, key: Any) -> torch.Tensor:
+    """``D[A > 0]`` for a dense tensor and a sparse mask: the entries where the mask is True, in row-major order.
+
+    Raises:
+        OperandError: the sparse index holds floating-point or complex values.
+        RangeError: the mask's shape differs from the dimensions that it indexes.
+    """
+    return input[_dense_key(input, key)]
+
+
+def masked_setitem(input: torch.Tensor, key: Any, value: Any) -> None:
+    """``D[A > 0] = value`` for a dense tensor and a sparse mask."""
+    input[_dense_key(input, key)] = strided(value)
+
+
+def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
+    keys: list[Any] = []
+    for part in key if isinstance(key, tuple) else (key,):
+        if not isinstance(part, SparseTensor):
+            keys.append(part)
+            continue
+        if part.dtype.is_floating_point or part.dtype.is_complex:
+            raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
+        if part.dtype not in MASKS:
+            keys.append(densified(part, "an index", "unstored entries are indices 0"))
+            continue
+        if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
+            raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
+        keys += argwhere(part).unbind(1)
+    return tuple(keys)
+
+
 def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """An operator that writes another one's result over the values of its first argument.
 
@@ -282,6 +371,7 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     "count_nonzero": lambda input, dim=None: OPERATORS["sum"](input != 0, dim),
     "nonzero": nonzero,
     "copy_": copy_,
+    "fill_diagonal_": fill_diagonal_,
     "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),
     "equal": equal,
     "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),

@@ -100,7 +100,8 @@ class Pattern:
     def __getattr__(self, name: str) -> Any:
         """Compute ``kind``, ``signature`` and ``counts`` at first use: most results are never operands."""
         if name == "kind":
-            self.kind = _number((self.format, self.index_dtype, tuple(map(rounded, self.counts)), *self.statistics))
+            unevenness = self.spreads, self.has_long_rows, self.peaks
+            self.kind = _number((self.format, self.index_dtype, tuple(map(rounded, self.counts)), *unevenness))
             return self.kind
         if name == "signature":
             self.signature = _number((self.kind, self.shape))
@@ -130,11 +131,6 @@ class Pattern:
     def peaks(self) -> tuple[int, ...]:
         """Estimated number of values with the most frequent coordinate of each level, see ``_peaks_of``."""
         return self.remember("peaks", lambda: _peaks_of(self))
-
-    @property
-    def statistics(self) -> tuple[Any, ...]:
-        """The unevenness of the entries, as far as it decides on kernels."""
-        return self.spreads, self.has_long_rows, self.peaks
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
