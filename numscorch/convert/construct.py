@@ -33,7 +33,6 @@ from .conversions import can_copy, chosen_of, coalesced, to_format
 from .matrices import grouped, nonzeros_of_few
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
-SORT = "without assume_sorted=True, from_coo sorts and sums them"
 COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
 OTHERS = "from_coo, from_csr or from_scipy"
 
@@ -243,7 +242,14 @@ def from_coo(
     tensor([[0., 0., 1.],
             [5., 0., 0.]])
     """
-    A = _from_entries(indices, values, shape, format, SORT if assume_sorted else None, check_invariants=check_invariants)
+    A = _from_entries(
+        indices,
+        values,
+        shape,
+        format,
+        "without assume_sorted=True, from_coo sorts and sums them" if assume_sorted else None,
+        check_invariants=check_invariants,
+    )
     return owned(A, indices, *_arrays(values)) if copy else A
 
 
@@ -266,7 +272,11 @@ def _from_entries(
     target = COO(len(size)) if format is None else as_format(format)
     check_order(target, size)
     table, entries = as_indices(indices, "indices"), as_values(values)
-    _check_lengths(table, entries, size)
+    if table.ndim != 2 or table.shape[0] != len(size):
+        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(size) else ""
+        raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {size} needs ({len(size)}, nnz){hint}")
+    if table.shape[1] != len(entries):
+        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(entries)}: pass one value for each entry")
     if check_invariants:
         check_coordinates(as_numpy(table), size)
     is_list = bool(size) and target.levels == COO(len(size)).levels
@@ -282,14 +292,6 @@ def _from_entries(
         raise disordered_entry(as_numpy(table), by_rows, suggestion)
     tensor = assemble(as_numpy(table).astype(np.int64, copy=False), entries, size, target, as_numpy(table).dtype if is_list else None)
     return noted(tensor, "a list of entries")
-
-
-def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
-    if table.ndim != 2 or table.shape[0] != len(shape):
-        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(shape) else ""
-        raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {shape} needs ({len(shape)}, nnz){hint}")
-    if table.shape[1] != len(values):
-        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(values)}: pass one value for each entry")
 
 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:

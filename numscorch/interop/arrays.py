@@ -226,7 +226,6 @@ def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
 
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:
-    """Convert a matrix to the format of its layout."""
     if source.format == "bsr":
         return checked(*blocks(source))
     if source.format == "dia":

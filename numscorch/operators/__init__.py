@@ -75,7 +75,7 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     return with_name(cast, "cast", f"Convert the values to {dtype}; returns the input itself if its values are {dtype}.")
 
 
-TABLES = {
+TABLES: dict[str, Callable[..., Any]] = {
     **NAMED,
     **QUOTIENTS,
     **REDUCING,
@@ -184,7 +184,7 @@ FUNCTIONS.update(
     }
 )
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
-SPECIAL = {"getitem": getitem, "setitem": setitem, "contains": contains, **BITWISE}
+SPECIAL: dict[str, Callable[..., Any]] = {"getitem": getitem, "setitem": setitem, "contains": contains, **BITWISE}
 OPERATORS.update(iter=iterated, **{name: graph_break(implementation) for name, implementation in SPECIAL.items()})
 
 
