@@ -24,18 +24,17 @@ from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
 from .attributes import ATTRIBUTES, eliminate_zeros
-from .distances import DISTANCES, linalg_norm, norm
+from .binary import BINARY
 from .elementwise import BITWISE, NAMED, is_sparse, mul
 from .indexing import GATHERING, getitem, narrow, select
 from .moves import MOVES, diagonal, triangle
 from .naming import torchs, with_name
 from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated, masked_getitem, masked_setitem, setitem
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
-from .quotients import QUOTIENTS
 from .rearranging import cat, expand, flatten, rearrange, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING
 from .stacking import PIECES, stack
-from .statistics import STATISTICS
+from .statistics import STATISTICS, linalg_norm, norm
 
 CASTS = {
     "float": torch.float32,
@@ -77,10 +76,9 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
 
 TABLES: dict[str, Callable[..., Any]] = {
     **NAMED,
-    **QUOTIENTS,
+    **BINARY,
     **REDUCING,
     **STATISTICS,
-    **DISTANCES,
     "cat": cat,
     "concat": cat,
     "diagonal": diagonal,

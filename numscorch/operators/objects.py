@@ -214,6 +214,9 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
     return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
 
 
+# ---- assignment, and masks as indices of dense tensors
+
+
 def setitem(input: SparseTensor, key: Any, value: Any) -> None:
     """``A[key] = value`` in place, for stored entries only; unstored entries must stay 0.
 
@@ -299,6 +302,9 @@ def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
             raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
         keys += argwhere(part).unbind(1)
     return tuple(keys)
+
+
+# ---- operators in place, and torch.nn.init
 
 
 def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,23 +1,29 @@
-"""Division with remainders or rounding, masked_fill, isclose and isin: functions of two tensors, computed entry by entry."""
+"""Functions of two tensors by entries: division with remainders or rounding, masked_fill, isclose, isin, losses, and distances."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
+from torch.nn import functional
 
-from ..convert.values import densified, others_at, values_of, with_entries
-from ..errors import OperandError
+from ..api import einsum
+from ..convert.values import densified, others_at, strided, values_of, with_entries
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..programs.dense_operands import divided
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
 from . import elementwise
-from .elementwise import is_sparse, where
+from .elementwise import is_sparse, mul, sub, where
 from .naming import with_name
-from .rearranging import expand
+from .products import check_inner
+from .rearranging import expand, normalize_dim
+from .reducing import mean as average, sum as total
+from .statistics import norm, root
 
 
 def _quotient(name: str) -> Callable[..., Any]:
@@ -134,10 +140,115 @@ def _elements(elements: Any) -> torch.Tensor:
     return torch.cat([values, values.new_zeros(1)]) if len(values) < elements.numel() else values
 
 
-QUOTIENTS: dict[str, Callable[..., Any]] = {
+# ---- losses and distances: of two sparse tensors, or of a sparse and a dense one
+
+
+def _dense_loss(name: str) -> Callable[..., Any]:
+    """A loss of a sparse and a dense tensor, computed densely: its intermediate values are dense in any case."""
+    torch_loss = getattr(functional, name)
+
+    def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if is_sparse(input) and is_sparse(target):
+            raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
+        return torch_loss(_dense(input, name), _dense(target, name), *args, **kwargs)
+
+    return with_name(function, name, f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense.")
+
+
+def _difference_loss(name: str) -> Callable[..., Any]:
+    """A loss that depends on the difference and is 0 at 0: computed at the union of both tensors' entries."""
+    function, dense_loss = getattr(functional, name), _dense_loss(name)
+    signature = inspect.signature(function)
+
+    def loss(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(input, target, *args, **kwargs).arguments
+        options = {key: value for key, value in given.items() if key not in ("input", "target") and value is not None}
+        reduction = options.pop("reduction", "mean")
+        if not options.keys() <= {"delta", "beta"} or reduction not in ("mean", "sum", "none"):
+            unsupported = ", ".join([f"{key}=" for key in options] + [f"reduction={reduction!r}"])
+            raise UnsupportedError(
+                f"{unsupported} of {name}: use reduction='mean', 'sum' or 'none', and weigh the losses of reduction='none'"
+            )
+        if not (is_sparse(input) and is_sparse(target)):
+            return dense_loss(input, target, reduction=reduction, **options)
+        if tuple(input.shape) != tuple(target.shape):
+            raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
+        if not is_sparse(gap := sub(input, target)):  # a format stores every entry
+            return function(gap, torch.zeros_like(gap), reduction=reduction, **options)
+        losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
+        result = gap.with_values(losses)
+        return result if reduction == "none" else average(result) if reduction == "mean" else total(result)
+
+    return with_name(
+        loss, name, f"torch.nn.functional.{name}. For two sparse tensors it takes O(nnz), and is sparse with reduction='none'."
+    )
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
+    """The cosine similarity of vectors along a dimension of the broadcast shape; dense.
+
+    Raises:
+        RangeError: the broadcast shape has no such dimension.
+        SizeError: the tensors do not broadcast.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
+    >>> cosine_similarity(A, torch.tensor([1.0, 1.0]), dim=0)
+    tensor([0.9899, 0.0000])
+    """
+    shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
+    at = normalize_dim(dim, len(shape))
+    dtype = torch.promote_types(x1.dtype, x2.dtype)
+    first, second = (t.to(dtype).reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
+    lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
+    return strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])
+
+
+def _length(tensor: Any, dim: int, size: int) -> Any:
+    """The Euclidean norm along a dimension after broadcasting that dimension to a size."""
+    length = norm(tensor, 2, dim) if isinstance(tensor, SparseTensor) else torch.linalg.vector_norm(tensor, 2, dim)
+    return length if tensor.shape[dim] == size else length * size**0.5
+
+
+def dist(input: Any, other: Any, p: float = 2) -> Any:
+    """The norm of the difference of two tensors."""
+    gap = sub(input, other)
+    return norm(gap, p) if isinstance(gap, SparseTensor) else torch.linalg.vector_norm(gap, p)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> torch.Tensor:
+    """The Euclidean distance of each row of one matrix from each row of another; dense.
+
+    It is computed from the matrix product, as torch does for many rows. In float32, distances below about 1e-3 of the rows'
+    norms are lost to rounding.
+
+    Raises:
+        SizeError: an operand is not a matrix.
+        UnsupportedError: ``p`` is not 2.
+    """
+    if p != 2:
+        raise UnsupportedError(f"cdist with p={p} of a SparseTensor: use p=2, or .to_dense()")
+    if x1.ndim != 2 or x2.ndim != 2:
+        raise SizeError(f"cdist of {x1.ndim}- and {x2.ndim}-dimensional tensors: it takes sparse matrices")
+    check_inner("cdist", x1, x2, 1, 1)
+    with torch.autocast("cpu", enabled=False):  # as in torch, since differences of large squares cancel
+        product = einsum("ik,jk->ij", x1, x2, format="dense")
+        first, second = (total(mul(t, t), 1) for t in (x1, x2))
+        return root((first[:, None] + second - 2 * product).clamp_min(0))
+
+
+BINARY: dict[str, Callable[..., Any]] = {
     **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide", "bitwise_left_shift", "bitwise_right_shift")},
     "div": div,
     "isclose": isclose,
     "isin": isin,
     "masked_fill": masked_fill,
+    **{name: _difference_loss(name) for name in ("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss")},
+    **{
+        name: _dense_loss(name)
+        for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "poisson_nll_loss")
+    },
+    "cdist": cdist,
+    "cosine_similarity": cosine_similarity,
+    "dist": dist,
 }
