@@ -17,8 +17,7 @@ from ..frontend.broadcasting import broadcast_shape
 from ..programs.dense_operands import divided
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor
-from . import elementwise
-from .elementwise import is_sparse, mul, sub, where
+from .elementwise import as_own, div as true_div, is_sparse, mul, sub, where
 from .naming import with_name
 from .products import check_inner
 from .rearranging import expand, normalize_dim
@@ -43,7 +42,7 @@ def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, ot
     Raises:
         DivisionError: an integer is divided by 0.
     """
-    function, input, other = divided(function), elementwise.as_own(input), elementwise.as_own(other)
+    function, input, other = divided(function), as_own(input), as_own(other)
     if not isinstance(input, SparseTensor):
         return function(_dense(input, name), _dense(other, name))
     input = _expand_to_common(name, input, getattr(other, "shape", ()))
@@ -63,7 +62,7 @@ def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
         DivisionError: an integer is divided by 0 and rounded.
     """
     if rounding_mode is None:
-        return elementwise.div(input, other)
+        return true_div(input, other)
     return _by_entries(_truncated if rounding_mode == "trunc" else partial(torch.div, rounding_mode=rounding_mode), "div", input, other)
 
 
