@@ -31,7 +31,7 @@ from .programs.tracing import TRACERS, holds_traced, traced_call
 from .runtime.plans import SHORTCUTS, tables_apart
 from .sparsifiers.results import einsum_as_statement, evaluate_sparsified, sparsified_einsum
 from .tensors.distributed import handler_of
-from .tensors.modes import graph_break
+from .tensors.graph_breaks import graph_break
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor
 

@@ -29,7 +29,8 @@ from .programs.pairing import paired
 from .programs.reductions import check_reduction, prepared
 from .programs.tracing import TRACERS, holds_traced
 from .runtime.plans import Plan, find_plan, known_plan
-from .tensors.modes import graph_break, in_transform
+from .tensors.graph_breaks import graph_break
+from .tensors.modes import in_transform
 from .tensors.parameter import unwrapped
 from .tensors.sparse_tensor import SparseTensor
 

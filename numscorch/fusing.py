@@ -25,7 +25,7 @@ from .programs.surroundings import SCALARS, Wrapper, surroundings
 from .programs.traced_programs import TracedProgram, program_of, viewed
 from .programs.tracing import TRACERS, Mismatch, Sparsified, Stop, Traced, Tracer, at_work
 from .sparsifiers.results import evaluate_sparsified
-from .tensors.modes import graph_break
+from .tensors.graph_breaks import graph_break
 from .tensors.parameter import SparseParameter
 from .tensors.sparse_tensor import SparseTensor
 

@@ -16,7 +16,8 @@ from torch.nn import functional
 from ..api import einsum, evaluate
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
-from ..tensors.modes import KernelFunction, graph_break, in_transform, over_batches, saved_tensors
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import KernelFunction, in_transform, over_batches, saved_tensors
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .remembering import remembered

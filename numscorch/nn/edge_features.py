@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .edge_attention import by_heads
 from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph

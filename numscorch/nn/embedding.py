@@ -7,7 +7,7 @@ import torch
 from ..api import einsum
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from ..errors import SizeError, UnsupportedError
 from ..programs.gradients import attached
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .dtypes import check_dtype
 from .lazy import LAZY

@@ -14,7 +14,8 @@ from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import Format, as_format
 from ..operators.elementwise import is_sparse
 from ..programs.operands import in_autocast
-from ..tensors.modes import as_numpy, graph_break
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor

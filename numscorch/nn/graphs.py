@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
 from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGET, directed, is_sharded, read_graph
 from .remembering import remembered

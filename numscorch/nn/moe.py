@@ -15,7 +15,8 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR
 from ..operators.elementwise import is_sparse
 from ..programs.gradients import attached
-from ..tensors.modes import as_numpy, graph_break
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from ..api import einsum
 from ..ir.format import CSR
-from ..tensors.modes import as_numpy, graph_break
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor

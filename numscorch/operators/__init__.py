@@ -19,7 +19,7 @@ from torch.utils.data._utils.collate import default_collate_fn_map
 from ..errors import UnsupportedError
 from ..programs.dispatch import stored_as
 from ..programs.gradients import attached
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked

@@ -17,7 +17,8 @@ from ..ir.format import CSR, Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_integers, as_operand, as_shape, as_tensor
-from ..tensors.modes import as_numpy, graph_break
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
 from . import public

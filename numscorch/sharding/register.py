@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.distributed.tensor import DTensor
 
 from ..tensors.distributed import HANDLERS, Handler
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from .dtensor_products import dtensor_add_bias, dtensor_einsum, dtensor_evaluate
 from .layout import SAVED
 from .operators import IMPLEMENTED, linear

@@ -16,7 +16,8 @@ from ..ir.format import COO, CSR, Format, as_format
 from ..ir.padded import Bitmap, Outside
 from ..programs.tracing import Traced, traced_call
 from ..tensors.arrays import check_values
-from ..tensors.modes import as_numpy, check_not_traced, graph_break
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy, check_not_traced
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor

@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import OperandError, UnsupportedError
-from ..tensors.modes import graph_break
+from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern, named_arrays
 from .choosing import sparse_weights, unwrapping

@@ -1,11 +1,11 @@
-"""torch's modes, transforms and compiler: index arrays and cached values are made outside of them, and tracing is refused."""
+"""torch's modes and transforms: index arrays and cached values are made outside of them, and tracing is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,6 @@ from torch.utils._device import DeviceContext
 from ..errors import UnsupportedError
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
 in_transform = torch._C._are_functorch_transforms_active  # whether a torch.func transform, such as vmap, is active
 dispatch_modes: Callable[[], int] = torch._C._len_torch_dispatch_stack  # the number of active TorchDispatchModes
 function_modes: Callable[[], int] = torch._C._len_torch_function_stack  # of active TorchFunctionModes, such as a default device
@@ -210,20 +209,3 @@ def over_batches(backward: Callable[[Any, Any], tuple[Any, ...]]) -> Callable[[A
         return tuple([None if gradient is None else torch._add_batch_dim(gradient, 0, level) for gradient in gradients])
 
     return call
-
-
-# ---- torch.compile
-
-
-def graph_break(function: F) -> F:
-    """Decorate a function that torch.compile must not trace, and that makes tensors on the CPU; tracing it causes a graph break."""
-
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if torch.compiler.is_compiling():  # the full name: Dynamo skips functions that do not mention torch
-            from .aside import aside  # lazy: it imports torch's compiler
-
-            return aside(function, *args, **kwargs)
-        return on_cpu(function, *args, **kwargs) if function_modes() else function(*args, **kwargs)
-
-    return cast("F", call)

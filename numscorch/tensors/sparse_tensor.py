@@ -14,9 +14,9 @@ from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defin
 from ..errors import FormatError, MissingError, OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import Format, as_format, dense
 from .arrays import as_integers, as_tensor, check_values
+from .graph_breaks import graph_break
 from .ledgers import note
 from .methods import METHODS, OPERATORS as OPERATORS, PythonOperators
-from .modes import graph_break
 from .packing import coordinates, entry_count
 from .pattern import Pattern
 from .suggestions import missing, refusal
