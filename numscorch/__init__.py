@@ -19,6 +19,8 @@ from . import nn, operators
 from .api import einsum, evaluate, explain, load, save
 from .bound import BoundEinsum, OperandSpec, plan
 from .convert.construct import from_coo, from_csr, from_torch
+from .convert.conversions import converted as _converted, to_format as _to_format
+from .convert.values import dense_as_asked as _dense_as_asked, to_torch as _to_torch
 from .errors import (
     DenseFallbackWarning,
     DivisionError,
@@ -38,15 +40,20 @@ from .explanation.page import card as _card
 from .explanation.sketches import spy as _spy
 from .files.load import load_graph
 from .fusing import fuse
-from .interop.edge_lists import adj_t
-from .interop.graphs import from_dgl, from_networkx, from_torch_sparse
-from .interop.pydata_arrays import from_pydata
-from .interop.scipy_arrays import from_scipy
+from .interop.arrays import from_pydata, from_scipy, to_pydata as _to_pydata, to_scipy as _to_scipy
+from .interop.edge_lists import adj_t, to_edge_index as _to_edge_index
+from .interop.graphs import (
+    from_dgl,
+    from_networkx,
+    from_torch_sparse,
+    to_dgl as _to_dgl,
+    to_networkx as _to_networkx,
+    to_torch_sparse as _to_torch_sparse,
+)
 from .ir.format import BCSR, COO, CSC, CSF, CSR, DCSC, DCSR, DIA, ELL, NM, NMG, Format
-from .operators import registration as _registration
+from .operators.attributes import coalesce, ordered as _ordered, sort
 from .operators.constructors import diag, diags, empty, eye, full, ones, rand, randn, tensor, zeros
 from .operators.naming import publish as _publish
-from .operators.ordering import coalesce, sort
 from .operators.sparse_constructors import (
     sparse_bsc_tensor,
     sparse_bsr_tensor,
@@ -61,8 +68,8 @@ from .selfcheck import register_level
 from .sparsifiers.registration import _find_sparsifier, register_sparsifier
 from .tensors.ledgers import ledger, strict
 from .tensors.methods import METHODS as _METHODS
-from .tensors.other_names import FUNCTIONS as _FUNCTIONS, sentence as _sentence
 from .tensors.sparse_tensor import SparseTensor
+from .tensors.suggestions import FUNCTIONS as _FUNCTIONS, sentence as _sentence
 from .tensors.validate import _rebuild_pattern
 from .warmup import warm
 
@@ -73,8 +80,23 @@ add, sub, mul, div, matmul = map(operators.public, ("add", "sub", "mul", "div", 
 amax, amin, mean, sum, softmax = map(operators.public, ("amax", "amin", "mean", "sum", "softmax"))
 eliminate_zeros, rearrange = map(operators.public, ("eliminate_zeros", "rearrange"))
 
-_METHODS.update(card=_card, spy=_spy)
-_registration.register()
+_METHODS.update(
+    card=_card,
+    coalesce=_ordered,
+    converted=_converted,
+    sort=sort,
+    spy=_spy,
+    to_dense=_dense_as_asked,
+    to_dgl=_to_dgl,
+    to_edge_index=_to_edge_index,
+    to_format=_to_format,
+    to_networkx=_to_networkx,
+    to_pydata=_to_pydata,
+    to_scipy=_to_scipy,
+    to_torch=_to_torch,
+    to_torch_sparse=_to_torch_sparse,
+)
+operators.register()
 _guards.resume()
 
 __version__ = "0.1.0"

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import summed_in
@@ -20,26 +21,18 @@ from ..ir.level import INT32_MAX
 from ..ir.levels import Compressed
 from ..ir.padded import Nonzero
 from ..schedule import tuning
-from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, disordered_entry, is_increasing
+from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates, check_values, converter, disordered_entry, is_increasing
 from ..tensors.ledgers import note
 from ..tensors.modes import as_numpy, check_not_traced, innermost, made_outside, on_cpu, plain_tensor, unlifted
-from ..tensors.other_libraries import converter
 from ..tensors.packing import check_order, coordinates, index_dtype_for, is_identity, pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import BY_ROWS, COMPRESSED, compressed_pattern, hybrid_pattern
 from ..tensors.validate import disorder, validate
-from .coalescing import coalesced
-from .conversions import can_copy, chosen_of, to_format
-from .matrices import nonzeros_of_few
-from .nmg import grouped
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
+from .conversions import can_copy, chosen_of, coalesced, to_format
+from .matrices import grouped, nonzeros_of_few
 
 F = TypeVar("F", bound=Callable[..., SparseTensor])
-SORT = "without assume_sorted=True, from_coo sorts and sums them"
 COALESCE = "the tensor is only marked as coalesced: from_torch coalesces torch.sparse_coo_tensor(t.indices(), t.values(), t.shape)"
 OTHERS = "from_coo, from_csr or from_scipy"
 
@@ -249,7 +242,14 @@ def from_coo(
     tensor([[0., 0., 1.],
             [5., 0., 0.]])
     """
-    A = _from_entries(indices, values, shape, format, SORT if assume_sorted else None, check_invariants=check_invariants)
+    A = _from_entries(
+        indices,
+        values,
+        shape,
+        format,
+        "without assume_sorted=True, from_coo sorts and sums them" if assume_sorted else None,
+        check_invariants=check_invariants,
+    )
     return owned(A, indices, *_arrays(values)) if copy else A
 
 
@@ -272,7 +272,11 @@ def _from_entries(
     target = COO(len(size)) if format is None else as_format(format)
     check_order(target, size)
     table, entries = as_indices(indices, "indices"), as_values(values)
-    _check_lengths(table, entries, size)
+    if table.ndim != 2 or table.shape[0] != len(size):
+        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(size) else ""
+        raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {size} needs ({len(size)}, nnz){hint}")
+    if table.shape[1] != len(entries):
+        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(entries)}: pass one value for each entry")
     if check_invariants:
         check_coordinates(as_numpy(table), size)
     is_list = bool(size) and target.levels == COO(len(size)).levels
@@ -288,14 +292,6 @@ def _from_entries(
         raise disordered_entry(as_numpy(table), by_rows, suggestion)
     tensor = assemble(as_numpy(table).astype(np.int64, copy=False), entries, size, target, as_numpy(table).dtype if is_list else None)
     return noted(tensor, "a list of entries")
-
-
-def _check_lengths(table: torch.Tensor, values: torch.Tensor, shape: tuple[int, ...]) -> None:
-    if table.ndim != 2 or table.shape[0] != len(shape):
-        hint = "; did you mean indices.T?" if table.ndim == 2 and table.shape[1] == len(shape) else ""
-        raise SizeError(f"indices has shape {tuple(table.shape)}, but shape {shape} needs ({len(shape)}, nnz){hint}")
-    if table.shape[1] != len(values):
-        raise SizeError(f"indices has {table.shape[1]} entries, but values has {len(values)}: pass one value for each entry")
 
 
 def adopted(indices: Sequence[torch.Tensor], values: torch.Tensor, shape: tuple[int, ...], format: Format) -> SparseTensor:

@@ -22,7 +22,6 @@ from ..ir.level import Level
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.parts import Part
 from ..schedule import tuning
-from .spaced import can_be_spaced
 
 Parts = tuple[Part, ...]
 LINE_COORDINATES = 16  # consecutive rows whose next places share a cache line
@@ -75,7 +74,7 @@ def steps_collecting(dimensions: Sequence[int]) -> tuple[Format, ...]:
     formats = [_listed(order, 0)]
     for left in range(last - 1, -1, -1):
         order = (Part(dimensions[left]), *(part for part in order if part != Part(dimensions[left])))
-        formats.append(_placed(order, 1 if left else last))
+        formats.append(_listed(order, 1 if left else last, first=1))
     return (*formats, Format([Dense() if last else Compressed(), *(Compressed(),) * last], order))
 
 
@@ -92,7 +91,7 @@ def buckets(source: Format, step: Format, shape: Sequence[int]) -> Format | None
     (None, None)
     """
     first, *others = step.parts
-    is_listed = step.levels[0] == Dense() and step.levels[1:] and unordered_list(step) == unordered_list(_placed(step.parts))
+    is_listed = step.levels[0] == Dense() and step.levels[1:] and unordered_list(step) == unordered_list(_listed(step.parts, first=1))
     is_in_order = source.parts[0].dimension == first.dimension and source.levels[0].is_ordered
     if not is_listed or is_in_order or not all(part.is_whole for part in step.parts):
         return None
@@ -129,6 +128,16 @@ def can_be_written(format: Format) -> bool:
     return stored and lists and not format.is_full
 
 
+def can_be_spaced(format: Format) -> bool:
+    """Whether a format has at most one spaced level, and only dense levels below it.
+
+    >>> [can_be_spaced(Format(f"(i, j) -> (i: {i}, j: {j})")) for i, j in (("dense", "fixed"), ("hash", "dense"), ("hash", "hash"))]
+    [True, True, False]
+    """
+    spaced = [at for at, level in enumerate(format.levels) if level.spaced]
+    return not spaced or all(level == Dense() for level in format.levels[spaced[0] + 1 :])
+
+
 def _compressed(format: Format, chosen: Callable[[Level], bool]) -> Format:
     """The format with the levels for which ``chosen`` is true replaced by compressed levels."""
     return Format([Compressed() if chosen(level) else level for level in format.levels], format.parts)
@@ -161,15 +170,15 @@ def _moved(source: Format, wanted: Parts, countable: Sequence[bool], target: For
         return (_listed(wanted),)  # the only coordinate is sorted during the copy
     for left in range(count - 1, -1, -1):
         order = (keys[left], *(part for part in order if part != keys[left]))
-        formats.append(_placed(order, 1 if left else None))
+        formats.append(_listed(order, 1 if left else None, first=1))
     if target is not None and not _lists(formats[-1] if formats else source, target):
-        formats.append(_placed(wanted) if target.levels[0].full and countable[wanted[0].dimension] else _listed(wanted))
+        formats.append(_listed(wanted, first=int(target.levels[0].full and countable[wanted[0].dimension])))
     return tuple(formats)
 
 
 def _lists(format: Format, target: Format) -> bool:
     """Whether a format is a list of entries by the target's parts; its first level may be dense if the target's is full."""
-    return format == _listed(target.parts) or (target.levels[0].full and format == _placed(target.parts))
+    return format == _listed(target.parts) or (target.levels[0].full and format == _listed(target.parts, first=1))
 
 
 def _is_beside(format: Format, part: Part) -> bool:
@@ -225,8 +234,3 @@ def _listed(parts: Parts, depth: int | None = None, first: int = 0) -> Format:
     head = Compressed(unique=first == end - 1, ordered=first != depth)
     tail = [Singleton(unique=at == end - 1, ordered=at != depth) for at in range(first + 1, end)]
     return Format([*[Dense()] * first, head, *tail], parts)
-
-
-def _placed(parts: Parts, depth: int | None = None) -> Format:
-    """A list of entries below each coordinate of the first part, sorted by the first ``depth`` parts (all by default)."""
-    return _listed(parts, depth, first=1)

@@ -1,4 +1,4 @@
-"""Convert tensors between formats by one of three routes.
+"""Convert tensors between formats by one of three routes, and coalesce entries.
 
 * *Share*: formats that differ only in the level of the first index share the second index array and the values (``matrices``).
 * *Kernels*: kernels copy the entries through a sequence of formats (``conversion_plan``), if enough entries amortize compilation.
@@ -12,32 +12,34 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import torch
 from torch.autograd import forward_ad
 
+from ..errors import FormatError
 from ..frontend.copy_statements import copying
 from ..frontend.datatypes import COMPILED
 from ..ir.format import Format, sorted_format
 from ..ir.implicit import PartialLevel
-from ..ir.level import INT32_MAX, Level
+from ..ir.level import INT32_MAX, Level, times
 from ..ir.levels import Compressed, Dense, Singleton
 from ..ir.padded import Fixed
 from ..ir.parts import Part
 from ..machine import memory
+from ..machine.progress import Progress
 from ..runtime.plans import launch
 from ..schedule import tuning
 from ..tensors.ledgers import is_listed, note
-from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy
-from ..tensors.packing import EACH, coordinates, is_identity, pack, positions_of
+from ..tensors.packing import EACH, are_in_order, check_room, coordinates, index_dtype_for, is_identity, pack, positions_of
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .conversion_plan import LINE_COORDINATES, buckets, steps_between, unordered_list
+from .conversion_plan import LINE_COORDINATES, buckets, steps_between, steps_collecting, unordered_list
 from .matrices import can_regroup, regrouped, sorted_rows, sorts
-from .spaced import respaced
 
+COPIES_PER_STEP = 2  # at most
 _converted_before: dict[tuple[Format, Format | None], int] = {}  # cumulative number of converted entries, by source and target
 
 
@@ -220,7 +222,7 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
     for at, format in enumerate(steps):
         A = with_format(A, sorted_format(A.format) if at else A.format)  # so that the next step keeps the order of entries in lists
         if any(level.spaced for level in format.levels):
-            A = respaced(A, format)
+            A = _respaced(A, format)
             continue
         _check_places(A.pattern, format, steps[-1])
         stored = A.pattern.nnz
@@ -230,6 +232,29 @@ def _copied(A: SparseTensor, steps: Sequence[Format]) -> SparseTensor:
         for level in format.levels:
             level.tell(A.pattern.nnz, stored)
     return A
+
+
+def _respaced(A: SparseTensor, format: Format) -> SparseTensor:
+    """Replace a compressed level by a spaced level, with a kernel that copies the entries parent by parent.
+
+    Raises:
+        FormatError: the level cannot store these entries.
+    """
+    at = next(at for at, level in enumerate(format.levels) if level.spaced)
+    sizes, arrays = format.sizes(A.shape), A.pattern.arrays[at]
+    children = np.diff(A.pattern.level_arrays(at)[0])
+    try:
+        level = format.levels[at].fitted(children, sizes[at])
+    except FormatError as error:
+        raise FormatError(f"level {at + 1} ({format.levels[at]}) of {format} {error}") from error
+    check_room(times(level.places(children), prod(sizes[at + 1 :])), level, format)
+    below = (Dense(),) * len(sizes[at + 1 :])
+    rows, target = Format((Dense(), Compressed(), *below)), Format((Dense(), level, *below))
+    part = Pattern(rows, (len(children), *sizes[at:]), ((), arrays, *((),) * len(below)))
+    spaced = launch(copying(rows, target), (type(A).trusted(part, A.values),), target)
+    levels = (*format.levels[:at], level, *format.levels[at + 1 :])
+    stored = (*A.pattern.arrays[:at], *spaced.pattern.arrays[1:])
+    return type(A).trusted(Pattern(Format(levels, format.parts), A.pattern.shape, stored), spaced.values)
 
 
 def copy_steps(pattern: Pattern, format: Format) -> tuple[Format, ...]:
@@ -283,4 +308,40 @@ def _is_wide_enough(format: Format, shape: Sequence[int]) -> bool:
     return not any(widths) or all(not bits or size <= 1 << bits for bits, size in zip(widths, format.sizes(shape), strict=True))
 
 
-METHODS.update(converted=converted)
+def coalesced(
+    indices: np.ndarray, values: torch.Tensor, shape: tuple[int, ...], format: Format, dtype: np.dtype | None
+) -> SparseTensor | None:
+    """Sort entries and sum duplicates; None if kernels do not support the values, do not pay, or have nothing to sort. O(nnz).
+
+    Each kernel copies the entries once. The first kernels are stable bucket sorts, one for each coordinate except the last. The
+    last kernel collects each fibre in a workspace, which sums duplicates, and appends it in order. For matrices, this is the
+    algorithm of Gustavson, "Two Fast Algorithms for Sparse Matrices: Multiplication and Permuted Transposition", 1978.
+
+    Args:
+        indices: coordinates, int64 of shape (ndim, n).
+        values: values, shape (n,).
+        shape: the tensor's shape.
+        format: the tensor's format.
+        dtype: dtype of the index arrays; by default the smallest that fits.
+    """
+    if not shape or not can_copy(values):
+        return None
+    dimensions = tuple(dict.fromkeys(part.dimension for part in format.parts if part.minus is None))
+    listed, *steps = steps_collecting(dimensions)
+    n = len(values)
+    if max((shape[d] for d in dimensions[:-1]), default=0) > tuning.COUNTED_COORDINATES * n:
+        return None
+    is_costly = converted_so_far(listed, format, n) < tuning.COMPILE_ENTRIES * len(shape) ** 2
+    if is_costly or are_in_order([indices[d] for d in dimensions]):
+        return None
+    pos = torch.from_numpy(np.array([0, n], index_dtype_for(shape, n, dtype)))
+    first, *others = (torch.from_numpy(indices[d]).to(pos.dtype).contiguous() for d in listed.mode_order)  # several threads, unlike NumPy
+    A = SparseTensor.trusted(Pattern(listed, shape, ((pos, first), *((crd,) for crd in others))), values.contiguous())
+    with Progress(f"sorting {n:,} entries", COPIES_PER_STEP * len(steps), size=values.nbytes) as progress:
+        for at, step in enumerate(steps):
+            parts = copy_steps(A.pattern, step)
+            for part_at, part in enumerate(parts):
+                progress.reach(COPIES_PER_STEP * at + COPIES_PER_STEP * part_at // len(parts))
+                A = launch(copying(A.format, part), (A,), part)
+            A = with_format(A, step)
+    return A.to(format)

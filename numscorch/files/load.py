@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..convert.construct import from_coo, from_csr
-from ..convert.dense import to_format
+from ..convert.conversions import to_format
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import COO, CSR, Format
 from ..ir.level import INT64_MAX

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..convert.dense import to_format
+from ..convert.conversions import to_format
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR
 from ..machine.atomic_files import replacing

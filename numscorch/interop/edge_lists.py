@@ -9,21 +9,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
+from numpy.typing import ArrayLike
 
 from ..convert.construct import from_coo
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_indices, as_shape, as_values
 from ..tensors.ledgers import stack_level
-from ..tensors.methods import METHODS
 from ..tensors.packing import of_entries
 from ..tensors.sparse_tensor import SparseTensor
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def adj_t(
@@ -226,6 +223,3 @@ def check_graph(A: SparseTensor, square: bool = False) -> None:
         expected = "square" if square and A.ndim == 2 else "2-dimensional"
         raise SizeError(f"a tensor of shape {A.pattern.shape} is not the matrix of a graph: it must be {expected}")
     check_unpadded(A)
-
-
-METHODS.update(to_edge_index=to_edge_index)

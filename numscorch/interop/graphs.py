@@ -15,7 +15,6 @@ from ..convert.construct import from_coo, from_csr, owned
 from ..errors import FormatError, UnsupportedError
 from ..ir.format import CSR, Format
 from ..tensors.arrays import as_values
-from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
 from .edge_lists import check_graph, to_edge_index, unweighted
 
@@ -252,6 +251,3 @@ def to_networkx(A: SparseTensor, create_using: Any = None) -> Any:
         entries = [entry for entry in entries if entry[0] <= entry[1]]
     graph.add_weighted_edges_from(entries)
     return graph
-
-
-METHODS.update(to_torch_sparse=to_torch_sparse, to_networkx=to_networkx, to_dgl=to_dgl)

@@ -10,7 +10,7 @@ import torch
 
 from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
-from ..interop.scipy_arrays import from_scipy
+from ..interop.arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
 from ..sparsifiers.built_in import is_number
 from ..sparsifiers.names import described

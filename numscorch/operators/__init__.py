@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, update_wrapper
+from functools import lru_cache, update_wrapper, wraps
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.overrides import handle_torch_function, has_torch_function
+from torch.utils import _pytree as pytree
+from torch.utils.data._utils.collate import default_collate_fn_map
 
 from ..errors import UnsupportedError
 from ..programs.dispatch import stored_as
@@ -20,66 +23,32 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import FUNCTIONS, OPERATORS, SparseTensor
 from .arguments import checked
-from .attributes import ATTRIBUTES
-from .distances import DISTANCES, linalg_norm, norm
+from .attributes import ATTRIBUTES, eliminate_zeros
+from .binary import BINARY
 from .elementwise import BITWISE, NAMED, is_sparse, mul
-from .gathering import GATHERING, getitem, setitem
-from .in_place import INITIAL, in_place_of
-from .indexing import diagonal, narrow, select, triangle
-from .moves import MOVES
+from .indexing import GATHERING, getitem, narrow, select
+from .moves import MOVES, diagonal, triangle
 from .naming import torchs, with_name
-from .objects import OBJECTS, contains, iterated
-from .ordering import eliminate_zeros
-from .pieces import PIECES
+from .objects import INITIAL, OBJECTS, contains, in_place_of, iterated, masked_getitem, masked_setitem, setitem
 from .products import PRODUCT_OPERATORS, matmul, multi_dot, sampled_addmm, sparse_mm
-from .quotients import QUOTIENTS
-from .rearrangement import rearrange
-from .rearranging import cat, expand, flatten, reshape, squeeze, transpose, unsqueeze
+from .rearranging import cat, expand, flatten, rearrange, reshape, squeeze, transpose, unsqueeze
 from .reducing import REDUCING
-from .searches import SEARCHES, masked_getitem, masked_setitem
-from .stacking import stack
-from .statistics import STATISTICS
-from .torch_names import INDEX_ARRAYS, TO_LAYOUTS
+from .stacking import PIECES, stack
+from .statistics import STATISTICS, linalg_norm, norm
 
-ARRANGING: dict[str, Callable[..., Any]] = {
-    "cat": cat,
-    "concat": cat,
-    "diagonal": diagonal,
-    "eliminate_zeros": eliminate_zeros,
-    "expand": expand,
-    "flatten": flatten,
-    "narrow": narrow,
-    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
-    "rearrange": rearrange,
-    "reshape": reshape,
-    "select": select,
-    "squeeze": squeeze,
-    "stack": stack,
-    "swapaxes": transpose,
-    "swapdims": transpose,
-    "t": SparseTensor.t,
-    "transpose": transpose,
-    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
-    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
-    "unsqueeze": unsqueeze,
-    "view": reshape,
-}
 CASTS = {
-    name: getattr(torch, dtype)
-    for name, dtype in {
-        "float": "float32",
-        "double": "float64",
-        "half": "float16",
-        "bfloat16": "bfloat16",
-        "char": "int8",
-        "byte": "uint8",
-        "short": "int16",
-        "int": "int32",
-        "long": "int64",
-        "bool": "bool",
-        "cfloat": "complex64",
-        "cdouble": "complex128",
-    }.items()
+    "float": torch.float32,
+    "double": torch.float64,
+    "half": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "char": torch.int8,
+    "byte": torch.uint8,
+    "short": torch.int16,
+    "int": torch.int32,
+    "long": torch.int64,
+    "bool": torch.bool,
+    "cfloat": torch.complex64,
+    "cdouble": torch.complex128,
 }
 SYNONYMS = {
     "subtract": "sub",
@@ -105,28 +74,43 @@ def _cast(dtype: torch.dtype) -> Callable[..., Any]:
     return with_name(cast, "cast", f"Convert the values to {dtype}; returns the input itself if its values are {dtype}.")
 
 
-TABLES = {
+TABLES: dict[str, Callable[..., Any]] = {
     **NAMED,
-    **QUOTIENTS,
-    **SEARCHES,
+    **BINARY,
     **REDUCING,
     **STATISTICS,
-    **DISTANCES,
-    **ARRANGING,
+    "cat": cat,
+    "concat": cat,
+    "diagonal": diagonal,
+    "eliminate_zeros": eliminate_zeros,
+    "expand": expand,
+    "flatten": flatten,
+    "narrow": narrow,
+    "permute": lambda input, *dims, **named: input.permute(*dims, **named),
+    "rearrange": rearrange,
+    "reshape": reshape,
+    "select": select,
+    "squeeze": squeeze,
+    "stack": stack,
+    "swapaxes": transpose,
+    "swapdims": transpose,
+    "t": SparseTensor.t,
+    "transpose": transpose,
+    "tril": lambda input, diagonal=0: triangle(input, diagonal, lower=True),
+    "triu": lambda input, diagonal=0: triangle(input, diagonal, lower=False),
+    "unsqueeze": unsqueeze,
+    "view": reshape,
     **MOVES,
     **PIECES,
     **GATHERING,
     **OBJECTS,
     **ATTRIBUTES,
-    **TO_LAYOUTS,
-    **INDEX_ARRAYS,
+    **{name: _cast(dtype) for name, dtype in CASTS.items()},
 }
 PLAIN_TYPES = (SparseTensor, int, float, bool, type(None))
 DIRECT = ("einsum", "matmul", "mm", "mv", "bmm")  # hot operators whose arguments are not checked; any operand may be sparse
-PYTHON_OPERATORS = ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
 
 
-TABLES.update({name: _cast(dtype) for name, dtype in CASTS.items()})
 TABLES.update({other: TABLES[name] for other, name in SYNONYMS.items()})
 TABLES.update(in_place_of(TABLES))
 OPERATORS.update({name: function if name in DIRECT else checked(name, function, True) for name, function in PRODUCT_OPERATORS.items()})
@@ -157,7 +141,10 @@ def _matmul_method(input: Any, other: Any) -> Any:
 FUNCTIONS.update(entries_of(OPERATORS))
 FUNCTIONS.update(
     {
-        **{getattr(torch.Tensor, f"__{name}__"): OPERATORS[name] for name in PYTHON_OPERATORS},
+        **{
+            getattr(torch.Tensor, f"__{name}__"): OPERATORS[name]
+            for name in ("add", "sub", "mul", "pow", "gt", "ge", "lt", "le", "eq", "ne")
+        },
         torch.Tensor.matmul: _matmul_method,
         torch.Tensor.where: SparseTensor.where,
         torch.Tensor.__matmul__: _matmul_method,
@@ -195,9 +182,8 @@ FUNCTIONS.update(
     }
 )
 PUBLIC = frozenset(name for name in OPERATORS if callable(getattr(torch, name, None)))
-OPERATORS["getitem"], OPERATORS["setitem"], OPERATORS["iter"] = graph_break(getitem), graph_break(setitem), iterated
-OPERATORS["contains"] = graph_break(contains)
-OPERATORS.update({name: graph_break(implementation) for name, implementation in BITWISE.items()})
+SPECIAL: dict[str, Callable[..., Any]] = {"getitem": getitem, "setitem": setitem, "contains": contains, **BITWISE}
+OPERATORS.update(iter=iterated, **{name: graph_break(implementation) for name, implementation in SPECIAL.items()})
 
 
 def _sparse_in(values: Any) -> Iterator[Any]:
@@ -249,3 +235,36 @@ def public(name: str) -> Callable[..., Any]:
         return _to_torch(result) if all(isinstance(t, torch.Tensor) for t in sparse) else result
 
     return with_name(update_wrapper(function, operator, assigned=(), updated=()), name, operator.__doc__ or "")
+
+
+MASKED = """
+    sum prod amax amin mean median norm var std logsumexp argmax argmin cumsum cumprod softmax log_softmax softmin normalize logaddexp
+"""
+
+
+def _overridable(name: str) -> None:
+    """Make a function of torch.masked dispatch on ``__torch_function__``; torch's own checks layouts instead."""
+    torch_function = getattr(torch.masked, name)
+
+    @wraps(torch_function)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        arguments = (*args, *kwargs.values())
+        if has_torch_function(arguments):
+            return handle_torch_function(function, arguments, *args, **kwargs)
+        return torch_function(*args, **kwargs)
+
+    setattr(torch.masked, name, function)
+
+
+def register() -> None:
+    """Register SparseTensor with torch; called once."""
+    for name in MASKED.split():
+        _overridable(name)
+    pytree.register_pytree_node(
+        SparseTensor,
+        lambda A: ([A._values], A.pattern),
+        lambda values, pattern: SparseTensor.trusted(pattern, *values),  # tree functions may replace the values by any object
+        serialized_type_name="numscorch.SparseTensor",
+        flatten_with_keys_fn=lambda A: ([(pytree.GetAttrKey("values"), A._values)], A.pattern),
+    )
+    default_collate_fn_map[SparseTensor] = lambda batch, *, collate_fn_map=None: stack(batch)

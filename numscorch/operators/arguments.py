@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from ..convert.dense import densified
+from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
-from ..tensors.other_libraries import as_operand
+from ..tensors.arrays import as_operand
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .naming import torchs, with_name
@@ -26,7 +26,6 @@ MAY_BE_SPARSE = ("Any", "Sequence[Any]", "SparseTensor", None)  # annotations of
 NATIVE = frozenset(
     (SparseTensor, torch.Tensor, torch.nn.Parameter, torch.Size, torch.dtype, type(None), bool, int, float, complex, str, tuple, list)
 )  # types of arguments that need no conversion
-LAYOUTS = ("memory_format",)  # arguments to ignore: values are one-dimensional
 
 
 class Signature:
@@ -67,7 +66,8 @@ class Signature:
             if NUMPYS[key] in kwargs and NUMPYS[key] in self.names:
                 raise OperandError(f"{self.name} got multiple values of one argument, {key}= and {NUMPYS[key]}=: leave one out")
         named = {NUMPYS[key] if key in NUMPYS and NUMPYS[key] in self.names else key: value for key, value in kwargs.items()}
-        named = {key: value for key, value in named.items() if key in self.names or (value is not None and key not in LAYOUTS)}
+        # a memory format is ignored, because values are one-dimensional
+        named = {key: value for key, value in named.items() if key in self.names or (value is not None and key != "memory_format")}
         if "out" in named and "out" not in self.names:
             raise UnsupportedError(f"out= of {self.name} with a SparseTensor: use the returned tensor")
         values = list(args)

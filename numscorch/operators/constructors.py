@@ -16,10 +16,9 @@ from ..errors import SizeError, UnsupportedError
 from ..ir.format import CSR, Format, as_format
 from ..ir.level import INT64_MAX
 from ..machine.memory import check_entries
-from ..tensors.arrays import as_integers, as_shape, as_tensor
+from ..tensors.arrays import as_integers, as_operand, as_shape, as_tensor
 from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import as_numpy
-from ..tensors.other_libraries import as_operand
 from ..tensors.packing import index_dtype_for
 from ..tensors.sparse_tensor import SparseTensor
 from . import public

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from ..convert.construct import from_torch
-from ..convert.dense import densified
+from ..convert.values import densified
 from ..errors import OperandError, UnsupportedError
 from ..frontend.broadcasting import broadcast_shape
 from ..frontend.requests import Request
@@ -117,7 +117,6 @@ def _statement(form: str, **orders: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _request(form: str, left: int, right: int) -> Request:
-    """The request of a form of A and B with these numbers of dimensions."""
     (part,) = parse_statement(_statement(form, A=left, B=right))
     return part.request
 
@@ -149,7 +148,6 @@ OF_VALUES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {  # torch's function
 
 
 def _has_dimensions(value: Any) -> bool:
-    """Whether the value is certainly a tensor with at least one dimension."""
     return (type(value) is SparseTensor and len(value.pattern.shape) > 0) or (type(value) is Tensor and value.ndim > 0)
 
 
@@ -251,13 +249,6 @@ def _logical(name: str, function: Callable[[Any, Any], Any]) -> Callable[..., An
     return with_name(logical, name, f"torch's {name}: input {name.removeprefix('logical_')} other; nonzero entries are True.")
 
 
-LOGICAL = {
-    "logical_and": _logical("logical_and", mul),
-    "logical_or": _logical("logical_or", maximum),
-    "logical_xor": _logical("logical_xor", lambda a, b: _joined("{A} != {B}", a, b)),
-}
-
-
 def where(condition: Any, input: Any, other: Any) -> Any:
     """Select input where the condition holds, other elsewhere; any operand may be sparse. Sparse if other is 0 or sparse, else dense."""
     if getattr(input, "dtype", None) is not getattr(other, "dtype", None):
@@ -314,7 +305,7 @@ def clamp(input: Any, min: Any = None, max: Any = None) -> Any:
     """
     if any(isinstance(bound, complex) for bound in (min, max)):
         raise UnsupportedError(f"clamp between {min} and {max}: complex numbers have no order; use real bounds")
-    if any(isinstance(bound, torch.Tensor | SparseTensor) for bound in (min, max)):
+    if any(isinstance(bound, Tensor | SparseTensor) for bound in (min, max)):
         # where entry and bound are equal, the entry receives the whole gradient, unlike that of maximum and minimum
         input = input if min is None else _joined("where({A} >= {B}, {A}, where({A} != {A}, {A}, {B}))", input, min)
         return input if max is None else _joined("where({A} <= {B}, {A}, where({A} != {A}, {A}, {B}))", input, max)
@@ -378,5 +369,7 @@ NAMED: dict[str, Callable[..., Any]] = {
     **{name: _pair(name) for name in ("atan2", "copysign", "fmax", "fmin", "hypot", "logaddexp", "logaddexp2", "xlogy")},
     **UNARY,
     **{name: _comparison(name) for name in COMPARE},
-    **LOGICAL,
+    "logical_and": _logical("logical_and", mul),
+    "logical_or": _logical("logical_or", maximum),
+    "logical_xor": _logical("logical_xor", lambda a, b: _joined("{A} != {B}", a, b)),
 }

@@ -1,4 +1,4 @@
-"""Entry moves: flip, roll, repeat, pad and diagonals; and changes of dimensions: movedim, unflatten, atleast_*d.
+"""Entry moves: flip, roll, repeat, pad, triangles and diagonals; and changes of dimensions: movedim, unflatten, atleast_*d.
 
 As in ``rearranging``, moves are cached with the pattern.
 """
@@ -12,16 +12,15 @@ import numpy as np
 import torch
 
 from ..convert.construct import assemble, from_torch
-from ..convert.entries import strided, values_of
+from ..convert.values import strided, values_of
 from ..errors import SizeError, UnsupportedError
 from ..ir.format import dense
 from ..machine.memory import check_entries
-from ..tensors.arrays import as_integers, as_shape
+from ..tensors.arrays import as_integer, as_integers, as_shape
 from ..tensors.modes import as_numpy
 from ..tensors.packing import coordinates
 from ..tensors.sparse_tensor import SparseTensor
-from .gathering import index_select
-from .indexing import diagonal
+from .indexing import index_select
 from .naming import with_name
 from .rearranging import (
     Moved,
@@ -177,6 +176,38 @@ def repeat_interleave(input: SparseTensor, repeats: Any, dim: int | None = None,
     if output_size not in (None, len(index)):
         raise SizeError(f"repeat_interleave gives {len(index)} slices, but output_size={output_size}: leave it out")
     return index_select(input, dim, index)
+
+
+def triangle(input: SparseTensor, diagonal: int, lower: bool) -> SparseTensor:
+    """The entries on and below (``lower``) or on and above a diagonal of the last two dimensions."""
+    if input.ndim < 2:
+        raise SizeError(f"tril and triu take matrices, not {input.ndim} dimensions")
+    diagonal = as_integer(diagonal)
+
+    def move(indices: np.ndarray) -> Moved:
+        above = indices[-1] - indices[-2] - diagonal
+        kept = np.flatnonzero(above <= 0 if lower else above >= 0)
+        return indices[:, kept], kept
+
+    return rearranged(input, ("triangle", diagonal, lower), input.shape, move)
+
+
+def diagonal(input: SparseTensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
+    """The entries at ``j - i == offset`` of two dimensions, as the last dimension of a SparseTensor."""
+    first, second = normalize_dim(dim1, input.ndim), normalize_dim(dim2, input.ndim)
+    if first == second:
+        raise SizeError(f"diagonal of dim {dim1} and dim {dim2}: give two different dimensions")
+    offset = as_integer(offset)
+    rows, columns = input.shape[first], input.shape[second]
+    length = max(min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns), 0)
+    other_dims = [d for d in range(input.ndim) if d not in (first, second)]
+
+    def move(indices: np.ndarray) -> Moved:
+        kept = np.flatnonzero(indices[second] - indices[first] == offset)
+        along = np.minimum(indices[first], indices[second])
+        return np.stack([*(indices[d][kept] for d in other_dims), along[kept]]), kept
+
+    return rearranged(input, ("diagonal", offset, first, second), [*(input.shape[d] for d in other_dims), length], move, order=False)
 
 
 def diag(input: SparseTensor, diagonal: int = 0) -> Any:

@@ -1,24 +1,28 @@
-"""Non-arithmetic tensor methods for SparseTensors: copies, whole-tensor comparisons, and in-place writes."""
+"""Non-arithmetic tensor methods: copies, comparisons of whole tensors, writes in place (also ``A[key] = value``), and torch.nn.init."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import torch
+from torch.nn import init
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.dense import densified
-from ..convert.entries import values_of
-from ..errors import OperandError, SizeError, UnsupportedError
+from ..convert.values import densified, others_at, strided, values_of
+from ..errors import OperandError, RangeError, SizeError, UnsupportedError
+from ..frontend.broadcasting import broadcast_shape
 from ..ir.format import COO
 from ..tensors.packing import at_entries
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 from .elementwise import add, is_sparse, mul
+from .indexing import MASKS, argwhere, getitem
 from .naming import with_name
 from .unary import written
+
+PATTERNS = "entries are neither added nor dropped in place: use the operator without the underscore"
 
 
 def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTensor:
@@ -39,10 +43,7 @@ def copy_(input: SparseTensor, src: Any, non_blocking: bool = False) -> SparseTe
 def _at_entries(input: SparseTensor, other: Any, what: str) -> torch.Tensor:
     """Another tensor's values at this tensor's entries, in storage order."""
     if isinstance(other, SparseTensor) and not input.pattern.stores_as(other.pattern):
-        raise SizeError(
-            f"{what} of {other}\n  into {input}: their patterns differ, and entries are neither added nor dropped in place: "
-            "use the operator without the underscore"
-        )
+        raise SizeError(f"{what} of {other}\n  into {input}: their patterns differ, and {PATTERNS}")
     if isinstance(other, SparseTensor):
         return other._values
     ones = input.with_values(torch.ones_like(input._values.detach()))
@@ -213,6 +214,160 @@ def iterated(input: SparseTensor) -> Iterator[Any]:
     return (entry.as_subclass(VectorEntry) for entry in slices) if is_index else slices
 
 
+# ---- assignment, and masks as indices of dense tensors
+
+
+def setitem(input: SparseTensor, key: Any, value: Any) -> None:
+    """``A[key] = value`` in place, for stored entries only; unstored entries must stay 0.
+
+    Raises:
+        SizeError: the value does not broadcast to the indexed shape.
+        UnsupportedError: the assignment would store new entries, or the values are a leaf that requires grad.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> A[0, 0] = 5
+    >>> A[1] = torch.tensor([0.0, 7.0])
+    >>> A.values
+    tensor([5., 7.])
+    """
+    positions = torch.arange(1, input.pattern.nnz + 1)  # 0 marks unstored entries
+    chosen = getitem(SparseTensor(input.pattern, positions), key)
+    value = (value if isinstance(value, torch.Tensor | SparseTensor) else torch.as_tensor(value)).to(input.dtype)
+    if broadcast_shape("an assignment", value.shape, chosen.shape) != tuple(chosen.shape):
+        raise SizeError(f"a value of shape {tuple(value.shape)} for entries of shape {tuple(chosen.shape)}")
+    if isinstance(chosen, SparseTensor):
+        at, new = values_of(chosen), others_at(chosen, value)
+        nonzeros = int((value != 0).to(torch.int64).sum()) * (prod(chosen.shape) // max(prod(value.shape), 1))
+    else:
+        full = (densified(value, "an assignment") if is_sparse(value) else value).expand(chosen.shape)
+        at, new, nonzeros = chosen[chosen > 0], full[chosen > 0], int((full != 0).sum())
+    new = new.expand(at.shape)
+    if (missing := nonzeros - int((new != 0).sum())) > 0:
+        raise UnsupportedError(
+            f"the assignment would store {missing} new entries, but the pattern of a tensor never changes: "
+            "add new entries with A + ns.from_coo(indices, values, A.shape), or assign to A.values"
+        )
+    written(input, input.values.index_put((at - 1,), new))
+
+
+def fill_diagonal_(input: SparseTensor, fill_value: Any, wrap: bool = False) -> SparseTensor:
+    """torch.Tensor.fill_diagonal_: write a number to the main diagonal in place; its entries must be stored, unless the number is 0.
+
+    Raises:
+        SizeError: the tensor is a vector, or has more than two dimensions of different sizes.
+        UnsupportedError: a diagonal entry is not stored, or ``wrap=True`` is given for a matrix with more rows than columns.
+
+    >>> import numscorch as ns
+    >>> ns.eye(2, format=ns.CSR).fill_diagonal_(3).to_dense()
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+    shape = tuple(input.shape)
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise SizeError(f"fill_diagonal_ of shape {shape}: it takes matrices, and tensors whose dimensions have one size")
+    if wrap and shape[0] > shape[1] + 1:
+        raise UnsupportedError("fill_diagonal_ with wrap=True of a SparseTensor: leave it out, or assign to A[rows, columns]")
+    setitem(input, (torch.arange(min(shape)),) * len(shape), fill_value)
+    return input
+
+
+def masked_getitem(input: torch.Tensor, key: Any) -> torch.Tensor:
+    """``D[A > 0]`` for a dense tensor and a sparse mask: the entries where the mask is True, in row-major order.
+
+    Raises:
+        OperandError: the sparse index holds floating-point or complex values.
+        RangeError: the mask's shape differs from the dimensions that it indexes.
+    """
+    return input[_dense_key(input, key)]
+
+
+def masked_setitem(input: torch.Tensor, key: Any, value: Any) -> None:
+    """``D[A > 0] = value`` for a dense tensor and a sparse mask."""
+    input[_dense_key(input, key)] = strided(value)
+
+
+def _dense_key(input: torch.Tensor, key: Any) -> tuple[Any, ...]:
+    keys: list[Any] = []
+    for part in key if isinstance(key, tuple) else (key,):
+        if not isinstance(part, SparseTensor):
+            keys.append(part)
+            continue
+        if part.dtype.is_floating_point or part.dtype.is_complex:
+            raise OperandError(f"an index of sparse {part.dtype} values: index by a sparse mask, as A != 0, or by integers")
+        if part.dtype not in MASKS:
+            keys.append(densified(part, "an index", "unstored entries are indices 0"))
+            continue
+        if len(keys) == 0 and part.shape != input.shape[: part.ndim]:
+            raise RangeError(f"a mask of shape {tuple(part.shape)} for the first dimensions of a tensor of shape {tuple(input.shape)}")
+        keys += argwhere(part).unbind(1)
+    return tuple(keys)
+
+
+# ---- operators in place, and torch.nn.init
+
+
+def in_place(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """An operator that writes another one's result over the values of its first argument.
+
+    Raises:
+        SizeError: the result is dense, or has another pattern.
+        UnsupportedError: the result cannot be cast to the tensor's data type, or its values are a leaf that requires grad.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> in_place("sin", torch.sin)(A).values, A.values
+    (tensor([0.8415, 0.8415]), tensor([0.8415, 0.8415]))
+    """
+
+    def write(input: SparseTensor, *args: Any, **kwargs: Any) -> SparseTensor:
+        result = function(input, *args, **kwargs)
+        if not isinstance(result, SparseTensor):
+            raise SizeError(f"{name}_ of {input}: the result is dense, and {PATTERNS}")
+        if not input.pattern.stores_as(result.pattern):
+            raise SizeError(f"{name}_ of {input}\n  gives {result}: their patterns differ, and {PATTERNS}")
+        return written(input, result.values)
+
+    return with_name(write, f"{name}_", f"torch's {name}_: {name} in place; the result must have the tensor's pattern.")
+
+
+def in_place_of(table: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """The in-place variants that torch's tensors have and the table lacks."""
+    names = [name for name in table if callable(getattr(torch.Tensor, f"{name}_", None)) and f"{name}_" not in table]
+    return {f"{name}_": in_place(name, table[name]) for name in names if name != "detach"}  # detach_ is not detach in place
+
+
+def of_values(function: Callable[..., torch.Tensor]) -> Callable[..., SparseTensor]:
+    """Apply a function of torch.nn.init that does not depend on the shape to the stored values.
+
+    >>> import numscorch as ns
+    >>> of_values(init.constant_)(ns.from_torch(torch.eye(2)), val=3.0).to_dense()
+    tensor([[3., 0.],
+            [0., 3.]])
+    """
+
+    def initialise(tensor: SparseTensor, **options: Any) -> SparseTensor:
+        function(tensor.values, **options)
+        return tensor
+
+    return initialise
+
+
+def kaiming_uniform_(
+    tensor: SparseTensor, a: float = 0, mode: Any = "fan_in", nonlinearity: Any = "leaky_relu", generator: torch.Generator | None = None
+) -> SparseTensor:
+    """torch.nn.init.kaiming_uniform_ of the stored values, with the fan of the full tensor."""
+    bound = init.calculate_gain(nonlinearity, a) * sqrt(3 / init._calculate_correct_fan(tensor, mode))  # type: ignore[arg-type]
+    init.uniform_(tensor.values, -bound, bound, generator)
+    return tensor
+
+
+INITIAL: dict[Callable[..., Any], Callable[..., Any]] = {
+    **{function: of_values(function) for function in (init.constant_, init.normal_, init.uniform_)},
+    init.kaiming_uniform_: kaiming_uniform_,
+}
+
+
 OBJECTS: dict[str, Callable[..., Any]] = {
     **LIKE,
     "add_": _sum_in_place("add"),
@@ -222,6 +377,7 @@ OBJECTS: dict[str, Callable[..., Any]] = {
     "count_nonzero": lambda input, dim=None: OPERATORS["sum"](input != 0, dim),
     "nonzero": nonzero,
     "copy_": copy_,
+    "fill_diagonal_": fill_diagonal_,
     "detach": lambda input: SparseTensor(input.pattern, input._values.detach()),
     "equal": equal,
     "is_shared": lambda input: all(array.is_shared() for array in _arrays(input)),

@@ -15,9 +15,8 @@ from ..programs.dispatch import compute
 from ..programs.fitting import MISSED
 from ..programs.operands import any_autocast
 from ..runtime.plans import SHORTCUTS, tables_apart
-from ..tensors.arrays import as_integer, as_integers
+from ..tensors.arrays import as_integer, as_integers, converter
 from ..tensors.distributed import HANDLERS
-from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import OPERATORS, SparseTensor
 
@@ -170,17 +169,17 @@ def sparse_mm(mat1: Any, mat2: Any, reduce: str | None = None) -> Any:
 
 def mm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """The product of two matrices; either one may be sparse. Equivalent to ``A @ B``."""
-    return _matrix_product("mm", MATRICES, input, mat2, out)
+    return _matrix_product("mm", (2, 2), input, mat2, out)
 
 
 def mv(input: Any, vec: Any, *, out: Any = None) -> Any:
     """The product of a matrix and a vector; either one may be sparse. Equivalent to ``A @ x``."""
-    return _matrix_product("mv", MATRIX_AND_VECTOR, input, vec, out)
+    return _matrix_product("mv", (2, 1), input, vec, out)
 
 
 def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     """The products of two batches of matrices; either one may be sparse. Equivalent to ``A @ B``."""
-    return _matrix_product("bmm", BATCHES, input, mat2, out)
+    return _matrix_product("bmm", (3, 3), input, mat2, out)
 
 
 def _scaled_sum(name: str, input: Any, product: Any, beta: float, alpha: float) -> Any:
@@ -310,7 +309,6 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
     return einsum("{},{}->{}".format(*terms), a, b, out=out)
 
 
-MATRICES, MATRIX_AND_VECTOR, BATCHES = (2, 2), (2, 1), (3, 3)
 RANKS = {"addmm": (2, 2, 2), "addmv": (1, 2, 1), "addr": (2, 1, 1), "baddbmm": (3, 3, 3), "addbmm": (2, 3, 3)}
 OF_AUTOCAST = ("addmm", "addbmm", "baddbmm")  # operators whose result torch.autocast casts to its data type
 LINEAR = {1: "i,oi->o", 2: "bi,oi->bo"}

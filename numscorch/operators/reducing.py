@@ -9,9 +9,8 @@ from operator import index
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from ..convert.entries import strided
+from ..convert.values import strided
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
 from ..frontend.datatypes import SUMMED_LONG, WIDENED
 from ..frontend.requests import NAMES, Request
@@ -155,7 +154,7 @@ def mean(input: Any, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dty
     terms = product(input.shape[d] for d in normalize_dims(dim, input.ndim))
     total = sum(input.to(WIDENED.get(input.dtype, input.dtype)), dim, keepdim)  # 16-bit types are rounded only at the end
     total = total if terms else strided(total)  # every entry is NaN
-    return (total / float(terms) if isinstance(total, Tensor) else div(total, float(terms))).to(input.dtype)
+    return (total / float(terms) if isinstance(total, torch.Tensor) else div(total, float(terms))).to(input.dtype)
 
 
 SOFTMAX = """{what} over the stored entries; unstored entries count as -inf and stay unstored.

@@ -62,18 +62,14 @@ def sparse_coo_tensor(
     shape = as_shape(size) if size is not None else (*(int(row.max()) + 1 if len(row) else 0 for row in table), *dense_shape)
     if tuple(shape[table.shape[0] :]) != dense_shape:
         raise SizeError(f"values has shape {tuple(entries.shape)}, but size is {shape}: its last dimensions must be those of each value")
-    full = as_numpy(table) if not dense_shape else _expand_coordinates(as_numpy(table), dense_shape)
+    full = as_numpy(table)
+    if dense_shape:  # the coordinates of all scalar entries
+        places = np.indices(dense_shape).reshape(len(dense_shape), -1)
+        full = np.concatenate([np.repeat(full, places.shape[1], axis=1), np.tile(places, len(entries))]).astype(full.dtype)
     layout_format = TorchLayout(torch.sparse_coo, sparse=table.shape[0], dense=len(dense_shape)).format
     is_checked = check_invariants is not False
     tensor = from_coo(full, entries.reshape(-1), shape, layout_format, assume_sorted=bool(is_coalesced), check_invariants=is_checked)
     return trained(to_format(tensor, format), requires_grad)
-
-
-def _expand_coordinates(table: np.ndarray, dense_shape: tuple[int, ...]) -> np.ndarray:
-    """The coordinates of all scalar entries of values with further dimensions."""
-    places = np.indices(dense_shape).reshape(len(dense_shape), -1)
-    each = places.shape[1]
-    return np.concatenate([np.repeat(table, each, axis=1), np.tile(places, table.shape[1])]).astype(table.dtype)
 
 
 def _values(values: Any, dtype: torch.dtype | None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Statistics under torch's names: variances, logsumexp, cumulative sums, topk, and the extremes with their indices.
+"""Statistics under torch's names: variances, logsumexp, norms, cumulative sums, topk, and the extremes with their indices.
 
 Unstored entries count as 0.
 """
@@ -6,21 +6,21 @@ Unstored entries count as 0.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import torch
 
 from ..convert.construct import from_torch
-from ..convert.entries import others_at, strided, values_of, with_entries
+from ..convert.values import densified, others_at, strided, values_of, with_entries
 from ..errors import SizeError, UnsupportedError
 from ..frontend.datatypes import WIDENED
 from ..ir.level import INT64_MAX
 from ..machine.memory import COORDINATE, check_entries
 from ..tensors.arrays import as_integer
-from ..tensors.packing import coordinates, numbered
+from ..tensors.packing import at_entries, coordinates, numbered
 from ..tensors.sparse_tensor import SparseTensor
-from .elementwise import sub
+from .elementwise import div, sub
 from .indexing import narrow
 from .naming import with_name
 from .rearranging import cat, flatten, normalize_dim, transpose
@@ -34,7 +34,6 @@ def _sum_at(A: SparseTensor, values: torch.Tensor, dim: Any) -> torch.Tensor:
 
 
 def _drop_dims(statistic: torch.Tensor, dim: Any, keepdim: bool) -> torch.Tensor:
-    """Remove the reduced dimensions unless ``keepdim``."""
     return statistic if keepdim else statistic.squeeze(normalize_dims(dim, statistic.ndim))
 
 
@@ -97,6 +96,60 @@ def logsumexp(input: SparseTensor, dim: Any, keepdim: bool = False) -> torch.Ten
     beside = torch.where(missing > 0, missing * torch.exp(-largest), torch.zeros_like(missing))
     powers = _sum_at(wide, torch.exp(values - others_at(wide, largest)), dim) + beside
     return _drop_dims(powers.log() + largest, dim, keepdim).to(input.dtype)
+
+
+def norm(input: SparseTensor, p: Any = 2, dim: Dim = None, keepdim: bool = False, dtype: torch.dtype | None = None) -> Any:
+    """The vector norm over some dimensions, all by default; ``p`` is a number, inf, or "fro".
+
+    Raises:
+        UnsupportedError: ``p`` names a matrix norm ("nuc"), or the values are integers.
+    """
+    if isinstance(p, str) and p != "fro":
+        raise UnsupportedError(f"norm with p={p!r} of a SparseTensor: use a number, or .to_dense()")
+    order, input = (2 if p == "fro" or p is None else p), input if dtype is None else input.to(dtype)
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        raise UnsupportedError(f"norm of {input.dtype} values: convert with .to(torch.float32), or pass dtype=torch.float32")
+    if dim is None and not keepdim and order > 0 and (order != inf or input.nnz):  # max needs an entry
+        return torch.linalg.vector_norm(at_entries(input.pattern, torch.clone, input.values), order)
+    sizes: Any = abs(input)
+    if order == inf:
+        return amax(sizes, dim, keepdim)
+    if order == 0:
+        return total((sizes != 0).to(sizes.dtype), dim, keepdim)
+    if order < 0:
+        raise UnsupportedError(f"norm with p={p} of a SparseTensor, which has zeros: use .to_dense()")
+    powers = sizes.with_values(at_entries(input.pattern, lambda values: _power(values, order), input.values))
+    return root(strided(total(powers, dim, keepdim)), order)
+
+
+def _power(values: torch.Tensor, order: float) -> torch.Tensor:
+    """Powers of absolute values; the gradient at 0 is 0, also for orders below 1."""
+    is_zero = values == 0
+    powers = torch.where(is_zero, torch.ones_like(values), values).abs() ** order
+    return torch.where(is_zero, torch.zeros_like(powers), powers)
+
+
+def linalg_norm(A: SparseTensor, ord: Any = None, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """torch.linalg.norm; matrix norms other than "fro", 1 and inf make the matrix dense."""
+    dims = [0, 1] if dim is None and A.ndim == 2 else list(dim) if isinstance(dim, list | tuple) else []
+    if ord is None or len(dims) != 2:
+        return norm(A, 2 if ord is None else ord, dim, keepdim, dtype)
+    if ord == "fro":
+        return norm(A, 2, tuple(dims), keepdim, dtype)
+    if ord in (1, inf) and not keepdim and A.ndim == 2:
+        sums = total(abs(A if dtype is None else A.to(dtype)), dims[0] if ord == 1 else dims[1])
+        return sums.amax() if len(sums) else sums.sum()
+    return torch.linalg.norm(densified(A, "linalg.norm", 'ord="fro", 1 and inf keep the matrix sparse'), ord, dim, keepdim, dtype=dtype)
+
+
+def normalize(input: SparseTensor, p: float = 2.0, dim: Any = 1, eps: float = 1e-12) -> Any:
+    """Divide each entry by the norm along a dimension, or by ``eps`` if that is larger.
+
+    >>> import numscorch as ns
+    >>> normalize(ns.from_torch(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))).values
+    tensor([0.6000, 0.8000, 1.0000])
+    """
+    return div(input, strided(norm(input, p, dim, keepdim=True)).clamp_min(eps))
 
 
 def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
@@ -215,17 +268,32 @@ def _arg_extreme(name: str) -> Callable[..., Any]:
     return with_name(places, name, f"torch's {name}: the index of the first extreme entry, stored or not.")
 
 
+def aminmax(input: SparseTensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    """The smallest and largest entries, stored or not, of the tensor or along a dimension."""
+    return torch.return_types.aminmax((amin(input, dim, keepdim), amax(input, dim, keepdim)))
+
+
+def nansum(input: SparseTensor, dim: Dim = None, keepdim: bool = False, *, dtype: torch.dtype | None = None) -> Any:
+    """The sum of the entries that are not NaN."""
+    numbers = at_entries(input.pattern, lambda values: torch.where(torch.isnan(values), 0, values), input._values)
+    return total(SparseTensor(input.pattern, numbers), dim, keepdim, dtype=dtype)
+
+
 STATISTICS: dict[str, Callable[..., Any]] = {
     **{
         name: of_dense(name, "of the dense tensor, since unstored entries receive values, too")
         for name in ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
     },
+    "aminmax": aminmax,
     "argmax": _arg_extreme("argmax"),
     "argmin": _arg_extreme("argmin"),
     "diff": diff,
     "logsumexp": logsumexp,
     "max": _extreme("max", amax),
     "min": _extreme("min", amin),
+    "nansum": nansum,
+    "norm": norm,
+    "normalize": normalize,
     "std": _spread("std", is_root=True, with_mean=False),
     "std_mean": _spread("std_mean", is_root=True, with_mean=True),
     "topk": topk,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from ..convert.dense import densified
+from ..convert.values import densified
 from ..errors import UnsupportedError
 from ..tensors.packing import at_entries
 from ..tensors.sparse_tensor import SparseTensor

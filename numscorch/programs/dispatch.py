@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
 from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import WIDENED
@@ -22,6 +21,7 @@ from ..runtime.plans import find_plan, known_plan, remember
 from ..tensors.distributed import handler_of
 from ..tensors.ledgers import is_listed, note
 from ..tensors.sparse_tensor import SparseTensor
+from ..tensors.torch_layouts import has_torch_layout
 from . import gradients
 from .call import EinsumCall
 from .dense_operands import dense_result

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.entries import strided
+from ..convert.values import strided
 from ..frontend.requests import Request
 from ..ir.format import COO, Format
 from ..ir.functions import REDUCTIONS

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..convert.dense import to_dense
+from ..convert.values import to_dense
 from ..frontend.requests import NAMES
 from ..tensors.sparse_tensor import SparseTensor
 from .adjoints import Adjoint, adjoint_of

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..convert.construct import from_coo, from_torch
-from ..convert.entries import as_stored
+from ..convert.values import as_stored
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import (
     CONSTANT,

@@ -17,9 +17,9 @@ from ..errors import ExpressionError, OperandError
 from ..frontend.parser import from_sublists
 from ..ir.format import Format
 from ..runtime.plans import signatures_of
+from ..tensors.arrays import converter
 from ..tensors.distributed import HANDLERS
 from ..tensors.modes import check_not_traced, in_transform, may_be_traced, plain_tensor
-from ..tensors.other_libraries import converter
 from ..tensors.parameter import SparseParameter, unwrapped
 from ..tensors.sparse_tensor import SparseTensor
 from .native import wrap

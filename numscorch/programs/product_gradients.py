@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..convert.entries import as_stored
+from ..convert.values import as_stored
 from ..errors import UnsupportedError
 from ..frontend.gradient_requests import value_of_request
 from ..frontend.parser import Subscripts

@@ -9,9 +9,8 @@ import torch
 
 from ..convert.construct import assemble, from_coo, from_torch, noted
 from ..convert.conversions import chosen_of, is_differentiated
-from ..convert.dense import densified
-from ..convert.entries import others_at, values_of, with_entries
-from ..convert.nmg import grouped
+from ..convert.matrices import grouped
+from ..convert.values import densified, others_at, values_of, with_entries
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..ir.format import COO, CSR, Format, as_format
 from ..ir.padded import Bitmap, Outside

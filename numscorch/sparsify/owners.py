@@ -7,7 +7,7 @@ from functools import partial
 
 import torch
 
-from ..convert.entries import others_at, with_entries
+from ..convert.values import others_at, with_entries
 from ..ir.format import Format
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn.grad import conv2d_weight
 
-from ..convert.dense import to_dense
+from ..convert.values import to_dense
 from ..nn.conv import SparseConv2d
 from ..nn.linear import SparseLinear
 from ..tensors.parameter import SparseParameter

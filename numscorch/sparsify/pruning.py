@@ -11,8 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..convert.construct import from_coo
-from ..convert.dense import to_dense
-from ..convert.entries import values_of
+from ..convert.values import to_dense, values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..sparsifiers.built_in import check_fraction

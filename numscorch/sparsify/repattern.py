@@ -9,7 +9,7 @@ import torch
 
 from ..convert.construct import from_torch
 from ..convert.conversions import to_format
-from ..convert.entries import matches_in
+from ..convert.values import matches_in
 from ..errors import OperandError, SizeError
 from ..tensors.packing import coordinates, positions_of
 from ..tensors.parameter import SparseParameter

@@ -1,22 +1,20 @@
-"""Convert user arrays to tensors, and validate their dtype, device, coordinates and order."""
+"""Convert user arrays to tensors, and validate their dtype, device, coordinates and order; refuse operands of other libraries."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 from ..errors import FormatError, OperandError, SizeError, UnsupportedError
 from ..frontend.datatypes import STORED, listed
 from ..ir.level import INT64_MAX
 from .modes import check_not_traced, plain_tensor
 from .packing import in_order
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 
 def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -204,3 +202,36 @@ def check_values(values: torch.Tensor) -> torch.Tensor:
         )
     values = plain_tensor(values).resolve_conj().resolve_neg()
     return values if torch.compiler.is_compiling() or not values._is_zerotensor() else values.clone()
+
+
+# ---- operands of other libraries
+
+
+def converter(value: object) -> str | None:
+    """The function that converts an array of another library to a tensor; None for other objects.
+
+    >>> converter(np.ones(2)), converter([1.0])
+    ('torch.from_numpy', None)
+    """
+    if isinstance(value, np.ndarray):
+        return "torch.from_numpy"
+    kind = type(value)  # not the object: other tensors compute attributes
+    if hasattr(kind, "to_scipy_sparse") or hasattr(kind, "to_coo"):
+        return "ns.from_pydata"
+    return "ns.from_scipy" if hasattr(kind, "tocsr") else None
+
+
+def as_operand(value: Any, name: str) -> Any:
+    """A NumPy number as Python's; other values unchanged.
+
+    Raises:
+        OperandError: an array of NumPy, SciPy or pydata/sparse; the text has the function that converts it.
+
+    >>> as_operand(np.float32(2), "mul"), as_operand(np.array(3), "mul")
+    (2.0, 3)
+    """
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.ndim):
+        return value.item()
+    if (function := converter(value)) is not None:
+        raise OperandError(f"{name} takes tensors and numbers, not {type(value).__name__}: wrap it with {function}(x)")
+    return value

@@ -21,8 +21,12 @@ import torch
 from ..errors import DenseFallbackWarning, UnsupportedError
 
 Kind = Literal["densification", "copy", "conversion", "transposition"]
-GENERATED = ("<binder of ", "<eval_with_key>")  # file names of code that numscorch and torch.fx generate
-HOMES = (f"{Path(__file__).parents[1]}/", f"{Path(str(torch.__file__)).parent}/", *GENERATED)  # code that is not the user's
+HOMES = (  # code that is not the user's; numscorch and torch.fx generate the last two
+    f"{Path(__file__).parents[1]}/",
+    f"{Path(str(torch.__file__)).parent}/",
+    "<binder of ",
+    "<eval_with_key>",
+)
 
 _open: ContextVar[tuple[Ledger, ...]] = ContextVar("ledgers", default=())
 STRICT = "{message}\n  in ns.strict(), only explicit calls such as A.to_dense() may do that"

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from .other_libraries import as_operand
+from .arrays import as_operand
 
 NATIVE = frozenset((torch.Tensor, int, float, complex, bool))  # types of operands that need no conversion
 OPERATORS: dict[str, Callable[..., Any]] = {}  # operators by name; filled by the package operators, which imports this one
-METHODS: dict[str, Callable[..., Any]] = {}  # implementations of methods; filled by convert, interop, explanation and operators
+METHODS: dict[str, Callable[..., Any]] = {}  # implementations of methods; filled by numscorch/__init__.py
 
 
 def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
@@ -24,15 +24,15 @@ def _binary(name: str, flipped: bool = False) -> Callable[[Any, Any], Any]:
     def operator(self: PythonOperators, other: Any) -> Any:
         if type(other) is not type(self) and type(other) not in NATIVE:
             other = as_operand(other, name)
-            if not isinstance(other, OPERAND_TYPES):
+            if not isinstance(other, (PythonOperators, torch.Tensor, int, float, complex)):
                 return NotImplemented
         return OPERATORS[name](other, self) if flipped else OPERATORS[name](self, other)
 
     return operator
 
 
-def _unary(name: str) -> Callable[[Any], Any]:
-    return lambda self: OPERATORS[name](self)
+def _method(name: str) -> Callable[..., Any]:
+    return lambda self, *args: OPERATORS[name](self, *args)
 
 
 def _number(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -52,21 +52,6 @@ class PythonOperators:
 
     __slots__ = ()
     __array_ufunc__ = None  # makes NumPy defer to these operators
-
-    def __getitem__(self, key: Any) -> Any:
-        return OPERATORS["getitem"](self, key)
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        OPERATORS["setitem"](self, key, value)
-
-    def __iter__(self) -> Iterator[Any]:
-        return OPERATORS["iter"](self)
-
-    def __bool__(self) -> bool:
-        return bool(OPERATORS["item"](self))
-
-    def __contains__(self, element: Any) -> bool:
-        return OPERATORS["contains"](self, element)
 
     def __divmod__(self, other: Any) -> tuple[Any, Any]:
         return self // other, self % other
@@ -88,9 +73,7 @@ class PythonOperators:
     __rshift__, __rrshift__ = _binary("bitwise_right_shift"), _binary("bitwise_right_shift", flipped=True)
     __and__, __or__, __xor__ = map(_binary, ("and", "or", "xor"))
     __rand__, __ror__, __rxor__ = (_binary(name, flipped=True) for name in ("and", "or", "xor"))
-    __float__, __int__, __complex__ = _number(float), _number(int), _number(complex)
-    __invert__, __neg__, __abs__ = _unary("invert"), _unary("neg"), _unary("abs")
+    __float__, __int__, __complex__, __bool__ = map(_number, (float, int, complex, bool))
+    __invert__, __neg__, __abs__ = map(_method, ("invert", "neg", "abs"))
+    __getitem__, __setitem__, __iter__, __contains__ = map(_method, ("getitem", "setitem", "iter", "contains"))
     __hash__ = object.__hash__  # by identity, as for torch's tensors: == is elementwise
-
-
-OPERAND_TYPES = (PythonOperators, torch.Tensor, int, float, complex)  # accepted second operands of a binary operator

@@ -93,7 +93,9 @@ def _pack_levels(
             check_room(count, level, format)
             level.tell(count, len(entries.coordinates))
         except FormatError as error:
-            raise FormatError(f"level {at + 1} ({level}) of {format} {error}{_kept_by(format)}") from error
+            name = format.name
+            hint = f"; sparsify.{name.replace('NM', 'n_m')} keeps what {name} stores" if name.startswith("NM(") else ""
+            raise FormatError(f"level {at + 1} ({level}) of {format} {error}{hint}") from error
         except MemoryError as error:
             raise SizeError(f"level {at + 1} ({level}) of {format.name} does not fit in memory: use compressed levels") from error
         except SizeError as error:
@@ -101,12 +103,6 @@ def _pack_levels(
         levels.append(packed)
         arrays.append(stored)
     return levels, arrays, positions, count, order
-
-
-def _kept_by(format: Format) -> str:
-    """A hint at the sparsifier for an n:m format; empty for other formats."""
-    name = format.name
-    return f"; sparsify.{name.replace('NM', 'n_m')} keeps what {name} stores" if name.startswith("NM(") else ""
 
 
 def check_room(positions: int, level: Level, format: Format) -> None:

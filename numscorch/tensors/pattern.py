@@ -18,11 +18,11 @@ import torch
 from ..errors import FormatError
 from ..ir.format import Format
 from ..ir.level import INT32_MAX
-from ..ir.levels import Compressed, Dense
+from ..ir.levels import Compressed, Dense, Singleton
+from ..ir.padded import Bitmap
 from ..schedule import tuning
 from ..schedule.facts import rounded
 from .modes import as_numpy, is_inference, lasting, made_outside
-from .peaks import peaks_of
 
 T = TypeVar("T")
 BY_ROWS = (Dense(), Compressed())
@@ -75,7 +75,7 @@ class Pattern:
         """The pattern of NumPy index arrays that a kernel wrote, with a known index dtype; the format has a sparse level."""
         pattern = cls.__new__(cls)
         pattern.format, pattern.shape, pattern.is_dense, pattern.index_dtype = format, shape, False, index_dtype
-        tensor_of = _tensor_outside if is_inference() else torch.from_numpy
+        tensor_of = (lambda array: made_outside(lambda: torch.from_numpy(array))) if is_inference() else torch.from_numpy
         pattern.arrays = tuple([tuple(map(tensor_of, level_arrays)) for level_arrays in views])
         pattern.taken = tuple(chain.from_iterable(views))
         pattern.watched = tuple([(array, array.data_ptr()) for level_arrays in pattern.arrays for array in level_arrays])
@@ -100,7 +100,8 @@ class Pattern:
     def __getattr__(self, name: str) -> Any:
         """Compute ``kind``, ``signature`` and ``counts`` at first use: most results are never operands."""
         if name == "kind":
-            self.kind = _number((self.format, self.index_dtype, tuple(map(rounded, self.counts)), *self.statistics))
+            unevenness = self.spreads, self.has_long_rows, self.peaks
+            self.kind = _number((self.format, self.index_dtype, tuple(map(rounded, self.counts)), *unevenness))
             return self.kind
         if name == "signature":
             self.signature = _number((self.kind, self.shape))
@@ -128,16 +129,8 @@ class Pattern:
 
     @property
     def peaks(self) -> tuple[int, ...]:
-        """Estimated number of values with the most frequent coordinate of each level, see ``peaks_of``."""
-        levels = range(len(self.format.levels))
-        return self.remember(
-            "peaks", lambda: peaks_of(self.format, self.format.sizes(self.shape), self.nnz, [self.level_arrays(at) for at in levels])
-        )
-
-    @property
-    def statistics(self) -> tuple[Any, ...]:
-        """The unevenness of the entries, as far as it decides on kernels."""
-        return self.spreads, self.has_long_rows, self.peaks
+        """Estimated number of values with the most frequent coordinate of each level, see ``_peaks_of``."""
+        return self.remember("peaks", lambda: _peaks_of(self))
 
     def _spread(self, at: int) -> int:
         if "pos" not in self.format.levels[at].arrays or self.counts[at] < tuning.SPREAD_POSITIONS:
@@ -229,10 +222,6 @@ class Pattern:
         return tuple(map(as_numpy, self.arrays[level]))
 
 
-def _tensor_outside(array: np.ndarray) -> torch.Tensor:
-    return made_outside(lambda: torch.from_numpy(array))
-
-
 def named_arrays(pattern: Pattern, first: int = 0) -> list[tuple[str, torch.Tensor]]:
     """A pattern's index arrays with their names, such as ``level1_pos``; ``first`` is the number of the first level."""
     levels = enumerate(zip(pattern.format.levels, pattern.arrays, strict=True), first)
@@ -249,3 +238,52 @@ def _number(key: Hashable) -> int:
     while len(_signatures) >= MOST_SIGNATURES:
         _signatures.pop(next(iter(_signatures)), None)
     return _signatures.setdefault(key, next(_numbers))
+
+
+# ---- statistics
+
+
+def _peaks_of(pattern: Pattern) -> tuple[int, ...]:
+    """Estimate, for each level, the number of values with its most frequent coordinate.
+
+    The estimate samples one position in 32, or one in up to 256 of many. It is a power of 4, or 0 below about 16 samples, which
+    are 512 to 4096 values. It is 0 for levels without coordinates, and for levels above a level with neither ``pos`` nor a fixed size.
+
+    >>> from numscorch import from_torch
+    >>> import torch
+    >>> square = torch.eye(3000)
+    >>> square[0] = 1
+    >>> from_torch(square, "CSR").pattern.peaks
+    (1024, 0)
+    """
+    levels, sizes, count = pattern.format.levels, pattern.format.sizes(pattern.shape), pattern.nnz
+    peaks = [0] * len(levels)
+    if count < tuning.PEAK_STEP * tuning.PEAK_HITS:
+        return tuple(peaks)
+    step = min(max(tuning.PEAK_STEP, count // tuning.PEAK_SAMPLES), tuning.MOST_PEAK_STEP)
+    first = np.arange(0, count - step + 1, step, dtype=np.int64)
+    positions = first + (first * 0x9E3779B1 >> 16) % step  # a pseudorandom offset avoids aliasing with regular patterns
+    for at, level in reversed(list(enumerate(levels))):
+        arrays = pattern.level_arrays(at)
+        if isinstance(level, Dense | Bitmap):
+            positions, coordinates = np.divmod(positions, max(sizes[at], 1))
+        elif "crd" in level.arrays:
+            coordinates = arrays[-1][positions]
+        else:
+            break
+        peaks[at] = _peak(coordinates[coordinates >= 0], step)
+        if "pos" in level.arrays:
+            positions = np.searchsorted(arrays[0], positions, "right") - 1
+        elif not isinstance(level, Dense | Bitmap | Singleton):
+            break
+    return tuple(peaks)
+
+
+def _peak(coordinates: np.ndarray, step: int) -> int:
+    """The estimated number of values with the most frequent sampled coordinate, rounded down to a power of 4."""
+    ordered = np.sort(coordinates)
+    if not (ordered[tuning.PEAK_HITS - 1 :] == ordered[: max(len(ordered) - tuning.PEAK_HITS + 1, 0)]).any():
+        return 0
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    hits = int(np.diff(ends, prepend=-1).max())
+    return 1 << ((hits * step).bit_length() - 1) // 2 * 2

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 DEVICES = ("cpu", "cuda", "mps", "meta", "xpu")  # names that are no formats; kernels run on the CPU
-PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes and operators.torch_names
+PROPERTIES: dict[str, Callable[[Any], Any]] = {}  # properties by name; filled by operators.attributes
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}  # torch's functions, and their implementations for SparseTensor
 
 
@@ -298,7 +298,6 @@ class SparseTensor(PythonOperators):
         return OPERATORS["clone"](result) if copy and result._values.data_ptr() == self._values.data_ptr() else result
 
     def _changed(self, target: Format | torch.dtype | torch.layout | torch.device | str) -> SparseTensor:
-        """The tensor with another dtype, layout, device or format."""
         if isinstance(target, torch.dtype):
             return self if target == self.dtype else self.with_values(check_values(self.values.to(target)))
         if isinstance(target, torch.layout):
@@ -345,7 +344,7 @@ class SparseTensor(PythonOperators):
         raise UnsupportedError(f"a SparseTensor is not a NumPy array: {suggestion}")
 
     def __getattr__(self, name: str) -> Any:
-        """Look up methods in the table of operators, and properties in ``operators.attributes`` and ``operators.torch_names``.
+        """Look up methods in the table of operators, and properties in ``operators.attributes``.
 
         Raises:
             MissingError: the attribute does not exist; for names of torch, SciPy and NumPy, the text has the alternative.

@@ -28,7 +28,6 @@ from .packing import coordinates, index_dtype_for
 from .pattern import Pattern
 
 T = TypeVar("T")
-NOTICES = (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled")  # warnings to suppress
 BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
 BLOCKED = (torch.sparse_bsr, torch.sparse_bsc)
 COMPRESSED = (torch.sparse_csr, torch.sparse_csc, *BLOCKED)
@@ -113,7 +112,7 @@ def _is_given_back(pattern: Pattern) -> bool:
 def quietly(make: Callable[[], T]) -> T:
     """Call ``make`` with torch's beta warnings about sparse tensors suppressed."""
     with warnings.catch_warnings():
-        for notice in NOTICES:
+        for notice in (r"Sparse \w+ tensor support is in beta", "Sparse invariant checks are implicitly disabled"):
             warnings.filterwarnings("ignore", message=notice)
         return make()
 

@@ -195,13 +195,11 @@ def _are_distinct(parents: np.ndarray, crd: np.ndarray, size: int) -> bool:
 
 def _parts_of(pattern: Pattern) -> tuple[Any, ...]:
     """Pickle the format, shape and arrays of a pattern; derived data and the signature are local to the process."""
-    arrays = tuple(tuple(map(_as_pickled, level)) for level in pattern.arrays)
+    # arrays that torch can pickle are passed on themselves, since modules refer to them, too
+    arrays = tuple(
+        tuple([array.view(SIGNED[array.dtype]) if array.dtype in SIGNED else array for array in level]) for level in pattern.arrays
+    )
     return _rebuild_pattern, (pattern.format, pattern.shape, arrays)
-
-
-def _as_pickled(array: torch.Tensor) -> torch.Tensor:
-    """An index array in a data type that torch can pickle; the same object if possible, since modules refer to it, too."""
-    return array.view(SIGNED[array.dtype]) if array.dtype in SIGNED else array
 
 
 def checked_pattern(format: Format, shape: tuple[int, ...], arrays: tuple[tuple[torch.Tensor, ...], ...]) -> Pattern:

@@ -10,7 +10,7 @@ import torch
 
 import numscorch as ns
 from numscorch.codegen.workspaces import workspaces_of
-from numscorch.convert import coalescing, construct, conversions
+from numscorch.convert import construct, conversions
 from numscorch.ir.format import Format
 from numscorch.ir.levels import Dense
 from numscorch.ir.workspace_levels import Listed, Sorted
@@ -80,7 +80,7 @@ def test_entries_are_sorted_and_summed(fmt: Format, workers: int, passes: int, d
     small.setattr("numscorch.machine.threads.workers", lambda: workers)
     shape = SHAPES[fmt.order]
     indices, values = entries(shape, 150, 1, dtype)
-    assert coalescing.coalesced(indices, values, shape, fmt, None) is not None
+    assert conversions.coalesced(indices, values, shape, fmt, None) is not None
     assert bool(buckets) == (passes == 2 and fmt.order > 1)
     result, expected = construct.assemble(indices, values, shape, fmt), by_arrays(indices, values, shape, fmt)
     validate(result.pattern)
@@ -121,10 +121,10 @@ def test_long_rows_need_no_more_memory_than_columns(long: int, fresh_plans: pyte
 
 def test_kernels_are_used_where_entries_are_out_of_order(small: pytest.MonkeyPatch) -> None:
     indices, values = entries((9, 14), 150, 2)
-    assert coalescing.coalesced(indices, values, (9, 14), ns.CSR, None) is not None
+    assert conversions.coalesced(indices, values, (9, 14), ns.CSR, None) is not None
     in_order = indices[:, np.lexsort(indices[::-1])]
-    assert coalescing.coalesced(in_order, values, (9, 14), ns.CSR, None) is None
-    assert coalescing.coalesced(indices, values.requires_grad_(), (9, 14), ns.CSR, None) is None
+    assert conversions.coalesced(in_order, values, (9, 14), ns.CSR, None) is None
+    assert conversions.coalesced(indices, values.requires_grad_(), (9, 14), ns.CSR, None) is None
 
 
 def test_sums_that_cancel_stay_stored(small: pytest.MonkeyPatch) -> None:

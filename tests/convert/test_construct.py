@@ -12,9 +12,9 @@ import torch
 
 from numscorch.convert import construct
 from numscorch.convert.construct import from_coo, from_csr, from_torch
-from numscorch.convert.entries import others_at
+from numscorch.convert.values import others_at
 from numscorch.errors import FormatError, NumscorchError, OperandError, SizeError, UnsupportedError
-from numscorch.interop.scipy_arrays import from_scipy
+from numscorch.interop.arrays import from_scipy
 from numscorch.ir.format import COO, CSC, CSR, DCSC, DCSR, DIA, Format, dense
 from numscorch.machine import memory
 from numscorch.tensors import validate as validation

@@ -9,8 +9,8 @@ import torch
 import numscorch as ns
 from numscorch.convert import conversions
 from numscorch.convert.construct import assemble
-from numscorch.convert.entries import as_stored
 from numscorch.convert.matrices import can_regroup, nonzeros_of_few, sorts
+from numscorch.convert.values import as_stored
 from numscorch.schedule import tuning
 from numscorch.tensors import packing
 from numscorch.tensors.pattern import Pattern

@@ -13,9 +13,8 @@ from torch.autograd import forward_ad
 
 import numscorch as ns
 from numscorch.convert import conversions as reformat
-from numscorch.convert.conversion_plan import steps_between
+from numscorch.convert.conversion_plan import can_be_spaced, steps_between
 from numscorch.convert.conversions import converted
-from numscorch.convert.spaced import can_be_spaced
 from numscorch.frontend.copy_statements import copying
 from numscorch.ir.derived_formats import can_be_assembled
 from numscorch.ir.format import Format

@@ -12,8 +12,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.tensors.other_names import ATTRIBUTES, FUNCTIONS
-from numscorch.tensors.suggestions import SUGGESTIONS
+from numscorch.tensors.suggestions import ATTRIBUTES, FUNCTIONS, SUGGESTIONS
 
 sp = pytest.importorskip("scipy.sparse")
 pytestmark = pytest.mark.usefixtures("plain")

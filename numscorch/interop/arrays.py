@@ -1,8 +1,8 @@
-"""Conversions between SparseTensors and SciPy's sparse arrays."""
+"""Conversions between SparseTensors and the arrays of SciPy and pydata/sparse."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +10,14 @@ import torch
 
 from ..convert.construct import adopted, checked, from_coo, from_parts, owned, way_in
 from ..convert.conversions import to_format
-from ..convert.dense import handed_out, nearest, numpy_values
+from ..convert.values import nearest
 from ..errors import UnsupportedError
 from ..ir.format import BCSR, COO, CSC, CSR, DIA, Format, as_format
 from ..ir.levels import Compressed, Dense
 from ..machine.memory import check_entries
 from ..tensors.arrays import as_indices, as_shape, as_values, check_coordinates
-from ..tensors.methods import METHODS
 from ..tensors.modes import as_numpy
-from ..tensors.packing import in_order, index_dtype_for
+from ..tensors.packing import coordinates, in_order, index_dtype_for
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from ..tensors.torch_layouts import layout_of, over_the_edge
@@ -27,6 +26,31 @@ if TYPE_CHECKING:
     from scipy.sparse import sparray, spmatrix
 
 UNORDERED = Compressed(ordered=False)
+
+
+def handed_out(arrays: Iterable[np.ndarray], copy: bool) -> tuple[np.ndarray, ...]:
+    """Index arrays for another library: copies, or read-only views, because patterns are immutable and shared."""
+    if copy:
+        return tuple(array.copy() for array in arrays)
+    views = tuple(array.view() for array in arrays)
+    for view in views:
+        view.flags.writeable = False
+    return views
+
+
+def numpy_values(A: SparseTensor, library: str, copy: bool) -> np.ndarray:
+    """The values as a NumPy array, detached from autograd: a copy, or of the same memory.
+
+    Raises:
+        UnsupportedError: NumPy does not have the data type.
+    """
+    if A.dtype is torch.bfloat16:
+        raise UnsupportedError(f"{library} holds NumPy arrays, which have no bfloat16: use .to(torch.float32) first")
+    values = as_numpy(A.values.detach())
+    return values.copy() if copy else values
+
+
+# ---- SciPy
 
 
 def blocks(matrix: Any) -> tuple[Pattern, torch.Tensor]:
@@ -44,8 +68,7 @@ def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
     order = np.argsort(matrix.offsets, kind="stable")
     order = order[(matrix.offsets[order] > -rows) & (matrix.offsets[order] < columns)]
     offsets = matrix.offsets[order].astype(np.int64)
-    _check_diagonals(len(offsets), max(rows, columns), matrix.data.dtype)
-    column = offsets[:, None] + np.arange(rows)
+    column = _columns(offsets, matrix.shape, matrix.data.dtype)
     inside = (column >= 0) & (column < min(columns, matrix.data.shape[1]))
     values = np.zeros(column.shape, dtype=matrix.data.dtype)
     values[inside] = matrix.data[np.broadcast_to(order[:, None], column.shape)[inside], column[inside]]
@@ -54,14 +77,15 @@ def diagonals(matrix: Any) -> tuple[Pattern, torch.Tensor]:
     return Pattern(DIA, matrix.shape, (tuple(map(torch.from_numpy, arrays)), (), ())), as_values(values.reshape(-1))
 
 
-def _check_diagonals(count: int, length: int, dtype: np.dtype) -> None:
-    """Check that diagonals, each as long as a dimension, don't exceed the memory limit.
+def _columns(offsets: np.ndarray, shape: tuple[int, int], dtype: np.dtype) -> np.ndarray:
+    """The column of each element of diagonals, which are as long as a dimension.
 
     Raises:
-        SizeError: they exceed it.
+        SizeError: the diagonals exceed the memory limit.
     """
-    suggestion = "store only the entries, with SciPy's .tocsr() or with .to(ns.CSR)"
-    check_entries(count * length, 1, dtype.itemsize, f"{count} diagonals", f"diagonals of length {length}", suggestion)
+    length, suggestion = max(shape), "store only the entries, with SciPy's .tocsr() or with .to(ns.CSR)"
+    check_entries(len(offsets) * length, 1, dtype.itemsize, f"{len(offsets)} diagonals", f"diagonals of length {length}", suggestion)
+    return offsets[:, None] + np.arange(shape[0])
 
 
 def to_scipy(A: SparseTensor, copy: bool = True) -> sparray:
@@ -123,8 +147,7 @@ def _dia(A: SparseTensor, values: np.ndarray, copy: bool) -> Any:
 
     rows, columns = A.pattern.shape
     offsets = A.pattern.level_arrays(0)[1].astype(np.int64) - (rows - 1)
-    _check_diagonals(len(offsets), max(rows, columns), values.dtype)
-    column = offsets[:, None] + np.arange(rows)
+    column = _columns(offsets, (rows, columns), values.dtype)
     inside = (column >= 0) & (column < columns)
     data = np.zeros((len(offsets), columns), dtype=values.dtype)
     data[np.nonzero(inside)[0], column[inside]] = values.reshape(column.shape)[inside]
@@ -203,16 +226,67 @@ def _from_scipy_list(source: Any, format: Format | None) -> SparseTensor:
 
 
 def _from_scipy_matrix(source: Any) -> SparseTensor:
-    """Convert a matrix to the format of its layout."""
     if source.format == "bsr":
         return checked(*blocks(source))
     if source.format == "dia":
         return checked(*diagonals(source), assume_sorted=True)
     if source.format not in ("csr", "csc"):
         source = source.tocsr()
-    layout, nnz = CSR if source.format == "csr" else CSC, int(source.indptr[-1])
-    pos, crd = as_indices(source.indptr, "indptr"), as_indices(source.indices, "indices")
-    return from_parts(layout, pos, crd[:nnz], as_values(source.data)[:nnz], as_shape(source.shape))
+    return _from_compressed(CSR if source.format == "csr" else CSC, source, int(source.indptr[-1]))
 
 
-METHODS.update(to_scipy=to_scipy)
+def _from_compressed(layout: Format, array: Any, stored: int | None = None) -> SparseTensor:
+    """Convert a CSR or CSC matrix, which may be unsorted; ``stored``: the number of entries, if the arrays are longer."""
+    pos, crd = as_indices(array.indptr, "indptr"), as_indices(array.indices, "indices")
+    return from_parts(layout, pos, crd[:stored], as_values(array.data)[:stored], as_shape(array.shape))
+
+
+# ---- pydata/sparse
+
+
+def from_pydata(array: Any, format: Format | str | None = None, *, copy: bool = True) -> SparseTensor:
+    """Convert an array of pydata/sparse. GCXS arrays that aren't matrices and DOK arrays are converted to COO first.
+
+    Args:
+        array: a ``sparse.COO``, ``sparse.GCXS`` or ``sparse.DOK`` whose fill value is 0.
+        format: the result's format; by default the array's own: CSR or CSC for a GCXS matrix, else COO(ndim).
+        copy: False shares the values, and the index arrays of COO arrays and GCXS matrices if they are int32 or int64. Then write to
+            the values only.
+
+    Raises:
+        UnsupportedError: the argument isn't such an array, its fill value isn't 0, or kernels can't read its dtype.
+
+    >>> import numpy, sparse
+    >>> from_pydata(sparse.GCXS.from_numpy(numpy.eye(2), compressed_axes=(1,)))
+    SparseTensor(CSC, shape=(2, 2), nnz=2, density=0.5, float64, int64 indices)
+    """
+    if not hasattr(array, "fill_value") or not any(hasattr(array, name) for name in ("coords", "compressed_axes", "to_coo")):
+        raise UnsupportedError(f"from_pydata takes an array of pydata/sparse, not {type(array).__name__}: use from_scipy or from_torch")
+    if not array.fill_value == 0:
+        raise UnsupportedError(f"entries that aren't stored are 0 here, but {array.fill_value} in this array: subtract it first")
+    if array.ndim == 2 and hasattr(array, "compressed_axes"):
+        A = _from_compressed(CSR if tuple(map(int, array.compressed_axes)) == (0,) else CSC, array)
+        A = A if format is None else A.to(format)
+        return owned(A, array.indptr, array.indices, array.data) if copy else A
+    entries = array if hasattr(array, "coords") else array.to_coo() if hasattr(array, "to_coo") else array.tocoo()
+    return from_coo(entries.coords, entries.data, entries.shape, format, copy=copy)
+
+
+def to_pydata(A: SparseTensor, copy: bool = True) -> Any:
+    """Convert a CSR or CSC matrix to ``sparse.GCXS``, or a COO tensor to ``sparse.COO``; other formats are converted to these first.
+
+    The result is detached from autograd. ``copy=False`` shares the arrays; then index arrays are read-only.
+
+    Raises:
+        UnsupportedError: the tensor has no dimensions, or numpy has no such data type.
+    """
+    import sparse
+
+    values = numpy_values(A, "pydata/sparse", copy)
+    if A.format in (CSR, CSC):
+        pos, crd = handed_out(A.pattern.level_arrays(1), copy)
+        return sparse.GCXS((values, crd, pos), shape=A.pattern.shape, compressed_axes=(0,) if A.format == CSR else (1,))
+    if not A.ndim or A.format != COO(A.ndim):
+        return to_pydata(nearest(A, "pydata/sparse"), copy)
+    (places,) = handed_out([as_numpy(coordinates(A.pattern))], copy)
+    return sparse.COO(places, values, shape=A.pattern.shape, has_duplicates=False, sorted=True)

@@ -1,0 +1,253 @@
+"""Functions of two tensors by entries: division with remainders or rounding, masked_fill, isclose, isin, losses, and distances."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from ..api import einsum
+from ..convert.values import densified, others_at, strided, values_of, with_entries
+from ..errors import OperandError, SizeError, UnsupportedError
+from ..frontend.broadcasting import broadcast_shape
+from ..programs.dense_operands import divided
+from ..tensors.packing import at_entries
+from ..tensors.sparse_tensor import SparseTensor
+from .elementwise import as_own, div as true_div, is_sparse, mul, sub, where
+from .naming import with_name
+from .products import check_inner
+from .rearranging import expand, normalize_dim
+from .reducing import mean as average, sum as total
+from .statistics import norm, root
+
+
+def _quotient(name: str) -> Callable[..., Any]:
+    torch_function = getattr(torch, name)
+
+    def function(input: Any, other: Any) -> Any:
+        return _by_entries(torch_function, name, input, other)
+
+    return with_name(
+        function, name, f"torch's {name} at the first tensor's entries; like div, it does not compute 0 / 0 at unstored entries."
+    )
+
+
+def _by_entries(function: Callable[..., torch.Tensor], name: str, input: Any, other: Any) -> Any:
+    """Apply a function that is 0 where the first tensor is 0 to that tensor's entries; densely if that tensor is dense.
+
+    Raises:
+        DivisionError: an integer is divided by 0.
+    """
+    function, input, other = divided(function), as_own(input), as_own(other)
+    if not isinstance(input, SparseTensor):
+        return function(_dense(input, name), _dense(other, name))
+    input = _expand_to_common(name, input, getattr(other, "shape", ()))
+    divisor = others_at(input, other) if isinstance(other, torch.Tensor | SparseTensor) else other
+    return with_entries(input, function(values_of(input), divisor))
+
+
+def div(input: Any, other: Any, *, rounding_mode: str | None = None) -> Any:
+    """The quotient at the numerator's entries; 0 / 0 is not computed at unstored entries.
+
+    Args:
+        input: the numerator, sparse or dense.
+        other: the denominator: sparse, dense or a number.
+        rounding_mode: None, "floor" or "trunc", as in torch.
+
+    Raises:
+        DivisionError: an integer is divided by 0 and rounded.
+    """
+    if rounding_mode is None:
+        return true_div(input, other)
+    return _by_entries(_truncated if rounding_mode == "trunc" else partial(torch.div, rounding_mode=rounding_mode), "div", input, other)
+
+
+def _truncated(input: Any, other: Any) -> torch.Tensor:
+    """The quotient rounded towards 0. torch's own ends the process if it divides the smallest integer by -1."""
+    dtype = torch.result_type(input, other)
+    if dtype.is_floating_point or dtype.is_complex:
+        return torch.div(input, other, rounding_mode="trunc")
+    return torch.floor_divide(input - torch.fmod(input, other), other)
+
+
+def _expand_to_common(name: str, input: SparseTensor, other: Sequence[int]) -> SparseTensor:
+    """The tensor expanded to the shape that it and another shape broadcast to."""
+    shape = broadcast_shape(name, input.shape, other)
+    return input if shape == tuple(input.shape) else expand(input, shape)
+
+
+def _dense(value: Any, operator: str) -> Any:
+    return densified(value, operator) if is_sparse(value) else value
+
+
+def masked_fill(input: Any, mask: Any, value: Any) -> Any:
+    """Fill entries where a mask is True; sparse if the mask is sparse or the value is 0.
+
+    Raises:
+        OperandError: the mask is not a tensor.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.eye(2))
+    >>> masked_fill(A, torch.tensor([True, False]), 0).values, masked_fill(A, A > 0, 5).values
+    (tensor([0., 1.]), tensor([5., 5.]))
+    """
+    if not isinstance(input, SparseTensor):
+        return torch.masked_fill(input, _dense(mask, "masked_fill"), value)
+    if not (is_sparse(mask) or isinstance(mask, torch.Tensor)):
+        raise OperandError(f"masked_fill takes a mask that is a tensor, not {type(mask).__name__}: torch.as_tensor(mask) makes one")
+    number = value.item() if isinstance(value, torch.Tensor) and not value.requires_grad else value
+    if not isinstance(number, torch.Tensor):
+        value = number = torch.full((), number, dtype=input.dtype).item()  # cast or refuse the value as torch does
+    if not isinstance(number, torch.Tensor) and number == 0:
+        input = _expand_to_common("masked_fill", input, mask.shape)
+        return with_entries(input, values_of(input).masked_fill(others_at(input, mask), 0))
+    if is_sparse(mask):
+        return where(mask, value, input)
+    return torch.masked_fill(densified(input, "masked_fill", "a sparse mask keeps the tensor sparse"), mask, value)
+
+
+def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> torch.Tensor:
+    """Whether entries are close; dense, because entries that neither tensor stores are close."""
+    return torch.isclose(_dense(input, "isclose"), _dense(other, "isclose"), rtol, atol, equal_nan)
+
+
+def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False, invert: bool = False) -> Any:
+    """Whether each entry is one of the test elements; sparse if unstored entries give False.
+
+    >>> import numscorch as ns
+    >>> isin(ns.from_torch(torch.tensor([[0.0, 2.0], [3.0, 0.0]])), torch.tensor([2.0])).values
+    tensor([ True, False])
+    """
+    tested = _elements(test_elements)
+    if not isinstance(elements, SparseTensor):
+        return torch.isin(elements, tested, assume_unique=assume_unique, invert=invert)
+    if torch.isin(torch.zeros((), dtype=elements.dtype), tested, invert=invert):
+        return torch.isin(densified(elements, "isin", "it is True at unstored entries"), tested, invert=invert)
+    result = at_entries(elements.pattern, lambda values: torch.isin(values, tested, invert=invert), elements.values)
+    return SparseTensor(elements.pattern, result)
+
+
+def _elements(elements: Any) -> torch.Tensor:
+    """The distinct elements of a tensor, possibly repeated; a sparse tensor's are its stored values and 0."""
+    if not isinstance(elements, SparseTensor):
+        return torch.as_tensor(elements)
+    values = values_of(elements)
+    return torch.cat([values, values.new_zeros(1)]) if len(values) < elements.numel() else values
+
+
+# ---- losses and distances: of two sparse tensors, or of a sparse and a dense one
+
+
+def _dense_loss(name: str) -> Callable[..., Any]:
+    """A loss of a sparse and a dense tensor, computed densely: its intermediate values are dense in any case."""
+    torch_loss = getattr(functional, name)
+
+    def function(input: Any, target: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if is_sparse(input) and is_sparse(target):
+            raise UnsupportedError(f"{name} of two sparse tensors: make one dense with .to_dense()")
+        return torch_loss(_dense(input, name), _dense(target, name), *args, **kwargs)
+
+    return with_name(function, name, f"torch.nn.functional.{name} of a sparse and a dense tensor; the sparse one is made dense.")
+
+
+def _difference_loss(name: str) -> Callable[..., Any]:
+    """A loss that depends on the difference and is 0 at 0: computed at the union of both tensors' entries."""
+    function, dense_loss = getattr(functional, name), _dense_loss(name)
+    signature = inspect.signature(function)
+
+    def loss(input: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(input, target, *args, **kwargs).arguments
+        options = {key: value for key, value in given.items() if key not in ("input", "target") and value is not None}
+        reduction = options.pop("reduction", "mean")
+        if not options.keys() <= {"delta", "beta"} or reduction not in ("mean", "sum", "none"):
+            unsupported = ", ".join([f"{key}=" for key in options] + [f"reduction={reduction!r}"])
+            raise UnsupportedError(
+                f"{unsupported} of {name}: use reduction='mean', 'sum' or 'none', and weigh the losses of reduction='none'"
+            )
+        if not (is_sparse(input) and is_sparse(target)):
+            return dense_loss(input, target, reduction=reduction, **options)
+        if tuple(input.shape) != tuple(target.shape):
+            raise SizeError(f"{name} of shapes {tuple(input.shape)} and {tuple(target.shape)}: they must be the same")
+        if not is_sparse(gap := sub(input, target)):  # a format stores every entry
+            return function(gap, torch.zeros_like(gap), reduction=reduction, **options)
+        losses = at_entries(gap.pattern, lambda values: function(values, torch.zeros_like(values), reduction="none", **options), gap.values)
+        result = gap.with_values(losses)
+        return result if reduction == "none" else average(result) if reduction == "mean" else total(result)
+
+    return with_name(
+        loss, name, f"torch.nn.functional.{name}. For two sparse tensors it takes O(nnz), and is sparse with reduction='none'."
+    )
+
+
+def cosine_similarity(x1: Any, x2: Any, dim: int = 1, eps: float = 1e-8) -> torch.Tensor:
+    """The cosine similarity of vectors along a dimension of the broadcast shape; dense.
+
+    Raises:
+        RangeError: the broadcast shape has no such dimension.
+        SizeError: the tensors do not broadcast.
+
+    >>> import numscorch as ns
+    >>> A = ns.from_torch(torch.tensor([[3.0, 0.0], [4.0, 0.0]]))
+    >>> cosine_similarity(A, torch.tensor([1.0, 1.0]), dim=0)
+    tensor([0.9899, 0.0000])
+    """
+    shape = broadcast_shape("cosine_similarity", x1.shape, x2.shape)
+    at = normalize_dim(dim, len(shape))
+    dtype = torch.promote_types(x1.dtype, x2.dtype)
+    first, second = (t.to(dtype).reshape((1,) * (len(shape) - t.ndim) + tuple(t.shape)) for t in (x1, x2))
+    lengths = [_length(t, at, shape[at]).clamp_min(eps) for t in (first, second)]
+    return strided(total(mul(first, second), at)) / (lengths[0] * lengths[1])
+
+
+def _length(tensor: Any, dim: int, size: int) -> Any:
+    """The Euclidean norm along a dimension after broadcasting that dimension to a size."""
+    length = norm(tensor, 2, dim) if isinstance(tensor, SparseTensor) else torch.linalg.vector_norm(tensor, 2, dim)
+    return length if tensor.shape[dim] == size else length * size**0.5
+
+
+def dist(input: Any, other: Any, p: float = 2) -> Any:
+    """The norm of the difference of two tensors."""
+    gap = sub(input, other)
+    return norm(gap, p) if isinstance(gap, SparseTensor) else torch.linalg.vector_norm(gap, p)
+
+
+def cdist(x1: Any, x2: Any, p: float = 2.0, compute_mode: str | None = None) -> torch.Tensor:
+    """The Euclidean distance of each row of one matrix from each row of another; dense.
+
+    It is computed from the matrix product, as torch does for many rows. In float32, distances below about 1e-3 of the rows'
+    norms are lost to rounding.
+
+    Raises:
+        SizeError: an operand is not a matrix.
+        UnsupportedError: ``p`` is not 2.
+    """
+    if p != 2:
+        raise UnsupportedError(f"cdist with p={p} of a SparseTensor: use p=2, or .to_dense()")
+    if x1.ndim != 2 or x2.ndim != 2:
+        raise SizeError(f"cdist of {x1.ndim}- and {x2.ndim}-dimensional tensors: it takes sparse matrices")
+    check_inner("cdist", x1, x2, 1, 1)
+    with torch.autocast("cpu", enabled=False):  # as in torch, since differences of large squares cancel
+        product = einsum("ik,jk->ij", x1, x2, format="dense")
+        first, second = (total(mul(t, t), 1) for t in (x1, x2))
+        return root((first[:, None] + second - 2 * product).clamp_min(0))
+
+
+BINARY: dict[str, Callable[..., Any]] = {
+    **{name: _quotient(name) for name in ("remainder", "fmod", "floor_divide", "bitwise_left_shift", "bitwise_right_shift")},
+    "div": div,
+    "isclose": isclose,
+    "isin": isin,
+    "masked_fill": masked_fill,
+    **{name: _difference_loss(name) for name in ("mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss")},
+    **{
+        name: _dense_loss(name)
+        for name in ("binary_cross_entropy", "binary_cross_entropy_with_logits", "cross_entropy", "kl_div", "poisson_nll_loss")
+    },
+    "cdist": cdist,
+    "cosine_similarity": cosine_similarity,
+    "dist": dist,
+}
