@@ -16,8 +16,8 @@ from ..errors import SizeError, UnsupportedError
 from ..programs.gradients import attached
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
-from .dtypes import check_dtype
 from .lazy import LAZY
+from .weights import check_dtype
 
 Features = Tensor | SparseTensor
 _attached = graph_break(attached)

@@ -20,7 +20,7 @@ from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .attention_kernels import mask_bias, pattern_attention
-from .joined import as_pattern, lower_part
+from .csr_patterns import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
 

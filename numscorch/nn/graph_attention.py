@@ -13,10 +13,8 @@ from torch.nn.functional import dropout
 from ..api import einsum
 from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .aggregation import SUMS
-from .convolution import Convolution
-from .edge_attention import attend
-from .edge_features import Fill, read_edges
+from .convolution import SUMS, Convolution
+from .edge_attention import Fill, attend, read_edges
 from .features import Features, checked_pair, linear
 from .graph_inputs import TO_TARGET
 from .graphs import multiplicities

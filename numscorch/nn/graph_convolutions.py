@@ -17,8 +17,7 @@ from ..errors import SizeError, UnsupportedError
 from ..operators.products import add_bias
 from ..tensors.distributed import handler_of
 from ..tensors.sparse_tensor import SparseTensor
-from .aggregation import AGGREGATIONS, SUMS
-from .convolution import Convolution
+from .convolution import AGGREGATIONS, SUMS, Convolution
 from .features import Features, checked_features, checked_pair, folded, linear, unfolded
 from .graph_inputs import TO_TARGET, directed
 from .graphs import gcn_norm, means, sums

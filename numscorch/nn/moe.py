@@ -20,9 +20,8 @@ from ..tensors.modes import as_numpy
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .dtypes import check_dtype
-from .rows import of_rows, of_single
-from .weights import check_device
+from .csr_patterns import of_rows, of_single
+from .weights import check_device, check_dtype
 
 GROUP = 4  # tokens per group; a group loads its expert's weights once
 

@@ -13,8 +13,7 @@ from ..ir.format import Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.parameter import SparseParameter, unwrapped
-from .dtypes import check_dtype
-from .weights import WeightsFirst, check_attention
+from .weights import WeightsFirst, check_attention, check_dtype
 
 
 class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):

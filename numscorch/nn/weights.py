@@ -1,4 +1,4 @@
-"""Sparse weights of modules: their patterns, initialization, and state dicts."""
+"""Sparse weights of modules: their patterns, initialization, and state dicts; and checks of the modules' arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from ..tensors.sparse_tensor import SparseTensor
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
 
 CLOSE = 1e-3  # absolute tolerance between a requested density and that of an n:m format
 
@@ -295,3 +294,23 @@ def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str
         raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}{suggestion}")
     stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
     return stored.with_values(torch.zeros(stored.pattern.nnz, dtype=dtype))
+
+
+def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:
+    """Check that an input has the data type of a layer's weights; under autocast, torch and einsum convert both.
+
+    Raises:
+        UnsupportedError: the data types differ.
+
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> check_dtype(layer, layer.weight, torch.ones(2, dtype=torch.float64), "x")
+    Traceback (most recent call last):
+    ...
+    numscorch.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
+    """
+    if not isinstance(input, torch.Tensor | SparseTensor) or input.dtype == weight.dtype or torch.is_autocast_enabled("cpu"):
+        return
+    kind, expected, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
+    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {expected.removeprefix('torch.')}"
+    convert = f", or convert the layer with layer.to({other})" if input.dtype.is_floating_point else ""
+    raise UnsupportedError(f"{text}: pass {name}.to({expected}){convert}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
-from ..nn.conv import SparseConv2d
-from ..nn.embedding_table import SparseEmbedding
-from ..nn.linear import SparseLinear
+from ..nn.embedding import SparseEmbedding
 from ..nn.projections import SparseMultiheadAttention
+from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from .layers import register_reader, register_sparse_module
 
 

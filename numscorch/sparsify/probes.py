@@ -8,8 +8,7 @@ import torch
 from torch.nn.grad import conv2d_weight
 
 from ..convert.dense import to_dense
-from ..nn.conv import SparseConv2d
-from ..nn.linear import SparseLinear
+from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .choosing import bare
