@@ -12,10 +12,9 @@ from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.scipy_arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
-from ..sparsifiers.built_in import is_number
-from ..sparsifiers.names import described
+from ..sparsifiers.base import described, is_number
+from ..sparsifiers.nmg import structured
 from ..sparsifiers.sparsify import Sparsifier, sparsify
-from ..sparsifiers.structures import structured
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, SparseParameter
 from ..tensors.sparse_tensor import SparseTensor

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from ..ir.format import CSR, Format
-from .kinds import Block, Kind, kept_by, kind_of
-from .names import named
+from .base import Block, Kind, kept_by, kind_of, named
 from .sparsify import Sparsifier, mask_of
 
 

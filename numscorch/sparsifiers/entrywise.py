@@ -9,10 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from ..errors import OperandError, SizeError
-from .built_in import BuiltIn, WithFraction, is_number
-from .kinds import Kind
+from .base import BuiltIn, Kind, WithFraction, called_as, described, is_number
 from .magnitude import lowest, magnitudes
-from .names import called_as, described
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,9 +10,8 @@ import torch
 from ..errors import OperandError, SizeError
 from ..ir.format import CSR, Format
 from ..tensors.sparse_tensor import SparseTensor
-from .built_in import BuiltIn
+from .base import BuiltIn, called_as, named
 from .magnitude import magnitudes
-from .names import called_as, named
 from .sparsify import mask_of, sparsify
 
 OVERSAMPLED = 10  # extra random directions, for accuracy

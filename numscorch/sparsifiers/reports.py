@@ -14,12 +14,12 @@ from ..ir.format import Format, as_format
 from ..tensors.ledgers import shown_bytes
 from ..tensors.packing import entry_count
 from ..tensors.parameter import SparseParameter
+from .base import named
 from .entrywise import threshold
 from .magnitude import block_magnitude, least, magnitude, magnitudes
-from .names import named
+from .nmg import structured
 from .patterned import n_m
 from .sparsify import Sparsifier, named_in_errors, sparsify
-from .structures import structured
 
 LARGEST_BLOCK = 16  # largest m of the n:m pattern that a layout is compared with
 SMALLEST_BLOCK = 4  # smallest m of that pattern

@@ -8,9 +8,8 @@ from typing import Self
 import torch
 
 from ..errors import OperandError, SizeError
-from .built_in import BuiltIn, WithFraction
+from .base import BuiltIn, WithFraction, called_as
 from .magnitude import least, lowest, magnitudes
-from .names import called_as
 
 
 class MovementScores:

@@ -22,10 +22,9 @@ from ..tensors.modes import as_numpy, check_not_traced
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
+from .base import Kind, kind_of, named
 from .entrywise import random, threshold
-from .kinds import Kind, kind_of
 from .magnitude import magnitude, magnitudes
-from .names import named
 from .patterned import same_pattern
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]

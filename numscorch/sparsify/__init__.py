@@ -5,9 +5,9 @@ optional attribute ``kind`` says how much of the tensor it needs to see, and ``f
 """
 
 from ..operators.naming import publish
+from ..sparsifiers.base import Kind
 from ..sparsifiers.composing import compose
 from ..sparsifiers.entrywise import keep_all, random, threshold
-from ..sparsifiers.kinds import Kind
 from ..sparsifiers.low_rank import LowRankPlusSparse, low_rank_plus_sparse
 from ..sparsifiers.magnitude import block_magnitude, magnitude
 from ..sparsifiers.nmg import n_m_g
@@ -26,8 +26,8 @@ from .models import densify_model, sparsify_model
 from .plan import PlanRule, SparsityPlan
 from .pruning import GradualPruning
 from .repattern import repattern
+from .settling import ModelReport, ModelRow
 from .straight import resparsify, settle, straight_through
-from .table import ModelReport, ModelRow
 
 __all__ = [
     "SET",

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from ..errors import OperandError
 from ..measuring.intervals import ratio_of_medians
 from ..measuring.turns import DISTURBED, in_turns
-from ..sparsifiers.names import described
+from ..sparsifiers.base import described
 
 Module = torch.nn.Module
 SECONDS = 0.1  # minimum duration of a comparison; ten times that for the fewest turns of slow layers

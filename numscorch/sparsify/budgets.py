@@ -13,9 +13,8 @@ from typing import ClassVar
 import torch
 
 from ..errors import OperandError
-from ..sparsifiers.built_in import WithFraction
-from ..sparsifiers.names import called_as
-from ..sparsifiers.smallest import bound_of, counts_of
+from ..sparsifiers.base import WithFraction, called_as
+from ..sparsifiers.magnitude import bound_of, counts_of
 
 Sized = torch.Tensor | Sequence[int]
 

@@ -11,10 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..ir.format import Format, as_format
-from ..sparsifiers.names import matched
+from ..sparsifiers.base import matched
 from ..tensors.parameter import SparseParameter
-from .layers import converted
-from .matching import MatchedWeight, chosen, computed, is_masked, sites_of
+from .layers import converted, sites_of
+from .matching import MatchedWeight, chosen, computed, is_masked
 from .plan import PlanRule, SparsityPlan
 
 Names = str | Iterable[str]

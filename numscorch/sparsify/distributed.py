@@ -16,8 +16,8 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern, named_arrays
 from .choosing import sparse_weights, unwrapping
-from .optimizers import Optimizers
 from .repattern import repattern
+from .replacement import Optimizers
 from .saving import patterns_of, saved
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,6 +102,14 @@ class Site:
     def parameter(self) -> torch.nn.Parameter | SparseParameter:
         """The parameter at this place."""
         return getattr(self.module, self.key)
+
+
+def sites_of(model: torch.nn.Module) -> Iterator[Site]:
+    """Yield every parameter at every place, dense or sparse."""
+    for home, module in model.named_modules(remove_duplicate=False):
+        if not isinstance(module, SparseParameter):
+            held = {**module._parameters, **{key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}}
+            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, child in held.items() if child is not None)
 
 
 def tell_missing(missing: list[Site]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -15,7 +15,7 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
 from .checks import sparsifier_of
 from .flows import is_masking
-from .layers import VERSIONS, Site, adapted
+from .layers import VERSIONS, Site, adapted, sites_of
 from .plan import PlanRule, SparsityPlan, named_by
 
 COMPUTED = {
@@ -73,14 +73,6 @@ class MatchedWeight:
     def modules(self) -> list[Site]:
         """Return one site for each module that has the weight, even if the module is at several places."""
         return list({id(site.module): site for site in reversed(self.sites)}.values())[::-1]
-
-
-def sites_of(model: torch.nn.Module) -> Iterator[Site]:
-    """Yield every parameter at every place, dense or sparse."""
-    for home, module in model.named_modules(remove_duplicate=False):
-        if not isinstance(module, SparseParameter):
-            held = {**module._parameters, **{key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}}
-            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, child in held.items() if child is not None)
 
 
 def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:

@@ -14,15 +14,24 @@ from ..machine.progress import Progress
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model
-from .flowing import attach, flows_of
-from .flows import remove_flows
-from .layers import ADAPTED, tell_missing
-from .matching import MatchedWeight, chosen, computed, is_masked, sites_of, why_bound
-from .optimizers import Optimizer, Optimizers, check_followers, check_holding, hand_over, listed
-from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
+from .flows import attach, flows_of, remove_flows
+from .layers import ADAPTED, sites_of, tell_missing
+from .matching import MatchedWeight, chosen, computed, is_masked, why_bound
 from .plan import SparsityPlan
-from .settling import Settling
-from .table import ModelReport, ModelRow
+from .replacement import (
+    Optimizer,
+    Optimizers,
+    adapt_readers,
+    carry_over,
+    check_followers,
+    check_holding,
+    hand_over,
+    listed,
+    put_sparse,
+    replace_module,
+    scattered,
+)
+from .settling import ModelReport, ModelRow, Settling
 
 Module = torch.nn.Module
 NO_OPTIMIZER = (

@@ -8,10 +8,9 @@ from typing import Any, Literal
 
 from ..errors import OperandError, UnsupportedError
 from ..ir.format import Format, as_format
-from ..sparsifiers.built_in import is_number
+from ..sparsifiers.base import is_number, matched, named
 from ..sparsifiers.low_rank import low_rank_plus_sparse
 from ..sparsifiers.magnitude import magnitude
-from ..sparsifiers.names import matched, named
 from ..sparsifiers.sparsify import Sparsifier
 from .checks import check_factory
 

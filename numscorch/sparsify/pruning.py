@@ -15,7 +15,7 @@ from ..convert.dense import to_dense
 from ..convert.entries import values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
-from ..sparsifiers.built_in import check_fraction
+from ..sparsifiers.base import check_fraction
 from ..sparsifiers.entrywise import random
 from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, kept_of, mask_of, sparsify
@@ -39,9 +39,8 @@ from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
 from .loading import tell_order
 from .matching import MatchedWeight, why_hooked
-from .optimizers import Optimizers, check_followers, followers, listed, optimizers_of
-from .owners import adapt_readers, put_sparse
 from .repattern import repattern
+from .replacement import Optimizers, adapt_readers, check_followers, followers, listed, optimizers_of, put_sparse
 from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count
 from .settling import padding_note

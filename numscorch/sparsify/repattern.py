@@ -15,7 +15,7 @@ from ..tensors.packing import coordinates, positions_of
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .optimizers import Optimizer, Optimizers, Transfer, check_followers, followers, listed, optimizers_of
+from .replacement import Optimizer, Optimizers, Transfer, check_followers, followers, listed, optimizers_of
 
 OTHER = {torch.float64: torch.float32}  # a different data type for each data type; float64 for types not listed
 
