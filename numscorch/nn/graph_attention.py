@@ -15,10 +15,9 @@ from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .convolution import SUMS, Convolution
 from .edge_attention import Fill, attend, read_edges
-from .features import Features, checked_pair, linear
+from .features import LAZY, Features, LazyLinear, check_channels, checked_pair, draw_glorot, linear, materialize, projection
 from .graph_inputs import TO_TARGET
 from .graphs import multiplicities
-from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 
 class GATConv(Convolution):

@@ -18,10 +18,22 @@ from ..operators.products import add_bias
 from ..tensors.distributed import handler_of
 from ..tensors.sparse_tensor import SparseTensor
 from .convolution import AGGREGATIONS, SUMS, Convolution
-from .features import Features, checked_features, checked_pair, folded, linear, unfolded
+from .features import (
+    LAZY,
+    Features,
+    LazyLinear,
+    check_channels,
+    checked_features,
+    checked_pair,
+    draw_glorot,
+    folded,
+    linear,
+    materialize,
+    projection,
+    unfolded,
+)
 from .graph_inputs import TO_TARGET, directed
 from .graphs import gcn_norm, means, sums
-from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 PROPAGATED = "ij,jf,of->io"  # the contraction path decides the order of the two products
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"

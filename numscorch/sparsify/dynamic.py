@@ -13,12 +13,12 @@ from ..sparsifiers.base import check_fraction
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from .checks import check_current, check_placed, check_values, share_at
-from .choosing import Names, bare, named, sparse_weights
 from .distributed import check_patterns, group_of, summed
+from .loading import check_keys, patterns_of, saved
+from .matching import Names, bare, named, sparse_weights
 from .probes import Probe, watched_layers
 from .repattern import as_stored, repattern
 from .replacement import Optimizers, check_followers, listed
-from .saving import check_keys, patterns_of, saved
 from .schedules import Schedule, check_count, check_steps, cosine, one_shot
 from .units import Units
 

@@ -11,11 +11,12 @@ import torch
 
 from ..errors import OperandError, UnsupportedError
 from ..machine.progress import Progress
+from ..nn.projections import SparseMultiheadAttention
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model
 from .flows import attach, flows_of, remove_flows
-from .layers import ADAPTED, sites_of, tell_missing
+from .layers import sites_of, tell_missing
 from .matching import MatchedWeight, chosen, computed, is_masked, why_bound
 from .plan import SparsityPlan
 from .replacement import (
@@ -152,7 +153,7 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     optimizers = listed(optimizer)
     check_model("densify_model", model)
     check_holding(model, optimizers)
-    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) in ADAPTED]
+    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) is SparseMultiheadAttention]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
             check_followers(f"{name}.{key}".lstrip("."), weight.values, optimizers, required=False)

@@ -11,7 +11,7 @@ from ..convert.dense import to_dense
 from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .choosing import bare
+from .matching import bare
 
 
 class Probe:

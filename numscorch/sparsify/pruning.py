@@ -35,13 +35,11 @@ from .checks import (
     share_at,
     sparsifier_of,
 )
-from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
-from .loading import tell_order
-from .matching import MatchedWeight, why_hooked
+from .loading import check_keys, check_names, patterns_of, saved, tell_order
+from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
 from .repattern import repattern
 from .replacement import Optimizers, adapt_readers, check_followers, followers, listed, optimizers_of, put_sparse
-from .saving import check_keys, check_names, patterns_of, saved
 from .schedules import Schedule, check_count
 from .settling import padding_note
 

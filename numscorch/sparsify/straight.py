@@ -15,8 +15,7 @@ from ..sparsifiers.base import named
 from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
-from .choosing import Names, bare, patterns, trained, usual
-from .matching import MatchedWeight, why_hooked
+from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
 from .replacement import Optimizers, adapt_readers, check_followers, listed, put_sparse
 
 
