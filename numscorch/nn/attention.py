@@ -209,7 +209,9 @@ class SparseAttention(torch.nn.Module):
             check_dtype(self, self.in_proj_weight, tensor, name)
 
     def extra_repr(self) -> str:
-        description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)
+        function: Any = getattr(self.pattern, "func", self.pattern)  # of a partial, its inner function
+        name = getattr(function, "__name__", type(function).__name__)
+        description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else name
         sizes = [] if self.embed_dim is None else [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
         return ", ".join([f"pattern={description}", *sizes])
 
@@ -252,12 +254,6 @@ def _check_weights(need_weights: bool, attn_mask: Any) -> None:
         )
     if attn_mask is not None:
         raise UnsupportedError("attn_mask with a pattern: join them with ns.nn.patterns.intersection, and make the module with the result")
-
-
-def _name(function: Any) -> str:
-    """Return the name of a function; of a partial, the name of its inner function."""
-    inner = getattr(function, "func", function)
-    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -49,24 +48,20 @@ def _empty(pattern: Pattern) -> Tensor | None:
     return is_empty[:, None] if bool(is_empty.any()) else None
 
 
-@dataclass(frozen=True, eq=False)
-class _MaxPlan:
-    """The terms of a maximum of sparse features, for one graph and one feature pattern."""
-
-    pattern: Pattern  # pattern of the result
-    terms: SparseTensor  # (result positions, feature positions), with a stored 0 for each term
-    floor: Tensor | None  # lower bound of each result: 0 if a neighbour does not store the feature, else -inf; None if all are -inf
-
-
 def _largest_of_stored(x: SparseTensor, A: SparseTensor) -> SparseTensor:
     """Return the maximum of CSR features; an entry is stored if a neighbour stores that feature."""
-    plan = remembered(A.values, ("meeting", x.pattern), lambda: _max_plan(A, x))
-    maxima: Tensor = einsum("pq,q->p", plan.terms, x.values, reduce="max_plus")
-    return SparseTensor(plan.pattern, maxima if plan.floor is None else maxima.maximum(plan.floor))
+    pattern, terms, floor = remembered(A.values, ("meeting", x.pattern), lambda: _max_plan(A, x))
+    maxima: Tensor = einsum("pq,q->p", terms, x.values, reduce="max_plus")
+    return SparseTensor(pattern, maxima if floor is None else maxima.maximum(floor))
 
 
-def _max_plan(A: SparseTensor, x: SparseTensor) -> _MaxPlan:
-    """List all pairs of an edge and a stored feature of its source, sorted by target and feature."""
+def _max_plan(A: SparseTensor, x: SparseTensor) -> tuple[Pattern, SparseTensor, Tensor | None]:
+    """List all pairs of an edge and a stored feature of its source, sorted by target and feature.
+
+    Returns:
+        the pattern of the result; the terms (result positions, feature positions), with a stored 0 for each term; and the lower bound of
+        each result, 0 if a neighbour does not store the feature, else -inf, or None if all are -inf.
+    """
     width, (pos, features) = x.shape[1], (array.long() for array in x.pattern.arrays[1])
     targets, sources = A.indices()
     stored = pos.diff()[sources]
@@ -78,7 +73,7 @@ def _max_plan(A: SparseTensor, x: SparseTensor) -> _MaxPlan:
     terms = pack(as_numpy(torch.stack([result_positions, positions])), (len(places), x.nnz), CSR)[0]
     has_unstored = terms.arrays[1][0].diff() < A.pattern.arrays[1][0].diff()[rows]
     floor = torch.where(has_unstored, 0.0, float("-inf")).to(x.dtype) if bool(has_unstored.any()) else None
-    return _MaxPlan(pattern, SparseTensor(terms, torch.zeros(terms.nnz, dtype=x.dtype)), floor)
+    return pattern, SparseTensor(terms, torch.zeros(terms.nnz, dtype=x.dtype)), floor
 
 
 def aggregation_names(layer: str, aggr: Any, supported: Sequence[str]) -> tuple[str, ...]:
@@ -95,7 +90,6 @@ def aggregation_names(layer: str, aggr: Any, supported: Sequence[str]) -> tuple[
 
 
 def _product(matrix: Callable[..., SparseTensor], x: Features, graph: Any, nodes: Nodes) -> Features:
-    """Multiply the features by a matrix of the graph."""
     return einsum("ij,jf->if", matrix(graph, nodes, x.dtype), x)
 
 

@@ -69,7 +69,6 @@ def runs(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
 
 
 def _check_columns(count: int, rows: int, suggestion: str = WAY_OUT) -> None:
-    """Check that the column indices of a pattern fit in the memory limit."""
     check_entries(count, 1, NUMBER, f"the pattern with {rows} rows", "ns.nn.patterns", suggestion)
 
 
@@ -143,9 +142,9 @@ def lower(pattern: Pattern) -> Pattern:
     return of_keys(keys[keys % max(pattern.shape[1], 1) <= keys // max(pattern.shape[1], 1)], pattern.shape)
 
 
-def ones_at(pattern: Pattern) -> SparseTensor:
+def ones_at(pattern: Pattern, dtype: torch.dtype | None = None) -> SparseTensor:
     """Make a tensor of ones; it shares the pattern, but not its values."""
-    return SparseTensor(pattern, torch.ones(pattern.nnz, device="cpu"))
+    return SparseTensor.trusted(pattern, torch.ones(pattern.nnz, dtype=dtype, device="cpu"))
 
 
 def union(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:

@@ -63,8 +63,7 @@ def attend(
     call = _AttentionCall(graph, edges, counts, dropout_mask, float(negative_slope))
     if in_transform():
         return call.by_parts(sources, source_scores, target_scores)
-    function: Any = _AttentionFunction
-    return function.apply(call, sources, source_scores, target_scores)
+    return _AttentionFunction.apply(call, sources, source_scores, target_scores)  # type: ignore[no-untyped-call]
 
 
 def by_heads(pattern: Pattern, heads: int) -> Pattern:
@@ -223,7 +222,6 @@ class Edges:
         return torch.cat([rows, self._loop_features(rows, fill, end)]) if self.placement.added_loops else rows
 
     def _loop_features(self, features: Tensor, fill: Fill, end: int) -> Tensor:
-        """Return the features of added loops."""
         nodes, shape = self.placement.added_loops, (self.placement.added_loops, features.shape[1])
         if not isinstance(fill, str):
             return torch.as_tensor(fill, dtype=features.dtype).expand(shape)

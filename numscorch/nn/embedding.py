@@ -115,16 +115,14 @@ class SparseEmbeddingBag(torch.nn.Module):
         _check_items(items, self.num_embeddings)
         if self.padding_idx is not None:
             starts, items, weights = _drop_padding(self.padding_idx, starts, items, weights)
-        counts = starts.diff()
-        return self._reduce(_bags(starts, items, weights, self), counts)
+        return self._reduce(_bags(starts, items, weights, self), starts.diff())
 
     def _reduce(self, bags: SparseTensor, counts: torch.Tensor) -> torch.Tensor:
         """Reduce each bag by the mode; autocast does not convert the table, as in torch."""
         with torch.autocast("cpu", enabled=False):
             if self.mode == "max":
-                result: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus")
-                return result.masked_fill((counts == 0)[:, None], 0)
-            result = einsum("bpn,nd->bd", bags, self.weight)
+                return einsum("bpn,nd->bd", bags, self.weight, reduce="max_plus").masked_fill((counts == 0)[:, None], 0)
+            result: torch.Tensor = einsum("bpn,nd->bd", bags, self.weight)
             return result / counts.clamp(min=1)[:, None].to(result.dtype) if self.mode == "mean" else result
 
     def _bag_lists(self, input: torch.Tensor | SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
@@ -144,7 +142,6 @@ class SparseEmbeddingBag(torch.nn.Module):
         return _starts(offsets, len(input), self.include_last_offset), input, weights
 
     def _bags_of_matrix(self, bags: SparseTensor, offsets: torch.Tensor | None, weights: torch.Tensor | None) -> BagLists:
-        """Return the rows of a matrix as bags."""
         if offsets is not None or weights is not None:
             raise SizeError("input is a SparseTensor, whose rows are the bags and whose values the weights: leave the other arguments out")
         if bags.ndim != 2 or bags.shape[1] != self.num_embeddings:
@@ -210,7 +207,6 @@ def ones_at(numbers: torch.Tensor, table: SparseTensor) -> SparseTensor:
 
 
 def _check_options(max_norm: float | None, scale_grad_by_freq: bool, mode: str, sparse: bool) -> None:
-    """Check that every option is supported."""
     if mode not in MODES:
         raise SizeError(f"mode={mode!r}: give one of {', '.join(MODES)}")
     if max_norm is not None:
@@ -249,21 +245,18 @@ def _starts(offsets: torch.Tensor, count: int, has_end: bool) -> torch.Tensor:
 
 
 def _drop_padding(padding: int, starts: torch.Tensor, items: torch.Tensor, weights: torch.Tensor | None) -> BagLists:
-    """Drop the items of the padding embedding."""
     is_item = items != padding
     before = torch.cat([starts.new_zeros(1), is_item.cumsum(0, dtype=starts.dtype)])
     return before[starts.long()], items[is_item], None if weights is None else weights[is_item]
 
 
 def _check_items(items: torch.Tensor, count: int) -> None:
-    """Check that every item is the index of an embedding."""
     if items.numel() and (int(items.min()) < 0 or int(items.max()) >= count):
         at = int(((items < 0) | (items >= count)).nonzero()[0])
         raise RangeError(f"item {at} of the input is {int(items[at])}: with num_embeddings={count}, indices go from 0 to {count - 1}")
 
 
 def _kind(value: object) -> str:
-    """Describe an argument for an error."""
     return f"a tensor {tuple(value.shape)} of {value.dtype}" if isinstance(value, torch.Tensor) else f"a {type(value).__name__}"
 
 
@@ -360,8 +353,7 @@ class SparseEmbedding(WithSparseWeight):
             return lookup_rows(numbers, self.weight.tensor)
         table = self.weight.tensor
         with torch.autocast("cpu", enabled=False):
-            rows: torch.Tensor = einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
-        return rows
+            return einsum(PRODUCT, ones_at(numbers, table), table, format=dense(2))
 
     def extra_repr(self) -> str:
         padding = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"

@@ -23,6 +23,7 @@ LAZY = -1  # placeholder of a size that the first input sets
 Draw = Callable[[torch.nn.Linear], None]
 Features = Tensor | SparseTensor
 _attached = graph_break(attached)
+linear: Callable[..., Tensor] = functional.linear  # also of sparse features
 
 
 def draw_default(layer: torch.nn.Linear) -> None:
@@ -104,11 +105,6 @@ def check_channels(layer: str, **channels: int) -> None:
     for name, size in channels.items():
         if size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim")):
             raise SizeError(f"{layer} with {name}={size}: sizes are positive, or -1 for a size that the first input sets")
-
-
-def linear(x: Any, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Apply torch.nn.functional.linear to dense or sparse features."""
-    return functional.linear(x, weight, bias)
 
 
 def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:

@@ -120,8 +120,7 @@ class GCNConv(Convolution):
         if x.ndim == 2:
             return _propagate(matrix, x, self.lin.weight, self.bias)
         moved = linear(x, self.lin.weight)
-        result: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
-        return _add_bias(result, self.bias)
+        return _add_bias(unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim), self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """Return the propagation matrix: normalised, or the weighted adjacency matrix."""
@@ -312,16 +311,12 @@ class GINConv(Convolution):
 
 def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return ``matrix @ x @ weight.t() + bias``; on one process without gradients, the last kernel adds the bias."""
-    result: Tensor
     if bias is None or torch.is_grad_enabled() or handler_of([matrix, x]) is not None:
-        result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
-    else:
-        result = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
-    return result
+        return _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
+    return evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
 
 
 def _add_bias(result: Any, bias: Tensor | None) -> Tensor:
-    """Add the bias, if any."""
     return result if bias is None else add_bias(result, bias)
 
 

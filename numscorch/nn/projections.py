@@ -107,8 +107,7 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     def _heads(self, projected: torch.Tensor, is_sequence_first: bool) -> torch.Tensor:
         """Split a projection into heads, (N, heads, L, head size)."""
         batch = projected.transpose(0, 1) if is_sequence_first else projected if projected.ndim == 3 else projected[None]
-        heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
-        return heads.transpose(1, 2)
+        return batch.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _weigh_values(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None

@@ -120,7 +120,6 @@ class WithSparseWeight(WeightsFirst):
         return arguments | {"bias": module.bias is not None} if "bias" in arguments else arguments
 
     def _weight_summary(self) -> str:
-        """Describe the weight for ``extra_repr``."""
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
 
 
@@ -240,11 +239,8 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
             raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
         stored = from_torch(keep(torch.rand(shape)), copy=False)
         return stored.with_values(torch.zeros(stored.nnz, dtype=dtype))
-    height, width = _block(format)
-    indices = _random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density)
-    if (height, width) != (1, 1):
-        indices = _block_entries(indices, height, width)
-        indices = indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
+    block = block_of(format)
+    indices = block_entries(_random_coordinates(-(-shape[0] // block[0]), -(-shape[1] // block[1]), density), block, shape)
     return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR)
 
 
@@ -257,10 +253,10 @@ def _random_coordinates(rows: int, columns: int, density: float) -> torch.Tensor
     return torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *samples])])
 
 
-def _block(format: Format) -> tuple[int, int]:
+def block_of(format: Format) -> tuple[int, int]:
     """Return the block size of a format; (1, 1) for formats without blocks.
 
-    >>> _block(as_format("BCSR(4, 1)")), _block(CSR)
+    >>> block_of(as_format("BCSR(4, 1)")), block_of(CSR)
     ((4, 1), (1, 1))
     """
     size = [1, 1]
@@ -270,11 +266,14 @@ def _block(format: Format) -> tuple[int, int]:
     return size[0], size[1]
 
 
-def _block_entries(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Return the coordinates of all entries of blocks."""
-    offsets = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(1, -1, 2)
-    corners = (blocks.t() * torch.tensor([height, width]))[:, None]
-    return (corners + offsets).reshape(-1, 2).t()
+def block_entries(blocks: torch.Tensor, block: tuple[int, int], shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the coordinates (2, n) of the entries of blocks (2, n) that lie within a matrix of this shape, block by block."""
+    if block == (1, 1):
+        return blocks
+    height, width = block
+    offsets = torch.cartesian_prod(torch.arange(height), torch.arange(width))
+    indices = ((blocks.t() * torch.tensor(block))[:, None] + offsets).reshape(-1, 2).t()
+    return indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
 
 
 def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:

@@ -126,9 +126,9 @@ def evaluated(model: Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A speed-up, and whether it is certain: on a busy machine, timings scatter."""
+    """A speed-up, None if it was not measured, and whether it is certain: on a busy machine, timings scatter."""
 
-    ratio: float
+    ratio: float | None = None
     is_certain: bool = True
 
 

@@ -106,21 +106,15 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
         if numbers:
             named = [rules[at] for at in numbers]
             choice = MatchedWeight(group, named, named[-1].sparsifier)
-            _annotate(choice, model, rules_of_name)
+            choice.why = _why_dense(choice, model, rules_of_name)
+            if len(group) > 1 and not choice.why:
+                choice.notes.append(f"also {', '.join(site.name for site in group[1:])}")
+            if len(named) > 1:
+                choice.notes.append(f"{choice.rule} overrides {', '.join(map(str, named[:-1]))}")
             choices_.append(choice)
     _limit_to_one_per_module(choices_)
     _share_budgets(choices_)
     return choices_
-
-
-def _annotate(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dict[str, list[int]]) -> None:
-    """Record why a choice stays dense, and the notes about it."""
-    choice.why = _why_dense(choice, model, rules_of_name)
-    names = [site.name for site in choice.sites]
-    if len(names) > 1 and not choice.why:
-        choice.notes.append(f"also {', '.join(names[1:])}")
-    if len(choice.rules) > 1:
-        choice.notes.append(f"{choice.rule} overrides {', '.join(map(str, choice.rules[:-1]))}")
 
 
 def _why_dense(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dict[str, list[int]]) -> str:

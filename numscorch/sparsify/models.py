@@ -153,7 +153,9 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     optimizers = listed(optimizer)
     check_model("densify_model", model)
     check_holding(model, optimizers)
-    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) is SparseMultiheadAttention]
+    modules = [
+        (name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) is SparseMultiheadAttention
+    ]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
             check_followers(f"{name}.{key}".lstrip("."), weight.values, optimizers, required=False)
