@@ -312,8 +312,7 @@ class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
         check_heads(d_model, nhead)
         if not callable(activation) and activation not in ("relu", "gelu"):
             raise UnsupportedError(f"activation={activation!r}: give 'relu', 'gelu', or a function")
-        sizes = d_model, nhead, dim_feedforward
-        super().__init__(*sizes, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype=dtype)
+        super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype=dtype)
         self.self_attn = SparseAttention.from_dense(self.self_attn, pattern)  # type: ignore[assignment]
 
     @classmethod

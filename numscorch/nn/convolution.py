@@ -19,9 +19,8 @@ from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .features import Features, folded, size_of, unfolded
-from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, stated_size
+from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, remembered, stated_size
 from .graphs import means, sums, zeros
-from .remembering import remembered
 
 Nodes = tuple[int, int]  # sources, targets
 FLAT = 1e-5  # lower bound of the variance under the square root

@@ -174,7 +174,9 @@ def intersection(*patterns: SparseTensor | torch.Tensor) -> SparseTensor:
             [1., 1., 0.],
             [0., 1., 1.]])
     """
-    return ones_at(intersection_of(_checked_patterns("intersection", patterns)))
+    checked = _checked_patterns("intersection", patterns)
+    keys, counts = np.unique(_keys(checked), return_counts=True)
+    return ones_at(of_keys(keys[counts == len(checked)], checked[0].shape))
 
 
 def as_pattern(pattern: object) -> SparseTensor:
@@ -202,12 +204,6 @@ def lower_part(pattern: SparseTensor) -> SparseTensor:
 def union_of(patterns: tuple[Pattern, ...]) -> Pattern:
     """Return the union of CSR patterns."""
     return of_keys(np.unique(_keys(patterns)), patterns[0].shape)
-
-
-def intersection_of(patterns: tuple[Pattern, ...]) -> Pattern:
-    """Return the intersection of CSR patterns."""
-    keys, counts = np.unique(_keys(patterns), return_counts=True)
-    return of_keys(keys[counts == len(patterns)], patterns[0].shape)
 
 
 def _keys(patterns: tuple[Pattern, ...]) -> np.ndarray:

@@ -24,8 +24,7 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import KernelFunction, in_transform, over_batches, saved_tensors
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph
-from .remembering import remembered
+from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph, remembered
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))
 SCORES = "where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))"
@@ -134,8 +133,7 @@ class _AttentionFunction(KernelFunction):
         sources, s, t = (tensor.detach() for tensor in inputs)
         exponentials = call.exponentials(s, t)
         totals = _totals(exponentials)
-        weighted_sums: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources)
-        result = weighted_sums.div_(totals[..., None])
+        result: Tensor = einsum("ijh,jhc->ihc", call.dropped(exponentials), sources).div_(totals[..., None])
         ctx.call = call
         ctx.save_for_backward(*inputs, exponentials.values, totals, result)
         return result
@@ -216,8 +214,9 @@ class Edges:
         rows = edge_attr[:, None] if isinstance(edge_attr, Tensor) and edge_attr.ndim == 1 else edge_attr
         if not isinstance(rows, Tensor) or rows.shape[:1] != (self.graph.edges,) or rows.ndim != 2 or edge_dim not in (-1, rows.shape[1]):
             shape = tuple(edge_attr.shape) if isinstance(edge_attr, Tensor) else type(edge_attr).__name__
-            wanted = f"there are {self.graph.edges} edges with {edge_dim} features"
-            raise SizeError(f"edge_attr has shape {shape}, but {wanted}: pass (edges, edge_dim)")
+            raise SizeError(
+                f"edge_attr has shape {shape}, but there are {self.graph.edges} edges with {edge_dim} features: pass (edges, edge_dim)"
+            )
         rows = rows if self.placement.selection is None else rows.index_select(0, self.placement.selection)
         return torch.cat([rows, self._loop_features(rows, fill, end)]) if self.placement.added_loops else rows
 

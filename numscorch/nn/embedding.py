@@ -14,7 +14,7 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
-from .weights import WithSparseWeight, check_device, new_weight
+from .weights import WithSparseWeight, check_device
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -307,7 +307,7 @@ class SparseEmbedding(WithSparseWeight):
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.padding_idx = checked_padding(padding_idx, num_embeddings)
         shape, axes = (num_embeddings, embedding_dim), "(num_embeddings, embedding_dim)"
-        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), False)
+        self._make_weight(shape, axes, density, pattern, format, dtype, device, False)
 
     def reset_parameters(self) -> None:
         """Draw the values from a standard normal distribution."""

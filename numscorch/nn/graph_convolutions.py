@@ -299,8 +299,8 @@ class GINConv(Convolution):
         """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
         x, edge_index = self._local(x, edge_index)
         sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
-        nodes = self._size(sources, targets, size, edge_index)
-        result: Any = self._aggregate(sources, self._directed(edge_index, sources, targets), nodes)
+        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
+        result: Any = self._aggregate(sources, graph, nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets
         return self.nn(result)

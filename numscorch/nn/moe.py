@@ -180,8 +180,7 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
     _check_sizes(input, gates_, experts)
     stored = gates_ if gates_.pattern.format == CSR else gates_.to(CSR)
     slot_tokens, group_experts, token_slots = stored.pattern.remember("dispatch", lambda: plan_dispatch(stored.pattern))
-    slots = einsum("sb,bd->sd", ones_at(slot_tokens, input.dtype), input)
-    grouped = slots.reshape(-1, GROUP, input.shape[1])
+    grouped = einsum("sb,bd->sd", ones_at(slot_tokens, input.dtype), input).reshape(-1, GROUP, input.shape[1])
     outputs = einsum("gn,gud,ndh->guh", ones_at(group_experts, input.dtype), grouped, experts)
     return einsum("bs,sh->bh", SparseTensor.trusted(token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
 

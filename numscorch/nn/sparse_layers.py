@@ -14,7 +14,7 @@ from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
-from .weights import WithSparseWeight, check_dtype, new_weight
+from .weights import WithSparseWeight, check_dtype
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -71,7 +71,7 @@ class SparseLinear(WithSparseWeight):
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         shape, axes = (out_features, in_features), "(out_features, in_features)"
-        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), bias)
+        self._make_weight(shape, axes, density, pattern, format, dtype, device, bias)
 
     @classmethod
     def from_dense(cls, linear: torch.nn.Linear, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:
@@ -183,7 +183,7 @@ class SparseConv2d(WithSparseWeight):
         self._sides = _sides(self.padding, self.kernel_size, self.stride, self.dilation)
         height, width = self.kernel_size
         shape, axes = (out_channels, in_channels * height * width), "(out_channels, in_channels * kernel height * kernel width)"
-        self._set_weight(new_weight(self, shape, axes, density, pattern, format, dtype, device), bias)
+        self._make_weight(shape, axes, density, pattern, format, dtype, device, bias)
 
     @classmethod
     def from_dense(cls, conv: torch.nn.Conv2d, sparsifier: Sparsifier | str, format: Format | str | None = None) -> Self:

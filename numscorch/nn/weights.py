@@ -80,8 +80,39 @@ class WithSparseWeight(WeightsFirst):
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
 
-    def _set_weight(self, stored: SparseTensor, bias: bool) -> None:
-        """Set and initialize a weight with this pattern, and a bias if wanted; within ``torch.device("meta")``, without values."""
+    def _make_weight(
+        self,
+        shape: tuple[int, int],
+        rows_and_columns: str,
+        density: float | None,
+        pattern: SparseTensor | torch.Tensor | ArrayLike | None,
+        format: Format | str,
+        dtype: torch.dtype | None,
+        device: torch.device | str | None,
+        bias: bool,
+    ) -> None:
+        """Make and initialize the weight, whose entries either a density or a pattern determines, and a bias if wanted.
+
+        Within ``torch.device("meta")``, the weight has no values.
+
+        Raises:
+            SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
+            OperandError: the density is not a number, or the pattern is not a tensor.
+            UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
+        """
+        check_device(self, device)
+        owner = type(self).__name__
+        if min(shape) < 0:
+            raise SizeError(
+                f"{owner} with a weight of shape {shape}: {rows_and_columns}: sizes can't be inferred from the first input, "
+                "because the stored entries are drawn when the module is made; give the input's size, x.shape[-1]"
+            )
+        if (density is None) == (pattern is None):
+            raise UnsupportedError(_both_or_neither(owner, shape, density, pattern))
+        target, dtype = as_format(format), dtype or torch.get_default_dtype()
+        with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
+            drawn = _checked_pattern(pattern, shape, rows_and_columns, dtype) if density is None else _random(shape, density, target, dtype)
+            stored = drawn.to(target)
         self.weight = SparseParameter(stored)
         if (device := torch.empty(0).device).type == "meta":
             self.weight.to(device)
@@ -175,38 +206,6 @@ def check_attention(owner: type, module: torch.nn.MultiheadAttention) -> None:
         raise UnsupportedError(f"{owner.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
 
 
-def new_weight(
-    owner: object,
-    shape: tuple[int, int],
-    rows_and_columns: str,
-    density: float | None,
-    pattern: SparseTensor | torch.Tensor | ArrayLike | None,
-    format: Format | str,
-    dtype: torch.dtype | None,
-    device: torch.device | str | None,
-) -> SparseTensor:
-    """Make a matrix of stored zeros, with its entries determined by either a density or a pattern.
-
-    Raises:
-        SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
-        OperandError: the density is not a number, or the pattern is not a tensor.
-        UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
-    """
-    check_device(owner, device)
-    if min(shape) < 0:
-        raise SizeError(
-            f"{type(owner).__name__} with a weight of shape {shape}: {rows_and_columns}: sizes can't be inferred from the first input, "
-            "because the stored entries are drawn when the module is made; give the input's size, x.shape[-1]"
-        )
-    if (density is None) == (pattern is None):
-        raise UnsupportedError(_both_or_neither(type(owner).__name__, shape, density, pattern))
-    target, dtype = as_format(format), dtype or torch.get_default_dtype()
-    with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
-        if density is not None:
-            return _random(shape, density, target, dtype).to(target)
-        return _checked_pattern(pattern, shape, rows_and_columns, dtype).to(target)
-
-
 def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:
     """Return the error text for both or neither of density and pattern."""
     if density is None:
@@ -235,8 +234,10 @@ def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch
     _check_density(density)
     if (keep := structured(format)) is not None:
         if abs(density - keep.n / keep.m) > CLOSE:
-            message = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
-            raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
+            raise SizeError(
+                f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}: give density={keep.n / keep.m:.3g}, or "
+                "another format"
+            )
         stored = from_torch(keep(torch.rand(shape)), copy=False)
         return stored.with_values(torch.zeros(stored.nnz, dtype=dtype))
     block = block_of(format)

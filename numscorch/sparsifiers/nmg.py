@@ -50,7 +50,6 @@ SLAB = 1 << 22  # magnitudes per step, which bounds the extra memory
 
 @lru_cache(maxsize=4)
 def _kernel(dtype: str) -> Kernel:
-    """Return the kernel for weights of a data type."""
     from ..codegen.assembly import KernelBody, Param
     from ..codegen.kernel import build
     from ..codegen.source import Source
@@ -151,7 +150,6 @@ class n_m_g(BuiltIn):
         return torch.cat([self._mask(weights[first : first + step]) for first in range(0, max(len(weights), 1), step)])
 
     def _mask(self, weights: torch.Tensor) -> torch.Tensor:
-        """Return the mask of a slab of blocks."""
         rows, columns = weights.shape
         blocks = -(-rows // self.m)
         if weights.isinf().any():  # replace infinity by a number larger than all others

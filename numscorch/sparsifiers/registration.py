@@ -135,7 +135,6 @@ def _kind(kind: Kind | str) -> Kind:
 
 
 def _block(kind: Kind | str, block: Block | None) -> Block | None:
-    """Check the block shape against the kind."""
     if kind != Kind.BLOCKING:
         if block is not None:
             raise OperandError(f"block={block!r} of a {kind} sparsifier: only a blocking one decides by blocks")

@@ -81,7 +81,6 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
 
 
 def _check_tensor(tensor: Any) -> None:
-    """Check the first argument of :func:`sparsify`."""
     if isinstance(tensor, SparseTensor):
         return
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:

@@ -67,7 +67,6 @@ class Evolution:
         return step % self.every == 0 and (self.until is None or step < self.until)
 
     def _update(self, step: int) -> bool:
-        """Change all weights that are trained."""
         names = self._trained()
         self._change(names, share_at(self.fraction, step))
         return bool(names)

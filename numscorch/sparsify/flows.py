@@ -129,7 +129,6 @@ def _is_like(hook: Any, other: Any) -> bool:
 
 
 def _detach(tensor: Any) -> None:
-    """Remove a plan's hooks from a parameter."""
     values = tensor.values if isinstance(tensor, SparseParameter) else tensor
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:

@@ -28,8 +28,6 @@ Budget = Callable[[Mapping[str, Any]], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class _Budget(WithFraction):
-    """The base class of budgets."""
-
     is_budget: ClassVar[bool] = True
 
 

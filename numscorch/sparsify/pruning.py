@@ -229,7 +229,6 @@ class GradualPruning:
         return still
 
     def _check_current(self) -> None:
-        """Check that the pruned weights are still part of the model."""
         held = {**self.sparse, **{name: weight.sites[0].module for name, weight in self.dense.items()}}
         for name, weight in held.items():
             check_current(self.model, name, weight, "GradualPruning")
@@ -243,7 +242,6 @@ class GradualPruning:
                 raise UnsupportedError(f"{name}: {why}; or give sparse_from=None, so that weights are masked")
 
     def _make_sparse(self, patterns: Mapping[str, Pattern]) -> None:
-        """Replace dense layers by sparse ones."""
         for name, pattern in patterns.items():
             choice = self.dense.pop(name)
             self._unhook(name)

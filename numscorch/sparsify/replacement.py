@@ -171,7 +171,11 @@ def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
     Dictionaries of hooks are shared, so that ``remove()`` of an existing handle still works. Parameters such as a bias
     are shared too, since an optimizer may hold them.
     """
-    _carry_hooks(old, new)
+    for name in HOOKS:
+        old_hooks, hooks = getattr(old, name), getattr(new, name)
+        if isinstance(old_hooks, dict) and old_hooks is not hooks:
+            old_hooks.update(hooks)
+        setattr(new, name, old_hooks)
     for kind in HELD:
         held = vars(new)[kind]
         held |= {name: value for name, value in vars(old)[kind].items() if name not in names and (name in held or not hasattr(new, name))}
@@ -179,14 +183,6 @@ def carry_over(old: Module, new: Module, names: Iterable[str]) -> Module:
     for name, value in vars(old).items():
         vars(new).setdefault(name, value)
     return new.train(old.training) if new.training != old.training else new
-
-
-def _carry_hooks(old: Module, new: Module) -> None:
-    for name in HOOKS:
-        old_hooks, hooks = getattr(old, name), getattr(new, name)
-        if isinstance(old_hooks, dict) and old_hooks is not hooks:
-            old_hooks.update(hooks)
-        setattr(new, name, old_hooks)
 
 
 def replace_module(model: Module, old: Module, new: Module) -> Module:
