@@ -18,7 +18,7 @@ from ..tensors.modes import as_numpy
 from ..tensors.packing import pack
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .features import Features, folded, size_of, unfolded
+from .features import Features, checked_pair, folded, size_of, unfolded
 from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, remembered, stated_size
 from .graphs import means, sums, zeros
 
@@ -143,27 +143,26 @@ class Convolution(torch.nn.Module):
         check_flow(layer, flow)
         self.flow, self.node_dim = flow, node_dim
 
-    def _local(self, x: Any, graph: Any) -> tuple[Any, Any]:
-        """Return features and graph; for a graph that is distributed over ranks, the features of this rank's sources and targets."""
-        if not is_sharded(graph):
-            return x, graph
-        if not isinstance(x, torch.Tensor):
-            raise UnsupportedError(f"{self} with a graph that is distributed over ranks takes the features of this rank's nodes")
-        directed(graph, self.flow)  # refuses other directions
-        return graph.with_halo(x)
+    def _read(
+        self, x: Any, graph: Any, channels: tuple[int, int], size: Sequence[int | None] | None, node_dim: int | None
+    ) -> tuple[Features, Features | None, Any, Nodes]:
+        """Return the features of sources and of targets, the graph with its edges from sources to targets, and the numbers of both.
 
-    def _directed(self, graph: Any, sources: Features, targets: Features | None) -> Any:
-        """Return the graph with its edges from sources to targets."""
+        Of a graph that is distributed over ranks, the features are those of this rank's sources and targets.
+        """
+        if is_sharded(graph):
+            if not isinstance(x, torch.Tensor):
+                raise UnsupportedError(f"{self} with a graph that is distributed over ranks takes the features of this rank's nodes")
+            directed(graph, self.flow)  # refuses other directions
+            x, graph = graph.with_halo(x)
+        sources, targets = checked_pair(x, channels, self, node_dim)
         if self.flow != TO_TARGET and sources is not targets:
             raise UnsupportedError(
                 f"{self} with flow={self.flow!r} and separate sources and targets: swap them, and pass edge_index.flip(0)"
             )
-        return directed(graph, self.flow)
-
-    def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None, graph: Any) -> tuple[int, int]:
-        """Return the numbers of sources and targets."""
         rows = None if targets is None else folded(targets, self.node_dim)
-        return size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
+        nodes = size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
+        return sources, targets, directed(graph, self.flow), nodes
 
     def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """Aggregate the source features at the targets; concatenate the results of several aggregations."""

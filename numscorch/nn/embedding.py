@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
+from numpy.typing import ArrayLike
 
 from ..api import einsum
 from ..errors import OperandError, RangeError, SizeError, UnsupportedError
@@ -15,9 +16,6 @@ from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
 from .functional import one_hot
 from .weights import WithSparseWeight, check_device
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 BAGS = Format("(b, p, n) -> (b: dense, p: compressed, n: singleton)")  # item p of bag b is embedding n; bags may repeat items
 MODES = ("sum", "mean", "max")

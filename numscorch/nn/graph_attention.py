@@ -15,7 +15,7 @@ from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
 from .convolution import SUMS, Convolution
 from .edge_attention import Fill, attend, read_edges
-from .features import LAZY, Features, LazyLinear, check_channels, checked_pair, draw_glorot, linear, materialize, projection
+from .features import LAZY, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
 from .graph_inputs import TO_TARGET
 from .graphs import multiplicities
 
@@ -141,10 +141,8 @@ class GATConv(Convolution):
             SizeError: the features have another shape.
             UnsupportedError: edge_attr is given without ``edge_dim``, or with a matrix as the graph.
         """
-        x, edge_index = self._local(x, edge_index)
-        features, target_features = checked_pair(x, self._channels, self)
+        features, target_features, graph, nodes = self._read(x, edge_index, self._channels, size, None)
         self._materialize(features, target_features, edge_attr)
-        nodes, graph = self._size(features, target_features, size, edge_index), self._directed(edge_index, features, target_features)
         sources, targets = self._features_by_head(features, target_features)
         if targets is sources and isinstance(features, SparseTensor):
             source_scores, target_scores = self._scores(features)
@@ -164,7 +162,6 @@ class GATConv(Convolution):
         return (result, weights) if return_attention_weights else result
 
     def _materialize(self, features: Features, target_features: Features | None, edge_attr: Tensor | None) -> None:
-        """Materialize lazy layers with the sizes of the inputs."""
         if edge_attr is not None and self.lin_edge is None:
             raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of features per edge")
         for layer, x in zip((*self._projections, self.res), (features, target_features, target_features), strict=True):

@@ -24,7 +24,6 @@ from .features import (
     LazyLinear,
     check_channels,
     checked_features,
-    checked_pair,
     draw_glorot,
     folded,
     linear,
@@ -216,9 +215,7 @@ class SAGEConv(Convolution):
 
         ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
         """
-        x, edge_index = self._local(x, edge_index)
-        sources, targets = checked_pair(x, self._channels, self, self.node_dim)
-        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
+        sources, targets, graph, nodes = self._read(x, edge_index, self._channels, size, self.node_dim)
         if self.project:
             sources = linear(sources, self.lin.weight, self.lin.bias).relu()
         materialize(self.lin_l, sources.shape[-1] * len(self._aggregations))
@@ -297,9 +294,7 @@ class GINConv(Convolution):
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
-        x, edge_index = self._local(x, edge_index)
-        sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
-        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
+        sources, targets, graph, nodes = self._read(x, edge_index, (LAZY, LAZY), size, self.node_dim)
         result: Any = self._aggregate(sources, graph, nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets

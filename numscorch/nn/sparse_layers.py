@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import torch
+from numpy.typing import ArrayLike
 from torch.nn.functional import pad, unfold
 
 from ..api import einsum
@@ -15,9 +16,6 @@ from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.ledgers import note
 from ..tensors.sparse_tensor import SparseTensor
 from .weights import WithSparseWeight, check_dtype
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 Pair = int | tuple[int, int]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
+from numpy.typing import ArrayLike
 
 from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
@@ -18,9 +19,6 @@ from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
 
 CLOSE = 1e-3  # absolute tolerance between a requested density and that of an n:m format
 

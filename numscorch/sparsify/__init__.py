@@ -7,13 +7,12 @@ optional attribute ``kind`` says how much of the tensor it needs to see, and ``f
 from ..operators.naming import publish
 from ..sparsifiers.base import Kind
 from ..sparsifiers.composing import LowRankPlusSparse, compose, low_rank_plus_sparse
-from ..sparsifiers.entrywise import keep_all, random, threshold
+from ..sparsifiers.entrywise import MovementScores, keep_all, movement, random, threshold, wanda
 from ..sparsifiers.magnitude import block_magnitude, magnitude
 from ..sparsifiers.nmg import n_m_g
 from ..sparsifiers.patterned import n_m, same_pattern, topk
 from ..sparsifiers.registration import register_sparsifier
 from ..sparsifiers.reports import LayoutReport, LayoutRow, report
-from ..sparsifiers.scored import MovementScores, movement, wanda
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from . import schedules
 from .distributed import broadcast_patterns, check_patterns, data_parallel

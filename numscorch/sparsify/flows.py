@@ -14,7 +14,7 @@ import torch
 
 from ..errors import OperandError, UnsupportedError
 from ..ir.format import COO, Format
-from ..sparsifiers.scored import MovementScores
+from ..sparsifiers.entrywise import MovementScores
 from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
 from ..tensors.parameter import SparseParameter
 from .layers import sites_of
