@@ -178,8 +178,8 @@ class GATConv(Convolution):
         edge_scores = None
         if edge_attr is not None and self.lin_edge is not None:
             end = 0 if self.flow == TO_TARGET else 1  # PyTorch Geometric groups the features of loops by the second row of edge_index
-            features = edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end)
-            edge_scores = (self.lin_edge(features).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
+            features = self.lin_edge(edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end))
+            edge_scores = (features.view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
         weights = dropout(edges.weights(source_scores, target_scores, edge_scores, self.negative_slope), self.dropout, self.training)
         matrix = edges.matrix(weights)
         is_list = not isinstance(edges.graph.source, SparseTensor)

@@ -112,8 +112,8 @@ class WithSparseWeight(WeightsFirst):
             drawn = _checked_pattern(pattern, shape, rows_and_columns, dtype) if density is None else _random(shape, density, target, dtype)
             stored = drawn.to(target)
         self.weight = SparseParameter(stored)
-        if (device := torch.empty(0).device).type == "meta":
-            self.weight.to(device)
+        if (default := torch.empty(0).device).type == "meta":
+            self.weight.to(default)
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
@@ -213,23 +213,18 @@ def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: 
     return f"{message}; leave density= out to store those of the pattern, or pattern= to draw them"
 
 
-def _check_density(density: Any) -> None:
-    """Check that the density is a number between 0 and 1.
+def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
+    """Make a CSR matrix with a random share of its entries, or of the format's blocks, evenly distributed over the rows.
 
     Raises:
-        OperandError: it is not a number.
-        SizeError: it is not between 0 and 1.
+        OperandError: the density is not a number.
+        SizeError: it is not between 0 and 1, or not that of the format.
     """
     if not is_number(density):
         raise OperandError(f"density={described(density)}: give a number, such as density=0.1, or a mask or sparse tensor as pattern=")
     if not 0 <= density <= 1:
         suggestion = f", as density={density / 100:.3g}" if 1 < density <= 100 else ""
         raise SizeError(f"density={density}: the share of stored entries lies between 0 and 1{suggestion}")
-
-
-def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
-    """Make a CSR matrix with a random share of its entries, or of the format's blocks, evenly distributed over the rows."""
-    _check_density(density)
     if (keep := structured(format)) is not None:
         if abs(density - keep.n / keep.m) > CLOSE:
             raise SizeError(

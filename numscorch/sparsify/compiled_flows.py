@@ -35,8 +35,7 @@ def sparsify_in_compiled_graph(rule: Flow, output: Tensor) -> Any:
 
 def masked(number: int, tensor: Tensor) -> Tensor:
     """Zero the entries that a rule, given by its number, drops."""
-    mask = torch.ops.numscorch.kept(number, tensor.detach())
-    return torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype))
+    return torch.where(torch.ops.numscorch.kept(number, tensor.detach()), tensor, torch.zeros((), dtype=tensor.dtype))
 
 
 @constant
