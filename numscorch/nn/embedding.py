@@ -128,7 +128,12 @@ class SparseEmbeddingBag(torch.nn.Module):
         if isinstance(input, SparseTensor):
             return self._bags_of_matrix(input, offsets, weights)
         check_indices(input)
-        self._check_weights(input, weights)
+        if weights is not None and self.mode != "sum":
+            raise UnsupportedError(f"per_sample_weights with mode={self.mode!r}: weights require mode='sum'")
+        if weights is not None and weights.shape != input.shape:
+            raise SizeError(
+                f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: give one weight per item"
+            )
         if input.ndim == 2:
             if offsets is not None:
                 raise SizeError("input has 2 dimensions, one row of items per bag: leave offsets out")
@@ -151,17 +156,6 @@ class SparseEmbeddingBag(torch.nn.Module):
         if not bool((rows.values == 1).all()):
             raise UnsupportedError(f"mode={self.mode!r} of bags with values other than 1: weights require mode='sum'")
         return starts, items, None
-
-    def _check_weights(self, input: torch.Tensor, weights: torch.Tensor | None) -> None:
-        """Check that weights have the items' shape and that the mode is ``"sum"``."""
-        if weights is None:
-            return
-        if self.mode != "sum":
-            raise UnsupportedError(f"per_sample_weights with mode={self.mode!r}: weights require mode='sum'")
-        if weights.shape != input.shape:
-            raise SizeError(
-                f"per_sample_weights has shape {tuple(weights.shape)}, but input has {tuple(input.shape)}: give one weight per item"
-            )
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}, mode={self.mode!r}"

@@ -13,9 +13,8 @@ from torch.nn.functional import dropout
 from ..api import einsum
 from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .convolution import SUMS, Convolution
+from .convolution import LAZY, SUMS, Convolution, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
 from .edge_attention import Fill, attend, read_edges
-from .features import LAZY, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
 from .graph_inputs import TO_TARGET
 from .graphs import multiplicities
 

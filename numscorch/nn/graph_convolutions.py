@@ -17,9 +17,11 @@ from ..errors import SizeError, UnsupportedError
 from ..operators.products import add_bias
 from ..tensors.distributed import handler_of
 from ..tensors.sparse_tensor import SparseTensor
-from .convolution import AGGREGATIONS, SUMS, Convolution
-from .features import (
+from .convolution import (
+    AGGREGATIONS,
     LAZY,
+    SUMS,
+    Convolution,
     Features,
     LazyLinear,
     check_channels,

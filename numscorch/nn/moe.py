@@ -235,11 +235,6 @@ def _checked_top_k(top_k: Any, count: int) -> int:
 
 
 def _check_sizes(input: torch.Tensor, gates: SparseTensor, experts: torch.Tensor) -> None:
-    """Check that the sizes of tokens, gates and experts match.
-
-    Raises:
-        SizeError: they differ.
-    """
     if (input.ndim, gates.ndim, experts.ndim) == (2, 2, 3) and (*gates.shape, input.shape[1]) == (len(input), *experts.shape[:2]):
         return
     shapes = f"input: {tuple(input.shape)}   gates: {tuple(gates.shape)}   experts: {tuple(experts.shape)}"

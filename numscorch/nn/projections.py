@@ -112,7 +112,6 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     def _weigh_values(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weighted values and the attention weights."""
         scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
         return weights @ v, weights

@@ -119,7 +119,6 @@ class WithSparseWeight(WeightsFirst):
 
     @classmethod
     def _from_dense(cls, dense: Any, sparsifier: Sparsifier | str, format: Format | str | None) -> Self:
-        """Prune a dense module; copy its remaining values, training mode and frozen parameters."""
         check_dense(cls, dense, cls.DENSE)
         stored = sparsify(dense.weight.detach().flatten(1), sparsifier, format)
         layer = cls(**cls._shared_arguments(dense), pattern=stored, format=stored.format, dtype=stored.dtype)

@@ -108,8 +108,10 @@ def register_sparsifier(
         return partial(register_sparsifier, kind=kind, name=name, format=format, block=block, check=check, replace=replace)
     if not callable(function):
         raise OperandError(f"register_sparsifier takes a callable that makes a mask of a tensor, not {function!r}")
+    if kind not in list(Kind):
+        raise OperandError(f"kind={kind!r}: a sparsifier is {', '.join(map(repr, map(str, Kind)))}")
     registered = Registered(
-        function, name or named_in_errors(function), _kind(kind), _block(kind, block), None if format is None else as_format(format)
+        function, name or named_in_errors(function), Kind(kind), _block(kind, block), None if format is None else as_format(format)
     )
     _check_name(registered, replace)
     if check:
@@ -126,12 +128,6 @@ def _find_sparsifier(name: str, module: str) -> Any:
     if name not in REGISTERED:
         import_module(module)
     return named(name)
-
-
-def _kind(kind: Kind | str) -> Kind:
-    if kind not in list(Kind):
-        raise OperandError(f"kind={kind!r}: a sparsifier is {', '.join(map(repr, map(str, Kind)))}")
-    return Kind(kind)
 
 
 def _block(kind: Kind | str, block: Block | None) -> Block | None:
@@ -151,16 +147,13 @@ def _check_name(registered: Registered, replace: bool) -> None:
     """Check that a name is valid, and that it is new or belongs to an earlier version of the same function."""
     if registered.name == "<lambda>":
         raise OperandError("a lambda has no name to register: give one, as in name='positive'")
-    known = REGISTERED.get(registered.name)
-    if known is not None and not replace and not _is_version(registered.function, known.function):
+    known, origin = REGISTERED.get(registered.name), _origin(registered.function)
+    if known is None or replace or registered.function is known.function:
+        return
+    if origin != _origin(known.function) or "<" in origin[1]:  # local functions and lambdas are never versions
         raise OperandError(
             f"the name {registered.name!r} is taken by another sparsifier, {known.function!r}: give another name=, or replace=True"
         )
-
-
-def _is_version(new: Any, old: Any) -> bool:
-    """Return whether a function is a new version of another one; local functions and lambdas are never versions."""
-    return new is old or (_origin(new) == _origin(old) and "<" not in _origin(new)[1])
 
 
 def _origin(function: Any) -> tuple[str, str]:

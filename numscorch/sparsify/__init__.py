@@ -22,7 +22,7 @@ from .loading import load_patterns
 from .models import densify_model, sparsify_model
 from .plan import PlanRule, SparsityPlan, erk, global_magnitude, uniform
 from .pruning import GradualPruning
-from .repattern import repattern
+from .replacement import repattern
 from .settling import ModelReport, ModelRow
 from .straight import resparsify, settle, straight_through
 

@@ -17,8 +17,7 @@ from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern, named_arrays
 from .loading import patterns_of, saved
 from .matching import sparse_weights, unwrapping
-from .repattern import repattern
-from .replacement import Optimizers
+from .replacement import Optimizers, repattern
 
 
 def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataParallel:

@@ -17,8 +17,7 @@ from .distributed import check_patterns, group_of, summed
 from .loading import check_keys, patterns_of, saved
 from .matching import Names, bare, named, sparse_weights
 from .probes import Probe, watched_layers
-from .repattern import as_stored, repattern
-from .replacement import Optimizers, check_followers, listed
+from .replacement import Optimizers, as_stored, check_followers, listed, repattern
 from .schedules import Schedule, check_count, check_steps, cosine, one_shot
 from .units import Units
 

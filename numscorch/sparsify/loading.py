@@ -25,8 +25,7 @@ from .checks import check_model, check_placed, naming
 from .layers import Site, converted, sites_of
 from .matching import MatchedWeight, chosen
 from .plan import SparsityPlan
-from .repattern import follow
-from .replacement import Optimizers, adapt_readers, check_followers, listed, put_sparse
+from .replacement import Optimizers, adapt_readers, check_followers, follow, listed, put_sparse
 
 Module = torch.nn.Module
 State = Mapping[str, Any]

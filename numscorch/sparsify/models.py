@@ -226,7 +226,6 @@ def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> 
 
 
 def _rows(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
-    """Return a row for each choice."""
     rows = []
     for choice in choices:
         rows.append(settling.row(choice))

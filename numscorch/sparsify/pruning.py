@@ -38,8 +38,7 @@ from .checks import (
 from .flows import Masking
 from .loading import check_keys, check_names, patterns_of, saved, tell_order
 from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
-from .repattern import repattern
-from .replacement import Optimizers, adapt_readers, check_followers, followers, listed, optimizers_of, put_sparse
+from .replacement import Optimizers, adapt_readers, check_followers, followers, listed, optimizers_of, put_sparse, repattern
 from .schedules import Schedule, check_count
 from .settling import padding_note
 
