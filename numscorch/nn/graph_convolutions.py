@@ -221,17 +221,15 @@ class SAGEConv(Convolution):
         if self.project:
             sources = linear(sources, self.lin.weight, self.lin.bias).relu()
         materialize(self.lin_l, sources.shape[-1] * len(self._aggregations))
-        result = _add_bias(self._aggregate_and_transform(sources, graph, nodes), self.lin_l.bias)
+        if self._aggregations == ("mean",) and sources.ndim == 2:
+            result = _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
+        else:
+            result = linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
+        result = _add_bias(result, self.lin_l.bias)
         if self.root_weight and targets is not None:
             materialize(self.lin_r, targets.shape[-1])
             result = result + linear(targets, self.lin_r.weight)
         return functional.normalize(result, dim=-1) if self.normalize else result
-
-    def _aggregate_and_transform(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
-        """Return the aggregated neighbour features times the weight of ``lin_l``."""
-        if self._aggregations == ("mean",) and sources.ndim == 2:
-            return _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
-        return linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
 
     def __repr__(self) -> str:
         return f"SAGEConv({self.in_channels}, {self.out_channels}, aggr={self.aggr})"

@@ -169,13 +169,12 @@ class GraphInput:
         """Return ``make()``, cached by ``key`` unless the weights require grad."""
         if self.cache_owner.requires_grad:
             return make()
-        return remembered(self.cache_owner, (self._pattern(), *key), make)
-
-    def _pattern(self) -> Hashable:
-        """Return the part of the cache key that distinguishes graphs with the same cache owner."""
+        pattern: Hashable = self.shape  # distinguishes graphs with the same cache owner
         if isinstance(self.source, SparseTensor):
-            return self.source.pattern
-        return self.shape if self.weights is None else self.place(KEEP_LOOPS)
+            pattern = self.source.pattern
+        elif self.weights is not None:
+            pattern = self.place(KEEP_LOOPS)
+        return remembered(self.cache_owner, (pattern, *key), make)
 
 
 def is_sharded(graph: Any) -> bool:
