@@ -242,11 +242,6 @@ def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
 
 
 def _check_weights(need_weights: bool, attn_mask: Any) -> None:
-    """Check that neither weights nor a mask are requested.
-
-    Raises:
-        UnsupportedError: need_weights is True, or attn_mask is given.
-    """
     if need_weights:
         raise UnsupportedError(
             "need_weights=True: weights are computed row by row and not stored; compute those of one head with"

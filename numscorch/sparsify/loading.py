@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from glob import escape
-from itertools import chain
 from typing import Any
 
 import torch
@@ -308,7 +307,7 @@ def _pattern(name: str, state: State, metadata: Mapping[str, Any], weight: Weigh
         raise SizeError(f"has shape {shape} in the state, but {extents} in the model: build the model with its original sizes")
     format = _format(metadata, weight)
     levels = [[f"level{at}_{array}" for array in level.arrays] for at, level in enumerate(format.levels)]
-    if (names := sorted(chain(*levels))) != sorted(arrays):
+    if (names := sorted(array for level in levels for array in level)) != sorted(arrays):
         message = f"the state has index arrays {', '.join(sorted(arrays)) or 'none'}, but {format.name} has {', '.join(names) or 'none'}"
         suggestion = "was it truncated?" if metadata else "give the result of state_dict(), which has the format, not a plain dict of it"
         raise OperandError(f"{message}: {suggestion}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from glob import escape
-from itertools import chain
 from typing import Any
 
 import torch
@@ -95,7 +94,7 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     rules_of_name: dict[str, list[int]] = {}
     rules = plan.of("weight")
     for at, rule in enumerate(rules):
-        for name in named_by(rule, dict.fromkeys(chain(*names.values()))):
+        for name in named_by(rule, dict.fromkeys(name for group in names.values() for name in group)):
             rules_of_name.setdefault(name, []).append(at)
     places: dict[int, list[Site]] = {}
     for site in sites:
