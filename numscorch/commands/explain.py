@@ -15,8 +15,8 @@ from ..explanation.explanation import ROW, SIZE, read_formats
 from ..ir.format import Format
 from ..machine.memory import available
 from ..operators.constructors import rand
+from ..sparsifiers.nmg import structured
 from ..sparsifiers.sparsify import sparsify
-from ..sparsifiers.structures import structured
 
 EACH = 4  # bytes of a float32
 

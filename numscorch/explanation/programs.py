@@ -56,7 +56,7 @@ def explain_program(
 
 def explain_sparsified(text: str, given: Mapping[str, Any], sparsifier: Any, format: Format | str | None) -> Explanation:
     """Explain a program whose result is sparsified, with the sparsifier fused into the last kernel if possible."""
-    from ..sparsifiers.names import named
+    from ..sparsifiers.base import named
     from ..sparsifiers.sparsify import named_in_errors  # imported late: it builds on einsum
 
     sparsifier = named(sparsifier)

@@ -7,16 +7,13 @@ import torch
 from ..operators.naming import publish
 from ..tensors.parameter import Parameter, SparseParameter
 from . import functional, graphs, patterns
-from .attention import SparseAttention
-from .conv import SparseConv2d
-from .embedding import SparseEmbeddingBag
-from .embedding_table import SparseEmbedding
+from .attention import SparseAttention, SparseTransformerEncoderLayer
+from .embedding import SparseEmbedding, SparseEmbeddingBag
 from .graph_attention import GATConv
 from .graph_convolutions import GCNConv, GINConv, SAGEConv
-from .linear import SparseLinear
 from .moe import MoE
 from .projections import SparseMultiheadAttention
-from .transformer import SparseTransformerEncoderLayer
+from .sparse_layers import SparseConv2d, SparseLinear
 
 __all__ = [
     "GATConv",

@@ -1,4 +1,4 @@
-"""SparseAttention: torch.nn.MultiheadAttention at the stored entries of a pattern."""
+"""SparseAttention and SparseTransformerEncoderLayer: torch's modules at the stored entries of a pattern."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from math import sqrt
 from typing import Any
 
 import torch
+from torch.nn.functional import relu
 
 from ..errors import SizeError, UnsupportedError
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .dtypes import check_dtype
+from .csr_patterns import as_pattern
 from .functional import _sparse_attention
-from .joined import as_pattern
-from .weights import check_attention, check_device
+from .weights import check_attention, check_device, check_dtype
 
 Linear = torch.nn.functional.linear
 MAX_PATTERNS = 8  # capacity of a module's cache of patterns, in sequence lengths
+Activation = Callable[[torch.Tensor], torch.Tensor]
 
 
 class SparseAttention(torch.nn.Module):
@@ -208,7 +209,9 @@ class SparseAttention(torch.nn.Module):
             check_dtype(self, self.in_proj_weight, tensor, name)
 
     def extra_repr(self) -> str:
-        description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else _name(self.pattern)
+        function: Any = getattr(self.pattern, "func", self.pattern)  # of a partial, its inner function
+        name = getattr(function, "__name__", type(function).__name__)
+        description = f"density={self.pattern.density:.3g}" if isinstance(self.pattern, SparseTensor) else name
         sizes = [] if self.embed_dim is None else [f"embed_dim={self.embed_dim}", f"num_heads={self.num_heads}"]
         return ", ".join([f"pattern={description}", *sizes])
 
@@ -239,11 +242,6 @@ def _check_padding(padding: torch.Tensor, key: torch.Tensor) -> None:
 
 
 def _check_weights(need_weights: bool, attn_mask: Any) -> None:
-    """Check that neither weights nor a mask are requested.
-
-    Raises:
-        UnsupportedError: need_weights is True, or attn_mask is given.
-    """
     if need_weights:
         raise UnsupportedError(
             "need_weights=True: weights are computed row by row and not stored; compute those of one head with"
@@ -253,7 +251,78 @@ def _check_weights(need_weights: bool, attn_mask: Any) -> None:
         raise UnsupportedError("attn_mask with a pattern: join them with ns.nn.patterns.intersection, and make the module with the result")
 
 
-def _name(function: Any) -> str:
-    """Return the name of a function; of a partial, the name of its inner function."""
-    inner = getattr(function, "func", function)
-    return str(getattr(inner, "__name__", type(inner).__name__))
+class SparseTransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
+    """A transformer encoder layer: attention at a pattern's entries, then two linear layers, both with residual connections.
+
+    Parameters have the names of ``torch.nn.TransformerEncoderLayer``, so its state dict can be loaded; its call takes the same
+    arguments, except that the pattern takes the place of ``src_mask``. ``is_causal`` drops the pattern's entries above the diagonal.
+    ``torch.nn.TransformerEncoder`` stacks these layers with ``enable_nested_tensor=False``. The pattern is not part of the state dict.
+
+    Args:
+        pattern: a matrix, or a function from a length to a matrix, as in :class:`SparseAttention`.
+        d_model: size of the tokens.
+        nhead: number of attention heads.
+        dim_feedforward: size between the two linear layers.
+        dropout: dropout probability of attention probabilities and activations in training.
+        activation: ``"relu"``, ``"gelu"``, or a function.
+        layer_norm_eps: epsilon of the layer normalisations.
+        batch_first: whether the batch dimension precedes the sequence dimension; True, unlike torch's default.
+        norm_first: whether to normalise before attention and linear layers, rather than after.
+        bias: whether linear layers and normalisations have a bias.
+        device: only the CPU is supported.
+        dtype: data type of the parameters.
+
+    Shape:
+        src (N, L, d_model), or (L, d_model); the result has the shape of src.
+
+    Raises:
+        SizeError: nhead does not divide d_model, or the pattern does not match the sequence length.
+        UnsupportedError: the name of the activation is unknown, or src_mask is given.
+
+    Source: Vaswani and others, "Attention Is All You Need", 2017, section 3.1; Scorch, appendix E.4.
+
+    >>> from numscorch.nn import patterns
+    >>> layer = SparseTransformerEncoderLayer(patterns.bigbird, d_model=8, nhead=2, dim_feedforward=16)
+    >>> layer(torch.ones(3, 6, 8)).shape
+    torch.Size([3, 6, 8])
+    """
+
+    def __init__(
+        self,
+        pattern: Any,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Activation = relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = True,
+        norm_first: bool = False,
+        bias: bool = True,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ):
+        check_device(self, device)
+        check_heads(d_model, nhead)
+        if not callable(activation) and activation not in ("relu", "gelu"):
+            raise UnsupportedError(f"activation={activation!r}: give 'relu', 'gelu', or a function")
+        super().__init__(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype=dtype)
+        self.self_attn = SparseAttention.from_dense(self.self_attn, pattern)  # type: ignore[assignment]
+
+    @classmethod
+    def from_dense(cls, layer: torch.nn.TransformerEncoderLayer, pattern: Any) -> SparseTransformerEncoderLayer:
+        """Convert a torch.nn.TransformerEncoderLayer: copy its weights, settings, training mode, and frozen parameters.
+
+        >>> from numscorch.nn import patterns
+        >>> dense = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> SparseTransformerEncoderLayer.from_dense(dense, patterns.causal(6)).self_attn
+        SparseAttention(
+          pattern=density=0.583, embed_dim=8, num_heads=2
+          (out_proj): NonDynamicallyQuantizableLinear(in_features=8, out_features=8, bias=True)
+        )
+        """
+        encoder = cls.__new__(cls)
+        vars(encoder).update(copy.deepcopy(vars(layer)))
+        encoder.self_attn = SparseAttention.from_dense(layer.self_attn, pattern)  # type: ignore[assignment]
+        return encoder

@@ -1,16 +1,279 @@
-"""Base class of graph convolutions: aggregation of messages, their direction, and the node dimension of the features."""
+"""Base of graph convolutions: node features, linear layers that may take their size from the first input, and aggregation of neighbours.
+
+Features are dense or sparse, and either one tensor for all nodes or a pair for sources and targets. Arguments and aggregations are named
+as in PyTorch Geometric.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.parameter import UninitializedParameter, is_lazy
 
-from ..errors import UnsupportedError
-from .aggregation import AGGREGATIONS, aggregation_names, as_dense
-from .features import Features, folded, size_of, unfolded
-from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, stated_size
+from ..api import einsum
+from ..errors import SizeError, UnsupportedError
+from ..ir.format import CSR
+from ..programs.gradients import attached
+from ..tensors.graph_breaks import graph_break
+from ..tensors.modes import as_numpy
+from ..tensors.packing import pack
+from ..tensors.pattern import Pattern
+from ..tensors.sparse_tensor import SparseTensor
+from .graph_inputs import TO_TARGET, check_flow, directed, is_sharded, remembered, stated_size
+from .graphs import means, sums, zeros
+from .weights import check_dtype
+
+Draw = Callable[[torch.nn.Linear], None]
+Features = Tensor | SparseTensor
+Nodes = tuple[int, int]  # sources, targets
+LAZY = -1  # placeholder of a size that the first input sets
+FLAT = 1e-5  # lower bound of the variance under the square root
+
+linear: Callable[..., Tensor] = functional.linear  # also of sparse features
+_attached = graph_break(attached)
+
+
+def draw_glorot(layer: torch.nn.Linear) -> None:
+    """Draw the weights with Glorot and Bengio's uniform initialization; the bias is 0."""
+    torch.nn.init.xavier_uniform_(layer.weight)
+    if layer.bias is not None:
+        torch.nn.init.zeros_(layer.bias)
+
+
+class LazyLinear(torch.nn.Linear):
+    """A torch.nn.Linear of unknown input size; :meth:`materialize` turns it into a plain torch.nn.Linear.
+
+    State dicts save and load it before and after that.
+
+    >>> layer = LazyLinear(3, bias=False)
+    >>> layer.materialize(2)
+    >>> layer
+    Linear(in_features=2, out_features=3, bias=False)
+    """
+
+    def __init__(self, out_features: int, bias: bool = True, draw: Draw = torch.nn.Linear.reset_parameters):
+        torch.nn.Module.__init__(self)
+        self.in_features, self.out_features, self._draw = LAZY, out_features, draw
+        self.weight = UninitializedParameter()
+        self.register_parameter("bias", torch.nn.Parameter(torch.zeros(out_features)) if bias else None)
+
+    def materialize(self, in_features: int) -> None:
+        """Set the input size, become a plain layer, and draw the weights."""
+        self._become(in_features)
+        self._draw(self)
+
+    def reset_parameters(self) -> None:
+        """Do nothing: the weights do not exist yet."""
+
+    def _become(self, in_features: int) -> None:
+        weight: Any = self.weight
+        weight.materialize((self.out_features, in_features))
+        self.in_features = in_features
+        object.__setattr__(self, "__class__", torch.nn.Linear)
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        destination[f"{prefix}weight"] = self.weight
+        if self.bias is not None:
+            destination[f"{prefix}bias"] = self.bias if keep_vars else self.bias.detach()
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any) -> None:
+        weight = state_dict.get(f"{prefix}weight")
+        if weight is not None and not is_lazy(weight) and weight.ndim == 2:
+            self._become(int(weight.shape[1]))
+        torch.nn.Linear._load_from_state_dict(self, state_dict, prefix, *args)  # _become changed the class
+
+
+def projection(in_features: int, out_features: int, bias: bool, draw: Draw = torch.nn.Linear.reset_parameters) -> torch.nn.Linear:
+    """Make a linear layer, lazy if ``in_features`` is -1; ``draw`` initializes its weights."""
+    if in_features == LAZY:
+        return LazyLinear(out_features, bias, draw)
+    layer = torch.nn.Linear(in_features, out_features, bias)
+    draw(layer)
+    return layer
+
+
+def materialize(layer: torch.nn.Module | None, in_features: int) -> None:
+    """Materialize a lazy layer with its input size; ignore other layers."""
+    if isinstance(layer, LazyLinear):
+        layer.materialize(in_features)
+
+
+def check_channels(layer: str, **channels: int) -> None:
+    """Check that sizes are positive; input sizes may be -1.
+
+    Raises:
+        SizeError: a size is not positive.
+    """
+    for name, size in channels.items():
+        if size < 1 and not (size == LAZY and name in ("in_channels", "sources", "targets", "edge_dim")):
+            raise SizeError(f"{layer} with {name}={size}: sizes are positive, or -1 for a size that the first input sets")
+
+
+def checked_features(x: Any, channels: int, layer: torch.nn.Module, name: str = "x", node_dim: int | None = None) -> Features:
+    """Check and return node features (nodes, channels), dense or sparse; -1 allows any number of channels.
+
+    With a ``node_dim``, dense features may have more than 2 dimensions: ``node_dim`` counts nodes, the last one channels.
+
+    Raises:
+        SizeError: the shape does not match.
+        UnsupportedError: ``x`` is not a tensor, or its data type differs from the weights'.
+    """
+    if not isinstance(x, Tensor | SparseTensor):
+        raise UnsupportedError(f"{name} is {type(x).__name__}: {layer} takes a tensor of features, of shape (nodes, {channels})")
+    is_static = x.ndim > 2 and node_dim is not None and not isinstance(x, SparseTensor) and x.layout is torch.strided
+    if (x.ndim != 2 and not is_static) or (channels != LAZY and x.shape[-1] != channels):
+        wanted = "channels" if channels == LAZY else channels
+        raise SizeError(f"{name} has shape {tuple(x.shape)}, but {layer} takes (nodes, {wanted})")
+    if node_dim is not None and (not -x.ndim <= node_dim < x.ndim or node_dim % x.ndim == x.ndim - 1):
+        raise SizeError(
+            f"{name} has shape {tuple(x.shape)}, so node_dim={node_dim} of {layer} cannot be the dimension of the nodes: "
+            "give a dimension before the last one, which holds the channels"
+        )
+    if (weight := next(layer.parameters(), None)) is not None:
+        check_dtype(layer, weight, x, name)
+    if isinstance(x, SparseTensor) or x.layout is torch.strided:
+        return x
+    return _attached(x)
+
+
+def checked_pair(x: Any, channels: Sequence[int], layer: torch.nn.Module, node_dim: int | None = None) -> tuple[Features, Features | None]:
+    """Check and return the features of sources and of targets; without a pair, both are the same object."""
+    if not isinstance(x, tuple | list):
+        features = checked_features(x, channels[0], layer, node_dim=node_dim)
+        return features, features
+    if len(x) != 2:
+        raise SizeError(f"x has {len(x)} parts, but {layer} takes features, or a pair (source features, target features)")
+    sources = checked_features(x[0], channels[0], layer, "x[0]", node_dim)
+    return sources, None if x[1] is None else checked_features(x[1], channels[1], layer, "x[1]", node_dim)
+
+
+def folded(x: Features, node_dim: int) -> Features:
+    """Move the node dimension first and flatten the other dimensions.
+
+    >>> folded(torch.zeros(5, 3, 4), -2).shape
+    torch.Size([3, 20])
+    """
+    return x if x.ndim == 2 or isinstance(x, SparseTensor) else x.movedim(node_dim, 0).flatten(1)
+
+
+def unfolded(x: Features, like: Features, node_dim: int) -> Features:
+    """Invert :func:`folded`; ``like`` has the original shape except for the number of nodes."""
+    if like.ndim == 2 or isinstance(x, SparseTensor) or isinstance(like, SparseTensor):
+        return x
+    return x.unflatten(1, like.movedim(node_dim, 0).shape[1:]).movedim(0, node_dim)
+
+
+def size_of(
+    sources: Features, targets: Features | None, size: Sequence[int | None] | None, of_graph: Sequence[int | None] | None = None
+) -> tuple[int, int]:
+    """Return the numbers of sources and targets.
+
+    The number of targets comes from the target features, else ``size``, else the graph, else it equals the number of sources.
+
+    Raises:
+        SizeError: ``size`` disagrees with the features.
+    """
+    counts = (None, None) if size is None else tuple(size)
+    if len(counts) != 2:
+        raise SizeError(f"size is {counts}: pass (number of sources, number of targets)")
+    rows = sources.shape[0], None if targets is None else targets.shape[0]
+    for kind, length, count in zip(("sources", "targets"), rows, counts, strict=True):
+        if length is not None and count is not None and length != count:
+            raise SizeError(f"size={counts} gives {count} {kind}, but there are features of {length}: leave size out, or correct it")
+    candidates = (rows[1], counts[1], None if of_graph is None else of_graph[1], rows[0])
+    return rows[0], next(count for count in candidates if count is not None)
+
+
+@graph_break
+def largest(x: Features, graph: Any, nodes: tuple[int, int]) -> Features:
+    """Return the maximum of the source features at each target, or 0 for targets without edges; sparse for sparse features.
+
+    Features that are not stored count as 0. For sparse features, a plan is cached per graph and feature pattern. It takes O(terms)
+    time and memory, where a term is a pair of an edge and a stored feature of its source.
+    """
+    A = zeros(graph, nodes, x.dtype)
+    if isinstance(x, SparseTensor):
+        return _largest_of_stored(x.to(CSR), A)
+    maxima: Tensor = einsum("ij,jk->ik", A, x, reduce="max_plus")
+    empty_rows = A.pattern.remember("rows without entries", lambda: _empty(A.pattern))
+    return maxima if empty_rows is None else maxima.masked_fill(empty_rows, 0.0)
+
+
+def _empty(pattern: Pattern) -> Tensor | None:
+    """Return a boolean column of the empty rows of a CSR matrix; None if there are none."""
+    is_empty = pattern.arrays[1][0].diff() == 0
+    return is_empty[:, None] if bool(is_empty.any()) else None
+
+
+def _largest_of_stored(x: SparseTensor, A: SparseTensor) -> SparseTensor:
+    """Return the maximum of CSR features; an entry is stored if a neighbour stores that feature."""
+    pattern, terms, floor = remembered(A.values, ("meeting", x.pattern), lambda: _max_plan(A, x))
+    maxima: Tensor = einsum("pq,q->p", terms, x.values, reduce="max_plus")
+    return SparseTensor(pattern, maxima if floor is None else maxima.maximum(floor))
+
+
+def _max_plan(A: SparseTensor, x: SparseTensor) -> tuple[Pattern, SparseTensor, Tensor | None]:
+    """List all pairs of an edge and a stored feature of its source, sorted by target and feature.
+
+    Returns:
+        the pattern of the result; the terms (result positions, feature positions), with a stored 0 for each term; and the lower bound of
+        each result, 0 if a neighbour does not store the feature, else -inf, or None if all are -inf.
+    """
+    width, (pos, features) = x.shape[1], (array.long() for array in x.pattern.arrays[1])
+    targets, sources = A.indices()
+    stored = pos.diff()[sources]
+    first = stored.cumsum(0) - stored  # offset of each edge's terms
+    positions = torch.arange(int(stored.sum())) + (pos[sources] - first).repeat_interleave(stored)
+    places, result_positions = torch.unique(targets.repeat_interleave(stored) * width + features[positions], return_inverse=True)
+    rows = places // width
+    pattern = pack(as_numpy(torch.stack([rows, places % width])), (A.shape[0], width), CSR)[0]
+    terms = pack(as_numpy(torch.stack([result_positions, positions])), (len(places), x.nnz), CSR)[0]
+    has_unstored = terms.arrays[1][0].diff() < A.pattern.arrays[1][0].diff()[rows]
+    floor = torch.where(has_unstored, 0.0, float("-inf")).to(x.dtype) if bool(has_unstored.any()) else None
+    return pattern, SparseTensor(terms, torch.zeros(terms.nnz, dtype=x.dtype)), floor
+
+
+def _product(matrix: Callable[..., SparseTensor], x: Features, graph: Any, nodes: Nodes) -> Features:
+    return einsum("ij,jf->if", matrix(graph, nodes, x.dtype), x)
+
+
+def _var(x: Features, graph: Any, nodes: Nodes) -> Tensor:
+    zeros(graph, nodes, x.dtype)  # raises UnsupportedError for weighted graphs
+    return as_dense(_product(means, x * x, graph, nodes)) - as_dense(_product(means, x, graph, nodes)).square()
+
+
+def _std(x: Features, graph: Any, nodes: Nodes) -> Tensor:
+    """Return the standard deviation; variances up to ``FLAT`` give 0, as in PyTorch Geometric.
+
+    The bound keeps the gradient of the square root finite.
+    """
+    deviation = _var(x, graph, nodes).clamp(min=FLAT).sqrt()
+    return deviation.masked_fill(deviation <= math.sqrt(FLAT), 0.0)
+
+
+def as_dense(x: Features) -> Tensor:
+    """Convert features to a dense tensor."""
+    return x.to_dense() if isinstance(x, SparseTensor) else x
+
+
+# Functions of source features (sources, channels) that return features of the targets, (targets, channels), 0 without edges. All but sums
+# and means raise UnsupportedError for matrices with values other than 1.
+AGGREGATIONS: dict[str, Callable[[Features, Any, Nodes], Features]] = {
+    "mean": partial(_product, means),
+    "max": largest,
+    "min": lambda x, graph, nodes: -largest(-x, graph, nodes),
+    "sum": partial(_product, sums),
+    "add": partial(_product, sums),
+    "var": _var,
+    "std": _std,
+}
+SUMS = ("add", "sum")
 
 
 class Convolution(torch.nn.Module):
@@ -26,32 +289,33 @@ class Convolution(torch.nn.Module):
 
     def __init__(self, aggr: Any, flow: str, node_dim: int, supported: Sequence[str]):
         super().__init__()
-        layer = type(self).__name__
-        self.aggr, self._aggregations = aggr, aggregation_names(layer, aggr, supported)
+        layer, names = type(self).__name__, tuple(aggr) if isinstance(aggr, list | tuple) else (aggr,)
+        if not names or any(not isinstance(name, str) or name not in supported for name in names):
+            several = ", or a list of them" if len(supported) > 2 else ""
+            raise UnsupportedError(f"{layer} with aggr={aggr!r}: it takes {', '.join(map(repr, supported))}{several}")
         check_flow(layer, flow)
-        self.flow, self.node_dim = flow, node_dim
+        self.aggr, self.flow, self.node_dim, self._aggregations = aggr, flow, node_dim, names  # their results are concatenated
 
-    def _local(self, x: Any, graph: Any) -> tuple[Any, Any]:
-        """Return features and graph; for a graph that is distributed over ranks, the features of this rank's sources and targets."""
-        if not is_sharded(graph):
-            return x, graph
-        if not isinstance(x, torch.Tensor):
-            raise UnsupportedError(f"{self} with a graph that is distributed over ranks takes the features of this rank's nodes")
-        directed(graph, self.flow)  # refuses other directions
-        return graph.with_halo(x)
+    def _read(
+        self, x: Any, graph: Any, channels: tuple[int, int], size: Sequence[int | None] | None, node_dim: int | None
+    ) -> tuple[Features, Features | None, Any, Nodes]:
+        """Return the features of sources and of targets, the graph with its edges from sources to targets, and the numbers of both.
 
-    def _directed(self, graph: Any, sources: Features, targets: Features | None) -> Any:
-        """Return the graph with its edges from sources to targets."""
+        Of a graph that is distributed over ranks, the features are those of this rank's sources and targets.
+        """
+        if is_sharded(graph):
+            if not isinstance(x, torch.Tensor):
+                raise UnsupportedError(f"{self} with a graph that is distributed over ranks takes the features of this rank's nodes")
+            directed(graph, self.flow)  # refuses other directions
+            x, graph = graph.with_halo(x)
+        sources, targets = checked_pair(x, channels, self, node_dim)
         if self.flow != TO_TARGET and sources is not targets:
             raise UnsupportedError(
                 f"{self} with flow={self.flow!r} and separate sources and targets: swap them, and pass edge_index.flip(0)"
             )
-        return directed(graph, self.flow)
-
-    def _size(self, sources: Features, targets: Features | None, size: Sequence[int | None] | None, graph: Any) -> tuple[int, int]:
-        """Return the numbers of sources and targets."""
         rows = None if targets is None else folded(targets, self.node_dim)
-        return size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
+        nodes = size_of(folded(sources, self.node_dim), rows, size, stated_size(graph))
+        return sources, targets, directed(graph, self.flow), nodes
 
     def _aggregate(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Features:
         """Aggregate the source features at the targets; concatenate the results of several aggregations."""

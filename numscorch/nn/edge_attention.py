@@ -2,18 +2,23 @@
 
 The exponentials of all heads form one tensor (targets, sources, heads) that shares the graph's index arrays. An explicit backward
 function replaces the gradients of the single operations; of the values per edge, it saves only the exponentials.
+
+Edge features, and attention weights as a result, need a list of edges instead, in which parallel edges have separate scores. The softmax
+is then over a list (edges, heads), with O(edges) memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ..api import einsum, evaluate
+from ..errors import OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
 from ..ir.levels import Compressed, Dense
 from ..programs.autograd import Differentiable, by_parts, through
@@ -21,13 +26,15 @@ from ..tensors.graph_breaks import graph_break
 from ..tensors.modes import in_transform
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .remembering import remembered
+from .graph_inputs import KEEP_LOOPS, REPLACE_LOOPS, EdgePlacement, GraphInput, read_graph, remembered
 
 BY_HEADS = Format((Dense(), Compressed(), Dense()))
 SCORES = "where(s[j,h] + t[i,h] > 0, s[j,h] + t[i,h], slope * (s[j,h] + t[i,h]))"
 EXPONENTIALS = f"E[i,j,h] = stored(A[i,j,h]) * exp({SCORES} - m[i,h])"
 SLOPES = "Z[i,j,h] = stored(R[i,j,h]) * (R[i,j,h] - d[i,h]) * where(s[j,h] + t[i,h] > 0, 1, slope)"
 SAMPLED = "R[i,j,h] = stored(A[i,j,h]) * (G[i,h,c] * X[j,h,c])"
+REDUCTIONS = {"add": "sum", "sum": "sum", "mean": "mean", "min": "amin", "max": "amax", "mul": "prod"}
+Fill = float | Tensor | str
 
 
 @graph_break
@@ -118,8 +125,7 @@ class _AttentionCall(Differentiable):
         sources, s, t = (tensor.detach() for tensor in values)
         exponentials = self.exponentials(s, t)
         totals = _totals(exponentials)
-        weighted_sums: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources)
-        result = weighted_sums.div_(totals[..., None])
+        result: Tensor = einsum("ijh,jhc->ihc", self.dropped(exponentials), sources).div_(totals[..., None])
         return result, exponentials.values, totals, result
 
     def gradients(
@@ -155,3 +161,72 @@ def _slopes(call: _AttentionCall, E: SparseTensor, shared: Tensor, result: Tenso
     d = (shared * result).sum(-1)
     slopes: SparseTensor = evaluate(SLOPES, R=sampled, d=d, s=s, t=t, slope=call.slope)
     return slopes.with_values(slopes.values.mul_(E.values))
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """The edges of a graph, either unchanged or with all self loops replaced by one loop per node."""
+
+    graph: GraphInput
+    placement: EdgePlacement
+    endpoints: Tensor  # targets and sources (2, edges)
+
+    def weights(self, source_scores: Tensor, target_scores: Tensor, edge_scores: Tensor | None, negative_slope: float) -> Tensor:
+        """Return the softmax of ``leaky_relu(sum of scores)`` over the edges of each target, (edges, heads)."""
+        targets, sources = self.endpoints
+        scores = source_scores[sources] + target_scores[targets]
+        scores = functional.leaky_relu(scores if edge_scores is None else scores + edge_scores, negative_slope)
+        index, nodes = targets[:, None].expand_as(scores), self.graph.shape[0]
+        largest = scores.new_full((nodes, scores.shape[1]), float("-inf")).scatter_reduce(0, index, scores.detach(), "amax")
+        exponentials = (scores - largest[targets]).exp()
+        return exponentials / exponentials.new_zeros(nodes, exponentials.shape[1]).index_add(0, targets, exponentials)[targets]
+
+    @graph_break
+    def matrix(self, weights: Tensor) -> SparseTensor:
+        """Return the weights as a tensor (targets, sources, heads), summed over parallel edges."""
+        heads, pattern = weights.shape[1], self.placement.pattern
+        if self.placement.slots is not None:
+            weights = weights.new_zeros(pattern.nnz, heads).index_add(0, self.placement.slots, weights)
+        return SparseTensor(by_heads(pattern, heads), weights.flatten())
+
+    def features(self, edge_attr: Tensor, edge_dim: int, fill: Fill, end: int) -> Tensor:
+        """Return the features of all edges, added loops included, (edges, edge_dim).
+
+        Args:
+            edge_attr: features of the graph's edges, (edges, edge_dim) or (edges,).
+            edge_dim: expected number of features; -1 for any number.
+            fill: features of added loops: a number, a tensor, or the name of a reduction over the features of a node's edges.
+            end: which end of the edges the reduction groups by: 0 for targets, 1 for sources.
+
+        Raises:
+            OperandError: the reduction is unknown.
+            SizeError: the features are not a tensor of that shape.
+            UnsupportedError: the graph is a matrix.
+        """
+        if isinstance(self.graph.source, SparseTensor):
+            raise UnsupportedError("edge_attr with an adjacency matrix, whose edges have no order: pass edge_index")
+        rows = edge_attr[:, None] if isinstance(edge_attr, Tensor) and edge_attr.ndim == 1 else edge_attr
+        if not isinstance(rows, Tensor) or rows.shape[:1] != (self.graph.edges,) or rows.ndim != 2 or edge_dim not in (-1, rows.shape[1]):
+            shape = tuple(edge_attr.shape) if isinstance(edge_attr, Tensor) else type(edge_attr).__name__
+            raise SizeError(
+                f"edge_attr has shape {shape}, but there are {self.graph.edges} edges with {edge_dim} features: pass (edges, edge_dim)"
+            )
+        rows = rows if self.placement.selection is None else rows.index_select(0, self.placement.selection)
+        return torch.cat([rows, self._loop_features(rows, fill, end)]) if self.placement.added_loops else rows
+
+    def _loop_features(self, features: Tensor, fill: Fill, end: int) -> Tensor:
+        nodes, shape = self.placement.added_loops, (self.placement.added_loops, features.shape[1])
+        if not isinstance(fill, str):
+            return torch.as_tensor(fill, dtype=features.dtype).expand(shape)
+        if fill not in REDUCTIONS:
+            raise OperandError(f"fill_value={fill!r}: give a number, a tensor, or one of {', '.join(REDUCTIONS)}")
+        index = self.endpoints[end, : len(features), None].expand_as(features)
+        start = features.new_full((self.graph.shape[end], features.shape[1]), 1.0 if fill == "mul" else 0.0)
+        return start.scatter_reduce(0, index, features, REDUCTIONS[fill], include_self=False)[:nodes]
+
+
+@graph_break
+def read_edges(graph: Any, size: tuple[int, int], add_self_loops: bool) -> Edges:
+    """Read the edges of a graph; ``size`` is (sources, targets). Added loops come last, as in PyTorch Geometric."""
+    source, loops = read_graph(graph, None, size), REPLACE_LOOPS if add_self_loops else KEEP_LOOPS
+    return Edges(source, source.place(loops), source.endpoints(loops))

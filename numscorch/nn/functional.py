@@ -20,7 +20,7 @@ from ..tensors.packing import index_dtype_for
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
 from .attention_kernels import mask_bias, pattern_attention
-from .joined import as_pattern, lower_part
+from .csr_patterns import as_pattern, lower_part
 
 __all__ = ["one_hot", "scaled_dot_product_attention"]
 
@@ -123,8 +123,9 @@ def scaled_dot_product_attention(
     torch.Size([1, 2, 6, 4])
     """
     if pattern is None and not isinstance(attn_mask, SparseParameter) and not is_sparse(attn_mask):
-        torch_attention = torch.nn.functional.scaled_dot_product_attention
-        return torch_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+        return torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
     if pattern is not None and attn_mask is not None:
         raise UnsupportedError("attn_mask and pattern are both given: join them with patterns.intersection, and pass one")
     return _sparse_attention(query, key, value, attn_mask if pattern is None else pattern, dropout_p, is_causal, scale, enable_gqa)

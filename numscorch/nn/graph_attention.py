@@ -13,14 +13,10 @@ from torch.nn.functional import dropout
 from ..api import einsum
 from ..errors import UnsupportedError
 from ..tensors.sparse_tensor import SparseTensor
-from .aggregation import SUMS
-from .convolution import Convolution
-from .edge_attention import attend
-from .edge_features import Fill, read_edges
-from .features import Features, checked_pair, linear
+from .convolution import LAZY, SUMS, Convolution, Features, LazyLinear, check_channels, draw_glorot, linear, materialize, projection
+from .edge_attention import Fill, attend, read_edges
 from .graph_inputs import TO_TARGET
 from .graphs import multiplicities
-from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 
 class GATConv(Convolution):
@@ -144,10 +140,8 @@ class GATConv(Convolution):
             SizeError: the features have another shape.
             UnsupportedError: edge_attr is given without ``edge_dim``, or with a matrix as the graph.
         """
-        x, edge_index = self._local(x, edge_index)
-        features, target_features = checked_pair(x, self._channels, self)
+        features, target_features, graph, nodes = self._read(x, edge_index, self._channels, size, None)
         self._materialize(features, target_features, edge_attr)
-        nodes, graph = self._size(features, target_features, size, edge_index), self._directed(edge_index, features, target_features)
         sources, targets = self._features_by_head(features, target_features)
         if targets is sources and isinstance(features, SparseTensor):
             source_scores, target_scores = self._scores(features)
@@ -167,7 +161,6 @@ class GATConv(Convolution):
         return (result, weights) if return_attention_weights else result
 
     def _materialize(self, features: Features, target_features: Features | None, edge_attr: Tensor | None) -> None:
-        """Materialize lazy layers with the sizes of the inputs."""
         if edge_attr is not None and self.lin_edge is None:
             raise UnsupportedError("GATConv with edge_attr, but no edge_dim: give edge_dim=, the number of features per edge")
         for layer, x in zip((*self._projections, self.res), (features, target_features, target_features), strict=True):
@@ -184,8 +177,8 @@ class GATConv(Convolution):
         edge_scores = None
         if edge_attr is not None and self.lin_edge is not None:
             end = 0 if self.flow == TO_TARGET else 1  # PyTorch Geometric groups the features of loops by the second row of edge_index
-            features = edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end)
-            edge_scores = (self.lin_edge(features).view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
+            features = self.lin_edge(edges.features(edge_attr, self.lin_edge.in_features, self.fill_value, end))
+            edge_scores = (features.view(-1, self.heads, self.out_channels) * self.att_edge).sum(-1)
         weights = dropout(edges.weights(source_scores, target_scores, edge_scores, self.negative_slope), self.dropout, self.training)
         matrix = edges.matrix(weights)
         is_list = not isinstance(edges.graph.source, SparseTensor)

@@ -17,12 +17,24 @@ from ..errors import SizeError, UnsupportedError
 from ..operators.products import add_bias
 from ..tensors.distributed import handler_of
 from ..tensors.sparse_tensor import SparseTensor
-from .aggregation import AGGREGATIONS, SUMS
-from .convolution import Convolution
-from .features import Features, checked_features, checked_pair, folded, linear, unfolded
+from .convolution import (
+    AGGREGATIONS,
+    LAZY,
+    SUMS,
+    Convolution,
+    Features,
+    LazyLinear,
+    check_channels,
+    checked_features,
+    draw_glorot,
+    folded,
+    linear,
+    materialize,
+    projection,
+    unfolded,
+)
 from .graph_inputs import TO_TARGET, directed
 from .graphs import gcn_norm, means, sums
-from .lazy import LAZY, LazyLinear, check_channels, draw_glorot, materialize, projection
 
 PROPAGATED = "ij,jf,of->io"  # the contraction path decides the order of the two products
 WITH_BIAS = "y[i,o] = A[i,j] * x[j,f] * w[o,f] + b[o]"
@@ -109,8 +121,7 @@ class GCNConv(Convolution):
         if x.ndim == 2:
             return _propagate(matrix, x, self.lin.weight, self.bias)
         moved = linear(x, self.lin.weight)
-        result: Any = unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim)
-        return _add_bias(result, self.bias)
+        return _add_bias(unfolded(einsum("ij,jf->if", matrix, folded(moved, self.node_dim)), moved, self.node_dim), self.bias)
 
     def _matrix(self, nodes: int, dtype: torch.dtype, graph: Any, edge_weight: Tensor | None) -> SparseTensor:
         """Return the propagation matrix: normalised, or the weighted adjacency matrix."""
@@ -206,23 +217,19 @@ class SAGEConv(Convolution):
 
         ``size`` is (sources, targets), needed if neither features nor a matrix determine it.
         """
-        x, edge_index = self._local(x, edge_index)
-        sources, targets = checked_pair(x, self._channels, self, self.node_dim)
-        graph, nodes = self._directed(edge_index, sources, targets), self._size(sources, targets, size, edge_index)
+        sources, targets, graph, nodes = self._read(x, edge_index, self._channels, size, self.node_dim)
         if self.project:
             sources = linear(sources, self.lin.weight, self.lin.bias).relu()
         materialize(self.lin_l, sources.shape[-1] * len(self._aggregations))
-        result = _add_bias(self._aggregate_and_transform(sources, graph, nodes), self.lin_l.bias)
+        if self._aggregations == ("mean",) and sources.ndim == 2:
+            result = _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
+        else:
+            result = linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
+        result = _add_bias(result, self.lin_l.bias)
         if self.root_weight and targets is not None:
             materialize(self.lin_r, targets.shape[-1])
             result = result + linear(targets, self.lin_r.weight)
         return functional.normalize(result, dim=-1) if self.normalize else result
-
-    def _aggregate_and_transform(self, sources: Features, graph: Any, nodes: tuple[int, int]) -> Tensor:
-        """Return the aggregated neighbour features times the weight of ``lin_l``."""
-        if self._aggregations == ("mean",) and sources.ndim == 2:
-            return _propagate(means(graph, nodes, sources.dtype), sources, self.lin_l.weight, None)
-        return linear(self._aggregate(sources, graph, nodes), self.lin_l.weight)
 
     def __repr__(self) -> str:
         return f"SAGEConv({self.in_channels}, {self.out_channels}, aggr={self.aggr})"
@@ -287,10 +294,8 @@ class GINConv(Convolution):
 
     def forward(self, x: Features | tuple[Features, Features | None], edge_index: Any, size: Sequence[int | None] | None = None) -> Tensor:
         """Return the network's output; ``size`` is (sources, targets), needed if neither features nor a matrix determine it."""
-        x, edge_index = self._local(x, edge_index)
-        sources, targets = checked_pair(x, (LAZY, LAZY), self, self.node_dim)
-        nodes = self._size(sources, targets, size, edge_index)
-        result: Any = self._aggregate(sources, self._directed(edge_index, sources, targets), nodes)
+        sources, targets, graph, nodes = self._read(x, edge_index, (LAZY, LAZY), size, self.node_dim)
+        result: Any = self._aggregate(sources, graph, nodes)
         if targets is not None:
             result = result + (1 + self.eps) * targets
         return self.nn(result)
@@ -301,16 +306,12 @@ class GINConv(Convolution):
 
 def _propagate(matrix: SparseTensor, x: Features, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return ``matrix @ x @ weight.t() + bias``; on one process without gradients, the last kernel adds the bias."""
-    result: Tensor
     if bias is None or torch.is_grad_enabled() or handler_of([matrix, x]) is not None:
-        result = _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
-    else:
-        result = evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
-    return result
+        return _add_bias(einsum(PROPAGATED, matrix, x, weight), bias)
+    return evaluate(WITH_BIAS, A=matrix, x=x, w=weight, b=bias)
 
 
 def _add_bias(result: Any, bias: Tensor | None) -> Tensor:
-    """Add the bias, if any."""
     return result if bias is None else add_bias(result, bias)
 
 

@@ -1,30 +1,84 @@
-"""Graph inputs of convolutions: read edge lists and adjacency matrices, check them, and place their edges in a matrix."""
+"""Graph inputs of convolutions: read edge lists and adjacency matrices, check them, and place their edges in a matrix.
+
+Values derived from the tensors of a graph are cached until a tensor changes or is freed.
+"""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.edge_lists import check_nodes, check_unpadded, counted
 from ..ir.format import CSR
 from ..programs.gradients import attached
 from ..tensors.arrays import as_indices, as_values
-from ..tensors.modes import as_numpy
+from ..tensors.modes import as_numpy, made_outside
 from ..tensors.packing import is_identity, of_entries, pack
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .remembering import remembered
 
 T = TypeVar("T")
+Entry = tuple["weakref.ref[Tensor]", tuple[int, int], dict[Hashable, Any]]
+MOST_REMEMBERED = 32  # capacity of the cache, in values per tensor
 KEEP_LOOPS, ADD_MISSING_LOOPS, REPLACE_LOOPS = "keep", "add missing", "replace"  # treatment of self loops
 FEATURES_OF = "there are features of"
 TO_TARGET, TO_SOURCE = FLOWS = "source_to_target", "target_to_source"
+
+_entries: dict[int, Entry] = {}
+
+
+def remembered(tensor: Tensor, key: Hashable, make: Callable[[], T]) -> T:
+    """Return ``make()``, cached by tensor and key until the tensor changes.
+
+    The cache does not modify the tensor. Cached values must not refer to the tensor, because that would keep it alive.
+
+    The cache detects changes by autograd's version counter and by the data pointer, which ``tensor.data = other`` changes. It does not
+    detect writes through ``.data`` or a numpy array that shares the memory: write within ``torch.no_grad()`` instead. Tensors
+    created under ``torch.inference_mode()`` have no version counter, and tensors within a torch.func transform have no data pointer:
+    nothing is cached for them.
+
+    >>> weights, total = torch.ones(2), lambda: remembered(weights, "sum", lambda: float(weights.sum()))
+    >>> total(), weights.mul_(5).tolist(), total()
+    (2.0, [5.0, 5.0], 10.0)
+    >>> weights.data.mul_(5).tolist(), total()
+    ([25.0, 25.0], 10.0)
+    >>> weights.data = torch.ones(2)
+    >>> total()
+    2.0
+    """
+    if tensor.is_inference() or is_functorch_wrapped_tensor(tensor):
+        return make()
+    entry, state = _entries.get(id(tensor)), (tensor._version, tensor.data_ptr() if tensor.layout is torch.strided else 0)
+    if entry is None or entry[0]() is not tensor or entry[1] != state:
+        entry = _entries[id(tensor)] = weakref.ref(tensor, partial(_forget, _entries, id(tensor))), state, {}
+    values = entry[2]
+    if key not in values:
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast("cpu", enabled=False),
+        ):  # later calls may train, or use another precision
+            computed = made_outside(make)
+        if len(values) >= MOST_REMEMBERED:
+            values.clear()
+        values[key] = computed
+    return values[key]
+
+
+def _forget(entries: dict[int, Entry], number: int, dead: weakref.ref[Tensor]) -> None:
+    """Drop the entry of a freed tensor, unless another tensor has reused its id."""
+    entry = entries.get(number)  # a parameter, because the module's globals are gone at interpreter shutdown
+    if entry is not None and entry[0] is dead:
+        del entries[number]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,13 +169,12 @@ class GraphInput:
         """Return ``make()``, cached by ``key`` unless the weights require grad."""
         if self.cache_owner.requires_grad:
             return make()
-        return remembered(self.cache_owner, (self._pattern(), *key), make)
-
-    def _pattern(self) -> Hashable:
-        """Return the part of the cache key that distinguishes graphs with the same cache owner."""
+        pattern: Hashable = self.shape  # distinguishes graphs with the same cache owner
         if isinstance(self.source, SparseTensor):
-            return self.source.pattern
-        return self.shape if self.weights is None else self.place(KEEP_LOOPS)
+            pattern = self.source.pattern
+        elif self.weights is not None:
+            pattern = self.place(KEEP_LOOPS)
+        return remembered(self.cache_owner, (pattern, *key), make)
 
 
 def is_sharded(graph: Any) -> bool:

@@ -17,8 +17,7 @@ from ..api import einsum, evaluate
 from ..errors import SizeError, UnsupportedError
 from ..tensors.graph_breaks import graph_break
 from ..tensors.sparse_tensor import SparseTensor
-from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGET, directed, is_sharded, read_graph
-from .remembering import remembered
+from .graph_inputs import ADD_MISSING_LOOPS, KEEP_LOOPS, REPLACE_LOOPS, TO_TARGET, directed, is_sharded, read_graph, remembered
 
 
 @graph_break
@@ -169,7 +168,6 @@ def multiplicities(graph: Any, size: tuple[int, int], dtype: torch.dtype, add_se
 
 def _normalized(A: SparseTensor, extended: Callable[[Tensor], Tensor] = lambda roots: roots) -> SparseTensor:
     """Normalise by the degrees of targets and of sources; ``extended`` turns the factors of the targets into those of the sources."""
-    degrees = einsum("ij->i", A)
-    roots = degrees.pow(-0.5)
+    roots = einsum("ij->i", A).pow(-0.5)
     roots = roots.masked_fill(roots == float("inf"), 0.0)
     return evaluate("N[i,j] = d[i] * A[i,j] * e[j]", A=A, d=roots, e=extended(roots))

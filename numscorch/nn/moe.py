@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
@@ -20,9 +19,8 @@ from ..tensors.modes import as_numpy
 from ..tensors.parameter import unwrapped
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .dtypes import check_dtype
-from .rows import of_rows, of_single
-from .weights import check_device
+from .csr_patterns import of_rows, of_single, ones_at
+from .weights import check_device, check_dtype
 
 GROUP = 4  # tokens per group; a group loads its expert's weights once
 
@@ -73,7 +71,9 @@ class MoE(torch.nn.Module):
         super().__init__()
         check_device(self, device)
         is_given = isinstance(experts, torch.Tensor)
-        weight = experts if isinstance(experts, torch.Tensor) else _empty(experts, d_in, d_out, dtype)
+        if not isinstance(experts, torch.Tensor) and (d_in is None or d_out is None):
+            raise UnsupportedError(f"MoE of {experts} experts: give d_in= and d_out=, or experts as a weight (n, d_in, d_out)")
+        weight = experts if isinstance(experts, torch.Tensor) else torch.empty(experts, d_in, d_out, dtype=dtype)  # type: ignore[arg-type]
         if weight.ndim != 3:
             raise SizeError(f"experts has shape {tuple(weight.shape)}: give weights of experts as (n, d_in, d_out)")
         if is_given and ((d_in or weight.shape[1]), (d_out or weight.shape[2])) != tuple(weight.shape[1:]):
@@ -179,29 +179,23 @@ def mixture(input: torch.Tensor, gates: SparseTensor | torch.Tensor, experts: to
         raise UnsupportedError("the gates are dense, so every expert would be computed: make them sparse with top_k_gates or ns.from_torch")
     _check_sizes(input, gates_, experts)
     stored = gates_ if gates_.pattern.format == CSR else gates_.to(CSR)
-    plan: Dispatch = stored.pattern.remember("dispatch", lambda: plan_dispatch(stored.pattern))
-    slots = einsum("sb,bd->sd", _of_ones(plan.slot_tokens, input.dtype), input)
-    grouped = slots.reshape(-1, GROUP, input.shape[1])
-    outputs = einsum("gn,gud,ndh->guh", _of_ones(plan.group_experts, input.dtype), grouped, experts)
-    return einsum("bs,sh->bh", SparseTensor.trusted(plan.token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
+    slot_tokens, group_experts, token_slots = stored.pattern.remember("dispatch", lambda: plan_dispatch(stored.pattern))
+    grouped = einsum("sb,bd->sd", ones_at(slot_tokens, input.dtype), input).reshape(-1, GROUP, input.shape[1])
+    outputs = einsum("gn,gud,ndh->guh", ones_at(group_experts, input.dtype), grouped, experts)
+    return einsum("bs,sh->bh", SparseTensor.trusted(token_slots, stored.values), outputs.reshape(-1, experts.shape[2]))
 
 
-@dataclass(frozen=True)
-class Dispatch:
-    """The assignment of tokens to slots, and of groups of slots to experts, as CSR patterns."""
-
-    slot_tokens: Pattern  # the token in each slot, (slots, tokens)
-    group_experts: Pattern  # the expert of each group, (groups, n)
-    token_slots: Pattern  # the slots of each token, (tokens, slots)
-
-
-def plan_dispatch(gates: Pattern) -> Dispatch:
+def plan_dispatch(gates: Pattern) -> tuple[Pattern, Pattern, Pattern]:
     """Assign the entries of a CSR matrix of gates to slots, expert by expert; the last group of an expert may have free slots.
 
     The number of groups is an upper bound over all distributions of the tokens, so shapes do not depend on the tokens per expert.
 
-    >>> plan = plan_dispatch(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
-    >>> plan.token_slots.level_arrays(1)[1].tolist(), plan.group_experts.level_arrays(1)[1].tolist()
+    Returns:
+        CSR patterns of the token in each slot (slots, tokens), the expert of each group (groups, n), and the slots of each token
+        (tokens, slots).
+
+    >>> _, group_experts, token_slots = plan_dispatch(top_k_gates(torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]), 1).pattern)
+    >>> token_slots.level_arrays(1)[1].tolist(), group_experts.level_arrays(1)[1].tolist()
     ([4, 0, 5], [0, 1])
     """
     (tokens, count), (pos, expert) = gates.shape, gates.views
@@ -214,21 +208,11 @@ def plan_dispatch(gates: Pattern) -> Dispatch:
     entry_slots = np.empty_like(slots)
     entry_slots[order] = slots  # increasing for each token, because its experts are
     group_experts, entries = np.arange(count).repeat(groups), np.diff(pos)
-    return Dispatch(
+    return (
         of_single(slots, np.arange(tokens).repeat(entries)[order], (max_groups * GROUP, tokens)),
         of_single(np.arange(len(group_experts)), group_experts, (max_groups, count)),
         of_rows(entries, entry_slots, (tokens, max_groups * GROUP), gates.spreads),
     )
-
-
-def _of_ones(pattern: Pattern, dtype: torch.dtype) -> SparseTensor:
-    return SparseTensor.trusted(pattern, torch.ones(pattern.nnz, dtype=dtype))
-
-
-def _empty(experts: Any, d_in: int | None, d_out: int | None, dtype: torch.dtype | None) -> torch.Tensor:
-    if d_in is None or d_out is None:
-        raise UnsupportedError(f"MoE of {experts} experts: give d_in= and d_out=, or experts as a weight (n, d_in, d_out)")
-    return torch.empty(experts, d_in, d_out, dtype=dtype)
 
 
 def _checked_top_k(top_k: Any, count: int) -> int:
@@ -251,11 +235,6 @@ def _checked_top_k(top_k: Any, count: int) -> int:
 
 
 def _check_sizes(input: torch.Tensor, gates: SparseTensor, experts: torch.Tensor) -> None:
-    """Check that the sizes of tokens, gates and experts match.
-
-    Raises:
-        SizeError: they differ.
-    """
     if (input.ndim, gates.ndim, experts.ndim) == (2, 2, 3) and (*gates.shape, input.shape[1]) == (len(input), *experts.shape[:2]):
         return
     shapes = f"input: {tuple(input.shape)}   gates: {tuple(gates.shape)}   experts: {tuple(experts.shape)}"

@@ -19,8 +19,18 @@ import torch
 from ..errors import RangeError, SizeError
 from ..tensors.pattern import Pattern
 from ..tensors.sparse_tensor import SparseTensor
-from .joined import intersection, union, union_of
-from .rows import check_rows, expand_blocks, of_rows, ones_at, pattern_of_ranges, random_choices, runs
+from .csr_patterns import (
+    check_rows,
+    expand_blocks,
+    intersection,
+    of_rows,
+    ones_at,
+    pattern_of_ranges,
+    random_choices,
+    runs,
+    union,
+    union_of,
+)
 
 __all__ = ["bigbird", "block", "causal", "global_tokens", "intersection", "longformer", "random_blocks", "sliding_window", "union"]
 

@@ -13,8 +13,7 @@ from ..ir.format import Format
 from ..operators.products import linear
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.parameter import SparseParameter, unwrapped
-from .dtypes import check_dtype
-from .weights import WeightsFirst, check_attention
+from .weights import WeightsFirst, check_attention, check_dtype
 
 
 class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
@@ -108,13 +107,11 @@ class SparseMultiheadAttention(WeightsFirst, torch.nn.MultiheadAttention):
     def _heads(self, projected: torch.Tensor, is_sequence_first: bool) -> torch.Tensor:
         """Split a projection into heads, (N, heads, L, head size)."""
         batch = projected.transpose(0, 1) if is_sequence_first else projected if projected.ndim == 3 else projected[None]
-        heads: torch.Tensor = batch.unflatten(-1, (self.num_heads, -1))
-        return heads.transpose(1, 2)
+        return batch.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
 
     def _weigh_values(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the weighted values and the attention weights."""
         scores = q @ k.transpose(-1, -2) / sqrt(q.shape[-1])
         weights = dropout((scores if mask is None else scores + mask).softmax(-1), self.dropout, self.training)
         return weights @ v, weights

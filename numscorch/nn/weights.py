@@ -1,28 +1,24 @@
-"""Sparse weights of modules: their patterns, initialization, and state dicts."""
+"""Sparse weights of modules: their patterns, initialization, and state dicts; and checks of the modules' arguments."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
+from numpy.typing import ArrayLike
 
 from ..convert.construct import from_coo, from_torch
 from ..errors import OperandError, SizeError, UnsupportedError
 from ..interop.arrays import from_scipy
 from ..ir.format import CSR, Format, as_format
-from ..sparsifiers.built_in import is_number
-from ..sparsifiers.names import described
+from ..sparsifiers.base import described, is_number
+from ..sparsifiers.nmg import structured
 from ..sparsifiers.sparsify import Sparsifier, sparsify
-from ..sparsifiers.structures import structured
 from ..tensors.arrays import as_tensor
 from ..tensors.parameter import PRUNE, SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
 
 CLOSE = 1e-3  # absolute tolerance between a requested density and that of an n:m format
 
@@ -82,17 +78,47 @@ class WithSparseWeight(WeightsFirst):
         for values in (self.weight.values, *([] if self.bias is None else [self.bias])):
             torch.nn.init.uniform_(values, -bound, bound)
 
-    def _set_weight(self, stored: SparseTensor, bias: bool) -> None:
-        """Set and initialize a weight with this pattern, and a bias if wanted; within ``torch.device("meta")``, without values."""
+    def _make_weight(
+        self,
+        shape: tuple[int, int],
+        rows_and_columns: str,
+        density: float | None,
+        pattern: SparseTensor | torch.Tensor | ArrayLike | None,
+        format: Format | str,
+        dtype: torch.dtype | None,
+        device: torch.device | str | None,
+        bias: bool,
+    ) -> None:
+        """Make and initialize the weight, whose entries either a density or a pattern determines, and a bias if wanted.
+
+        Within ``torch.device("meta")``, the weight has no values.
+
+        Raises:
+            SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
+            OperandError: the density is not a number, or the pattern is not a tensor.
+            UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
+        """
+        check_device(self, device)
+        owner = type(self).__name__
+        if min(shape) < 0:
+            raise SizeError(
+                f"{owner} with a weight of shape {shape}: {rows_and_columns}: sizes can't be inferred from the first input, "
+                "because the stored entries are drawn when the module is made; give the input's size, x.shape[-1]"
+            )
+        if (density is None) == (pattern is None):
+            raise UnsupportedError(_both_or_neither(owner, shape, density, pattern))
+        target, dtype = as_format(format), dtype or torch.get_default_dtype()
+        with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
+            drawn = _checked_pattern(pattern, shape, rows_and_columns, dtype) if density is None else _random(shape, density, target, dtype)
+            stored = drawn.to(target)
         self.weight = SparseParameter(stored)
-        if (device := torch.empty(0).device).type == "meta":
-            self.weight.to(device)
+        if (default := torch.empty(0).device).type == "meta":
+            self.weight.to(default)
         self.bias = torch.nn.Parameter(torch.empty(stored.shape[0], dtype=stored.dtype)) if bias else None
         self.reset_parameters()
 
     @classmethod
     def _from_dense(cls, dense: Any, sparsifier: Sparsifier | str, format: Format | str | None) -> Self:
-        """Prune a dense module; copy its remaining values, training mode and frozen parameters."""
         check_dense(cls, dense, cls.DENSE)
         stored = sparsify(dense.weight.detach().flatten(1), sparsifier, format)
         layer = cls(**cls._shared_arguments(dense), pattern=stored, format=stored.format, dtype=stored.dtype)
@@ -122,7 +148,6 @@ class WithSparseWeight(WeightsFirst):
         return arguments | {"bias": module.bias is not None} if "bias" in arguments else arguments
 
     def _weight_summary(self) -> str:
-        """Describe the weight for ``extra_repr``."""
         return f"density={self.weight.density:.3g}, {self.weight.format.name}"
 
 
@@ -178,38 +203,6 @@ def check_attention(owner: type, module: torch.nn.MultiheadAttention) -> None:
         raise UnsupportedError(f"{owner.__name__} has no kdim, vdim, add_bias_kv and add_zero_attn: project keys and values before it")
 
 
-def new_weight(
-    owner: object,
-    shape: tuple[int, int],
-    rows_and_columns: str,
-    density: float | None,
-    pattern: SparseTensor | torch.Tensor | ArrayLike | None,
-    format: Format | str,
-    dtype: torch.dtype | None,
-    device: torch.device | str | None,
-) -> SparseTensor:
-    """Make a matrix of stored zeros, with its entries determined by either a density or a pattern.
-
-    Raises:
-        SizeError: a size is negative, the pattern has another shape, or the density is not between 0 and 1.
-        OperandError: the density is not a number, or the pattern is not a tensor.
-        UnsupportedError: both or neither of density and pattern are given, or the device is not the CPU.
-    """
-    check_device(owner, device)
-    if min(shape) < 0:
-        raise SizeError(
-            f"{type(owner).__name__} with a weight of shape {shape}: {rows_and_columns}: sizes can't be inferred from the first input, "
-            "because the stored entries are drawn when the module is made; give the input's size, x.shape[-1]"
-        )
-    if (density is None) == (pattern is None):
-        raise UnsupportedError(_both_or_neither(type(owner).__name__, shape, density, pattern))
-    target, dtype = as_format(format), dtype or torch.get_default_dtype()
-    with torch.device("cpu"):  # also where the default device is meta: kernels read index arrays
-        if density is not None:
-            return _random(shape, density, target, dtype).to(target)
-        return _checked_pattern(pattern, shape, rows_and_columns, dtype).to(target)
-
-
 def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: Any) -> str:
     """Return the error text for both or neither of density and pattern."""
     if density is None:
@@ -219,34 +212,28 @@ def _both_or_neither(owner: str, shape: tuple[int, int], density: Any, pattern: 
     return f"{message}; leave density= out to store those of the pattern, or pattern= to draw them"
 
 
-def _check_density(density: Any) -> None:
-    """Check that the density is a number between 0 and 1.
+def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
+    """Make a CSR matrix with a random share of its entries, or of the format's blocks, evenly distributed over the rows.
 
     Raises:
-        OperandError: it is not a number.
-        SizeError: it is not between 0 and 1.
+        OperandError: the density is not a number.
+        SizeError: it is not between 0 and 1, or not that of the format.
     """
     if not is_number(density):
         raise OperandError(f"density={described(density)}: give a number, such as density=0.1, or a mask or sparse tensor as pattern=")
     if not 0 <= density <= 1:
         suggestion = f", as density={density / 100:.3g}" if 1 < density <= 100 else ""
         raise SizeError(f"density={density}: the share of stored entries lies between 0 and 1{suggestion}")
-
-
-def _random(shape: tuple[int, int], density: float, format: Format, dtype: torch.dtype) -> SparseTensor:
-    """Make a CSR matrix with a random share of its entries, or of the format's blocks, evenly distributed over the rows."""
-    _check_density(density)
     if (keep := structured(format)) is not None:
         if abs(density - keep.n / keep.m) > CLOSE:
-            message = f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}"
-            raise SizeError(f"{message}: give density={keep.n / keep.m:.3g}, or another format")
+            raise SizeError(
+                f"density={density} in {format.name}, which stores {keep.n} of every {keep.m}: give density={keep.n / keep.m:.3g}, or "
+                "another format"
+            )
         stored = from_torch(keep(torch.rand(shape)), copy=False)
         return stored.with_values(torch.zeros(stored.nnz, dtype=dtype))
-    height, width = _block(format)
-    indices = _random_coordinates(-(-shape[0] // height), -(-shape[1] // width), density)
-    if (height, width) != (1, 1):
-        indices = _block_entries(indices, height, width)
-        indices = indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
+    block = block_of(format)
+    indices = block_entries(_random_coordinates(-(-shape[0] // block[0]), -(-shape[1] // block[1]), density), block, shape)
     return from_coo(indices, torch.zeros(indices.shape[1], dtype=dtype), shape, CSR)
 
 
@@ -259,10 +246,10 @@ def _random_coordinates(rows: int, columns: int, density: float) -> torch.Tensor
     return torch.stack([torch.arange(rows).repeat_interleave(counts), torch.cat([torch.empty(0, dtype=torch.int64), *samples])])
 
 
-def _block(format: Format) -> tuple[int, int]:
+def block_of(format: Format) -> tuple[int, int]:
     """Return the block size of a format; (1, 1) for formats without blocks.
 
-    >>> _block(as_format("BCSR(4, 1)")), _block(CSR)
+    >>> block_of(as_format("BCSR(4, 1)")), block_of(CSR)
     ((4, 1), (1, 1))
     """
     size = [1, 1]
@@ -272,11 +259,14 @@ def _block(format: Format) -> tuple[int, int]:
     return size[0], size[1]
 
 
-def _block_entries(blocks: torch.Tensor, height: int, width: int) -> torch.Tensor:
-    """Return the coordinates of all entries of blocks."""
-    offsets = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(1, -1, 2)
-    corners = (blocks.t() * torch.tensor([height, width]))[:, None]
-    return (corners + offsets).reshape(-1, 2).t()
+def block_entries(blocks: torch.Tensor, block: tuple[int, int], shape: tuple[int, ...]) -> torch.Tensor:
+    """Return the coordinates (2, n) of the entries of blocks (2, n) that lie within a matrix of this shape, block by block."""
+    if block == (1, 1):
+        return blocks
+    height, width = block
+    offsets = torch.cartesian_prod(torch.arange(height), torch.arange(width))
+    indices = ((blocks.t() * torch.tensor(block))[:, None] + offsets).reshape(-1, 2).t()
+    return indices[:, (indices[0] < shape[0]) & (indices[1] < shape[1])]
 
 
 def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str, dtype: torch.dtype) -> SparseTensor:
@@ -295,3 +285,23 @@ def _checked_pattern(pattern: Any, shape: tuple[int, int], rows_and_columns: str
         raise SizeError(f"pattern has shape {tuple(pattern.shape)}, but the weight has {shape}: {rows_and_columns}{suggestion}")
     stored = pattern if isinstance(pattern, SparseTensor) else from_torch(pattern != 0 if pattern.layout is torch.strided else pattern)
     return stored.with_values(torch.zeros(stored.pattern.nnz, dtype=dtype))
+
+
+def check_dtype(layer: torch.nn.Module, weight: Any, input: Any, name: str = "input") -> None:
+    """Check that an input has the data type of a layer's weights; under autocast, torch and einsum convert both.
+
+    Raises:
+        UnsupportedError: the data types differ.
+
+    >>> layer = torch.nn.Linear(2, 2)
+    >>> check_dtype(layer, layer.weight, torch.ones(2, dtype=torch.float64), "x")
+    Traceback (most recent call last):
+    ...
+    numscorch.UnsupportedError: x has data type float64, but the weights of Linear have float32: pass x.to(torch.float32), or ...
+    """
+    if not isinstance(input, torch.Tensor | SparseTensor) or input.dtype == weight.dtype or torch.is_autocast_enabled("cpu"):
+        return
+    kind, expected, other = type(layer).__name__, str(weight.dtype), str(input.dtype)
+    text = f"{name} has data type {other.removeprefix('torch.')}, but the weights of {kind} have {expected.removeprefix('torch.')}"
+    convert = f", or convert the layer with layer.to({other})" if input.dtype.is_floating_point else ""
+    raise UnsupportedError(f"{text}: pass {name}.to({expected}){convert}")

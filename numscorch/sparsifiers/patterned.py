@@ -14,10 +14,8 @@ from ..ir.format import CSR, NM, Format
 from ..tensors.packing import coordinates, numbered
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
-from .built_in import BuiltIn
-from .kinds import WHOLE, Block, Kind
+from .base import WHOLE, Block, BuiltIn, Kind, called_as, described
 from .magnitude import block_sums, least, magnitudes
-from .names import called_as, described
 
 
 @called_as("topk(16)")

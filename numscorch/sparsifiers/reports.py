@@ -14,12 +14,12 @@ from ..ir.format import Format, as_format
 from ..tensors.ledgers import shown_bytes
 from ..tensors.packing import entry_count
 from ..tensors.parameter import SparseParameter
+from .base import named
 from .entrywise import threshold
 from .magnitude import block_magnitude, least, magnitude, magnitudes
-from .names import named
+from .nmg import structured
 from .patterned import n_m
 from .sparsify import Sparsifier, named_in_errors, sparsify
-from .structures import structured
 
 LARGEST_BLOCK = 16  # largest m of the n:m pattern that a layout is compared with
 SMALLEST_BLOCK = 4  # smallest m of that pattern
@@ -60,8 +60,7 @@ class LayoutReport:
     rows: tuple[LayoutRow, ...]
 
     def __str__(self) -> str:
-        head = ("layout", "format", "density", "kept", "of unstructured", "of n:m", "bytes")
-        table = [head, *(row.cells() for row in self.rows)]
+        table = [("layout", "format", "density", "kept", "of unstructured", "of n:m", "bytes"), *(row.cells() for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(map(str.ljust, row[:2], widths)) + "  " + "  ".join(map(str.rjust, row[2:], widths[2:])) for row in table]
         return "\n".join([f"{self.shape}, {shown_bytes(self.bytes)} dense", *lines])
@@ -104,7 +103,6 @@ def report(tensor: torch.Tensor, *layouts: Any) -> LayoutReport:
 
 
 def _pair(layout: Any) -> tuple[Any, Format | None]:
-    """Split a layout into a sparsifier and a format."""
     if isinstance(layout, Format):
         return structured(layout) or threshold(0), layout  # threshold(0) keeps the nonzeros
     sparsifier, format = layout if isinstance(layout, tuple) and len(layout) == 2 else (layout, None)
@@ -123,7 +121,6 @@ def _row(tensor: torch.Tensor, scores: torch.Tensor, total: float, sparsifier: A
 
 
 def _sum(scores: torch.Tensor, mask: torch.Tensor | None = None) -> float:
-    """Return the sum of the scores that a mask keeps."""
     return float((scores if mask is None else scores[mask]).sum(dtype=torch.float64))
 
 

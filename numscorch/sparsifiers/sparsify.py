@@ -21,10 +21,9 @@ from ..tensors.modes import as_numpy, check_not_traced
 from ..tensors.packing import check_order, coordinates
 from ..tensors.parameter import unwrapped
 from ..tensors.sparse_tensor import SparseTensor
+from .base import Kind, kind_of, named
 from .entrywise import random, threshold
-from .kinds import Kind, kind_of
 from .magnitude import magnitude, magnitudes
-from .names import named
 from .patterned import same_pattern
 
 Sparsifier = Callable[[torch.Tensor], torch.Tensor]
@@ -81,7 +80,6 @@ def sparsify(tensor: torch.Tensor | SparseTensor, sparsifier: Sparsifier | str, 
 
 
 def _check_tensor(tensor: Any) -> None:
-    """Check the first argument of :func:`sparsify`."""
     if isinstance(tensor, SparseTensor):
         return
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:

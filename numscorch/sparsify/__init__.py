@@ -5,29 +5,26 @@ optional attribute ``kind`` says how much of the tensor it needs to see, and ``f
 """
 
 from ..operators.naming import publish
-from ..sparsifiers.composing import compose
-from ..sparsifiers.entrywise import keep_all, random, threshold
-from ..sparsifiers.kinds import Kind
-from ..sparsifiers.low_rank import LowRankPlusSparse, low_rank_plus_sparse
+from ..sparsifiers.base import Kind
+from ..sparsifiers.composing import LowRankPlusSparse, compose, low_rank_plus_sparse
+from ..sparsifiers.entrywise import MovementScores, keep_all, movement, random, threshold, wanda
 from ..sparsifiers.magnitude import block_magnitude, magnitude
 from ..sparsifiers.nmg import n_m_g
 from ..sparsifiers.patterned import n_m, same_pattern, topk
 from ..sparsifiers.registration import register_sparsifier
 from ..sparsifiers.reports import LayoutReport, LayoutRow, report
-from ..sparsifiers.scored import MovementScores, movement, wanda
 from ..sparsifiers.sparsify import Sparsifier, sparsify
-from . import nn_conversions, schedules
-from .budgets import erk, global_magnitude, uniform
+from . import schedules
 from .distributed import broadcast_patterns, check_patterns, data_parallel
 from .dynamic import SET, RigL
 from .layers import register_sparse_module
 from .loading import load_patterns
 from .models import densify_model, sparsify_model
-from .plan import PlanRule, SparsityPlan
+from .plan import PlanRule, SparsityPlan, erk, global_magnitude, uniform
 from .pruning import GradualPruning
-from .repattern import repattern
+from .replacement import repattern
+from .settling import ModelReport, ModelRow
 from .straight import resparsify, settle, straight_through
-from .table import ModelReport, ModelRow
 
 __all__ = [
     "SET",
@@ -77,4 +74,3 @@ __all__ = [
 ]
 
 publish(globals())
-nn_conversions.register()

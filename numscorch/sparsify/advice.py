@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 from ..errors import OperandError
 from ..measuring.intervals import ratio_of_medians
 from ..measuring.turns import DISTURBED, in_turns
-from ..sparsifiers.names import described
+from ..sparsifiers.base import described
 
 Module = torch.nn.Module
 SECONDS = 0.1  # minimum duration of a comparison; ten times that for the fewest turns of slow layers
@@ -126,9 +126,9 @@ def evaluated(model: Module) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """A speed-up, and whether it is certain: on a busy machine, timings scatter."""
+    """A speed-up, None if it was not measured, and whether it is certain: on a busy machine, timings scatter."""
 
-    ratio: float
+    ratio: float | None = None
     is_certain: bool = True
 
 

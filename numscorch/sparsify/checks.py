@@ -11,7 +11,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
-from ..sparsifiers.names import is_budget, named
+from ..sparsifiers.base import is_budget, named
 from ..sparsifiers.sparsify import Sparsifier, named_in_errors
 from ..tensors.parameter import SparseParameter
 

@@ -17,7 +17,7 @@ from ..errors import UnsupportedError
 from ..programs.torch_compile import constant, is_whole
 from ..sparsifiers.sparsify import mask_of, sparsify
 from ..tensors.ledgers import densifying
-from .flow import Flow
+from .flows import Flow
 
 _rules: WeakValueDictionary[int, Flow] = WeakValueDictionary()
 _numbers = itertools.count()
@@ -35,8 +35,7 @@ def sparsify_in_compiled_graph(rule: Flow, output: Tensor) -> Any:
 
 def masked(number: int, tensor: Tensor) -> Tensor:
     """Zero the entries that a rule, given by its number, drops."""
-    mask = torch.ops.numscorch.kept(number, tensor.detach())
-    return torch.where(mask, tensor, torch.zeros((), dtype=tensor.dtype))
+    return torch.where(torch.ops.numscorch.kept(number, tensor.detach()), tensor, torch.zeros((), dtype=tensor.dtype))
 
 
 @constant

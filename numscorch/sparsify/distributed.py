@@ -15,10 +15,9 @@ from ..errors import OperandError, UnsupportedError
 from ..tensors.graph_breaks import graph_break
 from ..tensors.parameter import SparseParameter
 from ..tensors.pattern import Pattern, named_arrays
-from .choosing import sparse_weights, unwrapping
-from .optimizers import Optimizers
-from .repattern import repattern
-from .saving import patterns_of, saved
+from .loading import patterns_of, saved
+from .matching import sparse_weights, unwrapping
+from .replacement import Optimizers, repattern
 
 
 def data_parallel(model: torch.nn.Module, **options: Any) -> DistributedDataParallel:

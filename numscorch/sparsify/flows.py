@@ -1,21 +1,36 @@
-"""Sparse activations and gradients: hooks that pass on only the entries that a sparsifier keeps.
+"""Sparse activations and gradients: hooks that pass on only the entries that a sparsifier keeps, and a plan's rules for them.
 
 The hooks are immutable values attached to modules, and are copied and pickled with them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 
-from ..errors import OperandError
-from ..sparsifiers.scored import MovementScores
+from ..errors import OperandError, UnsupportedError
+from ..ir.format import COO, Format
+from ..sparsifiers.entrywise import MovementScores
 from ..sparsifiers.sparsify import Sparsifier, mask_of, sparsify
 from ..tensors.parameter import SparseParameter
-from .flow import Flow
+from .layers import sites_of
+from .plan import PlanRule, SparsityPlan, named_by
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A hook of a plan's rule: the name of the module or parameter, the sparsifier, and the format of the kept entries.
+
+    Without a format, the kept entries stay in a dense tensor.
+    """
+
+    name: str
+    sparsifier: Sparsifier
+    format: Format | None = None
 
 
 class SparseActivation(Flow):
@@ -114,7 +129,6 @@ def _is_like(hook: Any, other: Any) -> bool:
 
 
 def _detach(tensor: Any) -> None:
-    """Remove a plan's hooks from a parameter."""
     values = tensor.values if isinstance(tensor, SparseParameter) else tensor
     for hooks in (values._backward_hooks or {}, values._post_accumulate_grad_hooks or {}):
         for number in [number for number, hook in hooks.items() if isinstance(hook, Masking | Coordinates)]:
@@ -128,3 +142,75 @@ def _split_output(name: str, output: Any) -> tuple[torch.Tensor, tuple[Any, ...]
     if not isinstance(first, torch.Tensor):
         raise OperandError(f"{name} returns {type(first).__name__}, not a tensor: name a module within it whose result is one")
     return first, remaining
+
+
+@dataclass(frozen=True)
+class Flows:
+    """The effective rules by name: for modules' outputs, for gradients of outputs, and for parameters' gradients.
+
+    Each parameter comes with its number of dimensions, 0 if it is sparse already.
+    """
+
+    activations: dict[str, PlanRule] = field(default_factory=dict)
+    outputs: dict[str, PlanRule] = field(default_factory=dict)
+    weights: dict[str, tuple[PlanRule, int]] = field(default_factory=dict)
+
+    def check(self, sparse: Collection[str]) -> None:
+        """Check that gradients can have the formats of their rules, given the names of the parameters that become sparse.
+
+        Raises:
+            UnsupportedError: a gradient cannot have the format of its rule.
+        """
+        for rule in self.outputs.values():
+            if rule.format is not None:
+                raise UnsupportedError(f"{rule} in {rule.format.name}: torch passes dense gradients to modules; leave format= out")
+        for name, (rule, ndim) in self.weights.items():
+            if rule.format is None:
+                continue
+            if name in sparse or not ndim:
+                raise UnsupportedError(f"{rule} in {rule.format.name}: a sparse weight's gradient has its pattern; leave format= out")
+            if rule.format != COO(ndim):
+                raise UnsupportedError(f"{rule} in {rule.format.name}: grad of {name} can be dense or COO({ndim}), as in torch")
+
+
+def flows_of(model: torch.nn.Module, plan: SparsityPlan) -> Flows:
+    """Return a plan's effective rules for activations and gradients of a model; the last rule for a name applies.
+
+    Raises:
+        ExpressionError: a rule names nothing.
+    """
+    named = model.named_modules(remove_duplicate=False)
+    modules = [(name, module) for name, module in named if name and not isinstance(module, SparseParameter)]
+    first = {id(module): name for name, module in reversed(modules)}  # a shared module has the first of its names
+    once = {name: first[id(module)] for name, module in modules}
+    sites = {site.name: site for site in sites_of(model)}
+    flows = Flows()
+    for rule in plan.of("activation"):
+        flows.activations.update((once[name], rule) for name in named_by(rule, once))
+    for rule in plan.of("gradient"):
+        for name in named_by(rule, [*once, *sites]):
+            if name in once:
+                flows.outputs[once[name]] = rule
+            else:
+                module = sites[name].parameter
+                flows.weights[name] = rule, 0 if isinstance(module, SparseParameter) else module.ndim
+    return flows
+
+
+def attach(model: torch.nn.Module, flows: Flows) -> None:
+    """Attach hooks to modules, in place of the hooks of an earlier plan."""
+    for name, rule in flows.activations.items():
+        _hook(model.get_submodule(name), SparseActivation(name, rule.sparsifier, rule.format))
+    for name, rule in flows.outputs.items():
+        _hook(model.get_submodule(name), SparseOutputGradient(name, rule.sparsifier))
+    for name, (rule, _) in flows.weights.items():
+        home, _, key = name.rpartition(".")
+        _hook(model.get_submodule(home), SparseWeightGradient(key, rule.sparsifier, rule.format))
+
+
+def _hook(module: torch.nn.Module, hook: Any) -> None:
+    remove_flows(module, hook)
+    if isinstance(hook, SparseWeightGradient):
+        module.register_forward_pre_hook(hook)
+    else:
+        module.register_forward_hook(hook)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.modules.linear import NonDynamicallyQuantizableLinear
 
 from ..errors import DenseFallbackWarning, OperandError, UnsupportedError
 from ..ir.format import Format
+from ..nn.embedding import SparseEmbedding
+from ..nn.projections import SparseMultiheadAttention
+from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.ledgers import is_strict, note
 from ..tensors.parameter import SparseParameter
@@ -18,9 +22,29 @@ from ..tensors.parameter import SparseParameter
 Convert = Callable[[Any, Sparsifier, Format | None], torch.nn.Module]
 Adapt = Callable[[Any], torch.nn.Module]
 
-VERSIONS: dict[tuple[type[torch.nn.Module], str], Convert] = {}
-_readers: dict[type[torch.nn.Module], Adapt] = {}
-ADAPTED: set[type[torch.nn.Module]] = set()
+# The function that makes the sparse version of a type of modules, by the type and the name of the weight.
+VERSIONS: dict[tuple[type[torch.nn.Module], str], Convert] = {
+    (torch.nn.Linear, "weight"): SparseLinear.from_dense,
+    (NonDynamicallyQuantizableLinear, "weight"): SparseLinear.from_dense,
+    (torch.nn.Conv2d, "weight"): SparseConv2d.from_dense,
+    (torch.nn.Embedding, "weight"): SparseEmbedding.from_dense,
+    (torch.nn.MultiheadAttention, "in_proj_weight"): SparseMultiheadAttention.from_dense,
+}
+
+
+def without_nesting(encoder: torch.nn.TransformerEncoder) -> torch.nn.TransformerEncoder:
+    """Switch off nested tensors, which torch passes to an encoder's layers and sparse layers do not support."""
+    encoder.use_nested_tensor = False
+    return encoder
+
+
+# Functions that adapt modules which read parameters of their children, in case these are sparse. They return the module itself, or in its
+# place a module that has ``to_dense()``. torch's attention reads the weight of its output projection; SparseMultiheadAttention calls the
+# projection.
+READERS: dict[type[torch.nn.Module], Adapt] = {
+    torch.nn.MultiheadAttention: SparseMultiheadAttention.around,
+    torch.nn.TransformerEncoder: without_nesting,
+}
 
 
 def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight: str = "weight") -> None:
@@ -49,23 +73,13 @@ def register_sparse_module(kind: type[torch.nn.Module], convert: Convert, weight
     VERSIONS[kind, weight] = convert
 
 
-def register_reader(kind: type[torch.nn.Module], adapt: Adapt, sparse_kind: type[torch.nn.Module] | None = None) -> None:
-    """Register a function that adapts modules which read parameters of their children, in case these are sparse.
-
-    ``adapt`` returns the module itself, or a module of type ``sparse_kind`` in its place, which has ``to_dense()``.
-    """
-    _readers[kind] = adapt
-    if sparse_kind is not None:
-        ADAPTED.add(sparse_kind)
-
-
 def adapted(module: torch.nn.Module) -> torch.nn.Module:
     """Return the module to use in place of one whose children may be sparse, usually the module itself.
 
     Raises:
         UnsupportedError: the children of this module cannot be sparse.
     """
-    adapt = _readers.get(type(module))
+    adapt = READERS.get(type(module))
     return module if adapt is None else adapt(module)
 
 
@@ -102,6 +116,14 @@ class Site:
     def parameter(self) -> torch.nn.Parameter | SparseParameter:
         """The parameter at this place."""
         return getattr(self.module, self.key)
+
+
+def sites_of(model: torch.nn.Module) -> Iterator[Site]:
+    """Yield every parameter at every place, dense or sparse."""
+    for home, module in model.named_modules(remove_duplicate=False):
+        if not isinstance(module, SparseParameter):
+            held = {**module._parameters, **{key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}}
+            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, child in held.items() if child is not None)
 
 
 def tell_missing(missing: list[Site]) -> None:

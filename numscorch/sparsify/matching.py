@@ -1,21 +1,25 @@
-"""Matching of a plan's rules to a model's weights, and the reasons why some weights stay dense."""
+"""Matching of name patterns to a model's weights, and the reasons why some weights stay dense."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
+from glob import escape
+from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrize import ParametrizationList
 
-from ..errors import OperandError, UnsupportedError
+from ..errors import ExpressionError, OperandError, UnsupportedError
 from ..frontend.datatypes import STORED
+from ..ir.format import Format, as_format
+from ..sparsifiers.base import matched
 from ..sparsifiers.sparsify import Sparsifier
 from ..tensors.parameter import SparseParameter
 from .checks import sparsifier_of
 from .flows import is_masking
-from .layers import VERSIONS, Site, adapted
+from .layers import VERSIONS, Site, adapted, converted, sites_of
 from .plan import PlanRule, SparsityPlan, named_by
 
 COMPUTED = {
@@ -27,6 +31,8 @@ COMPUTED = {
 REMOVE = "torch.nn.utils.parametrize.remove_parametrizations(module, '{}')"
 PARAMETRIZED = f"is parametrized; {REMOVE} leaves a plain weight"
 MASKED = f"is pruned by torch; squash_mask() of the sparsifier, or {REMOVE}, leaves a plain weight"
+Names = str | Iterable[str]
+DENSE = (torch.nn.Linear, torch.nn.Conv2d)  # without subclasses, which may read the weight in other ways
 
 
 @dataclass(eq=False)
@@ -75,14 +81,6 @@ class MatchedWeight:
         return list({id(site.module): site for site in reversed(self.sites)}.values())[::-1]
 
 
-def sites_of(model: torch.nn.Module) -> Iterator[Site]:
-    """Yield every parameter at every place, dense or sparse."""
-    for home, module in model.named_modules(remove_duplicate=False):
-        if not isinstance(module, SparseParameter):
-            held = {**module._parameters, **{key: child for key, child in module._modules.items() if isinstance(child, SparseParameter)}}
-            yield from (Site(f"{home}.{key}" if home else key, module, key) for key, child in held.items() if child is not None)
-
-
 def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     """Return the weights that a plan names, with the reasons against sparsifying them; masks are not drawn yet.
 
@@ -96,7 +94,7 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
     rules_of_name: dict[str, list[int]] = {}
     rules = plan.of("weight")
     for at, rule in enumerate(rules):
-        for name in named_by(rule, dict.fromkeys(chain(*names.values()))):
+        for name in named_by(rule, dict.fromkeys(name for group in names.values() for name in group)):
             rules_of_name.setdefault(name, []).append(at)
     places: dict[int, list[Site]] = {}
     for site in sites:
@@ -107,21 +105,15 @@ def chosen(model: torch.nn.Module, plan: SparsityPlan) -> list[MatchedWeight]:
         if numbers:
             named = [rules[at] for at in numbers]
             choice = MatchedWeight(group, named, named[-1].sparsifier)
-            _annotate(choice, model, rules_of_name)
+            choice.why = _why_dense(choice, model, rules_of_name)
+            if len(group) > 1 and not choice.why:
+                choice.notes.append(f"also {', '.join(site.name for site in group[1:])}")
+            if len(named) > 1:
+                choice.notes.append(f"{choice.rule} overrides {', '.join(map(str, named[:-1]))}")
             choices_.append(choice)
     _limit_to_one_per_module(choices_)
     _share_budgets(choices_)
     return choices_
-
-
-def _annotate(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dict[str, list[int]]) -> None:
-    """Record why a choice stays dense, and the notes about it."""
-    choice.why = _why_dense(choice, model, rules_of_name)
-    names = [site.name for site in choice.sites]
-    if len(names) > 1 and not choice.why:
-        choice.notes.append(f"also {', '.join(names[1:])}")
-    if len(choice.rules) > 1:
-        choice.notes.append(f"{choice.rule} overrides {', '.join(map(str, choice.rules[:-1]))}")
 
 
 def _why_dense(choice: MatchedWeight, model: torch.nn.Module, rules_of_name: dict[str, list[int]]) -> str:
@@ -238,3 +230,114 @@ def _share_budgets(choices: list[MatchedWeight]) -> None:
             if name not in shares:
                 raise OperandError(f"the budget of {rule} has no share for {name}: return one for each weight that it is given")
             choice.sparsifier = sparsifier_of(str(rule), rule.sparsifier, shares[name])
+
+
+def bare(model: torch.nn.Module) -> torch.nn.Module:
+    """Return the user's module inside the wrappers of torch.compile and DistributedDataParallel.
+
+    Raises:
+        OperandError: the argument is not a module.
+    """
+    *_, module = unwrapping(model)
+    if not isinstance(module, torch.nn.Module):
+        raise OperandError(f"{type(model).__name__} is not a torch.nn.Module")
+    return module
+
+
+def unwrapping(model: Any) -> Iterator[Any]:
+    """Yield a model, and each module that torch.compile or DistributedDataParallel wraps in it, the user's module last."""
+    yield model
+    while isinstance(model, DistributedDataParallel) or hasattr(model, "_orig_mod"):
+        model = model.module if isinstance(model, DistributedDataParallel) else model._orig_mod
+        yield model
+
+
+def sparse_weights(model: torch.nn.Module) -> dict[str, SparseParameter]:
+    """Return the sparse parameters of a model by name, each once, as in ``{"0.weight": ...}``."""
+    return {name: module for name, module in bare(model).named_modules() if isinstance(module, SparseParameter)}
+
+
+def named(model: torch.nn.Module, known: Mapping[str, SparseParameter], names: Names, kind: str) -> dict[str, SparseParameter]:
+    """Return the sparse parameters that match name patterns, at any of their places.
+
+    Raises:
+        ExpressionError: a pattern matches no name; near misses are listed.
+
+    >>> from numscorch.nn import SparseLinear
+    >>> model = torch.nn.Sequential(SparseLinear(4, 2, density=0.5))
+    >>> list(named(model, sparse_weights(model), "*.weight", "sparse weight"))
+    ['0.weight']
+    """
+    if not known:
+        suggestion = "sparsify_model(model, SparsityPlan().weight('*.weight', magnitude(0.9)), optimizer=optimizer) makes it sparse first"
+        raise ExpressionError(f"weights={names!r} names no {kind}: the model has none; {suggestion}")
+    first = {id(pattern): name for name, pattern in known.items()}
+    places = {site.name: first[id(site.parameter)] for site in sites_of(bare(model)) if id(site.parameter) in first}
+    chosen = {places[name] for pattern in patterns(names) for name in matched(pattern, places, f"weights={pattern!r} names no {kind}")}
+    return {name: pattern for name, pattern in known.items() if name in chosen}
+
+
+def patterns(names: Names) -> list[str]:
+    """Return one or several patterns as a list.
+
+    Raises:
+        OperandError: a pattern is not a text.
+        ExpressionError: the list is empty, and nothing would be trained.
+
+    >>> patterns("*.weight")
+    ['*.weight']
+    """
+    listed: list[Any] = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    if wrong := [pattern for pattern in listed if not isinstance(pattern, str)]:
+        raise OperandError(f"weights={names!r}: {wrong[0]!r} is not a name: give patterns of names, such as 'encoder.*.weight'")
+    if not listed:
+        raise ExpressionError(f"weights={listed} names no weight: leave it out, or give patterns of names, such as 'encoder.*.weight'")
+    return listed
+
+
+def usual(model: torch.nn.Module, or_sparse: bool) -> list[str]:
+    """Return the names of the default weights: those of ``Linear`` and ``Conv2d``, and, with ``or_sparse``, sparse ones.
+
+    Raises:
+        ExpressionError: the model has none.
+    """
+    sites = list(sites_of(bare(model)))
+    names = [site.name for site in sites if (site.key == "weight" and type(site.module) in DENSE)]
+    names += [site.name for site in sites if or_sparse and isinstance(site.parameter, SparseParameter)]
+    names += [name for site in sites if (type(site.module) in DENSE or is_masked(site)) and (name := computed(site)[0])]
+    if not names:
+        raise ExpressionError("the model has no torch.nn.Linear or Conv2d: name other parameters with weights=")
+    return list(map(escape, names))
+
+
+def trained(
+    model: torch.nn.Module, factories: Mapping[str, Callable[..., Any]], format: Format | str | None = None, *, masked: bool = False
+) -> list[MatchedWeight]:
+    """Return the weights that patterns name, as in a plan: sparse ones, and those that can become sparse, but no vectors.
+
+    Args:
+        model: the model.
+        factories: the sparsifier factory of each pattern; the last pattern that names a weight applies.
+        format: the format of the sparse weights.
+        masked: whether the weights stay dense, so that their modules need no sparse version.
+
+    Raises:
+        ExpressionError: a pattern names nothing; near misses are listed.
+        UnsupportedError: a named weight cannot become sparse.
+    """
+    stored = None if format is None else as_format(format)
+    choices = chosen(bare(model), SparsityPlan(tuple(PlanRule("weight", names, choice, stored) for names, choice in factories.items())))
+    matrices = [choice for choice in choices if not choice.is_vector]
+    for choice in matrices or choices:
+        if choice.why and not choice.is_sparse and not (masked and choice.is_maskable):
+            raise UnsupportedError(f"{', '.join(site.name for site in choice.sites)}: {choice.why}")
+        if masked or choice.is_sparse:
+            continue
+        if choice.sites[0].module is bare(model):
+            raise UnsupportedError(f"{choice.name}: the model itself would be replaced: put it in a torch.nn.Sequential")
+        for site in choice.modules():
+            try:  # finds unsupported options, such as groups of a convolution
+                converted(site.module, site.key, lambda weight: torch.zeros_like(weight, dtype=torch.bool), None)
+            except UnsupportedError as error:
+                raise type(error)(f"{site.name}: {error}; or name other weights in weights=, so that it stays dense") from error
+    return matrices

@@ -11,18 +11,28 @@ import torch
 
 from ..errors import OperandError, UnsupportedError
 from ..machine.progress import Progress
+from ..nn.projections import SparseMultiheadAttention
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, calls_of
 from .checks import check_model
-from .flowing import attach, flows_of
-from .flows import remove_flows
-from .layers import ADAPTED, tell_missing
-from .matching import MatchedWeight, chosen, computed, is_masked, sites_of, why_bound
-from .optimizers import Optimizer, Optimizers, check_followers, check_holding, hand_over, listed
-from .owners import adapt_readers, carry_over, put_sparse, replace_module, scattered
+from .flows import attach, flows_of, remove_flows
+from .layers import sites_of, tell_missing
+from .matching import MatchedWeight, chosen, computed, is_masked, why_bound
 from .plan import SparsityPlan
-from .settling import Settling
-from .table import ModelReport, ModelRow
+from .replacement import (
+    Optimizer,
+    Optimizers,
+    adapt_readers,
+    carry_over,
+    check_followers,
+    check_holding,
+    hand_over,
+    listed,
+    put_sparse,
+    replace_module,
+    scattered,
+)
+from .settling import ModelReport, ModelRow, Settling
 
 Module = torch.nn.Module
 NO_OPTIMIZER = (
@@ -143,7 +153,9 @@ def densify_model(model: Module, optimizer: Optimizers = None) -> Module:
     optimizers = listed(optimizer)
     check_model("densify_model", model)
     check_holding(model, optimizers)
-    modules = [(name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) in ADAPTED]
+    modules = [
+        (name, module) for name, module in model.named_modules() if _sparse_weights(module) or type(module) is SparseMultiheadAttention
+    ]
     for name, module in modules:
         for key, weight in _sparse_weights(module).items():
             check_followers(f"{name}.{key}".lstrip("."), weight.values, optimizers, required=False)
@@ -214,7 +226,6 @@ def _calls(model: Module, choices: list[MatchedWeight], example_inputs: Any) -> 
 
 
 def _rows(choices: list[MatchedWeight], settling: Settling, bar: Progress) -> list[ModelRow]:
-    """Return a row for each choice."""
     rows = []
     for choice in choices:
         rows.append(settling.row(choice))

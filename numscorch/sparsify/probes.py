@@ -8,11 +8,10 @@ import torch
 from torch.nn.grad import conv2d_weight
 
 from ..convert.values import to_dense
-from ..nn.conv import SparseConv2d
-from ..nn.linear import SparseLinear
+from ..nn.sparse_layers import SparseConv2d, SparseLinear
 from ..tensors.parameter import SparseParameter
 from ..tensors.sparse_tensor import SparseTensor
-from .choosing import bare
+from .matching import bare
 
 
 class Probe:

@@ -14,7 +14,7 @@ from ..convert.construct import from_coo
 from ..convert.values import to_dense, values_of
 from ..errors import ExpressionError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
-from ..sparsifiers.built_in import check_fraction
+from ..sparsifiers.base import check_fraction
 from ..sparsifiers.entrywise import random
 from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, kept_of, mask_of, sparsify
@@ -34,14 +34,10 @@ from .checks import (
     share_at,
     sparsifier_of,
 )
-from .choosing import Names, bare, patterns, trained, usual
 from .flows import Masking
-from .loading import tell_order
-from .matching import MatchedWeight, why_hooked
-from .optimizers import Optimizers, check_followers, followers, listed, optimizers_of
-from .owners import adapt_readers, put_sparse
-from .repattern import repattern
-from .saving import check_keys, check_names, patterns_of, saved
+from .loading import check_keys, check_names, patterns_of, saved, tell_order
+from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
+from .replacement import Optimizers, adapt_readers, check_followers, followers, listed, optimizers_of, put_sparse, repattern
 from .schedules import Schedule, check_count
 from .settling import padding_note
 
@@ -231,7 +227,6 @@ class GradualPruning:
         return still
 
     def _check_current(self) -> None:
-        """Check that the pruned weights are still part of the model."""
         held = {**self.sparse, **{name: weight.sites[0].module for name, weight in self.dense.items()}}
         for name, weight in held.items():
             check_current(self.model, name, weight, "GradualPruning")
@@ -245,7 +240,6 @@ class GradualPruning:
                 raise UnsupportedError(f"{name}: {why}; or give sparse_from=None, so that weights are masked")
 
     def _make_sparse(self, patterns: Mapping[str, Pattern]) -> None:
-        """Replace dense layers by sparse ones."""
         for name, pattern in patterns.items():
             choice = self.dense.pop(name)
             self._unhook(name)

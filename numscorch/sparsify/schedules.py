@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import OperandError, SizeError
-from ..sparsifiers.built_in import check_fraction
+from ..sparsifiers.base import check_fraction
 from .checks import Schedule
 
 __all__ = ["Schedule", "cosine", "cubic", "linear", "one_shot"]

@@ -1,26 +1,98 @@
-"""The decision for each weight of a plan: draw its mask, try and time its sparse version, and change nothing yet."""
+"""The decision for each weight of a plan: draw its mask, try and time its sparse version, and report the outcome; nothing changes yet."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from ..errors import OperandError, UnsupportedError
-from ..sparsifiers.smallest import has_nan
+from ..sparsifiers.magnitude import has_nan
 from ..sparsifiers.sparsify import Sparsifier, mask_of
 from ..tensors.ledgers import shown_bytes
 from ..tensors.parameter import SparseParameter
 from .advice import ModuleCall, SpeedUp, speed_up
 from .checks import naming
-from .layers import Site, converted
+from .layers import converted
 from .matching import MatchedWeight
-from .optimizers import Optimizer, check_followers, optimizers_of
-from .table import ModelRow
+from .replacement import Optimizer, check_followers, optimizers_of
 
+HEAD = ("weight", "module", "density", "format", "before", "after", "speed-up", "")
+TABLE = torch.nn.Embedding  # lookups are never faster sparse, but a sparse table can save memory
+UNTIMED = SpeedUp()
 LARGER = 1.05  # ratio of kept to requested entries from which the table has a note
+
+
+@dataclass(frozen=True)
+class ModelRow:
+    """The outcome for one weight.
+
+    ``density`` is the fraction of its entries that is stored. ``speedup`` is the ratio of the dense layer's median time
+    to that of the sparse layer; None if it was not measured. ``is_certain`` is False if the timings scatter. ``note``
+    says why the weight stayed dense, and gives other remarks.
+    """
+
+    name: str
+    module: str
+    density: float
+    format: str
+    bytes_before: int
+    bytes_after: int
+    speedup: float | None = None
+    is_certain: bool = True
+    note: str = ""
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the weight became sparse."""
+        return self.format != "dense"
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the row as text."""
+        speed = "not measured" if self.speedup is None else f"{self.speedup:.2g}x{' uncertain' * (not self.is_certain)}"
+        sizes = shown_bytes(self.bytes_before), shown_bytes(self.bytes_after)
+        kept = f"{self.density:.3g}"
+        return self.name, self.module, kept, self.format, *sizes, speed if self.is_sparse or self.speedup else "", self.note
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """The outcome for each weight that a plan names; prints as a table.
+
+    >>> sparse = ModelRow("0.weight", "Linear", 0.1, "CSR", 4096, 900, 3.2)
+    >>> print(ModelReport((sparse, ModelRow("1.weight", "Linear", 1, "dense", 64, 64, 0.5, note="slower"))))
+    weight    module  density  format  before    after      speed-up
+    0.weight  Linear  0.1      CSR     4 KiB     900 bytes  3.2x
+    1.weight  Linear  1        dense   64 bytes  64 bytes   0.5x      slower
+    1 of 2 weights sparse, 4.06 KiB -> 964 bytes
+    """
+
+    rows: tuple[ModelRow, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def bytes_before(self) -> int:
+        """The bytes of all listed weights before."""
+        return sum(row.bytes_before for row in self.rows)
+
+    @property
+    def bytes_after(self) -> int:
+        """The bytes of all listed weights after."""
+        return sum(row.bytes_after for row in self.rows)
+
+    def __getitem__(self, name: str) -> ModelRow:
+        return {row.name: row for row in self.rows}[name]
+
+    def __str__(self) -> str:
+        table = [HEAD, *(row.cells() for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
+        count = sum(row.is_sparse for row in self.rows)
+        sizes = f"{shown_bytes(self.bytes_before)} -> {shown_bytes(self.bytes_after)}"
+        return "\n".join([*lines, f"{count} of {len(self.rows)} weights sparse, {sizes}", *self.notes])
 
 
 class DrawnMask:
@@ -72,8 +144,9 @@ class Settling:
             return self._try_sparse(choice)
 
     def _try_sparse(self, choice: MatchedWeight) -> ModelRow:
-        timed, layer = _site_to_time(choice), None
-        for site in sorted(choice.modules(), key=lambda site: site is timed):  # the timed layer is made last
+        sites, layer = choice.modules(), None
+        timed = next((site for site in sites if not isinstance(site.module, TABLE)), sites[0])
+        for site in sorted(sites, key=lambda site: site is timed):  # the timed layer is made last
             try:
                 layer = converted(site.module, site.key, choice.sparsifier, choice.rule.format)
             except OperandError:
@@ -92,40 +165,30 @@ class Settling:
             choice.notes.append("the optimizer doesn't hold it")
         choice.notes += _notes(choice, weight, size)
         stored = float(weight.density), weight.format.name, choice.parameter.nbytes, size
-        return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, *_cells(speed), "; ".join(choice.notes))
+        return ModelRow(choice.name, kind_of(choice.sites[0].module), *stored, speed.ratio, speed.is_certain, "; ".join(choice.notes))
 
-    def _speed(self, choice: MatchedWeight, dense: torch.nn.Module, layer: Any, weight: SparseParameter) -> SpeedUp | None:
+    def _speed(self, choice: MatchedWeight, dense: torch.nn.Module, layer: Any, weight: SparseParameter) -> SpeedUp:
         """Return the speed-up of the sparse layer; equal layers are timed once."""
-        call = None if self.calls is None else self.calls.get(dense)
-        if call is None:
-            if self.calls is not None:
-                choice.notes.append("not called by the example")
-            return None
+        if self.calls is None:
+            return UNTIMED
+        if (call := self.calls.get(dense)) is None:
+            choice.notes.append("not called by the example")
+            return UNTIMED
         key = type(dense), choice.parameter.shape, weight.dtype, weight.format, round(weight.density, 2), call.key
         if key not in self.known:
             self.known[key] = speed_up(dense, layer, call)
         return self.known[key]
 
 
-def _is_table(module: torch.nn.Module) -> bool:
-    """Return whether a module is a lookup table, which can save memory if sparse, but never time."""
-    return isinstance(module, torch.nn.Embedding)
-
-
-def _site_to_time(choice: MatchedWeight) -> Site:
-    """Return the site to time: the weight's first module that is not a table, or else its first module."""
-    return next((site for site in choice.modules() if not _is_table(site.module)), choice.modules()[0])
-
-
-def _why_not(choice: MatchedWeight, speed: SpeedUp | None, size: int) -> str:
+def _why_not(choice: MatchedWeight, speed: SpeedUp, size: int) -> str:
     """Return why a weight should stay dense; empty if it should become sparse.
 
     The reason is a higher median time of the sparse layer, or, for a table, that it takes no fewer bytes sparse.
     """
-    if all(_is_table(site.module) for site in choice.modules()):
+    if all(isinstance(site.module, TABLE) for site in choice.modules()):
         dense = choice.parameter.nbytes
         return f"takes {shown_bytes(size)} sparse and {shown_bytes(dense)} dense" if size >= dense else ""
-    return "" if speed is None or speed.ratio >= 1 else f"dense is {1 / speed.ratio:.2g}x faster here"
+    return "" if speed.ratio is None or speed.ratio >= 1 else f"dense is {1 / speed.ratio:.2g}x faster here"
 
 
 def _notes(choice: MatchedWeight, weight: SparseParameter, size: int) -> Iterator[str]:
@@ -154,19 +217,14 @@ def padding_note(stored: int, kept: int) -> str:
     return f"stores {share} more entries than the sparsifier keeps"
 
 
-def _cells(speed: SpeedUp | None) -> tuple[float | None, bool]:
-    """Return the speed-up and its certainty as two fields of a row."""
-    return (None, True) if speed is None else (speed.ratio, speed.is_certain)
-
-
-def dense_row(choice: MatchedWeight, speed: SpeedUp | None = None) -> ModelRow:
+def dense_row(choice: MatchedWeight, speed: SpeedUp = UNTIMED) -> ModelRow:
     """Return the row of a weight that stays unchanged."""
     weight, why, module = choice.parameter, "; ".join([choice.why, *choice.notes]), kind_of(choice.sites[0].module)
     if isinstance(weight, SparseParameter):
         size = weight.nbytes
         return ModelRow(choice.name, module, float(weight.density), weight.format.name, size, size, note=why)
     size = 0 if isinstance(weight, torch.nn.parameter.UninitializedParameter) else weight.nbytes
-    return ModelRow(choice.name, module, 1.0, "dense", size, size, *_cells(speed), why)
+    return ModelRow(choice.name, module, 1.0, "dense", size, size, speed.ratio, speed.is_certain, why)
 
 
 def kind_of(module: torch.nn.Module) -> str:

@@ -11,14 +11,12 @@ from torch.nn.utils import parametrize
 
 from ..errors import NumscorchError, OperandError, SizeError, UnsupportedError
 from ..ir.format import Format
-from ..sparsifiers.names import named
+from ..sparsifiers.base import named
 from ..sparsifiers.patterned import same_pattern
 from ..sparsifiers.sparsify import Sparsifier, sparsify
 from ..tensors.sparse_tensor import SparseTensor
-from .choosing import Names, bare, patterns, trained, usual
-from .matching import MatchedWeight, why_hooked
-from .optimizers import Optimizers, check_followers, listed
-from .owners import adapt_readers, put_sparse
+from .matching import MatchedWeight, Names, bare, patterns, trained, usual, why_hooked
+from .replacement import Optimizers, adapt_readers, check_followers, listed, put_sparse
 
 
 def straight_through(model: torch.nn.Module, sparsifier: Sparsifier, *, weights: Names | None = None, decay: float = 0.0) -> None:

@@ -9,6 +9,7 @@ import torch
 
 from ..errors import UnsupportedError
 from ..ir.format import Format
+from ..nn.weights import block_entries, block_of
 from ..sparsifiers.magnitude import block_sums
 from ..tensors.packing import coordinates, of_entries, pack
 from ..tensors.pattern import Pattern
@@ -45,11 +46,7 @@ class Units:
     @property
     def block(self) -> tuple[int, int]:
         """Rows and columns of a unit."""
-        size = [1, 1]
-        for level, part in zip(self.format.levels, self.format.parts, strict=True):
-            if part.modulus and part.divisor == 1 and level.full:
-                size[part.dimension] = part.modulus
-        return size[0], size[1]
+        return block_of(self.format)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -76,9 +73,6 @@ class Units:
 
     def pattern(self, keys: torch.Tensor, index_dtype: str) -> Pattern:
         """Return the pattern that stores the units with these numbers."""
-        (height, width), columns = self.block, self.grid[1]
-        corners = torch.stack([keys // max(columns, 1) * height, keys % max(columns, 1) * width])
-        inside = torch.cartesian_prod(torch.arange(height), torch.arange(width)).reshape(-1, 2).t()
-        indices = (corners[:, :, None] + inside[:, None]).flatten(1)
-        within = (indices < torch.tensor(self.shape)[:, None]).all(0)
-        return pack(indices[:, within].numpy(), self.shape, self.format, np.dtype(index_dtype))[0]
+        columns = max(self.grid[1], 1)
+        indices = block_entries(torch.stack([keys // columns, keys % columns]), self.block, self.shape)
+        return pack(indices.numpy(), self.shape, self.format, np.dtype(index_dtype))[0]

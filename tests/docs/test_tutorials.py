@@ -8,7 +8,7 @@ import pytest
 from pages import ROOT, check_page
 
 from numscorch.ir.format_text import LEVELS
-from numscorch.sparsifiers import names
+from numscorch.sparsifiers import base
 from numscorch.sparsify import layers
 
 TUTORIALS = {"build": 25, "convert": 20, "extend": 30}
@@ -17,7 +17,7 @@ TUTORIALS = {"build": 25, "convert": 20, "extend": 30}
 @pytest.fixture(autouse=True)
 def restored_registries(plain: pytest.MonkeyPatch) -> Iterator[None]:
     """Remove entries that a page registers, and run kernels as Python."""
-    known = (LEVELS, names.REGISTERED, layers.VERSIONS)
+    known = (LEVELS, base.REGISTERED, layers.VERSIONS)
     before = [dict(registry) for registry in known]  # type: ignore[call-overload]
     yield
     for registry, entries in zip(known, before, strict=True):

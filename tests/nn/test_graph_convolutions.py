@@ -19,8 +19,8 @@ from numscorch.frontend.contraction import pairs_of
 from numscorch.frontend.parser import parse_einsum
 from numscorch.nn.edge_attention import attend
 from numscorch.nn.graph_convolutions import PROPAGATED
+from numscorch.nn.graph_inputs import _entries
 from numscorch.nn.graphs import gcn_norm, multiplicities
-from numscorch.nn.remembering import _entries
 
 pyg = pytest.importorskip("torch_geometric.nn", reason="torch_geometric isn't installed")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Converting sparse tensor to CSR:UserWarning")

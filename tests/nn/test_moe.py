@@ -111,8 +111,7 @@ def test_no_gates_at_all() -> None:
 @pytest.mark.parametrize("tokens, top_k", [(37, 1), (37, 2), (1, 1), (0, 1), (64, 5)])
 def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) -> None:
     gates = top_k_gates(some(tokens, N, seed=3).detach(), top_k)
-    plan = plan_dispatch(gates.pattern)
-    patterns = (plan.slot_tokens, plan.group_experts, plan.token_slots)
+    patterns = plan_dispatch(gates.pattern)
     for pattern in patterns:
         validate(pattern)
     tokens_of_slots, experts_of_groups, slots_of_tokens = (
@@ -126,7 +125,7 @@ def test_each_gate_has_a_slot_in_a_group_of_its_expert(tokens: int, top_k: int) 
 def test_sizes_do_not_depend_on_the_selected_experts() -> None:
     choices = (torch.arange(B) % N, torch.zeros(B, dtype=torch.int64))
     plans = [plan_dispatch(F.one_hot(experts, N, sparse=True).pattern) for experts in choices]
-    shapes = [[part.shape for part in (plan.slot_tokens, plan.group_experts, plan.token_slots)] for plan in plans]
+    shapes = [[part.shape for part in plan] for plan in plans]
     assert shapes[0] == shapes[1]
 
 

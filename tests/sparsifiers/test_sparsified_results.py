@@ -19,8 +19,7 @@ from numscorch.programs.fusion import OperandKind, fused_request
 from numscorch.runtime.plans import _plans, uncompiled
 from numscorch.schedule.facts import Target
 from numscorch.schedule.fuse import schedule_fused
-from numscorch.sparsifiers.results import pruning
-from numscorch.sparsifiers.rules import ruled
+from numscorch.sparsifiers.results import pruning, ruled
 from numscorch.sparsify import compose, keep_all, magnitude, n_m, random, register_sparsifier, sparsify, threshold, topk
 
 G = torch.Generator().manual_seed(0)

@@ -13,8 +13,8 @@ from torch.nn.functional import hardshrink
 from weights import drawn
 
 import numscorch as ns
-from numscorch.sparsifiers.kinds import kind_of
-from numscorch.sparsifiers.promises import check_promises
+from numscorch.sparsifiers.base import kind_of
+from numscorch.sparsifiers.registration import check_promises
 from numscorch.sparsify import (
     Kind,
     MovementScores,

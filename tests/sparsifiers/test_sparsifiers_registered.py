@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.sparsifiers import names
+from numscorch.sparsifiers import base
 from numscorch.sparsify import Kind, n_m, register_sparsifier, sparsify
 
 Function = Callable[[torch.Tensor], torch.Tensor]
@@ -19,8 +19,8 @@ Function = Callable[[torch.Tensor], torch.Tensor]
 
 @pytest.fixture(autouse=True)
 def empty_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(names, "REGISTERED", {})
-    monkeypatch.setattr("numscorch.sparsifiers.registration.REGISTERED", names.REGISTERED)
+    monkeypatch.setattr(base, "REGISTERED", {})
+    monkeypatch.setattr("numscorch.sparsifiers.registration.REGISTERED", base.REGISTERED)
     yield
 
 

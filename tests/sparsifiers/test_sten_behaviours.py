@@ -17,7 +17,7 @@ from training_cases import read_back, stored
 
 import numscorch as ns
 from numscorch.nn import SparseLinear
-from numscorch.sparsifiers.names import REGISTERED
+from numscorch.sparsifiers.base import REGISTERED
 from numscorch.sparsify import magnitude, n_m, register_sparsifier, sparsify, threshold
 
 pytestmark = pytest.mark.usefixtures("plain_unless_compiled")

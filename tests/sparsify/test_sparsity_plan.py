@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import numscorch as ns
-from numscorch.sparsifiers import names
+from numscorch.sparsifiers import base
 from numscorch.sparsify import (
     GradualPruning,
     ModelReport,
@@ -165,7 +165,7 @@ def test_equal_values_are_dropped_in_order() -> None:
 def test_registered_sparsifiers_have_names(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ns.OperandError, match="no sparsifier is registered as 'halv'"):
         SparsityPlan().weight("*", "halv")
-    monkeypatch.setitem(names.REGISTERED, "half", half)
+    monkeypatch.setitem(base.REGISTERED, "half", half)
     assert SparsityPlan().weight("*", "half") == SparsityPlan().weight("*", half)
 
 
