@@ -11,7 +11,7 @@ from ..frontend.problem import Problem
 from ..frontend.requests import NAMES, Request
 from ..ir.format import dense
 from ..ir.index import PATTERN, accesses_in
-from ..runtime.long_rows import operand_to_cut
+from ..runtime.pieces import operand_to_cut
 from ..schedule import Step
 from .roofline import TimedRun
 from .sketches import Sketch

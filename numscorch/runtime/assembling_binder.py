@@ -21,8 +21,7 @@ from ..ir.scatter import is_placed
 from ..ir.symbolic import text_of
 from ..ir.workspace_levels import Hashed
 from ..machine import memory
-from .binder import Binder
-from .bindings import Bind
+from .binder import Bind, Binder
 from .product_bounds import PairProduct, pair_product_in
 from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_for
 

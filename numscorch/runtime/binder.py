@@ -7,7 +7,7 @@ memory limits, and returns the function ``run`` of the operands. So one text ser
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from struct import Struct
 from typing import Any
@@ -37,9 +37,10 @@ from ..schedule import tuning
 from ..schedule.scatter_blocks import in_memory, outer_of
 from ..tensors.methods import METHODS
 from ..tensors.sparse_tensor import SparseTensor
-from .bindings import Bind
 from .blocks import coordinate_cuts, cuts_of, equal_cuts, longest_row, placed, placed_equally, shared_out
 
+Bind = Callable[[Sequence[int]], Callable[..., Any]]
+"""From the sizes of the operands (``frontend.operand.symbolic``) to a function from the operands to the result."""
 ALLOCATORS = {"list": "empty", "mark": "zeros", "seen": "zeros", "flag": "zeros", "table": "empty"}  # NumPy allocators
 
 PADDING = 16  # places past the end of a row, even of an empty row, that a register may reach

@@ -38,10 +38,8 @@ from ..tensors.ledgers import note
 from ..tensors.modes import made_outside
 from ..tensors.sparse_tensor import SparseTensor
 from .assembling_binder import AssemblingBinder
-from .binder import BINDS, Binder
-from .bindings import Bind
-from .long_rows import cut, operand_to_cut
-from .slabs import in_slabs, slabs_of
+from .binder import BINDS, Bind, Binder
+from .pieces import cut, in_slabs, operand_to_cut, slabs_of
 from .tuned import chosen
 
 MOST_PLANS = 4096
@@ -335,7 +333,7 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     else:
         problem = make_problem(request, operands, host(), format)
     check_loops(problem, request.options)
-    if (slabs := slabs_of(problem, request.subscripts, operands, host())) is not None:
+    if (slabs := slabs_of(problem, request, operands, host())) is not None:
         slab, steps, source = compile_source(request, slabs.of(operands), format)
         if slab.layout == problem.layout:
             return replace(problem, slabs=slabs), steps, source
