@@ -1,4 +1,8 @@
-"""Type promotion: choose the data types of a request's computation and result by torch's rules."""
+"""Type promotion: choose the data types of a request's computation and result by torch's rules, and reject what they exclude.
+
+Kernels compute uint8 and bool values in wider integers, and reduce only the final result modulo 256. Requests whose intermediate
+values may overflow are rejected.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,10 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..ir.functions import FUNCTIONS, INFIX, TESTS
-from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, variables_in, walk
+from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
+from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
 from .datatypes import SUMMED_LONG, WIDENED
-from .narrow_integers import check_wrapping
+from .operand import Operand
 from .requests import NAMES, Request, only_patterns
 
 Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
@@ -238,3 +242,111 @@ def number_as(number: complex, dtype: torch.dtype) -> Tensor:
         return torch.tensor(number, dtype=dtype)
     except (RuntimeError, ValueError, OverflowError) as error:
         raise UnsupportedError(f"the number {number} does not fit {dtype}: convert the tensors with .to(torch.float64)") from error
+
+
+def common_dtype(operands: Sequence[Operand]) -> str:
+    """The data type in which a product of operands is computed."""
+    return _named(result_type((getattr(torch, operand.dtype), len(operand.shape)) for operand in operands))
+
+
+def computed_dtype(request: Request, operands: Sequence[Operand]) -> str:
+    """The data type in which a request is computed."""
+    return _named(promotion_of(request, tuple([(getattr(torch, operand.dtype), len(operand.shape)) for operand in operands])).computed)
+
+
+def _named(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+@lru_cache(maxsize=1024)
+def check_powers(request: Request, dtype: str) -> None:
+    """Reject negative powers of integers, as torch does.
+
+    Raises:
+        UnsupportedError: an exponent is a negative number, and the data type is one of integers.
+    """
+    powers = (inner for value in request.read for inner in walk(value) if isinstance(inner, Apply) and inner.function == "pow")
+    exponents = [power.args[1].value for power in powers if isinstance(power.args[1], Literal)]
+    if "int" in dtype and any(not isinstance(exponent, complex) and exponent < 0 for exponent in exponents):
+        raise UnsupportedError(f"a negative power of {dtype} values: convert the operands with .to(torch.float64)\n  {request}")
+
+
+def check_operators(request: Request, dtype: str) -> None:
+    """Reject operators that a data type does not support: integers have no infinity, complex numbers no order.
+
+    Raises:
+        UnsupportedError: a reduction needs infinity as its start, a comparison or function needs real numbers, or an integer's
+            exponent is negative.
+    """
+    if dtype.startswith("int") and request.op in REDUCTIONS and REDUCTIONS[request.op].times != "*":
+        raise UnsupportedError(
+            f"{request.op} of {dtype} values: an empty reduction needs infinity, which {dtype} lacks; "
+            f"convert the operands with .to(torch.float64)\n  {request}"
+        )
+    check_powers(request, dtype)
+    if dtype.startswith("complex"):
+        operators = set() if request.value is None else operators_in(request.value)
+        refused = ({"<", "<=", ">", ">=", *FUNCTIONS} - {"where"}) & operators | {request.op} - {"=", "+=", "*="}
+        if refused:
+            suggestion = "convert the operands with .to(torch.float32), or use .values.real and .values.imag"
+            raise UnsupportedError(f"{', '.join(sorted(refused))} of {dtype} values: {suggestion}\n  {request}")
+
+
+def check_wrapping(request: Request, truths: frozenset[str], converted: Sequence[Expr] = (), is_uint8: bool = False) -> None:
+    """Reject a request whose result would differ between uint8 arithmetic and wider integers.
+
+    Sums, differences and products agree modulo 256. Other functions, comparisons and reductions agree only if their
+    arguments do not overflow.
+
+    Args:
+        request: the request to check.
+        truths: names of the bool operands.
+        converted: subexpressions of uint8 or bool that are converted to another dtype, and must not overflow.
+        is_uint8: whether the result has dtype uint8.
+
+    Raises:
+        UnsupportedError: an argument may have overflowed.
+    """
+    is_exact = request.op in REDUCTIONS and request.op not in ("+=", "*=")
+    holds = all(_in_range(value, truths) if is_exact else _is_modular(value, truths) for value in request.read if is_uint8)
+    if holds and all(_in_range(value, truths) for value in converted):
+        return
+    raise UnsupportedError(
+        "functions, comparisons, conversions or reductions of computed uint8 or bool values, which may have overflowed: "
+        f"convert the operands with .to(torch.int16)\n  {request}"
+    )
+
+
+def _is_modular(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value modulo 256 depends only on the operands modulo 256."""
+    match expr:
+        case Binary("+" | "-" | "*", left, right):
+            return _is_modular(left, truths) and _is_modular(right, truths)
+        case Apply("square", (arg,)):
+            return _is_modular(arg, truths)
+        case Literal():
+            return True
+        case _:
+            return _in_range(expr, truths)
+
+
+def _in_range(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value cannot overflow: operands, numbers, functions and comparisons of these, and products with a boolean."""
+    match expr:
+        case Access():
+            return True
+        case Literal(value):
+            return not isinstance(value, complex) and value >= 0
+        case Binary("*", left, right):
+            return (_is_truth(left, truths) or _is_truth(right, truths)) and _in_range(left, truths) and _in_range(right, truths)
+        case Binary(op, left, right):
+            return op in TESTS and _in_range(left, truths) and _in_range(right, truths)
+        case Apply(function, args):
+            return function != "square" and all(_in_range(arg, truths) for arg in args)
+
+
+def _is_truth(expr: Expr, truths: frozenset[str]) -> bool:
+    """Whether the value is always 0 or 1."""
+    if isinstance(expr, Access):
+        return not expr.tensor.has_values or expr.tensor.name in truths
+    return isinstance(expr, Binary) and expr.op in TESTS

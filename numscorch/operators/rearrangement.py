@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import SizeError
-from ..frontend.parser import pointed
-from ..frontend.rearrangement import Names, _place_of, parse_rearrangement
+from ..frontend.parser import Names, _place_of, parse_rearrangement, pointed
 from ..tensors.arrays import as_shape
 
 

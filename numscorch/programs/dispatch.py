@@ -11,11 +11,10 @@ from torch import Tensor
 
 from ..convert.dense import has_torch_layout
 from ..errors import UnsupportedError
-from ..frontend.boolean_requests import logical
 from ..frontend.datatypes import WIDENED
 from ..frontend.problem import wanted_format
 from ..frontend.promotion import Promotion, target_of, unread_in
-from ..frontend.requests import NAMES, Request, einsum_request
+from ..frontend.requests import NAMES, Request, einsum_request, logical
 from ..frontend.statements import ProgramPart
 from ..ir.format import COO, Format, as_format, sorted_format
 from ..runtime.plans import find_plan, known_plan, remember
