@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from ..errors import FormatError, ScheduleError, SizeError, UnsupportedError
-from ..ir.derived_formats import can_be_assembled, without_parts
+from ..ir.derived_formats import can_be_assembled
 from ..ir.format import CSF, Format, as_format, dense
 from ..ir.functions import REDUCTIONS, is_zero, simplified, start_of
 from ..ir.index import Access, Assignment, IndexVar, TensorVar, accesses_in, is_product, variables_in
@@ -155,7 +155,7 @@ def _assemble_problem(accesses: Accesses, target: Target, format: Format | str |
     stmt, why, requested = _choose_format(stmt, accesses, facts, format, wanted)
     names, shape = request.subscripts.result, accesses.shape
     stmt, strides = accesses.with_strides(stmt, shape)
-    stored = {NAMES[at]: fmt for at, fmt in enumerate(accesses.formats) if fmt is not None}
+    stored = {NAMES[at]: fmt for at, fmt in accesses.formats.items()}
     shares = stmt.lhs.tensor.shares
     if shares is None:
         result = result_format(stmt, accesses.parts)
@@ -241,18 +241,18 @@ def _reversed_hint(subs: Subscripts, operands: Sequence[Operand], name: str, at:
 
 def _split(
     request: Request, operands: Sequence[Operand], sizes: Mapping[str, int], wanted: Format | None, literal: bool
-) -> tuple[Splitting, list[Format | None]]:
-    """The split of indices into parts, and the formats in which operands are read."""
+) -> tuple[Splitting, dict[int, Format]]:
+    """The split of indices into parts, and the formats in which sparse operands are read."""
     names = request.subscripts.operands
-    leads = [request.value is None or is_zero(simplified(request.value, {name})) for name in NAMES[: len(names)]]
-    terms = zip(names, operands, leads, strict=True)
-    tensors = [None if op.format.is_dense else SparseTerm(own_term, op.shape, op.format, leading) for own_term, op, leading in terms]
-    if all(tensor is None or (tensor.format.is_plain and tensor.format.is_ordered) for tensor in tensors):
-        return Splitting(), [None if tensor is None else tensor.format for tensor in tensors]
+    sparse = {at: operand for at, operand in enumerate(operands) if not operand.format.is_dense}
+    leads = {at: request.value is None or is_zero(simplified(request.value, {NAMES[at]})) for at in sparse}
+    terms = {at: SparseTerm(names[at], operand.shape, operand.format, leads[at]) for at, operand in sparse.items()}
+    if all(term.format.is_plain and term.format.is_ordered for term in terms.values()):
+        return Splitting(), {at: term.format for at, term in terms.items()}
     result = request.subscripts.result
-    keepers = [at for at, t in enumerate(tensors) if t is not None and sorted(t.names) == sorted(result)]
+    keepers = [at for at in terms if sorted(names[at]) == sorted(result)]
     kept = len(keepers) == 1 and leads[keepers[0]]
-    several_sparse = sum(t is not None for t in tensors) > 1
+    several_sparse = len(terms) > 1
     is_only_sparse = kept and not several_sparse
     sums = request.op in ("=", "+=") and (is_only_sparse or request.value is None or is_product(request.value))
     if result and not kept and (several_sparse or literal if wanted is None else not wanted.is_dense):
@@ -262,8 +262,8 @@ def _split(
     if is_only_sparse:  # the last block of a split dimension may need an edge pattern, which is co-iterated
         appended -= {names[keepers[0]][part.dimension] for part in operands[keepers[0]].format.parts if part.is_whole}
     if request.op not in ("=", "+="):  # the number of terms matters, and positions past a block's edge would change it
-        tensors = [t if t is None else replace(t, format=without_parts(t.format)) for t in tensors]
-    return split(tensors, sizes, own_term, appended, sums)
+        terms = {at: term.without_parts() for at, term in terms.items()}
+    return split(terms, sizes, own_term, appended, sums)
 
 
 def _choose_format(stmt: Assignment, accesses: Accesses, facts: Facts, format: Format | str | None, wanted: Format | None) -> Choice:

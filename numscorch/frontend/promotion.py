@@ -20,12 +20,11 @@ from ..ir.functions import FUNCTIONS, INFIX, REDUCTIONS, TESTS
 from ..ir.index import Access, Apply, Binary, Expr, Literal, factors_of, operators_in, variables_in, walk
 from .datatypes import SUMMED_LONG, WIDENED
 from .operand import Operand
-from .requests import NAMES, Request, only_patterns
+from .requests import NAMES, OPERANDS, Request, only_patterns
 
 Kind = tuple[torch.dtype, int]  # a tensor's data type and number of dimensions
 NUMBERS = {"int": 1, "float": 0.5, "complex": 1j}  # an example of each Python number type, in promotion order
 EXACT = frozenset({torch.float32, torch.float64, torch.complex64, torch.complex128})  # dtypes that only complex numbers promote
-OPERANDS = frozenset(NAMES)
 SMALL = range(-128, 128)  # numbers with which booleans are compared in int8
 
 

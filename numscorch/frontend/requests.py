@@ -14,6 +14,7 @@ from ..schedule.options import AUTOMATIC, Options, parse_options
 from .parser import Subscripts, parse_einsum
 
 NAMES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+OPERANDS = frozenset(NAMES)
 MOST_OPERANDS = len(NAMES) - 1  # the result takes one letter
 
 
@@ -85,7 +86,7 @@ def only_patterns(request: Request) -> frozenset[int]:
     >>> only_patterns(parse_statement("E[i,j] = stored(M[i,j]) * stored(S[i,j]) * exp(S[i,j])")[0].request)
     frozenset({0})
     """
-    tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in set(NAMES)]
+    tensors = [access.tensor for value in request.read for access in accesses_in(value) if access.tensor.name in OPERANDS]
     patterns = {NAMES.index(tensor.name) for tensor in tensors if not tensor.has_values}
     values = {NAMES.index(tensor.name) for tensor in tensors if tensor.has_values}
     return frozenset(patterns - values) | ({request.mask} if request.mask is not None else frozenset())
