@@ -18,7 +18,7 @@ import json
 import re
 import struct
 import zipfile
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from os import PathLike
@@ -36,8 +36,6 @@ from . import tuned
 LAYOUT = 2  # version of the file format
 KIND = "numscorch kernels"
 LIBRARIES = ("numscorch", "numba", "llvmlite")
-TEXTS = ("system", "processor", "compiler")
-LISTS = ("features", "caches")
 WARM = "compile here instead: python -m numscorch cache warm"
 TOLD = "bundle.json"
 SOURCE = re.compile(rf"({kernel_cache.NAME})\.py")
@@ -79,34 +77,26 @@ def export(path: str | PathLike[str], only: Iterable[str] = ()) -> Bundled:
         BundleError: no kernel of the cache is compiled for this machine, or none contains one of the texts.
         OSError: the file cannot be written.
     """
-    wanted = {text: _without_whitespace(text) for text in only}
+    wanted = {text: "".join(text.split()) for text in only}
     if kernel_cache.entries():
         launcher.keep(BUILDING)  # the launcher runs all other kernels
-    entries = [(path_.path, _without_whitespace(path_.expression)) for path_ in kernel_cache.entries()]
+    entries = [(entry.path, "".join(entry.expression.split())) for entry in kernel_cache.entries()]
     for text, compact in wanted.items():
         if not any(compact in expression for _, expression in entries):
             raise BundleError(f"no kernel in {kernel_cache.folder()} computes {text!r}: list the kernels with python -m numscorch cache")
-    paths = [path_ for path_, expression in entries if _is_selected(path_, expression, wanted.values())]
-    kernels = {path_.stem: files for path_ in paths if (files := _kernel_files(path_))}
-    left_out = [path_.stem for path_ in paths if path_.stem not in kernels]
+    if wanted:
+        entries = [(file, text) for file, text in entries if file.stem == launcher.name() or any(part in text for part in wanted.values())]
+    kernels = {file.stem: files for file, _ in entries if (files := _kernel_files(file))}
     if not kernels.keys() - {launcher.name()}:
         raise BundleError(
             f"no kernel in {kernel_cache.folder()} is compiled for this machine: run the program that needs them first, or "
             "python -m numscorch cache warm"
         )
     schedules = tuned.kept()
-    files = {name: data for path_ in kernels.values() for name, data in path_.items()}
+    files = {name: data for kernel in kernels.values() for name, data in kernel.items()}
     files |= {tuned.FILE: json.dumps(schedules, sort_keys=True).encode()} if schedules else {}
     _write(Path(path), files)
-    return Bundled(len(kernels), len(left_out), len(schedules))
-
-
-def _is_selected(path: Path, expression: str, wanted: Collection[str]) -> bool:
-    return not wanted or path.stem == launcher.name() or any(text in expression for text in wanted)
-
-
-def _without_whitespace(text: str) -> str:
-    return "".join(text.split())
+    return Bundled(len(kernels), len(entries) - len(kernels), len(schedules))
 
 
 def _kernel_files(path: Path) -> Files:
@@ -298,10 +288,8 @@ def made_by() -> dict[str, Any]:
 
 def tells_maker(facts: Any) -> bool:
     """Whether a value has the keys and types of :func:`made_by`."""
-    if not isinstance(facts, dict) or not isinstance(facts.get("versions"), dict):
-        return False
-    is_listed = all(isinstance(facts.get(name), list) for name in LISTS) and all(isinstance(value, str) for value in facts["features"])
-    return is_listed and all(isinstance(facts.get(name), str) for name in TEXTS)
+    has_types = isinstance(facts, dict) and all(isinstance(facts.get(name), type(value)) for name, value in made_by().items())
+    return has_types and all(isinstance(flag, str) for flag in facts["features"])
 
 
 def check_maker(path: Path, theirs: Mapping[str, Any]) -> None:
