@@ -65,12 +65,14 @@ class PairProduct:
 
     def _rows(self, left: Pattern, right: Pattern) -> tuple[np.ndarray, np.ndarray]:
         """For each entry of the left operand: the number of its row in the result, and how many entries it adds to that row."""
-        left_columns, right_columns = _columns(left, self.levels[0]), _columns(right, self.levels[1])
+        pairs = zip((left, right), self.levels, strict=True)
+        left_columns, right_columns = (dict(zip(levels, level_coordinates(pattern)[0], strict=True)) for pattern, levels in pairs)
         count, other_count = (len(columns[levels[0]]) for columns, levels in zip((left_columns, right_columns), self.levels, strict=True))
         numbers = _number_entries([np.concatenate([left_columns[var], right_columns[var]]) for var in self.shared], count + other_count)
         left_keys, right_keys = numbers[:count], numbers[count:]
         if not self.kept | self.shared >= right_columns.keys():  # entries of the right operand coincide in the result
-            right_keys = right_keys[_first_indices([right_keys, *(right_columns[var] for var in right_columns.keys() & self.kept)])]
+            entries = _number_entries([right_keys, *(right_columns[var] for var in right_columns.keys() & self.kept)], other_count)
+            right_keys = right_keys[np.unique(entries, return_index=True)[1]]
         lengths = np.bincount(right_keys, minlength=int(numbers.max(initial=0)) + 1)
         return _number_entries([column for var, column in left_columns.items() if var in self.kept], count), lengths[left_keys]
 
@@ -105,10 +107,6 @@ def _longest_below(pattern: Pattern, depth: int) -> int:
     return min(longest, pattern.nnz)
 
 
-def _columns(pattern: Pattern, levels: Sequence[ix.IndexVar]) -> dict[ix.IndexVar, np.ndarray]:
-    return dict(zip(levels, level_coordinates(pattern)[0], strict=True))
-
-
 def _number_entries(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
     """A number for each entry; entries with equal columns have equal numbers. Numbers stay below ``tuning.WIDE_NUMBERS`` times the count.
 
@@ -121,8 +119,3 @@ def _number_entries(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
             numbers, column = (np.unique(column_, return_inverse=True)[1] for column_ in (numbers, column))
         numbers = numbers * (int(column.max(initial=0)) + 1) + column
     return numbers if int(numbers.max(initial=0)) < tuning.WIDE_NUMBERS * count else np.unique(numbers, return_inverse=True)[1]
-
-
-def _first_indices(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Index of the first occurrence of each distinct entry."""
-    return np.unique(_number_entries(columns, len(columns[0])), return_index=True)[1]
