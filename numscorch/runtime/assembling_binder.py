@@ -22,7 +22,7 @@ from ..ir.symbolic import text_of
 from ..ir.workspace_levels import Hashed
 from ..machine import memory
 from .binder import Bind, Binder
-from .product_bounds import PairProduct, pair_product_in
+from .product_bounds import pair_product_in
 from .result_arrays import ResultLayout, bounded_starts, packed_room, workers_for
 
 BLOCK_PER_WORKER = {"cuts": "cuts", "blocks": "n"}  # arguments of a kernel that gives each worker one block
@@ -69,11 +69,8 @@ class AssemblingBinder(Binder):
             return []
         self.scope["product"] = product
         patterns = ", ".join(f"P{NAMES.index(name)}" for name in product.names)
-        return [f"product.check(layout, {self.number(self.copies(product))}, {patterns})"]
-
-    def copies(self, product: PairProduct) -> int:
-        """Number of copies of each entry: the extent of the result's index variables that occur in neither operand."""
-        return prod(self.problem.extents[var] for var in self.problem.stmt.lhs.indices if var not in product.kept)
+        copies = prod(self.problem.extents[var] for var in self.problem.stmt.lhs.indices if var not in product.kept)
+        return [f"product.check(layout, {self.number(copies)}, {patterns})"]
 
     def single_pass_lines(self) -> list[str]:
         """Lines that append entries in one pass, if the number of insertions into rows is small enough to allocate."""

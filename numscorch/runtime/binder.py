@@ -47,11 +47,10 @@ PADDING = 16  # places past the end of a row, even of an empty row, that a regis
 NO_CHANGES: Mapping[str, str] = {}
 BINDS = "bind_"  # before the names of functions of the sizes in the scope
 BLOCK_ARRAYS = ("partial", "starts", "bounds")  # arrays with a part for each block
-CUTTING = (coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out)
-CHECKS = (check_memory, check_parts, check_workspace)
-CALLED = {
-    function.__name__: function for function in (*CUTTING, *CHECKS, address, aligned, flat, room)
-}  # functions that generated code calls
+CALLED = (  # functions that generated code calls
+    *(coordinate_cuts, cuts_of, equal_cuts, placed, placed_equally, longest_row, shared_out),
+    *(check_memory, check_parts, check_workspace, address, aligned, flat, room),
+)
 
 
 class Binder:
@@ -67,7 +66,7 @@ class Binder:
         self.numbers: dict[str, str] = {}  # variables of ``bind``, by their text
         self.checks: list[str] = []  # lines of ``bind``
         self.scope: dict[str, Any] = {
-            **CALLED,
+            **{function.__name__: function for function in CALLED},
             "np": np,
             "inf": np.inf,
             "torch": torch,
@@ -94,15 +93,10 @@ class Binder:
     def function(self) -> Bind:
         """Compile ``bind`` from its source."""
         results = [self.result_expression(), *(f"torch.from_numpy({access.tensor.name})" for access in self.beside)]
-        wrapping = ["T = torch.from_numpy(C)"] if self.kernel.is_compiled else []
-        return self.compile_body(
-            [*self.patterns(), *self.allocation(), *wrapping, *self.extra_results(), *self.call(), f"return {', '.join(results)}"]
-        )
-
-    def extra_results(self) -> list[str]:
-        """Lines that allocate the additional results."""
+        body = [*self.patterns(), *self.allocation(), *(["T = torch.from_numpy(C)"] if self.kernel.is_compiled else [])]
         shapes = {access.tensor.name: [self.problem.extents[var] for var in access.indices] for access in self.beside}
-        return [f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()]
+        body += [f"{name} = np.empty({self.numbers_of(shape)}, dtype)" for name, shape in shapes.items()]
+        return self.compile_body([*body, *self.call(), f"return {', '.join(results)}"])
 
     def compile_body(self, body: list[str]) -> Bind:
         """Compile ``bind``, whose function ``run`` of the operands has this body."""
