@@ -79,11 +79,6 @@ class PlanKind:
         return Plan(self.problem, self.steps, self.kernel, evaluated(self.problem.shape, sizes), self.bind(sizes))
 
 
-def keep_kind(request: Request, operands: Sequence[Operand], kind: PlanKind) -> PlanKind:
-    """Return it unchanged."""
-    return kind
-
-
 @dataclass(frozen=True, slots=True)
 class Tables:
     """A function that builds kernels, the plans and kernels that it made, a hook that may replace what plans of a new kind share,
@@ -93,7 +88,7 @@ class Tables:
     build: Callable[[Source], Kernel]
     plans: dict[Hashable, Any]
     kernels: dict[str, Kernel]
-    on_kind: Callable[[Request, Sequence[Operand], PlanKind], PlanKind] = keep_kind
+    on_kind: Callable[[Request, Sequence[Operand], PlanKind], PlanKind] = lambda request, operands, kind: kind
     kinds: dict[Hashable, Decisions] = field(default_factory=dict)
 
 
@@ -327,17 +322,17 @@ def compile_source(request: Request, operands: Sequence[Operand], format: Format
     if isinstance(request, FusedRequest):
         problem = fused_problem(request, operands, host())
         steps = schedule_fused((*problem.members, problem.stmt), problem.outer, problem.facts, host())
-        return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
-    if request.form.copies and isinstance(format, Format):
-        problem = copy_problem(operands[0], format, host())
     else:
-        problem = make_problem(request, operands, host(), format)
-    check_loops(problem, request.options)
-    if (slabs := slabs_of(problem, request, operands, host())) is not None:
-        slab, steps, source = compile_source(request, slabs.of(operands), format)
-        if slab.layout == problem.layout:
-            return replace(problem, slabs=slabs), steps, source
-    steps = schedule(problem.stmt, problem.facts, host(), request.options)
+        if request.form.copies and isinstance(format, Format):
+            problem = copy_problem(operands[0], format, host())
+        else:
+            problem = make_problem(request, operands, host(), format)
+        check_loops(problem, request.options)
+        if (slabs := slabs_of(problem, request, operands, host())) is not None:
+            slab, steps, source = compile_source(request, slabs.of(operands), format)
+            if slab.layout == problem.layout:
+                return replace(problem, slabs=slabs), steps, source
+        steps = schedule(problem.stmt, problem.facts, host(), request.options)
     return problem, steps, generate(steps[-1].stmt, host(), lengths=run_lengths(steps[-1].stmt, problem.facts))
 
 
